@@ -35,6 +35,7 @@ pub use follow::{Again, Following, Read, Sink, Sources, list};
 pub use grid::{Grid, LayerShape};
 pub use judge::{Finding, Judge, change_of};
 pub use lines::{LINES, Line, Scope, Side, lines_of};
+pub use log::{Batch, batch_of};
 pub use news::{News, Told};
 pub use of_text::of_text;
 pub use read::Reading;

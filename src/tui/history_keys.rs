@@ -198,6 +198,22 @@ impl App {
         }
     }
 
+    /// Opens the newest checkpoint of a training of which nothing is open: without one, all other panels are empty.
+    pub(super) fn open_newest_step(&mut self, effects: &mut Vec<Effect>) {
+        let is_free = self.opened.is_none() && self.preparing.is_none();
+        let Some(view) = self.training.as_mut().filter(|_| is_free) else {
+            return;
+        };
+        let Some(newest) = view.newest_to_open() else {
+            return;
+        };
+        let selected = std::mem::replace(&mut view.at, newest);
+        self.open_step(effects);
+        if let Some(view) = &mut self.training {
+            view.at = selected;
+        }
+    }
+
     /// Marks the selected step for comparing, or takes the mark back.
     pub(super) fn mark_step(&mut self) {
         let marked = self.marked_step();

@@ -8,7 +8,7 @@ use crate::history::{
     on_its_way,
 };
 use attnscope_engine::checkpoint::{Bundle, Opening};
-use attnscope_engine::checks::Thresholds;
+use attnscope_engine::checks::{Severity, Thresholds};
 use attnscope_engine::error::Result;
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::STATISTICS;
@@ -64,6 +64,8 @@ pub struct HistoryView {
     /// What was asked to be opened, and what was opened last.
     asked: Option<Key>,
     opened: Option<Key>,
+    /// Whether a step was opened that nobody asked for, or need not be.
+    opens_no_more: bool,
 }
 
 /// A line of what begins.
@@ -112,6 +114,7 @@ impl HistoryView {
             marked: None,
             asked: None,
             opened: None,
+            opens_no_more: false,
         }
     }
 
@@ -130,6 +133,7 @@ impl HistoryView {
         let found = records.position(|record| record.step == Some(step));
         if let Some(idx) = found {
             self.opened = Some(key_of(&self.history.records()[idx]));
+            self.opens_no_more = true;
             self.at = idx;
         }
     }
@@ -140,10 +144,15 @@ impl HistoryView {
         let here = self.record().map(key_of);
         let n_before = self.history.records().len();
         let (mut is_news, mut is_caught_up) = (false, false);
+        let mut is_renumbered = false;
         for update in updates {
             is_caught_up |= matches!(update, Update::CaughtUp);
             is_news |= !matches!(update, Update::CaughtUp | Update::Found(_));
+            // Steps come between others, or go: what begins is told by their numbers.
+            let renumbers = matches!(update, Update::Found(_) | Update::Log(_));
+            let epoch = self.history.epoch();
             self.history.apply(update);
+            is_renumbered |= renumbers && self.history.epoch() != epoch;
         }
         is_news |= self.history.records().len() != n_before;
         if is_news {
@@ -164,11 +173,11 @@ impl HistoryView {
             Some(idx) if !was_last => idx,
             _ => self.history.records().len().saturating_sub(1),
         };
-        self.look(is_caught_up);
+        self.look(is_caught_up || is_renumbered);
     }
 
-    fn look(&mut self, is_caught_up: bool) {
-        let is_due = is_caught_up
+    fn look(&mut self, must: bool) {
+        let is_due = must
             || self
                 .looked
                 .is_none_or(|(when, took)| when.elapsed() > took * LOOKING);
@@ -266,6 +275,37 @@ impl HistoryView {
         begins.chain(trends).collect()
     }
 
+    /// How many lines of what begins are of a severity: what every count of them counts.
+    pub fn n_begin(&self, severity: Severity) -> usize {
+        let groups = grouped(self.judge.findings());
+        let of = groups
+            .iter()
+            .filter(|(finding, _)| finding.severity == severity);
+        of.count()
+    }
+
+    /// What begins, by how bad it is, and what is on its way; empty where nothing is.
+    pub fn counts(&self) -> Vec<String> {
+        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+        let counts = [
+            (self.n_begin(Severity::Error), "error"),
+            (self.n_begin(Severity::Warning), "warning"),
+            (self.n_begin(Severity::Info), "note"),
+            (self.judge.trends().len(), "trend"),
+        ];
+        let counts = counts.into_iter().filter(|(n, _)| *n > 0);
+        counts.map(|(n, word)| plural(n, word)).collect()
+    }
+
+    /// Why the strip and the curves of a statistic are empty; `None` where records have it.
+    pub fn why_without(&self, statistic_idx: usize) -> Option<String> {
+        let Some(statistic) = STATISTICS.get(statistic_idx) else {
+            return Some("it depends on the selected tokens: no step records it".to_owned());
+        };
+        let is_known = self.history.column(statistic.id).is_some();
+        (!is_known).then(|| format!("{} does not record it", self.history.name))
+    }
+
     /// Asks for the statistics of the selected step once more, from its files: what is said of it.
     pub fn read_again(&self) -> String {
         let Some(record) = self.record() else {
@@ -288,8 +328,38 @@ impl HistoryView {
         }
     }
 
+    /// The newest checkpoint, once its statistics are there: it is opened without being asked for, once.
+    pub fn newest_to_open(&mut self) -> Option<usize> {
+        if self.opens_no_more || !matches!(self.steps, Steps::Files(..)) {
+            return None;
+        }
+        let mut newest_first = self.history.records().iter().enumerate().rev();
+        let (idx, record) = newest_first.find(|(_, record)| {
+            let cannot = matches!(
+                record.state,
+                State::Gone | State::Incomplete(_) | State::Failed(_)
+            );
+            !cannot && record.path.is_some()
+        })?;
+        let is_read = record.state == State::Done;
+        self.opens_no_more = is_read;
+        is_read.then_some(idx)
+    }
+
+    /// Why no checkpoint of this training can be opened; `None` where some may be.
+    pub fn lacks_weights(&self) -> Option<String> {
+        let is_log = self.history.origin == Origin::Log && matches!(self.steps, Steps::Files(..));
+        is_log.then(|| {
+            format!(
+                "{} is a monitor's log: it holds statistics and no weights, so nothing can run here. Open a checkpoint, or the directory with all of them.",
+                self.history.name
+            )
+        })
+    }
+
     /// The selected step was asked to be opened.
     pub fn asks(&mut self) {
+        self.opens_no_more = true;
         self.asked = self.record().map(key_of);
     }
 
@@ -307,6 +377,7 @@ impl HistoryView {
 
     /// Marks the selected step for comparing.
     pub fn mark(&mut self) {
+        self.opens_no_more = true;
         self.marked = self.record().map(key_of);
     }
 

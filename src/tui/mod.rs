@@ -63,7 +63,7 @@ pub use chart_text::{figure_text, terminal_width};
 pub use copying::{Copied, offers};
 pub use export::{Export, Format, Paper, Written, export_page};
 pub use graphics::{Graphics, Protocol};
-pub use history_view::{HistoryReader, HistoryView, Reading, Steps};
+pub use history_view::{HistoryReader, HistoryView, Onset, Reading, Steps};
 pub use input::Answer;
 pub use keymap::{Keymap, key_problems, keys_in_force, keys_page};
 pub use known::Known;

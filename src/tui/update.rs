@@ -52,6 +52,8 @@ impl App {
             Msg::HistoryEnded(outcome) => self.end_history(outcome),
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
+        self.keep_selection_inside();
+        self.open_newest_step(&mut effects);
         self.ask_to_run_written(&mut effects);
         self.ask_second(&mut effects);
         self.ask_for_head(self.runs.shows, &mut effects);
@@ -64,6 +66,17 @@ impl App {
         self.ask_for_effects(&mut effects);
         self.probe_by_itself(&mut effects);
         effects
+    }
+
+    /// The selected tokens are some of the run that is shown: another text may be shorter.
+    fn keep_selection_inside(&mut self) {
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
+        let at = &mut self.selection;
+        for (idx, n) in [(&mut at.query_idx, n_queries), (&mut at.key_idx, n_keys)] {
+            if n > 0 {
+                *idx = step(*idx, 0, n);
+            }
+        }
     }
 
     fn key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) {

@@ -1,138 +1,22 @@
 //! The History panel: a recorded training, a monitor's log, a directory of checkpoints as they arrive, and what keys do there.
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::Path;
 
-use attnscope::bundles::{COLLAPSING_LOG, named};
-use attnscope::history::of_text;
-use attnscope::history::{
-    Again, Grid, History, Judge, LayerShape, Numbers, Origin, Reading, State, Update,
-};
-use attnscope::tui::{Depth, HistoryView, Msg, Panel, Reading as Read, Steps};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::checks::Thresholds;
+use attnscope::history::{History, Origin, State, Update};
+use attnscope::tui::{Depth, HistoryView, Msg, Panel, Reading as Read};
 use attnscope_engine::error::Error;
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Request;
-use attnscope_engine::stats::{STATISTICS, Stat};
+use attnscope_engine::stats::STATISTICS;
 use crossterm::event::KeyCode;
-use testing::checkpoint_copy::original;
 use testing::judged::fixture;
 use testing::screen::Screen;
 
+use crate::history_parts::{Training, demo, files, log, of_view, says};
+
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
-
-fn judged(history: &History) -> Judge {
-    let mut judge = Judge::new(Thresholds::default());
-    judge.look(history);
-    judge
-}
-
-/// `attnscope demo history`.
-fn demo(size: (u16, u16), depth: Depth) -> Screen {
-    let history = of_text("history", COLLAPSING_LOG).expect("the log");
-    let judge = judged(&history);
-    let steps = [150, 250, 400].map(|step| {
-        let bundle = named(&format!("history-step-{step}")).expect("a bundle");
-        (step, bundle)
-    });
-    let mut view = HistoryView::whole(history, judge, Steps::Bundled(steps.to_vec()));
-    view.is_opened_at(400);
-    let opening = Opening {
-        bundle: named("history-step-400"),
-        ..Opening::default()
-    };
-    let text = Request::text("the king took a quiet story in the night .");
-    let mut screen = Screen::open(opening, text, size, depth);
-    screen.app.show_training(view);
-    screen
-}
-
-/// `attnscope run.jsonl`.
-fn log(name: &str, size: (u16, u16), depth: Depth) -> Screen {
-    let path = fixture("histories").join(format!("{name}.jsonl"));
-    let text = std::fs::read_to_string(path).expect("a log");
-    let history = of_text(name, &text).expect("a log");
-    let mut view = HistoryView::new(history, files());
-    view.take(vec![Update::CaughtUp], Instant::now());
-    of_view(view, size, depth)
-}
-
-fn files() -> Steps {
-    Steps::Files(Box::default(), Again::default())
-}
-
-fn of_view(view: HistoryView, size: (u16, u16), depth: Depth) -> Screen {
-    let mut screen = Screen::of_training(view, Request::ids(vec![1, 2, 3, 4, 5, 6]), size, depth);
-    screen.app.shows_times = false;
-    screen
-}
-
-/// Copies of one checkpoint under the names of steps.
-struct Training {
-    directory: tempfile::TempDir,
-}
-
-impl Training {
-    fn new(steps: &[u64]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let source = original("gpt2");
-        for step in steps {
-            let to = directory.path().join(format!("step-{step}"));
-            std::fs::create_dir(&to).expect("makes");
-            for file in ["config.json", "model.safetensors"] {
-                std::fs::copy(source.join(file), to.join(file)).expect("copies");
-            }
-        }
-        Self { directory }
-    }
-
-    fn at(&self, step: u64) -> PathBuf {
-        self.directory.path().join(format!("step-{step}"))
-    }
-
-    fn found(&self, steps: &[u64]) -> Update {
-        let of = |step: &u64| (self.at(*step), format!("step-{step}"), Some(*step));
-        Update::Found(steps.iter().map(of).collect())
-    }
-
-    fn read(&self, step: u64, entropy: f32) -> Update {
-        Update::Read(self.at(step), Box::new(reading(entropy)))
-    }
-}
-
-/// Two layers of two heads: three of them as they should be, L1H1 with a relative entropy of its own.
-fn reading(entropy: f32) -> Reading {
-    let layer = |layer_idx| LayerShape {
-        stack: Stack::Only,
-        layer_idx,
-        n_heads: 2,
-    };
-    let grid = Grid::new(vec![layer(0), layer(1)]);
-    let n_cells = grid.n_cells();
-    let mut values = vec![f32::NAN; STATISTICS.len() * n_cells];
-    let of = Stat::EntropyRelative.idx() * n_cells;
-    values[of..of + 4].copy_from_slice(&[0.8, 0.7, 0.6, entropy]);
-    Reading {
-        grid,
-        numbers: Numbers {
-            loss: Some(if entropy < 0.05 { 4.0 } else { 2.0 }),
-            values: values.into(),
-        },
-        rows: Vec::new(),
-        model: "{}".to_owned(),
-        is_cached: false,
-    }
-}
 
 fn shows(name: &str, (width, height): (u16, u16), screen: &mut Screen) {
     insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen.picture());
-}
-
-/// The words at the bottom on the selected step.
-fn says(screen: &mut Screen, words: &str) {
-    let text = screen.text();
-    assert!(text.contains(words), "{words} is not in\n{text}");
 }
 
 #[test]
@@ -210,8 +94,12 @@ fn a_log_says_why_it_opens_nothing() {
         says(&mut screen, "a monitor log holds statistics and no weights");
     }
     assert!(screen.app.runs.a.is_none() && screen.app.runs.b.is_none());
-    screen.typed("1");
-    says(&mut screen, "no step is open: choose one in 8 History");
+    for panel in Panel::ALL {
+        if !matches!(panel, Panel::History | Panel::Story) {
+            screen.go(panel);
+            says(&mut screen, "monitor's log");
+        }
+    }
 }
 
 #[test]
@@ -284,7 +172,9 @@ fn checkpoints_appear_as_they_are_read() {
     screen.typed("g");
     screen.key(KeyCode::Enter);
     says(&mut screen, "its files were deleted");
-    assert!(screen.app.runs.a.is_none());
+    // The newest of the first steps was opened when it was read.
+    let a = screen.app.runs.a.as_ref().expect("a run");
+    assert_eq!(a.subject.name(), "step-250");
 }
 
 #[test]
@@ -348,32 +238,6 @@ fn enter_opens_a_step_in_all_panels_and_space_compares_with_another() {
     screen.key(KeyCode::Char(' '));
     assert!(screen.app.runs.b.is_none());
     assert_eq!(screen.app.marked_step(), None);
-}
-
-#[test]
-fn a_mark_that_is_set_first_waits_for_a() {
-    let steps = [100, 200];
-    let training = Training::new(&steps);
-    let history = History::new("runs".to_owned(), Origin::Checkpoints);
-    let mut screen = of_view(
-        HistoryView::new(history, files()),
-        (120, 40),
-        Depth::Truecolor,
-    );
-    let read = [(100, 0.9), (200, 0.8)].map(|(step, entropy)| training.read(step, entropy));
-    let mut updates = vec![training.found(&steps)];
-    updates.extend(read);
-    screen.send(Msg::History(updates));
-    screen.key(KeyCode::Char(' '));
-    says(&mut screen, "step 200 is B");
-    assert!(screen.app.runs.a.is_none());
-    screen.typed("g");
-    screen.key(KeyCode::Enter);
-    let [a, b] = screen.app.runs.both().expect("two runs");
-    assert_eq!(
-        [a.subject.name(), b.subject.name()],
-        ["step-100", "step-200"]
-    );
 }
 
 #[test]

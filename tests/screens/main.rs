@@ -11,9 +11,12 @@ mod compare_screens;
 mod effect_screens;
 mod exports;
 mod failed_questions;
+mod history_opening;
+mod history_parts;
 mod history_screens;
 mod manners;
 mod picture_screens;
+mod random_events;
 #[cfg(unix)]
 mod recorded;
 mod screens;
@@ -24,5 +27,6 @@ mod terminal;
 #[cfg(unix)]
 mod terminal_answers;
 mod tiny_screens;
+mod undefined_screens;
 mod what_if_screens;
 mod writing_screens;

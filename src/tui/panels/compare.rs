@@ -14,7 +14,7 @@ use crate::tui::run::Run;
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
-use crate::tui::widgets::frame::{framed, selection_title};
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::{Ability, HeadMap, Pyramid, TopToken};
@@ -107,6 +107,9 @@ pub fn labels(app: Scene<'_>) -> [&'static str; 2] {
 
 fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let inside = framed(frame, area, app, " compare ");
+    if app.subject().is_none() {
+        return waiting(frame, inside, app);
+    }
     let lacks = app
         .subject()
         .and_then(|subject| subject.lacks(Ability::WhatIf));

@@ -14,8 +14,9 @@ use super::{history_curves, history_head};
 use crate::history::{Origin, reasons};
 use crate::report::digits;
 use crate::tui::app::App;
-use crate::tui::figure::{cut, figure, fit};
+use crate::tui::figure::{cut, figure, fit, wrapped};
 use crate::tui::history_view::{HistoryView, Onset, Reading};
+use crate::tui::keys::Action;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use crate::tui::widgets::legend::legend;
@@ -99,8 +100,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let buf = frame.buffer_mut();
     draw_steps(&strip, view, parts.steps.y, app, buf);
     draw_signs(&strip, view, parts.signs.y, app, buf);
-    if let Some(range) = draw_cells(&strip, view, app, buf) {
-        draw_range(parts.left, title_width, range, app, buf);
+    match draw_cells(&strip, view, app, buf) {
+        Some(range) => draw_range(parts.left, title_width, range, app, buf),
+        None => draw_why_empty(strip.cells, view, app, buf),
     }
     // A strip of few rows leaves room: the loss gets it.
     let unused = parts.cells.height - strip.cells.height;
@@ -124,7 +126,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let told = if area.height < LOW {
         parts.told.inner(Margin::new(1, 0))
     } else {
-        framed(frame, parts.told, app, " what begins ")
+        let mut title = vec!["what begins".to_owned()];
+        title.extend(view.counts());
+        framed(frame, parts.told, app, format!(" {} ", title.join(" · ")))
     };
     draw_told(frame, told, view, app);
 }
@@ -148,6 +152,17 @@ fn draw_range(
     let width = line.width() as u16;
     if title_width + width + 4 <= frame.width {
         buf.set_line(frame.right() - width - 2, frame.y, &line, width);
+    }
+}
+
+/// Why there are no cells: a statistic that is known of runs need not be known of a training.
+fn draw_why_empty(cells: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
+    let why = view.why_without(app.statistic_idx).unwrap_or_default();
+    let key = app.keys.key(Action::NextStatistic);
+    let text = format!("{why}. {key} shows another statistic.");
+    let lines = wrapped(&text, (cells.width as usize).max(1));
+    for (y, line) in (cells.top()..cells.bottom()).zip(lines) {
+        buf.set_string(cells.x, y, line, app.theme.dim());
     }
 }
 
@@ -220,7 +235,7 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
                 }
             }
             Part::Left(n) => {
-                let text = format!("… {n} more: f goes through all {n_all}");
+                let text = format!("… {n} more: f goes through all");
                 Line::styled(cut(&text, width), theme.dim())
             }
         });
@@ -347,6 +362,6 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         app.selection.head_idx = head_idx;
     }
     if let Some(view) = &mut app.training {
-        view.at = record_idx;
+        (view.at, view.onset) = (record_idx, None);
     }
 }

@@ -9,8 +9,9 @@ use crate::report::chart::{Axis, Chart, Mark, Series};
 use crate::report::digits;
 use crate::tui::history_view::HistoryView;
 use crate::tui::scene::Scene;
+use crate::tui::token_statistics::statistic;
 use crate::tui::widgets::chart::draw_chart;
-use attnscope_engine::stats::{Compute, STATISTICS, Span, Stat, Statistic, index_of};
+use attnscope_engine::stats::{Compute, Span, Stat, Statistic, index_of};
 
 /// Rows that a chart needs to say something.
 const ROWS: u16 = 9;
@@ -33,7 +34,7 @@ fn shown(app: Scene<'_>, view: &HistoryView, n: usize) -> Vec<&'static Statistic
     let mut indices = vec![app.statistic_idx];
     indices.extend(beside.filter(|idx| *idx != app.statistic_idx && view.knows(*idx)));
     indices.truncate(n);
-    indices.into_iter().map(|idx| STATISTICS[idx]).collect()
+    indices.into_iter().map(statistic).collect()
 }
 
 /// Draws as many as there is room for, one below the other.
@@ -114,7 +115,7 @@ fn chart(
                     unnamed.push(short(at));
                     String::new()
                 };
-                series.push(Series::line(name, vec![(first, at), (last, at)]));
+                series.push(Series::rule(name, (first, last), at));
             }
             _ if names_lines => unnamed.push(format!("{check} at {}", short(at))),
             _ => unnamed.push(short(at)),

@@ -22,15 +22,14 @@ pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Spa
         _ => theme.dim(),
     };
     let mut right = vec![Span::styled(state(view, app.shows_times), style)];
-    let n_of = |severity: Severity| {
-        let findings = view.judge.findings().iter();
-        findings.filter(|f| f.severity == severity).count()
-    };
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-    right.push(match (n_of(Severity::Error), n_of(Severity::Warning)) {
-        (0, 0) => Span::raw(" "),
-        (0, n) => Span::styled(format!("  ! {} ", plural(n, "warning")), theme.notable()),
-        (n, _) => Span::styled(format!("  ✖ {} ", plural(n, "error")), theme.bad()),
+    // The worst, as the box of what begins counts it.
+    let worst = view.counts().into_iter().next().unwrap_or_default();
+    right.push(if view.n_begin(Severity::Error) > 0 {
+        Span::styled(format!("  ✖ {worst} "), theme.bad())
+    } else if view.n_begin(Severity::Warning) > 0 {
+        Span::styled(format!("  ! {worst} "), theme.notable())
+    } else {
+        Span::raw(" ")
     });
     Some((left, right))
 }

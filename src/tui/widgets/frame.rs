@@ -72,7 +72,9 @@ pub fn selection_title(app: Scene<'_>, rest: &str) -> String {
 /// What a panel says while there is nothing to draw yet.
 pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let layer_idx = app.selection.layer_idx;
+    let lacks = app.training.as_ref().and_then(|view| view.lacks_weights());
     let text = match (app.subject(), app.run()) {
+        (None, _) if app.preparing.is_none() && lacks.is_some() => lacks.unwrap_or_default(),
         (None, _) if app.training.is_some() && app.preparing.is_none() => {
             let (history, open) = (
                 app.key_name_of(Panel::History),
