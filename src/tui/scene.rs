@@ -7,7 +7,7 @@ use super::app::{App, Axis};
 use super::panel::Panel;
 use super::run::Run;
 use super::runs::Shows;
-use super::selection::Selection;
+use super::selection::{Selection, step};
 use super::token_statistics::statistic;
 use attnscope_engine::analysis::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
 use attnscope_engine::attention::AttentionSpec;
@@ -308,9 +308,14 @@ impl<'a> Scene<'a> {
             return (at.query_idx, at.key_idx);
         };
         let (of_queries, of_keys) = second.aligned_axes(at.stack);
+        // What stands for a token may be nothing but its position, which a shorter text does not have.
+        let inside = |idx: usize, axis: Axis| {
+            let n = Scene::of(self.app, side).n_along(axis);
+            step(idx, 0, n)
+        };
         (
-            of_queries.other(at.query_idx, is_of_b),
-            of_keys.other(at.key_idx, is_of_b),
+            inside(of_queries.other(at.query_idx, is_of_b), Axis::Query),
+            inside(of_keys.other(at.key_idx, is_of_b), Axis::Key),
         )
     }
 

@@ -70,7 +70,7 @@ impl Export {
     ///
     /// # Errors
     /// When the panel has no figure.
-    pub(super) fn asked_for(app: &App, effect: &Effect) -> Result<Self> {
+    pub fn asked_for(app: &App, effect: &Effect) -> Result<Self> {
         match effect {
             Effect::ExportFigure => Self::figure_of(app, &Paper::default(), Format::Svg, false),
             _ => Self::of(app, false),

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod configs;
 mod documents;
+mod histories;
 mod homegrown;
 mod records;
 mod tables;
@@ -43,6 +44,7 @@ pub static TARGETS: &[Target] = &[
     tables::WORDS,
     records::PARQUET,
     records::CSV,
+    histories::SCREENS,
     documents::PICTURES,
     documents::PROMPTS,
     documents::BASELINES,
