@@ -319,6 +319,11 @@ impl<'a> Scene<'a> {
         )
     }
 
+    /// The selected query and key, in positions of the side of this scene: an export draws both sides, whichever is on screen.
+    pub fn crosshair(self) -> (usize, usize) {
+        self.app.scene().crosshair_in(self.shows)
+    }
+
     /// The token of A that stands for one of B along an axis; `None` where B alone has it.
     pub fn counterpart(self, axis: Axis, idx: usize) -> Option<usize> {
         let second = self.app.runs.b.as_ref()?;

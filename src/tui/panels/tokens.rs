@@ -93,10 +93,11 @@ pub fn axes(app: Scene<'_>) -> (Axis, Axis) {
 
 /// The token that the panel moves.
 pub fn selected(app: Scene<'_>) -> usize {
+    let (query_idx, key_idx) = app.crosshair();
     if app.tokens_view.shows_received {
-        app.selection.key_idx
+        key_idx
     } else {
-        app.selection.query_idx
+        query_idx
     }
 }
 

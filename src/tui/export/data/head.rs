@@ -221,7 +221,7 @@ fn selected_row(app: Scene<'_>, detail: &HeadDetail) -> Vec<Row> {
         size: detail.pooling(),
         offset: [0, 0],
     };
-    let query = app.selection.query_idx / cells.size * cells.size;
+    let query = app.crosshair().0 / cells.size * cells.size;
     let keys = steps(&(0..app.n_along(Axis::Key)), &cells);
     let row = |key: usize| Row {
         part: "row",

@@ -57,7 +57,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     let Some(swept) = app.swept() else {
         return Vec::new();
     };
-    let query_idx = app.selection.query_idx;
+    let (query_idx, _) = app.crosshair();
     let mut parts = vec![
         ("query", Some(query_idx), swept.row.as_slice()),
         ("head", None, swept.all.as_slice()),
