@@ -3,7 +3,9 @@
 
 use super::thresholds::Thresholds;
 use crate::attention::{AttentionSpec, HeadSummary, Scale};
-use crate::stats::{HeadReport, LayerReport, Stat, Values, relative_over_keys};
+use crate::stats::{
+    HeadReport, HeadType, LayerReport, Stat, Values, commonest_distance, relative_over_keys,
+};
 
 /// Standard deviation that norms predict under 1/√d beyond which queries and keys are too long.
 const LONG: f64 = 3.0;
@@ -209,7 +211,7 @@ const PLACES: [(Stat, &str); 6] = [
     ),
 ];
 
-/// What a head attends to by design: a kind of place, or one key that is a sink. A key is a sink where most queries of the
+/// What a head attends to by design: a kind of place, one distance, or one key that is a sink. A key is a sink where most queries of the
 /// layer look at it, or where it is the first token or a delimiter; a key that only this head looks at is not excused.
 ///
 /// `is_delimiter` tells whether a key is a token that separates others.
@@ -232,6 +234,9 @@ pub fn by_design(
             share,
         });
     }
+    if let Some(design) = one_distance(head).filter(|design| design.share >= least) {
+        return Some(design);
+    }
     let (key_idx, share) = favourite(&head.summary)?;
     let what = match () {
         () if share < least => return None,
@@ -243,6 +248,27 @@ pub fn by_design(
         () => return None,
     };
     Some(Design { what, share })
+}
+
+/// What a positional head looks at: the distance that nearly all of its queries have in common, and what they give there at least.
+fn one_distance(head: &HeadReport) -> Option<Design> {
+    if head.kind != Some(HeadType::Positional) {
+        return None;
+    }
+    let (distance, _) = commonest_distance(&head.summary)?;
+    let rows = head.summary.rows.iter().enumerate();
+    let rows = rows.filter(|(_, row)| row.is_real && row.n_visible >= 2);
+    let given: Vec<f64> = rows
+        .map(|(query_idx, row)| {
+            let is_there = query_idx as isize - row.argmax as isize == distance;
+            if is_there { f64::from(row.top1) } else { 0.0 }
+        })
+        .collect();
+    let way = if distance < 0 { "ahead" } else { "back" };
+    Some(Design {
+        what: format!("the token {} {way}", distance.unsigned_abs()),
+        share: given.iter().sum::<f64>() / given.len().max(1) as f64,
+    })
 }
 
 /// The key that gets most of a head's probability, and its share of what all real queries give.
@@ -344,6 +370,33 @@ mod tests {
             "{}",
             verdict.why
         );
+    }
+
+    #[test]
+    fn a_positional_head_is_excused_with_its_distance_and_one_of_many_distances_is_not() {
+        let back = layer(
+            spec(1),
+            &[preferring(N, 40.0, |query| query.saturating_sub(3))],
+            40.0,
+        );
+        assert_eq!(back.heads[0].kind, Some(HeadType::Positional));
+        assert_eq!(
+            design(&back, &|_| false).as_deref(),
+            Some("the token 3 back")
+        );
+        for check in ["entropy-collapse", "softmax-saturation"] {
+            let verdict = said(check, back.clone());
+            assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
+        }
+        let why = said("entropy-collapse", back).why;
+        assert!(why.contains("to the token 3 back"), "{why}");
+        let anywhere = layer(
+            spec(1),
+            &[preferring(N, 40.0, |query| query * 5 % (query + 1))],
+            40.0,
+        );
+        assert_eq!(design(&anywhere, &|_| false), None);
+        assert_eq!(said("entropy-collapse", anywhere).findings.len(), 1);
     }
 
     #[test]

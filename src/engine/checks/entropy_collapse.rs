@@ -17,8 +17,8 @@
 //! what was before, and what the loss did: it decides by the same rules on more.
 //!
 //! ## False alarms
-//! Previous-token, induction, duplicate-token, current-token and sink heads are low by design: a head that gives most of its
-//! mass to one such kind of place is left out, and the verdict says which and why. One key is a sink where it is the first token
+//! Previous-token, induction, duplicate-token, current-token, positional and sink heads are low by design: a head that gives most
+//! of its mass to one such kind of place, or to one distance, is left out, and the verdict says which and why. One key is a sink where it is the first token
 //! or a delimiter, or where most queries of the layer look at it. Cross-attention whose queries look at different keys, each at
 //! one or at few, is an alignment of words, which is sharp by nature: information, one line for a layer, below a line of its
 //! own. Where most heads of a layer are so sharp, and scale and lengths alone would spread their scores by more than 5, as they do,

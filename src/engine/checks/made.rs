@@ -3,7 +3,7 @@
 use crate::attention::{AttentionSpec, HeadBias, HeadMath, Tally, Visibility, finish_row};
 use crate::model::Stack;
 use crate::stats::{
-    self, HeadEvidence, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values,
+    self, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, ResidualShape, Values,
 };
 
 /// A causal layer whose heads have these scores, and queries and keys of one length. // scores: [head][query, key]
@@ -41,10 +41,11 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
             is_cross: spec.is_cross,
             has_sink: false,
         };
+        let stats = stats::of_head(&evidence);
         HeadReport {
-            stats: stats::of_head(&evidence),
+            kind: HeadType::of(&stats, &summary),
+            stats,
             summary,
-            kind: None,
             audit: None,
         }
     });

@@ -118,7 +118,9 @@ impl HeadType {
             Self::Duplicate => of(Stat::DuplicateMass) >= NAMING_SHARE,
             Self::First => of(Stat::FirstKeyMass) >= NAMING_SHARE,
             Self::Current => of(Stat::DiagonalMass) >= NAMING_SHARE,
-            Self::Positional => positional_share(summary) >= POSITIONAL_SHARE,
+            Self::Positional => {
+                commonest_distance(summary).is_some_and(|(_, share)| share >= POSITIONAL_SHARE)
+            }
             Self::Local => of(Stat::MeanDistance) <= LOCAL_SHARE * even_distance(summary),
             Self::Broad => of(Stat::EntropyRelative) >= BROAD_ENTROPY,
             Self::Alignment => false,
@@ -154,19 +156,22 @@ impl HeadType {
     }
 }
 
-/// Share of queries whose largest probability lies at the commonest distance, among those that see several keys.
-fn positional_share(summary: &HeadSummary) -> f64 {
+/// The distance from key to query at which most queries that see several keys have their largest probability, and their share;
+/// `None` where few queries do.
+pub fn commonest_distance(summary: &HeadSummary) -> Option<(isize, f64)> {
     let rows = summary.rows.iter().enumerate();
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible >= 2);
-    let mut offsets: Vec<isize> = rows
+    let mut distances: Vec<isize> = rows
         .map(|(query_idx, row)| query_idx as isize - row.argmax as isize)
         .collect();
-    if offsets.len() < FEWEST_QUERIES {
-        return f64::NAN;
+    if distances.len() < FEWEST_QUERIES {
+        return None;
     }
-    offsets.sort_unstable();
-    let commonest = offsets.chunk_by(|a, b| a == b).map(<[isize]>::len).max();
-    commonest.unwrap_or(0) as f64 / offsets.len() as f64
+    distances.sort_unstable();
+    let runs = distances.chunk_by(|a, b| a == b);
+    let commonest = runs.max_by_key(|run| run.len())?;
+    let share = commonest.len() as f64 / distances.len() as f64;
+    Some((*commonest.first()?, share))
 }
 
 /// The mean distance that an even pattern would have under the same mask: rows of n visible keys behind the query.

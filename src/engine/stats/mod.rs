@@ -17,7 +17,7 @@ mod variance;
 pub use crate::kernels::residual::{Peak, ResidualShape};
 pub use concentration::saturated_share;
 pub use entropy::relative_over_keys;
-pub use head_type::{HeadType, NAMING_SHARE, OnRandomTokens, SeenOn};
+pub use head_type::{HeadType, NAMING_SHARE, OnRandomTokens, SeenOn, commonest_distance};
 pub use layer::{Alike, HeadReport, LayerReport};
 pub use page::statistics_page;
 pub use registry::{STATISTICS, Stat, Values, index_of};
