@@ -186,6 +186,48 @@ fn healthy_models_are_accused_of_nothing_and_the_order_of_prompts_does_not_matte
     }
 }
 
+/// Trained on 48 tokens, with 96 positions in the configuration, and read on 92 and on 200.
+#[test]
+fn healthy_models_on_longer_texts_than_they_were_trained_on_are_accused_of_nothing() {
+    let mut n_told = 0;
+    for name in ["short_llama", "short_qwen3", "short_gpt_neox", "short_mla"] {
+        for texts in ["long_texts.jsonl", "longer_texts.jsonl"] {
+            let said = asked(name, texts);
+            let verdict = said.of("trained-otherwise");
+            for finding in &verdict.findings {
+                assert_eq!(
+                    finding.severity,
+                    Severity::Info,
+                    "{name}, {texts}: {}",
+                    finding.evidence
+                );
+                assert!(
+                    finding
+                        .evidence
+                        .contains("attention gets worse beyond about")
+                        && finding.advice.contains("the 96 positions"),
+                    "{name}, {texts}: {finding:?}"
+                );
+                n_told += 1;
+            }
+        }
+    }
+    assert!(n_told >= 4, "{n_told}");
+}
+
+/// Another window shows beyond the configuration's context as well.
+#[test]
+fn another_window_is_named_on_texts_of_any_length() {
+    let said = asked("full_window", "longer_texts.jsonl");
+    let finding = said.one("trained-otherwise");
+    assert_eq!(finding.severity, Severity::Error);
+    assert!(
+        finding.advice.contains("a window of 16 keys"),
+        "{}",
+        finding.advice
+    );
+}
+
 #[test]
 fn a_verdict_on_a_broken_model_does_not_depend_on_the_order_of_prompts() {
     let models = [

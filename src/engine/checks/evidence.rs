@@ -372,6 +372,19 @@ pub struct Tried {
     pub losses: Vec<f32>,
     /// The last round that it stayed in.
     pub round: usize,
+    /// Losses in nats on the beginnings of the texts; empty where it was not asked. // [position of all beginnings]
+    pub of_beginnings: Vec<f32>,
+}
+
+impl Tried {
+    /// What it loses on beginnings in place of whole texts; `None` where it was not asked there.
+    pub(super) fn in_beginnings(&self) -> Option<Self> {
+        (!self.of_beginnings.is_empty()).then(|| Self {
+            losses: self.of_beginnings.clone(),
+            of_beginnings: Vec::new(),
+            ..self.clone()
+        })
+    }
 }
 
 /// Losses under every reading.
@@ -379,6 +392,10 @@ pub struct Tried {
 pub struct TrainingProbe {
     /// Losses of what is declared, in nats; a later round has more positions. // [round][position]
     pub declared: Vec<Vec<f32>>,
+    /// Where each position of the last round stands in its text. // [position]
+    pub places: Vec<usize>,
+    /// Losses of what is declared on the beginnings of the texts; empty where no text is longer. // [position of all beginnings]
+    pub of_beginnings: Vec<f32>,
     pub readings: Vec<Tried>,
     /// Readings that were not tried, or given up before they were decided, since they would have cost too much.
     pub n_left_out: usize,

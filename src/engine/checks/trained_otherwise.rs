@@ -14,8 +14,11 @@
 //! race: all of them on a few positions, those that may still win on more. The best one is accused when it beats what is
 //! declared by a margin in the mean and a 99 % bootstrap interval over positions excludes zero. It is named when the best
 //! reading of any other family gains less than three quarters of that; else the finding says between which it is not decided.
-//! A smaller scale alone is believed only when nothing else is close. Value: nats per token gained. A verdict says how many
-//! readings were left out because they would have cost too much.
+//! A smaller scale alone is believed only when nothing else is close. A reading is accused only if it also gains in the texts cut
+//! to their first 32 tokens, at least a quarter of what it gains in whole texts, with a 99 % interval above zero. Beginnings
+//! that hold two thirds of all positions are not asked apart, and a reading that mixes tokens by the length of the whole text has to
+//! gain more than all that gain in long texts alone. Value: nats per token gained. A verdict says how many readings were left out
+//! because they would have cost too much.
 //!
 //! ## False alarms
 //! On a single sentence the smallest loss alone accuses healthy models; the interval does not. With a leaking mask a position
@@ -24,15 +27,19 @@
 //! where labels are seen only faintly, where the declared loss is no better than those frequencies. Where nothing explains the
 //! text better than its own word frequencies the check is undecidable, as it is while the interval contains the margin: it then
 //! says how many more positions would decide. A text of few tokens over and over, as a model writes it that is given no
-//! target, decides nothing either.
+//! target, decides nothing either. Beyond the lengths of its training a healthy model gains by whatever keeps it to near tokens,
+//! such as a window or another rotary base. That is information, with the length at which attention gets worse. A window of more
+//! than 32 keys cannot be told from a training on texts of as many tokens, so it is information too.
 //!
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
-use super::evidence::{Evidence, SeesLabels, TrainingProbe, Tried};
+use super::evidence::{Evidence, Probed, SeesLabels, TrainingProbe, Tried};
+use super::gain::{Gain, may_reach, mean};
+use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::bootstrap::{interval_of_mean, is_surely_positive, positions_wanted};
+use crate::bootstrap::positions_wanted;
 use crate::model::Stack;
 use crate::place::Place;
 
@@ -56,38 +63,7 @@ struct Against<'a> {
     restored: f64,
     restored_smoothly: f64,
     within_family: f64,
-}
-
-/// How much one loses less than another, position by position.
-#[derive(Debug, Clone)]
-struct Gain {
-    mean: f64,
-    gains: Vec<f64>,
-}
-
-impl Gain {
-    fn of(from: &[f32], to: &[f32]) -> Self {
-        let gains = differences(from, to);
-        Self {
-            mean: gains.iter().sum::<f64>() / gains.len() as f64,
-            gains,
-        }
-    }
-
-    /// Thousands of draws: only for what is told or hangs on it.
-    fn interval(&self) -> (f64, f64) {
-        interval_of_mean(&self.gains)
-    }
-
-    fn is_clear(&self, margin: f64) -> bool {
-        self.mean >= margin && is_surely_positive(&self.gains)
-    }
-
-    /// Whether the whole interval lies above the margin.
-    fn exceeds(&self, margin: f64) -> bool {
-        let beyond: Vec<f64> = self.gains.iter().map(|gain| gain - margin).collect();
-        is_surely_positive(&beyond)
-    }
+    beginnings: Beginnings,
 }
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -109,6 +85,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         restored: thresholds.of("trained-otherwise.restored_share"),
         restored_smoothly: thresholds.of("trained-otherwise.restored_smoothly"),
         within_family: thresholds.of("trained-otherwise.within_family"),
+        beginnings: Beginnings {
+            margin: thresholds.of("trained-otherwise.margin"),
+            share: thresholds.of("trained-otherwise.near_share"),
+            n_tokens: thresholds.of("trained-otherwise.beginning") as usize,
+        },
     };
     let n = declared.len();
     if n < fewest {
@@ -130,14 +111,36 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             probe.unigram_loss
         ));
     }
-    let mut candidates: Vec<&Tried> = probe
+    let all: Vec<&Tried> = probe
         .readings
         .iter()
         .filter(|reading| reading.round + 1 == probe.declared.len())
-        .filter(|reading| may_be_believed(probe, mean(declared), reading, thresholds))
         .collect();
-    candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
+    // Beyond the lengths of its training a healthy model gains by whatever keeps it to near tokens.
+    let candidates = against.candidates(all.iter().copied(), thresholds);
+    let (far, mut candidates): (Vec<&Tried>, Vec<&Tried>) = candidates
+        .into_iter()
+        .partition(|reading| against.beginnings.gains_only_far(probe, reading));
+    // What beginnings cannot show is a stand-in where a reading of long texts explains more.
+    if let Some(best) = far.first() {
+        candidates.retain(|reading| {
+            !reading.of_beginnings.is_empty() || mean(&reading.losses) < mean(&best.losses)
+        });
+    }
+    let of_long_texts = far
+        .iter()
+        .find_map(|reading| against.beginnings.finding(probe, reading, evidence.n_ctx));
     let mut verdict = against.verdict(&candidates);
+    if let (Some(of_long_texts), true) = (of_long_texts, verdict.findings.is_empty()) {
+        // Whole texts are poor evidence then: what is not decided by them may be by their beginnings.
+        let in_beginnings = Against {
+            declared: &probe.of_beginnings,
+            ..against
+        };
+        let all: Vec<Tried> = all.into_iter().filter_map(Tried::in_beginnings).collect();
+        let near = in_beginnings.verdict(&in_beginnings.candidates(all.iter(), thresholds));
+        verdict = with_long_texts(verdict, near.status, of_long_texts);
+    }
     if probe.n_left_out > 0 && verdict.findings.is_empty() {
         verdict.why.push_str(&format!(
             "; {} more readings were left out, which would cost too much on a model of this size",
@@ -148,6 +151,20 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
 }
 
 impl Against<'_> {
+    /// Readings that may be believed, those that lose least first.
+    fn candidates<'t>(
+        &self,
+        all: impl Iterator<Item = &'t Tried>,
+        thresholds: &Thresholds,
+    ) -> Vec<&'t Tried> {
+        let declared = mean(self.declared);
+        let mut candidates: Vec<&Tried> = all
+            .filter(|reading| may_be_believed(self.probe, declared, reading, thresholds))
+            .collect();
+        candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
+        candidates
+    }
+
     fn verdict(&self, candidates: &[&Tried]) -> Verdict {
         let (loss, n) = (mean(self.declared), self.declared.len());
         let said = format!("loss {loss:.3} as declared, over {n} positions");
@@ -188,6 +205,9 @@ impl Against<'_> {
         }
         let best = self.simplest(best, candidates);
         let gain = Gain::of(self.declared, &best.losses);
+        if let Some(open) = self.beginnings.undecided(self.probe, &said, best) {
+            return open;
+        }
         // Two changes at once fit a text by chance more easily than one.
         if !best.claim.parts.is_empty() && !gain.exceeds(self.margin) {
             return self.undecided(&said, best, &gain);
@@ -453,7 +473,8 @@ fn may_be_believed(
     is_suspect && mean(&reading.losses) <= share * known
 }
 
-fn named(reading: &Tried) -> String {
+/// What a reading is called, with its place.
+pub(super) fn named(reading: &Tried) -> String {
     match (reading.claim.layer_idx, reading.claim.head_idx) {
         (Some(layer_idx), Some(head_idx)) => {
             format!(
@@ -464,25 +485,4 @@ fn named(reading: &Tried) -> String {
         (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.claim.name),
         _ => format!("{} in every layer", reading.claim.name),
     }
-}
-
-fn mean(losses: &[f32]) -> f64 {
-    losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
-}
-
-/// Whether the interval of a gain may reach so far: it ends at about 2.6 standard errors.
-fn may_reach(from: &[f32], to: &[f32], margin: f64) -> bool {
-    let gains = differences(from, to);
-    let n = gains.len().max(1) as f64;
-    let mean = gains.iter().sum::<f64>() / n;
-    let variance = gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / n;
-    mean + 5.0 * (variance / n).sqrt() >= margin
-}
-
-/// What one loses more than the other, position by position.
-fn differences(from: &[f32], to: &[f32]) -> Vec<f64> {
-    let pairs = from.iter().zip(to);
-    pairs
-        .map(|(from, to)| f64::from(*from) - f64::from(*to))
-        .collect()
 }

@@ -29,6 +29,7 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
         order: 0,
         losses,
         round: 0,
+        of_beginnings: Vec::new(),
     }
 }
 
@@ -39,10 +40,72 @@ impl Tried {
     }
 }
 
+/// A verdict on texts of 200 tokens, of which a window gains from a token on; `near` is its gain in their beginnings.
+fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
+    const FROM: usize = 64;
+    let all = |of: &dyn Fn(usize) -> f32| -> Vec<f32> {
+        let noise = noisy(200 * n_texts, 0.0, 0.3);
+        let places = (0..200 * n_texts).map(|idx| idx % 200);
+        places
+            .zip(noise)
+            .map(|(place, noise)| of(place) + noise)
+            .collect()
+    };
+    let far = |place: usize| if place < FROM { 0.0 } else { 1.0 };
+    let declared = all(&|place| 1.0 + far(place));
+    let losses = all(&|place| 1.0 + 0.3 * far(place) - if place < FROM { near } else { 0.0 });
+    let mut window = reading("mask", "a window of 64 keys", losses);
+    window.of_beginnings = noisy(32 * n_texts, 1.0 - near, 0.4);
+    let probes = Probes {
+        training: Probed::Ran(TrainingProbe {
+            places: (0..200 * n_texts).map(|idx| idx % 200).collect(),
+            declared: vec![declared],
+            of_beginnings: noisy(32 * n_texts, 1.0, 0.3),
+            readings: vec![window],
+            n_left_out: 0,
+            unigram_loss: 3.0,
+            blind_loss: 9.0,
+            copy_loss: 9.0,
+        }),
+        ..Probes::none("not run")
+    };
+    let mut evidence = Evidence::of_layers(Subject::Checkpoint, &[], &probes, 1e-5);
+    evidence.n_ctx = Some(256);
+    (CHECK.judge)(&evidence, &Thresholds::default())
+}
+
+#[test]
+fn a_reading_that_gains_in_long_texts_alone_is_information_with_the_length() {
+    let told = of_long_texts(0.0, 8);
+    let [finding] = &told.findings[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(finding.severity, Severity::Info);
+    assert!(
+        finding.evidence.contains("beyond about 64 tokens"),
+        "{finding:?}"
+    );
+    assert!(finding.advice.contains("the 256 positions"), "{finding:?}");
+    // What gains in beginnings too is accused.
+    let accused = of_long_texts(0.5, 8);
+    assert_eq!(accused.findings[0].severity, Severity::Error, "{accused:?}");
+    assert!(
+        accused.findings[0]
+            .advice
+            .contains("trained or loaded with a window")
+    );
+    // A little of it, on few positions, decides nothing.
+    let open = of_long_texts(0.12, 1);
+    assert_eq!(open.status, Status::Undecidable, "{open:?}");
+    assert!(open.why.contains("in the first 32 tokens"), "{}", open.why);
+}
+
 fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_loss: f64) -> Verdict {
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
+            places: (0..declared.len()).collect(),
             declared: vec![declared],
+            of_beginnings: Vec::new(),
             readings,
             n_left_out: 7,
             unigram_loss,

@@ -4,6 +4,7 @@
 //! weights were trained with brings back the loss of the training. One file per family of readings; [`FAMILIES`] lists them.
 
 mod axis;
+mod beginnings;
 mod block;
 mod budget;
 mod entrants;
@@ -22,13 +23,13 @@ mod texts;
 pub(in crate::analysis) use evaluate::losses;
 pub use page::readings_page;
 pub use race::{Lines, losses_of_all_readings, probe_readings};
-pub(in crate::analysis) use texts::{Text, unigram_loss};
+pub(in crate::analysis) use texts::{Text, blind_loss, unigram_loss};
 
 use std::sync::Arc;
 
 use crate::attention::{Odd, OddSight, Scale};
 use crate::checks::{Claim, SeesLabels};
-use crate::model::{BlockSpec, Deviation, Dropped, Model, ModelSpec, Sequence};
+use crate::model::{BlockSpec, Cut, Deviation, Dropped, Model, ModelSpec, Sequence};
 
 /// A family of readings: the ways in which one thing may have been done otherwise.
 pub struct Family {
@@ -298,6 +299,11 @@ impl Reading {
 
     fn spec_of<'a>(&'a self, model: &'a Model) -> &'a ModelSpec {
         self.spec.as_deref().unwrap_or(&model.spec)
+    }
+
+    /// Whether what it does to a token depends on the length of the whole text, so that a beginning says nothing about it.
+    fn depends_on_length(&self) -> bool {
+        [self.deviation.cut, self.deviation.joined].contains(&Cut::AsTheyLie)
     }
 
     /// How it deviates in a layer.

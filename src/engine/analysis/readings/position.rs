@@ -6,7 +6,8 @@
 //!   too, another base (×10, ×50, ×0.1, and NTK's base for contexts 2, 4 and 8 times as long).
 //! - **ALiBi**: the other sign, slopes twice and half as steep; **relative bias**: query and key exchanged.
 //!
-//! Readings of the base are tried only within the context that the configuration names: beyond it another base helps any model.
+//! In texts longer than those of the training another base helps any model: like every reading, one of the base is believed only
+//! where it gains in the beginnings of the texts too.
 
 use std::sync::Arc;
 
@@ -84,21 +85,17 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
         };
         all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
     }
-    let n_ctx = known.spec().n_ctx.unwrap_or(usize::MAX);
-    if known.first_position + known.n_longest <= n_ctx {
-        let exponent = first.d_rotary as f64 / (first.d_rotary as f64 - 2.0).max(1.0);
-        let bases =
-            [10.0, 50.0, 0.1].map(|times| (times, format!("{times} times the rotary base")));
-        let longer = [2.0f64, 4.0, 8.0].map(|times| {
-            (
-                times.powf(exponent),
-                format!("the rotary base of NTK for {times} times the context"),
-            )
-        });
-        for (times, name) in bases.into_iter().chain(longer) {
-            let advice = format!("--set rope_theta={}", first.theta * times);
-            all.extend(with(&name, &advice, &|rope| rope.theta *= times));
-        }
+    let exponent = first.d_rotary as f64 / (first.d_rotary as f64 - 2.0).max(1.0);
+    let bases = [10.0, 50.0, 0.1].map(|times| (times, format!("{times} times the rotary base")));
+    let longer = [2.0f64, 4.0, 8.0].map(|times| {
+        (
+            times.powf(exponent),
+            format!("the rotary base of NTK for {times} times the context"),
+        )
+    });
+    for (times, name) in bases.into_iter().chain(longer) {
+        let advice = format!("--set rope_theta={}", first.theta * times);
+        all.extend(with(&name, &advice, &|rope| rope.theta *= times));
     }
     all
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Reading;
+use super::beginnings::{are_short_of, beginnings};
 use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
 use super::entrants::{entrants, heads_left_out};
 use super::evaluate::losses;
@@ -46,6 +47,8 @@ pub struct Lines {
     rival: f64,
     /// The share of the text's unigram loss below which labels are read off.
     reads_off: f64,
+    /// Tokens of a beginning, which is shorter than the texts of any training.
+    n_beginning: usize,
 }
 
 impl Lines {
@@ -56,6 +59,7 @@ impl Lines {
             margin: thresholds.of("trained-otherwise.margin").min(usual),
             rival: NEARLY * thresholds.of("trained-otherwise.rival_share"),
             reads_off: thresholds.of("trained-otherwise.label_share"),
+            n_beginning: thresholds.of("trained-otherwise.beginning") as usize,
         }
     }
 }
@@ -82,6 +86,8 @@ pub fn probe_readings<O: Ops>(
         // Nothing to tell by: the check says how many positions it wants.
         return Ok(Probed::Ran(TrainingProbe {
             declared: vec![Vec::new()],
+            places: Vec::new(),
+            of_beginnings: Vec::new(),
             readings: Vec::new(),
             n_left_out: 0,
             unigram_loss: f64::NAN,
@@ -154,6 +160,7 @@ pub fn probe_readings<O: Ops>(
     let n_left_out = n_possible - race.out.len();
     let first = sample(task, inputs, FIRST_POSITIONS + 2, FIRST_POSITIONS);
     race.together((&first, &all), costs.most_readings(n_all))?;
+    let of_beginnings = race.on_beginnings(&all)?;
     told(n_field, n_field);
     let last = race.declared.len() - 1;
     let shows_labels = |(reading, tried): &(Reading, Tried)| {
@@ -166,7 +173,10 @@ pub fn probe_readings<O: Ops>(
         }
         _ => f64::NAN,
     };
+    let places = all.iter().flat_map(|text| text.wanted.iter().copied());
     Ok(Probed::Ran(TrainingProbe {
+        places: places.collect(),
+        of_beginnings,
         declared: race.declared,
         readings: race.out.into_iter().map(|(_, tried)| tried).collect(),
         n_left_out,
@@ -300,6 +310,43 @@ impl<O: Ops> Race<'_, O> {
         field.extend(ranked.into_iter().map(|(_, reading)| reading));
     }
 
+    /// Runs readings that may gain on the beginnings of the last texts, and gives what is declared loses there: nothing where the
+    /// texts are hardly longer.
+    fn on_beginnings(&mut self, all: &[Text]) -> Result<Vec<f32>> {
+        let n_beginning = self.lines.n_beginning;
+        let cut = beginnings(all, n_beginning);
+        if !are_short_of(all, &cut) {
+            return Ok(Vec::new());
+        }
+        let Some(last) = self.declared.last() else {
+            return Ok(Vec::new());
+        };
+        let (n_rounds, margin) = (self.declared.len(), self.lines.margin);
+        let may_gain = |tried: &Tried| {
+            tried.round + 1 == n_rounds && Gain::of(last, &tried.losses).high() >= margin
+        };
+        let is_asked =
+            |(reading, tried): &(Reading, Tried)| !reading.depends_on_length() && may_gain(tried);
+        let asked: Vec<usize> = (0..self.out.len())
+            .filter(|idx| is_asked(&self.out[*idx]))
+            .collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let running: Vec<&Reading> = asked.iter().map(|idx| &self.out[*idx].0).collect();
+        let mut found = losses(self.ops, self.model, &cut, &running, self.pace)?.into_iter();
+        let declared = found.next().unwrap_or_default();
+        let of_all: Vec<Vec<f32>> = running
+            .iter()
+            .zip(found)
+            .map(|(reading, losses)| without_shown(reading, &cut, losses, &declared))
+            .collect();
+        for (idx, of_beginnings) in asked.into_iter().zip(of_all) {
+            self.out[idx].1.of_beginnings = of_beginnings;
+        }
+        Ok(declared)
+    }
+
     /// Puts the best reading together with others, as long as that gains: `most` of them on all texts, those that lose least
     /// on the first few positions.
     fn together(&mut self, (first, all): (&[Text], &[Text]), most: usize) -> Result<()> {
@@ -390,6 +437,7 @@ fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> Tri
         order,
         losses,
         round,
+        of_beginnings: Vec::new(),
     }
 }
 

@@ -102,6 +102,23 @@ impl Text {
         }
     }
 
+    /// Its first tokens that are no padding, with the first of its source; `None` where they predict nothing.
+    pub fn beginning(&self, n_tokens: usize) -> Option<Self> {
+        let first = (0..self.sequence.len()).find(|idx| self.sequence.is_real(*idx))?;
+        let end = self.sequence.len().min(first + n_tokens);
+        let told = self.wanted.iter().take_while(|idx| **idx < end).count();
+        let of_source = |source: &Sequence| match (&source.sound, &source.picture) {
+            (None, None) => source.first(n_tokens),
+            _ => source.clone(),
+        };
+        (told > 0).then(|| Self {
+            source: self.source.as_ref().map(of_source),
+            sequence: self.sequence.part(first..end),
+            wanted: self.wanted[..told].iter().map(|idx| idx - first).collect(),
+            labels: self.labels.each_ref().map(|labels| labels[..told].to_vec()),
+        })
+    }
+
     /// A text whose next tokens are told; `None` where there are none.
     fn telling_next(input: &Input, n: usize) -> Option<Self> {
         let sequence = input.sequence.first(n);
