@@ -33,6 +33,33 @@ class Frame(html.parser.HTMLParser):
         self.texts.append(data)
 
 
+class Tensor:
+    """What torch and numpy have in common here."""
+
+    def __init__(self, values):
+        self.values = values
+
+    @property
+    def shape(self):
+        sizes, at = [], self.values
+        while isinstance(at, list):
+            sizes.append(len(at))
+            at = at[0]
+        return tuple(sizes)
+
+    def tolist(self):
+        return self.values
+
+    def __index__(self):
+        if isinstance(self.values, int):
+            return self.values
+        raise TypeError("no integer")
+
+
+class Model:
+    """Something that is no path."""
+
+
 class Shown(unittest.TestCase):
     """With a page that another program wrote."""
 
@@ -59,10 +86,27 @@ class Shown(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "height is .*expected a whole number of pixels"):
                 self.shown("", height=height)
 
+    def test_what_is_no_saved_checkpoint_is_told_what_is(self):
+        for model, kind in ((Model(), "test_show.Model"), (None, "NoneType"), (Tensor([1]), r"test_show.Tensor of shape .1,.")):
+            with self.assertRaisesRegex(TypeError, f"a directory, a weight file, or a name of the Hugging Face hub; found {kind}. Save a model with save_pretrained"):
+                self.shown("", checkpoint=model)
+        with self.assertRaisesRegex(TypeError, "takes a text as its second argument, found list; ids go to tokens="):
+            attnscope.show("run", [5, 9])
+
     def test_flags(self):
         self.shown("", checkpoint="-run", tokens=[5, 9], what_if=["scale=none@L1"], quiet=False)
         self.assertEqual(self.words, ["report", "--format=html", "--what-if=scale=none@L1", "--text=a text", "--tokens=5,9",
                                       "--", "-run"])
+        for tokens in (Tensor([5, 9]), Tensor([[5, 9]]), [[5, 9]], (5, 9), [Tensor(5), Tensor(9)], range(5, 10, 4)):
+            self.shown("", tokens=tokens)
+            self.assertIn("--tokens=5,9", self.words)
+        self.shown("", tokens=[Tensor(5)])
+        self.assertIn("--tokens=5", self.words)
+        for tokens in (Tensor([[5, 9], [1, 2]]), Tensor([0.5]), [1, True], ["5"], 7, {"input_ids": [5]}, Tensor(5)):
+            with self.assertRaisesRegex(TypeError, r"show\(tokens=…\) takes the ids of one text: .* found "):
+                self.shown("", tokens=tokens)
+        with self.assertRaisesRegex(TypeError, "found test_show.Tensor of shape .2, 2.$"):
+            self.shown("", tokens=Tensor([[5, 9], [1, 2]]))
         with self.assertRaisesRegex(TypeError, "show.. sets format itself"):
             self.shown("", format="json")
 

@@ -1,6 +1,7 @@
 """What notebooks show: the report of a checkpoint, in a frame of its own."""
 
 import html
+import operator
 import os
 
 from . import _program
@@ -31,6 +32,42 @@ class Page:
         return f"<{self.title}, {len(self.html) / 1000:.0f} kB of HTML: a notebook shows it, .save(path) writes it>"
 
 
+def _kind(value):
+    """What a value is, in a word or two: its class, and the shape where it has one."""
+    of = type(value)
+    name = of.__name__ if of.__module__ == "builtins" else f"{of.__module__.partition('.')[0]}.{of.__name__}"
+    shape = getattr(value, "shape", None)
+    return f"{name} of shape {tuple(shape)}" if shape is not None else name
+
+
+def _path(checkpoint):
+    try:
+        return os.fspath(checkpoint)
+    except TypeError:
+        raise TypeError("show() takes what a checkpoint is saved as: a directory, a weight file, or a name of the Hugging Face hub; found "
+                        f"{_kind(checkpoint)}. Save a model with save_pretrained() or torch.save(), or log its attention with "
+                        "attnscope.Monitor while it trains") from None
+
+
+def _ids(tokens):
+    """Ids as the flag takes them: of a list, of a tensor or an array, also of a batch of one."""
+    if tokens is None or isinstance(tokens, str):
+        return tokens
+    expected = "show(tokens=…) takes the ids of one text: a list of integers, or a tensor or array of integers of shape (n) or (1, n)"
+    ids = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+    try:
+        ids = list(ids)
+        # As a tokenizer gives them: a batch of one text.
+        if len(ids) == 1:
+            only = ids[0].tolist() if hasattr(ids[0], "tolist") else ids[0]
+            ids = list(only) if isinstance(only, (list, tuple)) else [only]
+        if any(isinstance(one, (bool, str)) for one in ids):
+            raise TypeError
+        return ",".join(str(operator.index(one)) for one in ids)
+    except TypeError:
+        raise TypeError(f"{expected}; found {_kind(tokens)}") from None
+
+
 def show(checkpoint, text=None, *, height=720, **options):
     """Runs `attnscope report CHECKPOINT --text TEXT --format html`, and gives the page for a notebook to show.
 
@@ -38,7 +75,7 @@ def show(checkpoint, text=None, *, height=720, **options):
         attnscope.show("runs/step-500", tokens=[5, 9, 2], what_if=["scale=none@L1"], device="cuda")
 
     checkpoint   a directory, a weight file, or a name of the Hugging Face hub
-    text         what the model reads; or tokens=[…], text_file=…, inputs=…
+    text         what the model reads; or text_file=…, inputs=…, or tokens=…: a list, tensor or array of ids, also of a batch of one
     height       of the frame, in pixels
     options      further flags of `attnscope report`: what_if=… is --what-if, quiet=True is --quiet
 
@@ -49,10 +86,10 @@ def show(checkpoint, text=None, *, height=720, **options):
     for name in ("format", "output"):
         if name in options:
             raise TypeError(f"show() sets {name} itself: attnscope report --{name} writes other formats and files")
-    tokens = options.pop("tokens", None)
-    if tokens is not None and not isinstance(tokens, str):
-        tokens = ",".join(str(int(token)) for token in tokens)
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"show() takes a text as its second argument, found {_kind(text)}; ids go to tokens=[5, 9, 2]")
+    tokens = _ids(options.pop("tokens", None))
     options = {"quiet": True, **options, "text": text, "tokens": tokens}
-    checkpoint = os.fspath(checkpoint)
+    checkpoint = _path(checkpoint)
     written = _program.run(["report", "--format=html", *_program.flags(options), "--", checkpoint])
     return Page(written.decode("utf-8"), f"attnscope report of {checkpoint}", height)

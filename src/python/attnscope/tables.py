@@ -93,10 +93,15 @@ def _rows_of_several(document):
         yield from _rows_of_prompts(of_checkpoint)
 
 
+def _by_bytes(prompt):
+    """The order of prompts in tables: by the bytes of their ids."""
+    return (prompt.get("id") or "").encode("utf-8", "surrogatepass")
+
+
 def _rows_of_prompts(document):
-    """One checkpoint of a report, or of head types."""
+    """One checkpoint of a report, or of head types. Prompts come in the order of a table, not in that of the inputs."""
     checkpoint = document.get("checkpoint", document.get("model", {}).get("name"))
-    for prompt in document["prompts"]:
+    for prompt in sorted(document["prompts"], key=_by_bytes):
         about = {"checkpoint": checkpoint, "step": document.get("step"), "prompt": prompt.get("id")}
         if "layers" not in prompt:
             for head in prompt["heads"]:
