@@ -4,12 +4,11 @@ use std::io::Write;
 use std::panic;
 use std::process::ExitCode;
 
-use attnscope::cli::{Cli, Ended, unknown_command};
+use attnscope::cli::{Cli, Ended, refusal, unknown_command};
 use attnscope::report::one_line;
 use attnscope::{signals, store};
 use attnscope_engine::caught::panics_are_caught;
 use clap::Parser;
-use clap::error::ErrorKind;
 
 /// There are findings.
 const FOUND: u8 = 1;
@@ -30,13 +29,9 @@ fn main() -> ExitCode {
                 Err(_) | Ok(()) => ExitCode::SUCCESS,
             };
         }
-        // Its own text is the help of the command.
-        Err(refused) if refused.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            return failed("expected a subcommand, found none (see --help)");
-        }
         Err(refused) => {
             let unknown = unknown_command(std::env::args_os().nth(1));
-            return failed(&unknown.unwrap_or_else(|| without_usage(&refused.to_string())));
+            return failed(&unknown.unwrap_or_else(|| refusal(&refused)));
         }
     };
     let ended = cli.run();
@@ -66,17 +61,4 @@ fn failed(reason: &str) -> ExitCode {
     // Nobody may be reading: the exit code still tells.
     let _ = writeln!(std::io::stderr(), "attnscope: {}", one_line(reason));
     ExitCode::from(FAILED)
-}
-
-/// What is wrong with the command line, without the usage that follows it.
-fn without_usage(refusal: &str) -> String {
-    let reason = refusal.split("\nUsage:").next().unwrap_or(refusal);
-    let reason = reason
-        .split("\nFor more information")
-        .next()
-        .unwrap_or(reason);
-    let words: Vec<&str> = reason.split_whitespace().collect();
-    let reason = words.join(" ");
-    let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
-    format!("{reason} (see --help)")
 }

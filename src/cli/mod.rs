@@ -39,6 +39,7 @@ mod prompts;
 mod prompts_beside;
 mod quality;
 mod quality_pairs;
+mod refusal;
 mod report;
 mod session;
 mod settings;
@@ -64,6 +65,7 @@ use clap::{Parser, Subcommand};
 
 pub use self::man::man_pages;
 pub use self::open::unknown_command;
+pub use self::refusal::refusal;
 
 use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};

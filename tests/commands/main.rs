@@ -9,6 +9,7 @@ mod check_boundaries;
 mod check_command;
 mod check_probes;
 mod checks;
+mod command_lines;
 mod commands;
 mod config_command;
 mod demos;
