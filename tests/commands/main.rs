@@ -31,6 +31,7 @@ mod lab_command;
 mod library_layouts;
 mod man_command;
 mod manual;
+mod narrow_pages;
 mod object_stores;
 mod one_file;
 mod order_probe;

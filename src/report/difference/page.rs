@@ -74,7 +74,7 @@ impl Difference<'_> {
                                     p { (section.said) }
                                 }
                                 @if !section.rows.is_empty() {
-                                    table {
+                                    div.scroll { table.sides {
                                         thead {
                                             tr {
                                                 @for title in &section.titles { th { (title) } }
@@ -87,7 +87,7 @@ impl Difference<'_> {
                                                 }
                                             }
                                         }
-                                    }
+                                    } }
                                 }
                             }
                         }

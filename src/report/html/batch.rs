@@ -155,11 +155,11 @@ fn findings(merged: &Merged) -> Markup {
                     @let is_said = shown[..nth].iter().any(|(_, before)| before.advice == finding.advice);
                     tr {
                         td { span.badge.(finding.severity) { (finding.severity) } }
-                        td { (checkpoint) }
+                        td data-is="checkpoint" { (checkpoint) }
                         th scope="row" { (finding.check) }
                         td.place { (finding.place.label()) }
                         td { (finding.evidence) }
-                        td { @if !is_said { (finding.advice) } }
+                        td.advice { @if !is_said { (finding.advice) } }
                     }
                 } }
             } } }

@@ -131,8 +131,8 @@ fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
                         }
                         @if !is_said { div.advice { (finding.advice) } }
                     }
-                    td.n { (figure(finding.value)) " " (finding.unit) }
-                    td.n { (figure(finding.threshold)) " " (finding.unit) }
+                    td.n data-is="value" { (figure(finding.value)) " " (finding.unit) }
+                    td.n data-is="threshold" { (figure(finding.threshold)) " " (finding.unit) }
                 }
             } }
         } }
