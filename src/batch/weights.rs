@@ -13,6 +13,7 @@ use super::digest;
 use super::parts::put;
 use crate::history::is_weights;
 use crate::store;
+use attnscope_engine::checkpoint::described_above;
 use attnscope_engine::error::{Error, Result};
 
 /// The directory of digests in that of a batch.
@@ -172,6 +173,8 @@ fn files_of(found: &Path) -> Option<Vec<PathBuf>> {
     if is_file {
         files.push(found.to_path_buf());
     }
+    // What a directory of steps says of all of them.
+    files.extend(described_above(directory));
     files.sort();
     files.dedup();
     Some(files)

@@ -12,7 +12,7 @@ use crate::history::log::is_monitor_log;
 use crate::history::{Found, History, Origin, Reading, Sources, list, training_in};
 use crate::report::ModelRecord;
 use attnscope_engine::analysis::Options;
-use attnscope_engine::checkpoint::{DOCUMENT, read_whole};
+use attnscope_engine::checkpoint::{DOCUMENT, other_directory, read_whole};
 use attnscope_engine::error::Error;
 
 /// Statistics alone are wanted.
@@ -117,6 +117,12 @@ pub fn check_not_empty(sources: &Sources) -> Result<()> {
             .iter()
             .map(|root| root.display().to_string())
             .collect();
+        if let Some((root, is)) = roots
+            .iter()
+            .find_map(|root| Some((root, other_directory(root)?)))
+        {
+            bail!("{}: {is}", root.display());
+        }
         bail!(
             "{}: expected checkpoints (checkpoint-500, step_500, …) or a monitor log, found none",
             names.join(", ")

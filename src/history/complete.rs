@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::sources::{is_weights, shards_of};
+use attnscope_engine::checkpoint::other_directory;
 
 /// A header of safetensors is at most that long.
 const LONGEST_HEADER: u64 = 100 << 20;
@@ -33,6 +34,10 @@ pub fn missing(path: &Path) -> Option<String> {
     }
     let mut weights: Vec<&PathBuf> = files.iter().filter(|file| is_weights(file)).collect();
     weights.sort();
+    // What it is instead, reading says.
+    if weights.is_empty() && other_directory(path).is_some() {
+        return None;
+    }
     if weights.is_empty() {
         return Some("it has no weights yet".to_owned());
     }

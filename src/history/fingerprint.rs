@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::sources::is_weights;
+use attnscope_engine::checkpoint::described_above;
 
 /// Bytes at the beginning of a file that are taken whole: headers, and small files altogether.
 const HEAD: u64 = 1 << 16;
@@ -81,6 +82,7 @@ impl Fingerprint {
         if is_file {
             files.push(path.to_path_buf());
         }
+        files.extend(described_above(directory));
         Some(files)
     }
 

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use crate::record::{natural, step_of};
+use attnscope_engine::checkpoint::is_trainer_state;
 use attnscope_engine::error::{Error, Result};
 
 /// Endings of files of weights.
@@ -231,24 +232,21 @@ pub fn is_checkpoint(directory: &Path) -> bool {
         return true;
     }
     let files = entries_of(directory).unwrap_or_default();
+    // Of ranks and parts there are several files; whether they can be read, reading says.
+    let is_part = |file: &PathBuf| {
+        let name = base_name(file);
+        name.ends_with("model_states.pt") || name.ends_with(".distcp")
+    };
+    if files.iter().any(is_part) {
+        return true;
+    }
     let weights: Vec<PathBuf> = files.into_iter().filter(|file| is_weights(file)).collect();
     weights.len() == 1 || weights.iter().any(|file| is_shard(file))
 }
 
 /// Whether a file holds weights, by its name.
 pub fn is_weights(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    // What trainers leave beside the weights.
-    let is_state = [
-        "optimizer",
-        "scheduler",
-        "rng_state",
-        "training_args",
-        "scaler",
-    ]
-    .iter()
-    .any(|word| stem.starts_with(word));
-    !is_state
+    !is_trainer_state(path)
         && path.is_file()
         && path.extension().is_some_and(|ending| {
             WEIGHTS

@@ -52,6 +52,7 @@ mod sounds;
 mod sweep_checkpoint;
 mod sweep_command;
 mod targets_of_output;
+mod trainers_directories;
 mod tidy;
 mod verdict_formats;
 mod verify_command;

@@ -24,6 +24,10 @@ pub enum Format {
     Llama2c,
 }
 
+/// What parts that end in `.distcp` make together, and what to do about it.
+const DISTRIBUTED: &str = "a torch distributed checkpoint (.metadata and *.distcp, written by torch.distributed.checkpoint); convert it with \
+     python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT";
+
 /// How a git-lfs pointer begins, and its length at most.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 const LONGEST_POINTER: usize = 1024;
@@ -153,6 +157,16 @@ pub fn refuse_pointer(file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether a directory holds the parts of a checkpoint of torch.distributed.
+pub fn has_distributed(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut names = entries
+        .take(10_000)
+        .flatten()
+        .map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().ends_with(".distcp"))
+}
+
 /// What a directory is that holds no weights which can be read, and what to do about it; `None` when nothing is known of it.
 pub fn other_directory(directory: &Path) -> Option<String> {
     let names: Vec<String> = std::fs::read_dir(directory)
@@ -161,12 +175,17 @@ pub fn other_directory(directory: &Path) -> Option<String> {
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
         .collect();
     let any = |test: &dyn Fn(&str) -> bool| names.iter().any(|name| test(name));
-    if any(&|name| name.ends_with(".distcp")) {
-        return Some(
-            "is a sharded checkpoint of torch.distributed (.distcp); merge it with python -m \
-             torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT"
-                .to_owned(),
-        );
+    if has_distributed(directory) {
+        return Some(format!("is {DISTRIBUTED}"));
+    }
+    // As accelerate saves FSDP: the parts lie one directory below the configuration.
+    let below = names
+        .iter()
+        .find(|name| has_distributed(&directory.join(name)));
+    if let Some(below) = below {
+        return Some(format!(
+            "holds no weights that can be read: {below} is {DISTRIBUTED}"
+        ));
     }
     let is_megatron = any(&|name| name == "latest_checkpointed_iteration.txt")
         || (any(&|name| name.starts_with("mp_rank_") || name.starts_with("tp_rank_"))
@@ -197,9 +216,15 @@ pub fn other_directory(directory: &Path) -> Option<String> {
     foreign.map(|problem| format!("holds no weights that can be read: {problem}"))
 }
 
-/// Whether a file is what a trainer leaves beside the weights: the state of an optimiser, an adapter, a projector of pictures.
+/// Whether a file is what a trainer leaves beside the weights: a state, an adapter, a projector of pictures.
 pub fn is_beside_weights(path: &Path) -> bool {
-    const STATES: [&str; 9] = [
+    is_trainer_state(path) || adapter::is_weights(path)
+}
+
+/// Whether a file is the state of an optimiser or of another part of a trainer, by its name, or anything else that is no model.
+pub fn is_trainer_state(path: &Path) -> bool {
+    const STATES: [&str; 10] = [
+        "distrib_optim",
         "optimizer",
         "scheduler",
         "rng_state",
@@ -215,9 +240,7 @@ pub fn is_beside_weights(path: &Path) -> bool {
         .unwrap_or_default()
         .to_string_lossy()
         .to_lowercase();
-    STATES.iter().any(|state| name.starts_with(state))
-        || name.contains("_optim_states")
-        || adapter::is_weights(path)
+    STATES.iter().any(|state| name.starts_with(state)) || name.contains("_optim_states")
 }
 
 /// Refuses a link whose file is not there: a copy or a download that was cut off.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::path::{Component, Path, PathBuf};
 
-use super::kinds::{is_beside_weights, other_directory, refuse_dangling};
+use super::kinds::{has_distributed, is_beside_weights, other_directory, refuse_dangling};
 use super::sentence::MODULES;
 use super::{adapter, gguf, shards};
 use crate::error::{Error, Result};
@@ -146,6 +146,11 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
     if let Some(found) = [NANOGPT, DEEPSPEED].iter().find_map(|name| named(name)) {
         refuse_more_ranks(directory)?;
         return Ok(Some(Weights::File(found)));
+    }
+    if has_distributed(directory) {
+        // What lies beside the parts is no model: the step, or the arguments of the training.
+        let problem = other_directory(directory).unwrap_or_default();
+        return Err(Error::file(directory, problem));
     }
     if let Some(slices) = shards::slices_in(directory)? {
         return Ok(Some(slices));

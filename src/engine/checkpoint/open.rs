@@ -14,6 +14,7 @@ use super::locate::{self, Located, Weights};
 use super::pytorch::StateDict;
 use super::read_files::will_read;
 use super::settings::{self, Settings};
+use super::step_directory::above_step;
 use super::tensors::Tensors;
 use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::{
@@ -220,7 +221,7 @@ impl Opening {
         let settings = if self.ignores_settings {
             Settings::of_command_line(&self.set)
         } else {
-            Settings::read(&directory, &self.set)?
+            Settings::read(&with_settings(&directory), &self.set)?
         };
         let opened = match Format::of(&file)? {
             Format::Gguf => open_gguf(&located.weights, &directory),
@@ -265,10 +266,18 @@ impl Opening {
             let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
             checkpoint.tokenizer = TokenizerFile::named(file, model_type)?;
         }
+        let is_missing = matches!(checkpoint.tokenizer, TokenizerFile::Missing);
+        if self.tokenizer.is_none() && is_missing {
+            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
+            let above = above_step(&directory).into_iter();
+            let mut above = above.map(|above| TokenizerFile::find(&above, model_type));
+            let found = above.find(|found| !matches!(found, TokenizerFile::Missing));
+            checkpoint.tokenizer = found.unwrap_or(TokenizerFile::Missing);
+        }
         if let (None, Some(word)) = (&self.tokenizer, &settings.tokenizer) {
             let file = match word.as_str() {
                 BYTES => PathBuf::from(BYTES),
-                file => directory.join(file),
+                file => with_settings(&directory).join(file),
             };
             checkpoint.tokenizer = TokenizerFile::named(&file, None)?;
         }
@@ -280,23 +289,36 @@ impl Opening {
     }
 }
 
-/// The directory of the files that say what weights are: the one they lie in, or one above it up to what was opened.
+/// The directory of the settings of a checkpoint: its own, or one that describes its steps.
+fn with_settings(directory: &Path) -> PathBuf {
+    let own = std::iter::once(directory.to_path_buf());
+    own.chain(above_step(directory))
+        .find(|directory| directory.join(settings::FILE).is_file())
+        .unwrap_or_else(|| directory.to_path_buf())
+}
+
+/// The directory of the files that say what weights are: the one they lie in, or one above it up to what was opened, or to the
+/// directory of all steps.
 fn described_in(directory: &Path, opened: &Path) -> PathBuf {
     let mut above = directory.ancestors();
     let has =
         |directory: &&Path| directory.join(CONFIG).is_file() || directory.join(PARAMS).is_file();
     let inside = above.by_ref().take_while(|path| path.starts_with(opened));
-    let described: Option<&Path> = inside.into_iter().find(has);
+    if let Some(described) = inside.into_iter().find(has) {
+        return described.to_path_buf();
+    }
+    let steps = above_step(directory);
+    let described = steps.iter().map(PathBuf::as_path).find(has);
     described.unwrap_or(directory).to_path_buf()
 }
 
 /// The files that say what the weights of another one are: another save of theirs would not go with these.
 fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
     let is_index = file.extension().is_some_and(|ending| ending == "json");
-    let beside = [CONFIG, PARAMS, MODEL_CONFIG, settings::FILE].map(|name| directory.join(name));
-    let all = beside
-        .into_iter()
-        .chain(is_index.then(|| file.to_path_buf()));
+    let beside = [CONFIG, PARAMS, MODEL_CONFIG].map(|name| directory.join(name));
+    let settings = with_settings(directory).join(settings::FILE);
+    let beside = beside.into_iter().chain([settings]);
+    let all = beside.chain(is_index.then(|| file.to_path_buf()));
     all.filter(|path| path.is_file())
         .map(|path| DataFile::open_as(&path, "a file"))
         .collect()
