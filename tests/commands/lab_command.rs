@@ -47,6 +47,25 @@ fn both_figures_of_the_write_up_are_drawn_by_default() {
         "{written}"
     );
     assert!(written.contains("the claim, against √d:"));
+    // The keys of one simulation are one draw: how others lie is told. 32 times the mean of a χ with 16 degrees of freedom is 126.0.
+    let words = written.split_whitespace().collect::<Vec<_>>().join(" ");
+    let drawn = words
+        .split_once("over 200 other draws of the keys it is ")
+        .expect("the spread")
+        .1;
+    let numbers: Vec<f64> = drawn
+        .split([' ', ','])
+        .filter_map(|word| word.parse().ok())
+        .take(4)
+        .collect();
+    let [mean, std, smallest, largest] = numbers[..] else {
+        panic!("{drawn}");
+    };
+    assert!(
+        (mean - 126.0).abs() < 1.0 && (3.0..5.0).contains(&std),
+        "{drawn}"
+    );
+    assert!(smallest < mean - std && mean + std < largest, "{drawn}");
     // Braille, and nothing that needs colour.
     assert!(
         written

@@ -124,7 +124,7 @@ pub static MEAN_DISTANCE: Statistic = Statistic {
     low: "local",
     high: "far",
     definition: "mean over queries of Σ p·|query − key|",
-    source: "Vig and Belinkov 2019, arXiv 1906.04284 (there weighted over a corpus)",
+    source: "Vig and Belinkov 2019, arXiv 1906.04284 (there weighted over a corpus); absent in cross-attention, whose queries and keys are positions of two sequences",
     compute: Compute::Head(mean_distance, Gather::Mean),
 };
 

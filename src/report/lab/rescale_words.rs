@@ -1,7 +1,7 @@
 //! What the numbers of other divisors say, in sentences that are put together from them.
 
 use crate::report::text_table::digits;
-use attnscope_engine::analysis::lab::{Divisor, Rescaled, Rescaling};
+use attnscope_engine::analysis::lab::{Divisor, Rescaled, Rescaling, Totals};
 
 /// Rows with at least this share of the largest entropy are called almost uniform. Ours.
 const ALMOST_UNIFORM: f64 = 0.99;
@@ -21,6 +21,7 @@ pub fn rescale_words(cases: &[Rescaled]) -> Vec<String> {
         let pair = case.by(Divisor::SqrtD).zip(case.by(Divisor::SumKeyNorms));
         if let Some((root, total)) = pair {
             says.push(shape(&place, case, root, total));
+            says.push(drawn(&place, case, total));
             says.push(evenness(&place, case, total));
             says.push(gradient(&place, case, root, total));
             says.extend(
@@ -70,6 +71,26 @@ fn shape(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -> S
         digits(total.value),
         digits(root.ks),
         digits(total.ks)
+    )
+}
+
+/// How the keys of this simulation stand among others that could have been drawn.
+fn drawn(place: &str, case: &Rescaled, total: &Rescaling) -> String {
+    let Totals {
+        n_draws,
+        mean,
+        std,
+        smallest,
+        largest,
+    } = case.totals;
+    format!(
+        "{place}: Σ‖k‖ = {} is that of the keys drawn here; over {n_draws} other draws of the keys it is {} ± {} (standard deviation), \
+         from {} to {}",
+        digits(total.value),
+        digits(mean),
+        digits(std),
+        digits(smallest),
+        digits(largest)
     )
 }
 

@@ -11,7 +11,7 @@ pub use crate::sample::{Density, Distribution, Family, Shape, ks_distance};
 pub use divisor::Divisor;
 pub use drawn::{Drawn, Wanted, sweep_drawn};
 pub use matching::{Lookup, LookupGradients, Match, MatchPoint, MatchSetup, Similarity, match_lab};
-pub use rescale::{RescaleSetup, Rescaled, Rescaling, rescale};
+pub use rescale::{RescaleSetup, Rescaled, Rescaling, Totals, rescale};
 pub use variance::{
     GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup, variance_lab,
 };

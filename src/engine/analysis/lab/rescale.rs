@@ -11,6 +11,11 @@ use crate::sample::Density;
 use crate::sample::{Distribution, Purpose, Random};
 use crate::sample::{Shape, ks_distance};
 
+/// Draws of the keys at most over which the sum of their norms is looked at, and components that all of them hold at most.
+const MOST_DRAWS: usize = 200;
+const MOST_COMPONENTS: usize = 4_000_000;
+/// Draws at least, of keys however large.
+const FEWEST_DRAWS: usize = 10;
 /// Points of a density curve.
 const DENSITY_POINTS: usize = 320;
 
@@ -37,6 +42,18 @@ pub struct Rescaled {
     pub first_score: Shape,
     pub first_score_density: Option<Density>,
     pub of: Vec<Rescaling>,
+    /// Σ‖k‖ over other draws of the keys: the keys of one simulation are one draw.
+    pub totals: Totals,
+}
+
+/// Sums of key norms over several draws of the keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Totals {
+    pub n_draws: usize,
+    pub mean: f64,
+    pub std: f64,
+    pub smallest: f64,
+    pub largest: f64,
 }
 
 /// What one divisor does.
@@ -122,7 +139,33 @@ pub fn rescale(setup: &RescaleSetup) -> Result<Rescaled> {
         first_score: Shape::of(&first),
         first_score_density: Density::of(&first, DENSITY_POINTS),
         of: of.collect(),
+        totals: totals(setup),
     })
+}
+
+/// Σ‖k‖ over keys that are drawn from the seeds after the one of the simulation.
+fn totals(setup: &RescaleSetup) -> Totals {
+    let n_components = setup.d * setup.n_keys;
+    let n_draws = (MOST_COMPONENTS / n_components).clamp(FEWEST_DRAWS, MOST_DRAWS);
+    let draws = (1..=n_draws).map(|nth| {
+        let seed = setup.seed.wrapping_add(nth as u64);
+        let drawn = RescaleSetup {
+            seed,
+            ..setup.clone()
+        };
+        let keys = vectors(&drawn, Purpose::Key, setup.n_keys);
+        let norms = keys.chunks(setup.d).map(|key| dot(key, key).sqrt());
+        norms.sum::<f64>()
+    });
+    let totals: Vec<f64> = draws.collect();
+    let shape = Shape::of(&totals);
+    Totals {
+        n_draws,
+        mean: shape.mean,
+        std: shape.std,
+        smallest: totals.iter().copied().fold(f64::INFINITY, f64::min),
+        largest: totals.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    }
 }
 
 /// Vectors one after another, each from its own stream. // [vector, component]
