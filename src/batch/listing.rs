@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
@@ -53,11 +54,11 @@ struct Planned {
 }
 
 impl Listing {
-    /// Lists the directory of a batch.
+    /// Lists the directory of a batch. `told` hears how many of how many records were looked at.
     ///
     /// # Errors
     /// When it cannot be listed, or a plan cannot be read.
-    pub fn of(batch: &Path) -> Result<Self> {
+    pub fn of(batch: &Path, told: &(dyn Fn(usize, usize) + Sync)) -> Result<Self> {
         let parts = Parts::of(batch);
         let (records, damaged) = parts.records()?;
         let plans = Plan::read_all(batch)?;
@@ -67,9 +68,14 @@ impl Listing {
             ..Self::default()
         };
         // Every file of rows is read for its digest: a disk gives several at once faster than one by one.
+        let n_looked_at = AtomicUsize::new(0);
         let are_whole: Vec<bool> = records
             .par_iter()
-            .map(|record| parts.has_rows_of(record))
+            .map(|record| {
+                let is_whole = parts.has_rows_of(record);
+                told(n_looked_at.fetch_add(1, Relaxed) + 1, records.len());
+                is_whole
+            })
             .collect();
         for (record, is_whole) in records.into_iter().zip(are_whole) {
             let planned = expected.units.get_mut(&record.id);

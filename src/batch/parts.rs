@@ -8,13 +8,17 @@ use std::time::{Duration, SystemTime};
 
 use super::digest;
 use crate::report::UnitRecord;
-use crate::signals::{Temporary, undisturbed};
+use crate::signals::{Owner, Temporary, is_live, owner_of, undisturbed};
 use crate::store;
 use attnscope_engine::error::{Error, Result};
 
 /// The directory of units in that of a batch.
 const PARTS: &str = "parts";
-/// Temporary files of workers that were killed are removed after so long.
+/// The directory of plans beside it.
+pub(super) const PLANS: &str = "plans";
+/// The directory of what is known of checkpoints' weights beside it.
+pub(super) const WEIGHTS: &str = "weights";
+/// Temporary files of workers of which nobody knows whether they live are removed after so long.
 const LEFT_BEHIND: Duration = Duration::from_secs(24 * 3600);
 
 /// The units of a batch that have ended.
@@ -43,7 +47,9 @@ impl Parts {
         fs::create_dir_all(&directory).map_err(cannot)?;
         // Tells at once whether anything can be written.
         drop(Temporary::new_in(&directory).map_err(|e| cannot(e.kind().into()))?);
-        remove_left_behind(&directory);
+        for directory in [&directory, &batch.join(PLANS), &batch.join(WEIGHTS)] {
+            remove_left_behind(directory);
+        }
         Ok(Self { directory })
     }
 
@@ -192,17 +198,27 @@ fn persist(temporary: Temporary, target: &Path) -> Result<()> {
     store::push(target)
 }
 
-/// Removes temporary files of workers that were killed long ago.
+/// Removes temporary files that no worker will ever name: those of processes of this machine that have ended, and those of which
+/// nobody here can tell once they are old. What a worker on another machine is writing is young.
 fn remove_left_behind(directory: &Path) {
     let now = SystemTime::now();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let is_temporary = entry.file_name().to_string_lossy().starts_with(".tmp");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(".tmp") || is_live(&entry.path()) {
+            continue;
+        }
         let written = entry.metadata().and_then(|about| about.modified());
-        let is_old = written.is_ok_and(|written| {
-            now.duration_since(written)
-                .is_ok_and(|age| age > LEFT_BEHIND)
-        });
-        if is_temporary && is_old {
+        let is_old = || {
+            written.is_ok_and(|written| {
+                now.duration_since(written)
+                    .is_ok_and(|age| age > LEFT_BEHIND)
+            })
+        };
+        let is_left_behind = match owner_of(&name) {
+            Owner::Ended => true,
+            Owner::Alive | Owner::Unknown => is_old(),
+        };
+        if is_left_behind {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -211,6 +227,7 @@ fn remove_left_behind(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signals::{knows_owners, prefix_of};
 
     fn record(id: &str, error: Option<&str>) -> UnitRecord {
         let prompts = vec!["p".to_owned()];
@@ -257,5 +274,68 @@ mod tests {
         let (records, damaged) = parts.records().expect("lists");
         assert_eq!(records.len(), 1);
         assert_eq!(damaged, ["b.json", "c.json"]);
+    }
+
+    #[test]
+    fn what_killed_workers_left_behind_goes_and_what_live_ones_write_stays() {
+        let batch = tempfile::tempdir().expect("a directory");
+        let parts = batch.path().join(PARTS);
+        let directories = [
+            &parts,
+            &batch.path().join(PLANS),
+            &batch.path().join(WEIGHTS),
+        ];
+        let day = LEFT_BEHIND + Duration::from_secs(60);
+        let old = SystemTime::now() - day;
+        // A process of this machine that has ended; where nobody can tell, its files stay until they are old.
+        let mut child = std::process::Command::new("true").spawn().expect("starts");
+        child.wait().expect("ends");
+        let ended = format!("{}a", prefix_of(child.id()));
+        let mut alive = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("starts");
+        let of_here = format!("{}b", prefix_of(alive.id()));
+        let elsewhere = ".tmp-0123456789abcdef-17-c".to_owned();
+        for directory in directories {
+            fs::create_dir_all(directory).expect("made");
+            for (name, is_old) in [
+                (ended.as_str(), false),
+                (&of_here, false),
+                (&elsewhere, false),
+                (".tmpAbCdEf", false),
+                (".tmp-0123456789abcdef-17-d", true),
+                (".tmpGhIjKl", true),
+                ("unit.json", true),
+            ] {
+                let file = fs::File::create(directory.join(name)).expect("made");
+                if is_old {
+                    file.set_modified(old).expect("dated");
+                }
+            }
+        }
+        let kept = Temporary::new_in(&parts).expect("opens");
+        Parts::open(batch.path()).expect("opens");
+        for directory in directories {
+            let entries = fs::read_dir(directory).expect("lists").flatten();
+            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            let mut names: Vec<String> = names.collect();
+            names.sort();
+            let own = names
+                .iter()
+                .position(|name| kept.path().file_name() == Some(OsStr::new(name)));
+            assert_eq!(own.is_some(), *directory == parts);
+            if let Some(own) = own {
+                names.remove(own);
+            }
+            let mut expected = vec![of_here.as_str(), &elsewhere, ".tmpAbCdEf", "unit.json"];
+            if !knows_owners() {
+                expected.push(&ended);
+            }
+            expected.sort_unstable();
+            assert_eq!(names, expected, "{}", directory.display());
+        }
+        alive.kill().expect("ends");
+        alive.wait().expect("ends");
     }
 }

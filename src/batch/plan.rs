@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::digest;
-use super::parts::put;
+use super::parts::{PLANS, put};
 use crate::history::is_weights;
 use crate::store::is_address;
 use attnscope_engine::checkpoint::{DOCUMENT, read_text};
@@ -15,8 +15,6 @@ use attnscope_engine::error::{Error, Result};
 
 /// Version of the plan's file, and of how ids are made.
 const VERSION: u32 = 1;
-/// The directory of plans in that of a batch.
-const PLANS: &str = "plans";
 /// Letters of an id: 128 bits.
 const N_LETTERS: usize = 32;
 

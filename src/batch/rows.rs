@@ -25,16 +25,20 @@ struct Source<'a> {
     /// The prompts that the first and the last row are of.
     span: (String, String),
     takes: Option<&'a BTreeSet<String>>,
+    /// Whether it is a unit's own file, and not one of several units that were merged before.
+    is_unit: bool,
 }
 
 /// Gives the rows of all units one by one, in the order of the table, and returns for each unit with rows what these come from.
+/// `opened` hears of each unit as its turn comes.
 ///
 /// # Errors
 /// When a file of rows cannot be read, or `each` refuses a row.
-pub fn merged(
-    units: &[Unit],
+pub fn merged<'a>(
+    units: &'a [Unit],
+    opened: &mut dyn FnMut(),
     mut each: impl FnMut(Row) -> Result<()>,
-) -> Result<Vec<(&Unit, About)>> {
+) -> Result<Vec<(&'a Unit, About)>> {
     let mut abouts = Vec::new();
     for group in
         units.chunk_by(|a, b| (a.step, &a.record.checkpoint) == (b.step, &b.record.checkpoint))
@@ -55,9 +59,9 @@ pub fn merged(
         // Files that were made here are gone once the group is merged.
         let mut made = Vec::new();
         while n_overlapping(&sources) > MOST_OPEN {
-            sources = fewer(sources, &mut made)?;
+            sources = fewer(sources, &mut made, opened)?;
         }
-        merge(sources, &mut each)?;
+        merge(sources, opened, &mut each)?;
     }
     Ok(abouts)
 }
@@ -71,6 +75,7 @@ impl<'a> Source<'a> {
             nth,
             span: (bound(prompts.iter().min()), bound(prompts.iter().max())),
             takes: unit.takes.as_ref(),
+            is_unit: true,
         }
     }
 }
@@ -93,7 +98,11 @@ fn n_overlapping(sources: &[Source<'_>]) -> usize {
 }
 
 /// Merges neighbours into files of their own.
-fn fewer<'a>(sources: Vec<Source<'a>>, made: &mut Vec<NamedTempFile>) -> Result<Vec<Source<'a>>> {
+fn fewer<'a>(
+    sources: Vec<Source<'a>>,
+    made: &mut Vec<NamedTempFile>,
+    opened: &mut dyn FnMut(),
+) -> Result<Vec<Source<'a>>> {
     let mut fewer = Vec::new();
     let mut sources = VecDeque::from(sources);
     while !sources.is_empty() {
@@ -106,13 +115,14 @@ fn fewer<'a>(sources: Vec<Source<'a>>, made: &mut Vec<NamedTempFile>) -> Result<
         let path = file.path().to_path_buf();
         let cannot = |e| Error::file(&path, format!("cannot be written ({e})"));
         let mut writer = ParquetWriter::for_pieces(BufWriter::new(&file)).map_err(cannot)?;
-        merge(some, &mut |row| writer.add(row).map_err(cannot))?;
+        merge(some, opened, &mut |row| writer.add(row).map_err(cannot))?;
         writer.finish(&About::default()).map_err(cannot)?;
         fewer.push(Source {
             path,
             nth: nth.unwrap_or_default(),
             span: (first.unwrap_or_default(), last.unwrap_or_default()),
             takes: None,
+            is_unit: false,
         });
         made.push(file);
     }
@@ -179,7 +189,11 @@ impl PartialEq for Open<'_> {
 
 impl Eq for Open<'_> {}
 
-fn merge(sources: Vec<Source<'_>>, each: &mut impl FnMut(Row) -> Result<()>) -> Result<()> {
+fn merge(
+    sources: Vec<Source<'_>>,
+    opened: &mut dyn FnMut(),
+    each: &mut impl FnMut(Row) -> Result<()>,
+) -> Result<()> {
     let mut waiting = VecDeque::from(sources);
     let mut open: BinaryHeap<Open<'_>> = BinaryHeap::new();
     loop {
@@ -187,6 +201,9 @@ fn merge(sources: Vec<Source<'_>>, each: &mut impl FnMut(Row) -> Result<()>) -> 
         let is_due = |source: &Source<'_>| next.is_none_or(|row| source.span.0 <= row.prompt);
         if waiting.front().is_some_and(is_due) {
             if let Some(source) = waiting.pop_front() {
+                if source.is_unit {
+                    opened();
+                }
                 open.extend(Open::new(&source)?);
             }
             continue;
@@ -262,7 +279,7 @@ mod tests {
             seen.push(row);
             Ok(())
         };
-        merged(units, each).expect("merges");
+        merged(units, &mut || {}, each).expect("merges");
         assert!(seen.is_sorted_by(|a, b| in_order(a, b).is_lt()));
         seen.chunks(2).map(|rows| rows[0].prompt.clone()).collect()
     }

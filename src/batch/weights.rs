@@ -10,14 +10,12 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 
 use super::digest;
-use super::parts::put;
+use super::parts::{WEIGHTS, put};
 use crate::history::is_weights;
 use crate::store;
 use attnscope_engine::checkpoint::described_above;
 use attnscope_engine::error::{Error, Result};
 
-/// The directory of digests in that of a batch.
-const WEIGHTS: &str = "weights";
 /// What stands for the digest of files that cannot be read: such units fail, and have new ids once the files can be read.
 const UNREADABLE: &str = "unreadable";
 

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 
 use super::batch_unit::{self, RanUnit};
-use super::progress::{be_quiet, failed, tell};
+use super::progress::{Task, failed};
 use super::prompts::{InputsArgs, PromptSet};
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights, digest};
-use crate::report::{UnitRecord, named};
+use crate::report::{Output, UnitRecord, named, printable};
 use crate::signals;
 use crate::store;
+use attnscope_engine::counted::counted;
 use attnscope_engine::error::Error;
 
 #[derive(Debug, clap::Args)]
@@ -140,14 +141,17 @@ pub fn run(args: &Args) -> Result<Ended> {
         parts,
         counts: Counts::default(),
     };
-    be_quiet();
     let own: Vec<usize> = (0..found.targets.len())
         .filter(|idx| shard.takes(*idx))
         .collect();
+    let task = Task::begin("", own.len() as u64);
     for (nth, target_idx) in own.iter().enumerate() {
-        let said = format!("{} of {}", nth + 1, own.len());
-        batch.checkpoint(*target_idx, &found.targets[*target_idx], &said)?;
+        let checkpoint = &batch.plan.targets[*target_idx].checkpoint;
+        task.say(&format!("{checkpoint} ({} of {})", nth + 1, own.len()));
+        task.at(nth, own.len());
+        batch.checkpoint(*target_idx, &found.targets[*target_idx])?;
     }
+    drop(task);
     batch.end(shard)
 }
 
@@ -248,7 +252,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// When nothing can be written; a unit that fails is recorded.
-    fn checkpoint(&mut self, target_idx: usize, target: &Path, said: &str) -> Result<()> {
+    fn checkpoint(&mut self, target_idx: usize, target: &Path) -> Result<()> {
         let planned = self.plan.targets[target_idx].clone();
         // Of a checkpoint that is not here the listing tells whether it changed: where no unit is missing, nothing is brought.
         let listed = store::listed(target).unwrap_or_default();
@@ -287,13 +291,13 @@ impl Batch<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        self.say(&format!(
-            "{} ({said}): {} units to do",
-            planned.checkpoint,
-            missing.len()
-        ));
+        let task = Task::begin("", missing.len() as u64);
+        let n_missing = missing.len();
         let mut opened = self.session.open_alone(target);
-        for (chunk_idx, id) in missing {
+        for (nth, (chunk_idx, id)) in missing.into_iter().enumerate() {
+            let left = n_missing - nth;
+            task.say(&format!("{} to do", counted(left, "unit")));
+            task.at(nth, n_missing);
             let begun = Instant::now();
             let ran = match &mut opened {
                 Ok(opened) => self.unit(opened, target, chunk_idx, begun),
@@ -370,17 +374,10 @@ impl Batch<'_> {
             }
             None => {
                 self.counts.n_done += 1;
-                self.say(&format!("{unit}: {:.2} s", record.seconds));
+                log::info!("{unit}: {:.2} s", record.seconds);
             }
         }
         Ok(self.parts.write(record, rows.as_deref())?)
-    }
-
-    /// Tells how far it is, unless only errors are to be told.
-    fn say(&self, line: &str) {
-        if !self.args.run.quiet {
-            tell(line);
-        }
     }
 
     fn end(&self, shard: Shard) -> Result<Ended> {
@@ -390,14 +387,16 @@ impl Batch<'_> {
             n_failed,
             n_failed_before,
         } = self.counts;
-        let mut said = format!("{n_done} units done, {n_there} were there, {n_failed} failed");
+        let done = counted(n_done, "unit");
+        let mut said = format!("{done} done, {n_there} already there, {n_failed} failed");
         if shard != Shard::WHOLE {
             said = format!("shard {}/{}: {said}", shard.idx, shard.n);
         }
         if n_failed_before > 0 {
             said += &format!(", {n_failed_before} failed before (--retry-failed runs them again)");
         }
-        self.say(&said);
+        said.push('\n');
+        Output::Stdout.write(&printable(said.as_bytes()))?;
         Ok(match n_failed + n_failed_before {
             0 => Ended::Clean,
             _ => Ended::Partly,

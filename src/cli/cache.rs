@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use crate::history::cache::{clear, directory, list};
 use crate::report::{Output, printable, text_table};
+use attnscope_engine::counted::counted;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,7 +33,8 @@ pub fn run(args: &Args) -> Result<()> {
         Command::Clear => {
             let (n, n_bytes) = clear(&directory)?;
             format!(
-                "removed {n} entries, {} from {}\n",
+                "removed {}, {} from {}\n",
+                counted(n, "entry"),
                 size(n_bytes),
                 directory.display()
             )
@@ -56,9 +58,9 @@ fn listed(directory: &Path) -> String {
         })
         .collect();
     let heading = format!(
-        "{}: {} entries, {}\n",
+        "{}: {}, {}\n",
         directory.display(),
-        entries.len(),
+        counted(entries.len(), "entry"),
         size(total)
     );
     if rows.is_empty() {

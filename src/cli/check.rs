@@ -10,7 +10,7 @@ use super::check_onsets::{Asking, trainings};
 use super::fail_on::FailOn;
 use super::history_reading::read_opened;
 use super::log_target::{self, log_of};
-use super::progress::{StepMeter, failed, note};
+use super::progress::{Task, failed, note};
 use super::prompts::InputsArgs;
 use super::prompts_beside::Beside;
 use super::session::{Opened, Session};
@@ -307,8 +307,8 @@ fn judged(
         .into_iter()
         .map(|named| (named.id, input_of(&named.prompt)))
         .collect();
-    let meter = StepMeter::new();
-    let mut told = |step| meter.show(&step);
+    let task = Task::begin("", 0);
+    let mut told = |step| task.step(&step);
     let mut judging = Judging {
         thresholds,
         baselines,
@@ -320,7 +320,7 @@ fn judged(
     let judgement = on_device!(&session.compute, ops => {
         analysis::judge(ops, &model, &prompts, &mut judging)
     })?;
-    meter.finish();
+    drop(task);
     Ok(TargetVerdict {
         error: None,
         target: target.display().to_string(),

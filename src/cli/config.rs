@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     };
     Output::open(Path::new("-"))?.write(&bytes)?;
     for problem in &config.problems {
-        super::progress::tell(&format!("attnscope: {}", crate::report::one_line(problem)));
+        super::progress::failed(problem);
     }
     Ok(if config.problems.is_empty() {
         Ended::Clean

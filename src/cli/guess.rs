@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use super::progress::{StepMeter, note};
+use super::progress::{Task, note};
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs};
 use crate::report::{GuessReport, Output, printable};
-use attnscope_engine::analysis::Step;
 use attnscope_engine::analysis::guess::{Given, Kind, guess};
 use attnscope_engine::checkpoint::{Opening, TokenizerFile};
 use attnscope_engine::on_device;
@@ -82,18 +81,12 @@ pub fn run(args: &Args) -> Result<Ended> {
         .file_name()
         .unwrap_or(args.weights_file.as_os_str());
     let name = name.to_string_lossy().into_owned();
-    let meter = StepMeter::new();
-    let mut told = |_: &str, n_tried: usize| {
-        meter.show(&Step {
-            what: "running candidates".to_owned(),
-            n_done: n_tried,
-            n: n_tried.next_multiple_of(500).max(1),
-        });
-    };
+    let task = Task::begin("running candidates", 0);
+    let mut told = |_: &str, n_tried: usize| task.at(n_tried, n_tried.next_multiple_of(500).max(1));
     let found = on_device!(&chosen.compute, ops => {
         guess(ops, checkpoint, &given, &mut told, &|| false)
     })?;
-    meter.finish();
+    drop(task);
     let report = GuessReport::of(&found, &name, tokenizer_line(args).as_deref());
     let is_file = args.output != Path::new("-");
     if !found.is_understood() {
@@ -118,11 +111,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     }
     output.write(&content)?;
     if is_file {
-        note(&format!(
-            "{}: a guess, loss {:.4}",
+        let said = format!(
+            "{}: a guess, loss {:.4}\n",
             args.output.display(),
             found.loss
-        ));
+        );
+        Output::Stdout.write(&printable(said.as_bytes()))?;
     }
     Ok(if found.is_understood() {
         Ended::Clean

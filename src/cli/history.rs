@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::history_reading::{Asked, check_not_empty, history_of, read, sources_of};
-use super::progress::{be_quiet, failed, tell};
+use super::progress::{Task, failed, happened, note};
 use super::prompts::InputsArgs;
 use super::settings;
 use super::targets::TargetArgs;
@@ -20,6 +20,7 @@ use crate::history::{
 };
 use crate::report::{Output, printable, write_history};
 use attnscope_engine::checks::Thresholds;
+use attnscope_engine::counted::counted;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -84,6 +85,8 @@ struct Kept<'a> {
     news: News,
     written: Option<(Instant, u64)>,
     n_rows_written: usize,
+    /// There while steps are being read.
+    task: Option<Task>,
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
@@ -135,10 +138,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         Sources::Checkpoints(_) => Some(asked.session()?),
         Sources::Log(_) => None,
     };
-    // Each step would tell of its memory and its tokenizer.
-    let tells = !args.run.quiet;
     settings::note_thresholds();
-    be_quiet();
     let mut kept = Kept {
         args,
         history: history_of(&following.sources),
@@ -147,6 +147,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         news: News::default(),
         written: None,
         n_rows_written: 0,
+        task: None,
     };
     let mut outcome = Ok(());
     following.run(
@@ -156,7 +157,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             };
             read(session, found)
         },
-        &mut |updates| match kept.take(updates, tells) {
+        &mut |updates| match kept.take(updates) {
             Ok(()) => ControlFlow::Continue(()),
             Err(e) => {
                 outcome = Err(e);
@@ -169,20 +170,20 @@ pub fn run(args: &Args) -> Result<Ended> {
 }
 
 impl Kept<'_> {
-    fn take(&mut self, updates: Vec<Update>, tells: bool) -> Result<()> {
+    fn take(&mut self, updates: Vec<Update>) -> Result<()> {
         let mut is_caught_up = false;
         for update in updates {
-            is_caught_up |= matches!(update, Update::CaughtUp);
+            if matches!(update, Update::CaughtUp) {
+                is_caught_up = true;
+                self.task = None;
+            }
             if let Update::Read(_, reading) = &update
                 && !self.models.contains(&reading.model)
             {
                 self.models.push(reading.model.clone());
             }
-            let said = said(&self.history, &update);
+            self.tell(&update);
             self.history.apply(update);
-            if tells && let Some(said) = said {
-                tell(&said);
-            }
         }
         if !self.args.watch {
             return Ok(());
@@ -219,6 +220,29 @@ impl Kept<'_> {
         Ok(())
     }
 
+    /// Shows which step is being read, and says which steps are no longer what they were.
+    fn tell(&mut self, update: &Update) {
+        let Update::State(path, state) = update else {
+            return;
+        };
+        let Some(at) = self.history.position(path) else {
+            return;
+        };
+        let label = self.history.records()[at].label();
+        let (n_read, n) = self.history.progress();
+        match state {
+            State::Reading => {
+                let said = format!("{label} ({} of {n})", n_read + 1);
+                log::info!("reading {said}");
+                let task = self.task.get_or_insert_with(|| Task::begin("", 0));
+                task.say(&said);
+                task.at(n_read, n);
+            }
+            State::Gone | State::Changed => happened(&format!("{label}: {}", state.label())),
+            _ => {}
+        }
+    }
+
     fn content(&self) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         let what_if = self.args.what_if.words();
@@ -245,6 +269,7 @@ impl Kept<'_> {
     }
 
     fn end(mut self) -> Result<Ended> {
+        self.task = None;
         self.judge.look(&self.history);
         let (n_read, n) = self.history.progress();
         let failures = self
@@ -256,7 +281,7 @@ impl Kept<'_> {
         if n_read == 0 {
             let why = failures.clone().find_map(|record| record.state.reason());
             match why {
-                Some(why) => bail!("none of {n} steps could be read: {why}"),
+                Some(why) => bail!("none of {} could be read: {why}", counted(n, "step")),
                 None => bail!("{}: there is no record in it", self.history.name),
             }
         }
@@ -269,9 +294,7 @@ impl Kept<'_> {
                     record.state.label()
                 ));
             }
-            for note in &self.history.notes {
-                tell(note);
-            }
+            self.history.notes.iter().for_each(|said| note(said));
         }
         let content = self.content()?;
         Output::open_or_replace(
@@ -283,26 +306,5 @@ impl Kept<'_> {
             0 => Ended::Clean,
             _ => Ended::Partly,
         })
-    }
-}
-
-/// What there is to say of an update while a history is read.
-fn said(history: &History, update: &Update) -> Option<String> {
-    let of = |path: &PathBuf| {
-        let record = &history.records()[history.position(path)?];
-        Some(record.label())
-    };
-    match update {
-        Update::State(path, State::Reading) => {
-            let (n_read, n) = history.progress();
-            Some(format!("{} ({} of {n})", of(path)?, n_read + 1))
-        }
-        Update::State(path, state @ (State::Gone | State::Changed)) => {
-            Some(format!("{}: {}", of(path)?, state.label()))
-        }
-        Update::State(path, state @ State::Incomplete(_)) => {
-            Some(format!("{}: {}", of(path)?, state.reason()?))
-        }
-        _ => None,
     }
 }

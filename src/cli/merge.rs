@@ -9,10 +9,12 @@ use clap::ValueEnum;
 use super::Ended;
 use super::fail_on::FailOn;
 use super::merge_summary::Summary;
+use super::progress::{self, Task};
 use crate::batch::{Listing, Unit, merged};
 use crate::record::{About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row};
 use crate::report::{Merged, Output, printable, write_batch_page};
 use crate::store;
+use attnscope_engine::counted::counted;
 use attnscope_engine::error::Error;
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +82,13 @@ pub fn run(args: &Args) -> Result<Ended> {
     if let Some(directory) = &args.scratch {
         store::put_scratch_in(directory.clone());
     }
-    let listing = Listing::of(&store::fetched(&args.batch)?)?;
+    if args.quiet {
+        progress::be_quiet();
+    }
+    let batch = store::fetched(&args.batch)?;
+    let task = Task::begin("looking at units", 0);
+    let listing = Listing::of(&batch, &|n_done, n| task.at(n_done, n))?;
+    drop(task);
     if listing.units.is_empty() && listing.missing.is_empty() && listing.damaged.is_empty() {
         bail!(
             "{}: expected a batch with at least one unit, found none",
@@ -119,18 +127,20 @@ fn write(
     to: &mut (impl Write + Send),
 ) -> Result<()> {
     let units = &listing.units;
+    let task = Task::begin("merging rows", units.len() as u64);
+    let mut opened = || task.add(1);
     let cannot = |e: io::Error| Error::file(&args.output, format!("cannot be written ({e})"));
     match format {
         Format::Parquet => {
             let of_crate = |e| Error::file(&args.output, format!("cannot be written ({e})"));
             let mut writer = ParquetWriter::new(&mut *to).map_err(of_crate)?;
-            let abouts = merged(units, |row| writer.add(row).map_err(of_crate))?;
+            let abouts = merged(units, &mut opened, |row| writer.add(row).map_err(of_crate))?;
             writer.finish(&about(abouts)).map_err(of_crate)?;
         }
         Format::Csv => {
             let mut lines = Vec::new();
             write_csv_header(to).map_err(cannot)?;
-            merged(units, |row: Row| {
+            merged(units, &mut opened, |row: Row| {
                 lines.clear();
                 write_csv_rows(&[row], args.raw_csv, &mut lines).map_err(cannot)?;
                 if !args.raw_csv {
@@ -143,7 +153,7 @@ fn write(
             let (before, after) = summary.merged.around_rows()?;
             write!(to, "{before}").map_err(cannot)?;
             let mut is_first = true;
-            merged(units, |row: Row| {
+            merged(units, &mut opened, |row: Row| {
                 to.write_all(if is_first { b"\n" } else { b",\n" })
                     .map_err(cannot)?;
                 is_first = false;
@@ -152,7 +162,7 @@ fn write(
             writeln!(to, "\n{after}").map_err(cannot)?;
         }
         Format::Html => {
-            merged(units, |row| {
+            merged(units, &mut opened, |row| {
                 summary.add(&row);
                 Ok(())
             })?;
@@ -192,11 +202,8 @@ fn tell(args: &Args, listing: &Listing, merged: &Merged, is_stdout: bool) -> Res
     }
     merged.write_text(&mut text)?;
     if listing.n_superseded > 0 {
-        let n = listing.n_superseded;
-        writeln!(
-            text,
-            "{n} units of earlier weights, prompts or options were left out"
-        )?;
+        let n = counted(listing.n_superseded, "unit");
+        writeln!(text, "left out: {n} of earlier weights, prompts or options")?;
     }
     let text = printable(&text);
     if !is_stdout {

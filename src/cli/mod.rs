@@ -259,6 +259,7 @@ impl Cli {
     /// # Errors
     /// One line for a person: what could not be read or computed.
     pub fn run(self) -> Result<Ended> {
+        progress::begin();
         // Whoever asks what is wrong with the settings needs an answer.
         if !matches!(
             self.command,
@@ -404,9 +405,7 @@ impl RunArgs {
     fn check_memory(&self, need: MemoryNeed) -> Result<()> {
         let said = [need.total(), need.weights, need.working].map(|n| machine::mebibytes(n as u64));
         let [total, weights, working] = said;
-        progress::note(&format!(
-            "memory: about {total} (weights {weights}, working {working})"
-        ));
+        log::info!("memory: about {total} (weights {weights}, working {working})");
         if self.force {
             Ok(())
         } else {
@@ -434,7 +433,7 @@ impl RunArgs {
         };
         let model = family::read(opening.open()?)?;
         let remarks = model.checkpoint.remarks();
-        remarks.iter().for_each(|said| progress::remark(said));
+        remarks.iter().for_each(|said| progress::note(said));
         Ok(model)
     }
 
@@ -459,7 +458,7 @@ impl RunArgs {
             crate::store::put_scratch_in(directory.clone());
         }
         if self.quiet {
-            progress::ask_quiet();
+            progress::be_quiet();
         }
         let of_environment = std::env::var("RAYON_NUM_THREADS").ok();
         let of_environment = of_environment.and_then(|text| text.parse::<usize>().ok());

@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::demo::Begin;
 use super::open::{against_of, first_beside, first_prompt};
-use super::progress::{RunMeter, note};
+use super::progress::{Task, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
 use crate::report::{Output, Pair};
 use crate::tui::{
@@ -448,7 +448,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let beside = (against.as_ref(), chosen.device);
     let begin = args.begin(demo, prompt.clone(), asked, beside)?;
-    let meter = RunMeter::new();
+    let task = Task::begin("", 0);
     let export = tui::plot(
         Plot {
             name: args.name(),
@@ -471,9 +471,9 @@ pub fn run(args: &Args) -> Result<()> {
                 )
             }),
         },
-        &mut |share| meter.show(share),
+        &mut |share| task.at((share * 1000.0) as usize, 1000),
     )?;
-    meter.finish();
+    drop(task);
     if export.lacks_letters {
         note("some letters are not in the font of figures; a sign stands in their place");
     }
@@ -481,12 +481,6 @@ pub fn run(args: &Args) -> Result<()> {
         Target::Picture(output) => output.write(&export.picture)?,
         Target::Both(pair) => {
             pair.write([&export.picture, &export.csv])?;
-            let csv = args.output.with_extension("csv");
-            note(&format!(
-                "wrote {} and {}",
-                args.output.display(),
-                csv.display()
-            ));
         }
     }
     Ok(())

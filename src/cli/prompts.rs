@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
-use super::progress::{WritingMeter, note, remark};
+use super::progress::{Task, note};
 use crate::store;
 use attnscope_engine::analysis::{Rules, WriterMemory, generate, input_of};
 use attnscope_engine::checkpoint::DOCUMENT;
+use attnscope_engine::counted::counted;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::machine::mebibytes;
 use attnscope_engine::model::{Input, Model};
@@ -169,11 +170,28 @@ pub fn prepare(
         Ok(Named { id, prompt })
     });
     let prepared = prepared.collect::<Result<Vec<Named>>>()?;
+    let mut told: Vec<(String, Vec<&str>)> = Vec::new();
     for named in &prepared {
-        let said = told_of(model, &named.prompt);
-        said.for_each(|said| note(&format!("{}: {said}", named.id)));
+        for said in told_of(model, &named.prompt) {
+            match told.iter_mut().find(|(known, _)| *known == said) {
+                Some((_, ids)) => ids.push(&named.id),
+                None => told.push((said, vec![&named.id])),
+            }
+        }
+    }
+    for (said, ids) in told {
+        note(&format!("{}: {said}", several(&ids)));
     }
     Ok(prepared)
+}
+
+/// Names of prompts of which the same is said.
+fn several(ids: &[&str]) -> String {
+    match ids {
+        [] => String::new(),
+        [id] => (*id).to_owned(),
+        [first, others @ ..] => format!("{first} and {}", counted(others.len(), "other prompt")),
+    }
 }
 
 /// What a person should hear of a prompt that runs all the same.
@@ -217,9 +235,9 @@ pub fn write_targets(
 ) -> Result<()> {
     let reading = reading.of_target(model.spec.limits());
     if named.iter().any(|named| named.prompt.n_to_generate > 0)
-        && let Some(note) = Rules::of(model).note()
+        && let Some(rules) = Rules::of(model).note()
     {
-        remark(&note);
+        note(&rules);
     }
     for Named { id, prompt } in named {
         if prompt.n_to_generate == 0 {
@@ -235,13 +253,13 @@ pub fn write_targets(
             mebibytes(held.keys_and_values as u64),
             mebibytes(held.weights as u64)
         );
-        let meter = WritingMeter::of(id, prompt.n_to_generate);
-        let mut wrote = |_: &Prompt| meter.wrote_one();
+        let task = Task::begin(&format!("writing {id}"), prompt.n_to_generate as u64);
+        let mut wrote = |_: &Prompt| task.add(1);
         let label = |id| reading.label(id);
         on_device!(compute, ops => {
             generate(ops, model, prompt, &label, &mut wrote, pace)
         })?;
-        meter.finish();
+        drop(task);
         let first = prompt.tokens.len() - prompt.n_written;
         prompt.written = reading.text(&prompt.tokens[first..]);
     }

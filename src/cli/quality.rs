@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use super::progress::note;
+use super::progress::Task;
 use super::prompts::{InputsArgs, PromptSet};
 use super::quality_pairs::{Pair, read_pairs};
 use super::session::{Opened, Session};
@@ -107,6 +107,10 @@ fn of_one(args: &Args, session: &Session<'_>, target: &Path, pairs: &[Pair]) -> 
         bail!("--at: there is no {at} in this model; expected {expected}");
     }
     let mut translated = Vec::with_capacity(pairs.len());
+    let task = Task::begin(
+        &format!("translating with {}", target.display()),
+        pairs.len() as u64,
+    );
     let mut errors: BTreeMap<String, Vec<Option<AlignmentErrors>>> = BTreeMap::new();
     for chunk in pairs.chunks(AT_ONCE) {
         let requests = chunk
@@ -125,11 +129,7 @@ fn of_one(args: &Args, session: &Session<'_>, target: &Path, pairs: &[Pair]) -> 
                 }
             }
         }
-        note(&format!(
-            "translated {} of {}",
-            translated.len(),
-            pairs.len()
-        ));
+        task.at(translated.len(), pairs.len());
     }
     for of_place in errors.values_mut() {
         of_place.resize(translated.len(), None);

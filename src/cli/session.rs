@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::progress::{Meter, note};
+use super::progress::Meter;
 use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{PromptRecord, Recorder};
@@ -192,7 +192,6 @@ impl<'a> Session<'a> {
         let outcomes = on_device!(&self.compute, ops => {
             analysis::run_all(ops, model, jobs, options, &meter)
         })?;
-        meter.finish();
         let ran = chunk.iter().zip(recorders).zip(outcomes);
         let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), Outcome)| Ran {
             layers: recorder.take_whole(),
@@ -217,8 +216,8 @@ impl<'a> Session<'a> {
             .iter()
             .find_map(|named| named.prompt.picture.as_ref());
         match seen {
-            Some(picture) => note(&format!("tokens: {}", picture.describe())),
-            None => note(&format!("tokenizer: {}", opened.reading.describe())),
+            Some(picture) => log::info!("tokens: {}", picture.describe()),
+            None => log::info!("tokenizer: {}", opened.reading.describe()),
         }
         Ok(write_targets(
             &mut opened.named,

@@ -10,6 +10,7 @@ use crate::report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use crate::tui::figure_text;
 use attnscope_engine::analysis::Sweep;
 use attnscope_engine::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
+use attnscope_engine::counted::counted;
 use attnscope_engine::error::Error;
 
 /// The scores of the write-up about attention that collapsed.
@@ -171,8 +172,8 @@ fn left_out(sweep: &Sweep) -> Option<String> {
     let (single, broken) = (sweep.n_single(), sweep.n_not_finite());
     (single + broken > 0).then(|| {
         format!(
-            "{} rows count; left out: {single} that see fewer than two keys, {broken} with a NaN or an infinity",
-            sweep.n_rows()
+            "counted: {}; left out: {single} with fewer than two visible keys, {broken} with a NaN or an infinity",
+            counted(sweep.n_rows() as usize, "row")
         )
     })
 }

@@ -75,7 +75,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<Swept> {
     let LayerSweep { sweep, layer } = on_device!(compute, ops => {
         sweep_layer(ops, &model, &input, &place, &scales, &mut says, &meter)
     })?;
-    meter.finish();
+    drop(meter);
     if sweep.n_rows() == 0 {
         let problem =
             "no row of this place sees two keys with finite scores: there is nothing to sweep";

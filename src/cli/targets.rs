@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::names;
-use super::progress::note;
+use super::progress::{Task, note};
 use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
 use crate::store;
@@ -45,16 +45,19 @@ pub struct TargetArgs {
 }
 
 impl Targets {
-    /// The targets one after another, each told of as its turn comes where there are several.
+    /// The targets one after another, with progress where there are several.
     pub fn told(&self) -> impl Iterator<Item = &Path> {
         let n = self.targets.len();
+        let task = (n > 1).then(|| Task::begin("", n as u64));
         self.targets.iter().enumerate().map(move |(idx, target)| {
             // What was staged of the one before has had its turn.
             if let Some(before) = idx.checked_sub(1) {
                 store::release(&self.targets[before]);
             }
-            if n > 1 {
-                note(&format!("{} ({} of {n})", target.display(), idx + 1));
+            if let Some(task) = &task {
+                let name = target.file_name().unwrap_or(target.as_os_str());
+                task.say(&format!("{} ({} of {n})", name.to_string_lossy(), idx + 1));
+                task.at(idx, n);
             }
             target.as_path()
         })

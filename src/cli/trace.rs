@@ -165,7 +165,7 @@ pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
     let n_tensors: usize = plans.iter().map(|plan| plan.tensors.len()).sum();
     let n_bytes: u64 = plans.iter().map(TracePlan::file_len).sum();
-    note(&format!("{n_tensors} tensors, {}", HumanBytes(n_bytes)));
+    log::info!("{n_tensors} tensors, {}", HumanBytes(n_bytes));
     let mut writers = Vec::new();
     for (((plan, named), output), target) in plans.iter().zip(&named).zip(&outputs).zip(&targets) {
         let Some(file) = output.file() else {
@@ -193,7 +193,7 @@ pub fn run(args: &Args) -> Result<()> {
     let outcomes = on_device!(&session.compute, ops => {
         analysis::run_all(ops, &model, jobs, options, &meter)
     })?;
-    meter.finish();
+    drop(meter);
     if let Some(found) = outcomes
         .iter()
         .find_map(|outcome| outcome.nonfinite.as_ref())

@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         &|progress| meter.show(progress),
         &meter,
     )?;
-    meter.finish();
+    drop(meter);
     let engines = Engines {
         reference: Device::Cpu.to_string(),
         other: device.to_string(),

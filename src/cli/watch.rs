@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use super::fail_on::FailOn;
 use super::history_reading::{Asked, history_of, read, sources_of};
-use super::progress::{be_quiet, failed, tell};
+use super::progress::{failed, happened, note};
 use super::prompts::InputsArgs;
 use super::settings;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
@@ -86,14 +86,13 @@ pub fn run(args: &Args) -> Result<Ended> {
     let session = match &following.sources {
         Sources::Checkpoints(_) => Some(asked.session()?),
         Sources::Log(path) => {
-            if !path.exists() && !args.run.quiet {
-                tell(&format!("waiting for {}", path.display()));
+            if !path.exists() {
+                note(&format!("waiting for {}", path.display()));
             }
             None
         }
     };
     settings::note_thresholds();
-    be_quiet();
     let mut watching = Watching {
         args,
         history: history_of(&following.sources),
@@ -137,9 +136,7 @@ impl Watching<'_> {
             self.history.apply(update);
         }
         for note in std::mem::take(&mut self.history.notes) {
-            if !self.args.run.quiet {
-                tell(&note);
-            }
+            happened(&note);
         }
         if is_caught_up {
             self.is_caught_up = true;

@@ -7,6 +7,7 @@ pub mod caught;
 pub mod checkpoint;
 pub mod checks;
 pub mod compare;
+pub mod counted;
 pub mod family;
 pub mod machine;
 pub mod model;

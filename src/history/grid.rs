@@ -1,5 +1,6 @@
 //! The heads and layers that a history has numbers for, in one order for every record.
 
+use attnscope_engine::counted::counted;
 use attnscope_engine::model::Stack;
 use attnscope_engine::place::Place;
 
@@ -44,7 +45,11 @@ impl Grid {
 
     /// How many layers and heads there are, in words.
     pub fn size(&self) -> String {
-        format!("{} layers, {} heads", self.layers.len(), self.n_heads())
+        format!(
+            "{}, {}",
+            counted(self.layers.len(), "layer"),
+            counted(self.n_heads(), "head")
+        )
     }
 
     /// The place of a cell.

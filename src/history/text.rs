@@ -6,6 +6,7 @@ use super::judge::{Finding, change_of};
 use super::trend::Trend;
 use super::value::{History, Origin};
 use crate::report::digits;
+use attnscope_engine::counted::counted;
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::{STATISTICS, index_of};
 
@@ -24,23 +25,23 @@ pub fn heading(history: &History) -> String {
         _ => String::new(),
     };
     let of = if n_read == n {
-        format!("{n}")
+        String::new()
     } else {
-        format!("{n_read} of {n}")
+        format!("{n_read} of ")
     };
     let what = match history.origin {
-        Origin::Checkpoints => "checkpoints",
-        Origin::Log => "records",
+        Origin::Checkpoints => "checkpoint",
+        Origin::Log => "record",
     };
     let rows = match history.sampled_rows {
-        Some(rows) if rows > 0 => format!(" · {rows} rows a head"),
+        Some(rows) if rows > 0 => format!(" · {} a head", counted(rows as usize, "row")),
         _ => String::new(),
     };
     format!(
-        "{} · {of} {what}{ends} · {} layers, {} heads{rows}",
+        "{} · {of}{}{ends} · {}{rows}",
         history.name,
-        grid.layers().len(),
-        grid.n_heads(),
+        counted(n, what),
+        grid.size(),
     )
 }
 

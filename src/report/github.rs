@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::named_place;
 use super::verdicts::TargetVerdict;
 use attnscope_engine::checks::{Finding, Severity, Status};
+use attnscope_engine::counted::counted;
 
 /// Findings that are shown of one check and target. GitHub shows ten annotations of a kind in a step: one check must not
 /// take them all.
@@ -54,10 +55,6 @@ pub fn write_github(targets: &[TargetVerdict], to: &mut impl Write) -> io::Resul
         ));
     }
     writeln!(to, "attnscope check: {}", counts.join(", "))
-}
-
-fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn write_finding(target: &str, finding: &Finding, to: &mut impl Write) -> io::Result<()> {

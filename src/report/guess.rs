@@ -10,6 +10,7 @@ use super::json::write_pretty;
 use super::number::Number;
 use super::plain::one_line;
 use attnscope_engine::analysis::guess::{Guess, Kind, Line};
+use attnscope_engine::counted::counted;
 
 /// The version of the shape in this file.
 const VERSION: u32 = 1;
@@ -118,8 +119,11 @@ fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
     let mut text = String::new();
     let quoted = attnscope_engine::family::description::quoted;
     let told = match (guess.kind, guess.mask_token) {
-        (Kind::Encoder, Some(id)) => format!("{} tokens hidden by token {id}", guess.n_positions),
-        _ => format!("{} tokens", guess.n_positions),
+        (Kind::Encoder, Some(id)) => {
+            let hidden = counted(guess.n_positions, "token");
+            format!("{hidden} hidden by token {id}")
+        }
+        _ => counted(guess.n_positions, "token"),
     };
     let loss = format!("loss {:.4} on {told}", guess.loss);
     let weights = one_line(weights);

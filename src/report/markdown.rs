@@ -9,6 +9,7 @@ use super::named_place;
 use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
 use attnscope_engine::checks::{Severity, Status};
+use attnscope_engine::counted::counted;
 use attnscope_engine::model::Stack;
 use attnscope_engine::stats::STATISTICS;
 
@@ -50,7 +51,8 @@ pub fn write_markdown(readable: &Readable, to: &mut impl Write) -> io::Result<()
     if n_left_out > 0 {
         let _ = write!(
             text,
-            "\nThe heads of {n_left_out} layers are left out, so that this fits a comment; `--format csv` has them all.\n"
+            "\nTo fit a comment, this leaves out the heads of {}; `--format csv` has them all.\n",
+            counted(n_left_out, "layer")
         );
     }
     to.write_all(text.as_bytes())
@@ -58,8 +60,8 @@ pub fn write_markdown(readable: &Readable, to: &mut impl Write) -> io::Result<()
 
 fn facts(model: &ModelRecord) -> String {
     let layers = match model.n_encoder_layers {
-        Some(n) => format!("{n} + {} layers", model.n_layers),
-        None => format!("{} layers", model.n_layers),
+        Some(n) => format!("{n} + {}", counted(model.n_layers, "layer")),
+        None => counted(model.n_layers, "layer"),
     };
     let kv = if model.n_kv_heads == model.n_heads {
         String::new()
@@ -67,9 +69,9 @@ fn facts(model: &ModelRecord) -> String {
         format!(" ({} kv)", model.n_kv_heads)
     };
     format!(
-        "{} · {layers} × {} heads{kv} · d_head {} · d_model {} · d_vocab {} · {}",
+        "{} · {layers} × {}{kv} · d_head {} · d_model {} · d_vocab {} · {}",
         escaped(model.family),
-        model.n_heads,
+        counted(model.n_heads, "head"),
         model.d_head,
         model.d_model,
         model.d_vocab,
@@ -93,10 +95,11 @@ fn prompts(report: &Report) -> String {
     }
     for prompt in report.prompts.iter().take(MOST_PROMPTS) {
         if let Some(written) = &prompt.written {
-            let (n, wrote) = (written.tokens.len(), code(&written.text));
+            let n = counted(written.tokens.len(), "token");
+            let wrote = code(&written.text);
             let _ = write!(
                 text,
-                "\n**{}**: the model wrote {n} tokens: {wrote}\n",
+                "\n**{}**: the model wrote {n}: {wrote}\n",
                 code(&prompt.id)
             );
         }
@@ -122,9 +125,9 @@ fn findings(readable: &Readable) -> String {
         findings.iter().filter(of).count()
     };
     let mut text = format!(
-        "\n### Findings: {} errors, {} warnings, {} for information\n",
-        n(Severity::Error),
-        n(Severity::Warning),
+        "\n### Findings: {}, {}, {} for information\n",
+        counted(n(Severity::Error), "error"),
+        counted(n(Severity::Warning), "warning"),
         n(Severity::Info)
     );
     if !findings.is_empty() {

@@ -10,6 +10,7 @@ use super::finding::FindingRecord;
 use super::grouped::{self, counted, grouped, write_groups};
 use super::plain::one_line;
 use attnscope_engine::checks::Severity;
+use attnscope_engine::counted::counted;
 use attnscope_engine::stats::STATISTICS;
 
 /// Changes when a reader of the old shape would misread the new one.
@@ -161,10 +162,6 @@ impl Merged {
             failed,
             missing,
         } = self.units;
-        let counted = |n: usize, what: &str| match n {
-            1 => format!("1 {what}"),
-            n => format!("{n} {what}s"),
-        };
         let mut parts = vec![
             counted(self.checkpoints.len(), "checkpoint"),
             format!("{} done", counted(done, "unit")),

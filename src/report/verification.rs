@@ -10,6 +10,7 @@ use super::json::write_pretty;
 use super::number::Number;
 use super::text_table::{digits, text_table};
 use attnscope_engine::analysis::{Floor, HookDifference, ValuePlace};
+use attnscope_engine::counted::counted;
 use attnscope_engine::prompt::Prompt;
 
 /// Version of the JSON.
@@ -287,7 +288,7 @@ impl Verification {
         let Engines { reference, other } = &self.engines;
         let (n, n_hooks) = (self.tokens.len(), self.hooks.len());
         let n = n + self.decoder_tokens.as_ref().map_or(0, Vec::len);
-        let on = format!("{n_hooks} hooks, {n} tokens");
+        let on = format!("{}, {}", counted(n_hooks, "hook"), counted(n, "token"));
         let Some(worst) = self.row(self.worst.as_ref()) else {
             return format!("{reference} and {other} give the same numbers: {on}\n");
         };

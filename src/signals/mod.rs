@@ -3,11 +3,15 @@
 //! Batch commands die by the signal once their temporary files are gone. A screen is asked to end, and dies by the signal once the
 //! terminal is given back. Writing beyond a limit of file sizes is an ordinary error, not a signal.
 
+mod owner;
 mod temporary;
 #[cfg(unix)]
 mod watch;
 
-pub use temporary::{Temporary, forgotten, removed_at_end, undisturbed};
+pub use owner::{Owner, owner_of};
+#[cfg(test)]
+pub use owner::{knows_owners, prefix_of};
+pub use temporary::{Temporary, forgotten, is_live, removed_at_end, undisturbed};
 #[cfg(unix)]
 pub use watch::{Claim, can_stop, claim, die_if_asked, end_with_a_code, stop, watch};
 

@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::{Builder, NamedTempFile};
 
+use super::owner::prefix;
+
 /// Temporary files that are there.
 static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Held while files that belong together get their names.
@@ -40,7 +42,9 @@ impl Temporary {
     /// # Errors
     /// When nothing can be written there.
     pub fn new_in(directory: &Path) -> io::Result<Self> {
+        let prefix = prefix();
         let mut builder = Builder::new();
+        builder.prefix(&prefix);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -56,6 +60,11 @@ impl Temporary {
             file,
             _live: Live(path),
         })
+    }
+
+    #[cfg(test)]
+    pub fn path(&self) -> &Path {
+        self.file.path()
     }
 
     pub fn as_file(&self) -> &File {
@@ -82,6 +91,11 @@ impl Temporary {
         };
         kept.map(|_| ()).map_err(|e| e.error)
     }
+}
+
+/// Whether this process has a temporary file of this name.
+pub fn is_live(path: &Path) -> bool {
+    lock(&LIVE).contains(path)
 }
 
 /// Has a directory removed too when a signal ends the program.
@@ -126,10 +140,6 @@ pub(super) fn remove_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn is_live(path: &Path) -> bool {
-        lock(&LIVE).contains(path)
-    }
 
     #[test]
     fn a_file_is_known_until_it_has_its_name_or_is_dropped() {

@@ -15,6 +15,7 @@ use super::scene::Scene;
 use crate::worker::Against;
 use attnscope_engine::analysis::{Progress, Subject};
 use attnscope_engine::checks::Severity;
+use attnscope_engine::counted::counted;
 use attnscope_engine::place::Place;
 
 /// Line 1: what is open, what runs, and the worst that was found.
@@ -119,15 +120,14 @@ pub fn is_badge(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> bool {
 fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
     let sizes = subject.sizes();
     let n_layers: Vec<String> = sizes.n_layers.iter().map(usize::to_string).collect();
-    let plural = if sizes.n_heads == 1 { "" } else { "s" };
     let kv = match sizes.n_kv_heads {
         n if n == sizes.n_heads => String::new(),
         n => format!(" ({n} kv)"),
     };
     let heads = format!(
-        "{} × {} head{plural}{kv}",
+        "{} × {}{kv}",
         n_layers.join("+"),
-        sizes.n_heads
+        counted(sizes.n_heads, "head")
     );
     let parts = [
         Some((0, subject.kind().to_owned())),
@@ -172,10 +172,9 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
     }
     let findings = app.findings();
     let n_of = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     match (n_of(Severity::Error), n_of(Severity::Warning)) {
         (0, 0) if !findings.is_empty() => {
-            let notes = plural(findings.len(), "note");
+            let notes = counted(findings.len(), "note");
             Span::styled(format!("○ {notes}"), theme.accent())
         }
         // What was not run found nothing either.
@@ -185,8 +184,8 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
         }
         (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
         (0, 0) => Span::styled("● finite", theme.good()),
-        (0, n) => Span::styled(format!("! {}", plural(n, "warning")), theme.notable()),
-        (n, _) => Span::styled(format!("✖ {}", plural(n, "error")), theme.bad()),
+        (0, n) => Span::styled(format!("! {}", counted(n, "warning")), theme.notable()),
+        (n, _) => Span::styled(format!("✖ {}", counted(n, "error")), theme.bad()),
     }
 }
 

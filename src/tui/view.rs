@@ -19,6 +19,7 @@ use super::scene::Scene;
 use super::widgets::{chooser, overlay, palette, writing};
 use crate::report::is_hidden;
 use crate::worker::PromptOrigin;
+use attnscope_engine::counted::counted;
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
@@ -161,8 +162,8 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
 fn n_tokens(run: &Run) -> String {
     let n = run.prompt.tokens.len();
     match &run.prompt.source {
-        Some(source) => format!("{} → {n} tokens", source.tokens.len()),
-        None => format!("{n} tokens"),
+        Some(source) => format!("{} → {}", source.tokens.len(), counted(n, "token")),
+        None => counted(n, "token"),
     }
 }
 

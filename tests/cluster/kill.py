@@ -63,8 +63,9 @@ def check(program, at, common, many, n_checkpoints, n_prompts):
     left = sum(1 for _ in (many / "parts").glob(".tmp*"))
     print(f"{many.name}: {left} temporary files left behind")
     last = subprocess.run([*common, "--output", str(many)], check=True, capture_output=True, text=True)
-    print("another run says:", last.stderr.strip().splitlines()[-1])
-    assert "0 units done" in last.stderr
+    print("another run says:", last.stdout.strip().splitlines()[-1])
+    assert "0 units done" in last.stdout
+    assert not list((many / "parts").glob(".tmp*")), "the last run left what killed workers had left"
     n_units = n_checkpoints * -(-n_prompts // 10)
     records = [json.loads(path.read_text()) for path in (many / "parts").glob("*.json")]
     seen = {(record["checkpoint"], tuple(record["prompts"])) for record in records}

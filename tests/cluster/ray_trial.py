@@ -66,7 +66,7 @@ def trial(program, at, name, more, disturb):
     subprocess.run([program, "merge", str(batch), "--output", str(at / f"{name}.parquet"), "--quiet"], check=True, stdout=subprocess.DEVNULL)
     assert code == 0
     again = subprocess.run([program, "batch", str(at / "steps"), "--inputs", str(at / "prompts.jsonl"), "--output", str(batch), "--chunk", "10"], capture_output=True, text=True)
-    print(f"{name}: another run says:", again.stderr.strip().splitlines()[-1], flush=True)
+    print(f"{name}: another run says:", again.stdout.strip().splitlines()[-1], flush=True)
     return (at / f"{name}.parquet").read_bytes()
 
 

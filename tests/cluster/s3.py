@@ -117,22 +117,22 @@ try:
     run("merge", work / "one", "--output", work / "one.parquet", "--quiet")
 
     far = ["batch", "s3://runs/steps/", "--inputs", "s3://runs/in/prompts.jsonl", "--output", "s3://runs/out", "--chunk", "4"]
-    said = run(*far).stderr
+    said = run(*far).stdout
     print(said.strip().splitlines()[-1])
-    assert "9 units done, 0 were there" in said, said
+    assert "9 units done, 0 already there" in said, said
     assert asked_for("model.safetensors") and not asked_for("optimizer.pt"), requests
     requests.clear()
     first = keys("out/parts/")
     assert len(first) == 18, first
-    said = run(*far).stderr
-    assert "0 units done, 9 were there" in said, said
+    said = run(*far).stdout
+    assert "0 units done, 9 already there" in said, said
     assert not asked_for("model.safetensors"), "weights were fetched although no unit is missing"
     assert keys("out/parts/") == first
 
     gone = sorted(key for key in first if key.endswith(".parquet"))[0]
     s3.delete_object(Bucket="runs", Key=gone)
-    said = run(*far).stderr
-    assert "1 units done, 8 were there" in said, said
+    said = run(*far).stdout
+    assert "1 unit done, 8 already there" in said, said
     print("a part that is gone is done again; the others stay")
 
     run("merge", "s3://runs/out", "--output", "s3://runs/table.parquet", "--quiet")

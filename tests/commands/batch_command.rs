@@ -71,7 +71,9 @@ impl Runs {
     }
 
     fn ran(&self, more: &[&str], code: i32) -> String {
-        ended(self.batch(more).output().expect("starts"), code)
+        let output = self.batch(more).output().expect("starts");
+        let came_to = text(&output.stdout);
+        ended(output, code) + &came_to
     }
 
     fn merge(&self, more: &[&str]) -> Output {
@@ -162,7 +164,7 @@ fn shards_merge_to_the_table_of_one_process_and_are_done_once() {
     };
     let before: Vec<_> = runs.units("").iter().map(written).collect();
     let said = runs.ran(&[], 0);
-    assert!(said.contains("0 units done, 9 were there"), "{said}");
+    assert!(said.contains("0 units done, 9 already there"), "{said}");
     assert_eq!(
         before,
         runs.units("").iter().map(written).collect::<Vec<_>>()
@@ -330,7 +332,7 @@ fn weights_and_prompts_that_change_make_units_of_their_own() {
     // A chunk that stays as it is stays done; the last one grows.
     runs.write_prompts(runs.n_prompts + 1);
     let said = runs.ran(&[], 0);
-    assert!(said.contains("2 units done, 2 were there"), "{said}");
+    assert!(said.contains("2 units done, 2 already there"), "{said}");
     runs.check_whole();
     assert!(runs.units(".json").is_superset(&before));
     let said = text(&runs.merge(&["--format", "csv"]).stderr);
@@ -449,7 +451,7 @@ fn workers_that_are_killed_at_any_moment_lose_nothing_and_do_nothing_twice() {
         runs.ran(share, 0);
     }
     let said = runs.ran(&[], 0);
-    assert!(said.contains("0 units done, 18 were there"), "{said}");
+    assert!(said.contains("0 units done, 18 already there"), "{said}");
     assert_eq!(runs.units(".parquet").len(), 18);
     runs.check_whole();
 }

@@ -68,8 +68,18 @@ impl Training {
     fn history(&self, words: &[&str]) -> (String, String, Option<i32>) {
         let path = self.path();
         let path = path.to_str().expect("a path");
-        let all = [&["history", path, "--tokens", TOKENS], words].concat();
-        self.ran(&all)
+        let log = self.directory.path().join("history.log");
+        let _ = fs::remove_file(&log);
+        let to = log.to_str().expect("a path");
+        let all = [&["history", path, "--tokens", TOKENS, "--log", to], words].concat();
+        let (out, said, code) = self.ran(&all);
+        // Which steps were read is in the log, and on a terminal.
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        let read: Vec<&str> = log
+            .lines()
+            .filter(|line| line.contains("reading step"))
+            .collect();
+        (out, said + &read.join("\n"), code)
     }
 
     fn json(&self) -> (Value, Option<i32>) {

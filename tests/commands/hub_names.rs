@@ -114,7 +114,7 @@ fn a_model_in_the_cache_opens_by_every_name_it_has() {
         ("hf://datasets/some-org/small", "expected a model"),
         (
             root,
-            "is a cache of 1 models; name one of them: some-org/small",
+            "is a cache of 1 model; name one of them: some-org/small",
         ),
     ] {
         let found = run(target, &[("HF_HUB_CACHE", root), ("HF_HUB_OFFLINE", "1")]);

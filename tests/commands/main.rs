@@ -49,11 +49,12 @@ mod severities;
 #[cfg(unix)]
 mod signals;
 mod sounds;
+mod standard_error;
 mod sweep_checkpoint;
 mod sweep_command;
 mod targets_of_output;
-mod trainers_directories;
 mod tidy;
+mod trainers_directories;
 mod verdict_formats;
 mod verify_command;
 mod watch_command;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 const LEVELS: &[(&str, u32)] = &[
     ("bootstrap", 0),
     ("caught", 0),
+    ("counted", 0),
     ("error", 0),
     ("checkpoint", 0),
     ("prompt", 0),
@@ -39,11 +40,13 @@ const LEVELS: &[(&str, u32)] = &[
 
 /// Imports inside one level that are allowed.
 const EDGES: &[(&str, &str)] = &[
+    ("checkpoint", "counted"),
     ("checkpoint", "error"),
     ("checkpoint", "kernels"),
     ("checkpoint", "machine"),
     ("machine", "error"),
     ("prompt", "caught"),
+    ("prompt", "counted"),
     ("prompt", "error"),
     ("prompt", "checkpoint"),
     ("ops", "attention"),

@@ -44,13 +44,24 @@ class Ray(unittest.TestCase):
             self.assertEqual(written, set(files))
             self.assertEqual(Path(directory, "parts/a.json").read_bytes(), b"record")
 
-    def test_the_bar_ends_with_all_units(self):
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            bar = driver.Bar(2)
-            bar.ended(True)
-            bar.ended(False)
-        self.assertIn("2/2 units, 1 failed", said.getvalue().splitlines()[-1])
+    def test_progress_is_one_line_on_a_terminal_and_nothing_elsewhere(self):
+        def said_of(is_terminal, seconds):
+            said = io.StringIO()
+            said.isatty = lambda: is_terminal
+            with contextlib.redirect_stderr(said):
+                bar = driver.Bar(2)
+                bar.begun -= seconds
+                bar.ended(True)
+                bar.ended(False)
+                bar.clear()
+            return said.getvalue()
+
+        self.assertEqual(said_of(False, 2), "")
+        self.assertEqual(said_of(True, 0), "")
+        said = said_of(True, 2)
+        self.assertIn("2 of 2 units, 1 failed", said)
+        self.assertNotIn("\n", said)
+        self.assertTrue(said.endswith("\r\x1b[K"))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ use crate::history::{Finding, History, Judge, beginning, grouped, heading, reaso
 use crate::report::{digits, text_table, wrapped};
 use crate::tui::{HistoryView, Steps, Training};
 use attnscope_engine::checks::{Severity, Thresholds};
+use attnscope_engine::counted::counted;
 use attnscope_engine::stats::Stat;
 
 /// What the demo is called.
@@ -99,7 +100,7 @@ fn twin(finding: &Finding) -> Result<String> {
     let (history, judge) = judged_log("history_steady", STEADY_LOG)?;
     let found = match (judge.findings().len(), judge.trends().len()) {
         (0, 0) => "nothing begins, and nothing is on its way".to_owned(),
-        (n, m) => format!("{n} findings, {m} trends"),
+        (n, m) => format!("{}, {}", counted(n, "finding"), counted(m, "trend")),
     };
     let last = history.records().len().saturating_sub(1);
     let value = digits(history.at(last, finding.statistic, finding.cell));

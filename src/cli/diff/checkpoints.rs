@@ -4,10 +4,10 @@ use anyhow::{Result, bail};
 
 use super::{Args, Compared, names};
 use crate::cli::WhatIfArgs;
-use crate::cli::progress::{Meter, StepMeter};
+use crate::cli::progress::{Meter, Task};
 use crate::cli::prompts::{Named, ONLY};
 use crate::cli::session::{Opened, Session};
-use attnscope_engine::analysis::{MemoryNeed, Options, Step, input_of};
+use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
 use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_engine::error::Error;
 use attnscope_engine::model::{Input, Model};
@@ -52,13 +52,10 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
         sides = Some(Sides::open(&session, a.clone(), b.clone(), &comparing)?);
     }
     let never = || false;
-    let steps = StepMeter::new();
-    let mut told = |n_done: usize, n: usize| {
-        let what = "comparing tensors".to_owned();
-        steps.show(&Step { what, n_done, n });
-    };
+    let task = Task::begin("comparing tensors", 0);
+    let mut told = |n_done: usize, n: usize| task.at(n_done, n);
     comparison.compare_weights(&a, &b, &comparing, &mut told, &never)?;
-    steps.finish();
+    drop(task);
     if let Some(sides) = &sides {
         for (named, inputs) in sides.prompts()? {
             let both = [inputs.0.clone(), inputs.1.clone()];
@@ -72,7 +69,6 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
                 &|progress| meter.show(progress),
                 &meter,
             ))?;
-            meter.finish();
         }
     }
     Ok(Compared {

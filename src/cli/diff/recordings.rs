@@ -70,7 +70,7 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
         &|progress| meter.show(progress),
         &meter,
     ))?;
-    meter.finish();
+    drop(meter);
     let own = match model_is {
         Side::A => [model.checkpoint.name.clone(), recording.name().to_owned()],
         Side::B => [recording.name().to_owned(), model.checkpoint.name.clone()],

@@ -1,13 +1,12 @@
 //! Each measure on what was opened: what is run, and the table that comes of it.
 
-use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
 
 use super::stopping::Stopping;
 use super::{Args, By, asked};
-use crate::cli::progress::{RunMeter, note};
+use crate::cli::progress::Task;
 use crate::cli::session::{Opened, Session};
 use crate::cli::targets::source_of;
 use crate::report::{
@@ -143,24 +142,17 @@ impl Measuring<'_> {
         let mut ablation = Ablation::plan(model, args.replace.replaced(), |part, place| {
             args.wants(part, place)
         })?;
-        let meter = RunMeter::new();
-        let n_told = Cell::new(0);
+        let task = Task::begin("ablating", 0);
         let mut tell = |_: &Ablation, step: Step| {
             if let Step::Ablated { n_done, n_all } = step {
-                meter.show(n_done as f32 / n_all.max(1) as f32);
-                // Without a bar, one line for every tenth.
-                let tenth = 10 * n_done / n_all.max(1);
-                if tenth > n_told.get() {
-                    n_told.set(tenth);
-                    note(&format!("ablated {n_done} of {n_all}"));
-                }
+                task.at(n_done, n_all);
             }
             ControlFlow::Continue(())
         };
         let ran = on_device!(&self.session.compute, ops => {
             ablation.run(ops, model, (&inputs, asked), &mut tell, self.stopping)
         });
-        meter.finish();
+        drop(task);
         let complete = ended(ran)?;
         let words = asked.map(|asked| self.words(asked));
         Ok((ablation_sheet(&ablation, words), complete))
@@ -278,17 +270,17 @@ impl Measuring<'_> {
         pair.asked = asked;
         let wants = |part, place| args.wants(part, place);
         let mut patching = Patching::plan(model, &pair, &positions, wants)?;
-        let meter = RunMeter::new();
+        let task = Task::begin("patching", 0);
         let mut tell = |_: &Patching, step: PatchingStep| {
             if let PatchingStep::Patched { n_done, n_all } = step {
-                meter.show(n_done as f32 / n_all.max(1) as f32);
+                task.at(n_done, n_all);
             }
             ControlFlow::Continue(())
         };
         let ran = on_device!(&self.session.compute, ops => {
             patching.run(ops, model, pair, &mut tell, self.stopping)
         });
-        meter.finish();
+        drop(task);
         let complete = ended(ran)?;
         let of_token = |id: u32| self.label(id);
         let labels = Self::labels(prompt, &of_token);
@@ -312,17 +304,17 @@ impl Measuring<'_> {
                 .filter(|idx| sequence.is_real(*idx))
                 .collect(),
         };
-        let meter = RunMeter::new();
+        let task = Task::begin("reading predictions of every layer", 0);
         let n_rows = (positions.len() * (model.spec.main_stack().n_layers() + 1)).max(1);
         let mut n_done = 0;
         let rows = on_device!(&self.session.compute, ops => {
             let base = Base::run(ops, model, &input, &[], &mut |_| {}, self.stopping)?;
             lens(ops, model, (&input, &base), (&positions, args.top), self.stopping, |rows| {
                 n_done += rows.len();
-                meter.show(n_done as f32 / n_rows as f32);
+                task.at(n_done, n_rows);
             })
         });
-        meter.finish();
+        drop(task);
         let of_token = |id: u32| self.label(id);
         let labels = Self::labels(prompt, &of_token);
         Ok(lens_sheet(&rows?, &labels, model.spec.is_causal_lm))
@@ -377,13 +369,13 @@ impl Measuring<'_> {
 
     fn circuits(&self) -> Result<SheetRows> {
         let (args, model) = (self.args, &self.opened.model);
-        let meter = RunMeter::new();
+        let task = Task::begin("looking for circuits", 0);
         let wants = |place| args.wants(Part::Head, place);
         let mut tell = |n_done: usize, n_all: usize| {
-            meter.show(n_done as f32 / n_all.max(1) as f32);
+            task.at(n_done, n_all);
         };
         let found = circuits(model, &wants, &mut tell, self.stopping);
-        meter.finish();
+        drop(task);
         let mut found = found?;
         found.heads.retain(|head| wants(head.place));
         Ok(circuits_sheet(&found))

@@ -8,6 +8,7 @@ use toml::{Table, Value};
 
 use super::config::SetBy;
 use super::tensors::Tensors;
+use crate::counted::counted;
 use crate::error::{Error, Result};
 
 /// What the file is called.
@@ -80,7 +81,8 @@ impl Settings {
             does.push(format!("sets {}", set.join(", ")));
         }
         if let Some(tensors) = &self.tensors {
-            does.push(format!("describes the model by {} parts", tensors.len()));
+            let parts = counted(tensors.len(), "part");
+            does.push(format!("describes the model by {parts}"));
         }
         match self.renames.len() {
             0 => {}

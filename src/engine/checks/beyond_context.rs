@@ -20,6 +20,7 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::counted::counted;
 use crate::place::Place;
 
 pub static CHECK: Check = Check {
@@ -37,7 +38,12 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let n_queries = evidence.heads().map(|(_, _, head)| head.summary.rows.len());
     let n_tokens = n_queries.max().unwrap_or(0);
     if n_tokens <= n_ctx {
-        return Verdict::passed(format!("{n_tokens} tokens fit in {n_ctx} positions"));
+        let fit = if n_tokens == 1 { "fits" } else { "fit" };
+        return Verdict::passed(format!(
+            "{} {fit} in {}",
+            counted(n_tokens, "token"),
+            counted(n_ctx, "position")
+        ));
     }
     let finding = Finding {
         check: CHECK.id,

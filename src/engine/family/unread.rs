@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkpoint::{TensorInfo, Tensors};
+use crate::counted::counted;
 use crate::model::{KeySharing, ModelSpec};
 
 /// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
@@ -242,24 +243,22 @@ pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
     if !weights.is_empty() {
         let said = format!(
             "{} never read: {}",
-            counted(weights.len(), ""),
+            tensors_were(weights.len(), ""),
             listed(&weights)
         );
         aside.remarks.push(said);
     }
     if !others.is_empty() {
-        let n = counted(others.len(), " of other heads or modalities");
+        let n = tensors_were(others.len(), " of other heads or modalities");
         let said = format!("{n} left aside: {}", listed(&others));
         aside.remarks.push(said);
     }
     aside
 }
 
-fn counted(n: usize, of: &str) -> String {
-    match n {
-        1 => format!("1 tensor{of} was"),
-        n => format!("{n} tensors{of} were"),
-    }
+fn tensors_were(n: usize, of: &str) -> String {
+    let were = if n == 1 { "was" } else { "were" };
+    format!("{}{of} {were}", counted(n, "tensor"))
 }
 
 /// Names at most that a sentence lists.
@@ -331,7 +330,7 @@ mod tests {
             listed(&["a", "b", "c", "d", "e", "f"]),
             "a, b, c, d and 2 more names"
         );
-        assert_eq!(counted(1, ""), "1 tensor was");
-        assert_eq!(counted(3, " of it"), "3 tensors of it were");
+        assert_eq!(tensors_were(1, ""), "1 tensor was");
+        assert_eq!(tensors_were(3, " of it"), "3 tensors of it were");
     }
 }

@@ -1,6 +1,7 @@
 //! Characters of a text that its tokenizer does not know, or that no token stands for: counted, and told.
 
 use super::tokenizer::Token;
+use crate::counted::counted;
 
 /// Of so many characters, one that is lost is much.
 const MUCH: usize = 4;
@@ -72,12 +73,7 @@ impl Lost {
             .filter(|(n, _)| *n > 0)
             .map(|(n, what)| format!("{n} {} {what}", if *n == 1 { "is" } else { "are" }))
             .collect();
-        let n = self.n_characters;
-        let of = if n == 1 {
-            "of the text's 1 character".to_owned()
-        } else {
-            format!("of the text's {n} characters")
-        };
+        let of = format!("of the text's {}", counted(self.n_characters, "character"));
         (!parts.is_empty()).then(|| format!("{of}, {}", parts.join(" and ")))
     }
 }

@@ -94,7 +94,7 @@ def run_unit(program, target, chunk, inputs, output, flags):
         words = [program, "batch", target, "--inputs", inputs, "--output", to, "--only-chunks", str(chunk), *flags]
         # What started the node is no share of this batch.
         mine = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_ARRAY_") and k != "JOB_COMPLETION_INDEX"}
-        ran = subprocess.run(words, stderr=subprocess.PIPE, env=mine, preexec_fn=dies_with_parent)
+        ran = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=mine, preexec_fn=dies_with_parent)
         said = ran.stderr.decode(errors="replace").strip().splitlines()
         if ran.returncode < 0 or ran.returncode == 143:
             raise Killed(f"{target}, chunk {chunk}: ended by signal {-ran.returncode}")
@@ -120,25 +120,38 @@ def write(directory, files):
 
 
 class Bar:
-    """How many units have ended: a bar on a terminal, a line now and then elsewhere."""
+    """How many units have ended: one line on a terminal, once the work has taken a second, and nothing elsewhere."""
 
     def __init__(self, n):
         self.n, self.n_done, self.n_failed = n, 0, 0
         self.begun = self.shown = time.monotonic()
+        self.is_drawn = False
 
     def ended(self, is_done):
         self.n_done += is_done
         self.n_failed += not is_done
         n = self.n_done + self.n_failed
-        is_terminal = sys.stderr.isatty()
-        if n < self.n and time.monotonic() - self.shown < (0.1 if is_terminal else 5.0):
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self.begun < 1.0 or n < self.n and now - self.shown < 0.1:
             return
-        self.shown = time.monotonic()
+        self.shown, self.is_drawn = now, True
         width = 30 * n // max(self.n, 1)
         failed = f", {self.n_failed} failed" if self.n_failed else ""
-        line = f"[{'#' * width:30}] {n}/{self.n} units{failed}, {self.shown - self.begun:.0f} s"
-        end = "\r" if is_terminal and n < self.n else "\n"
-        print(line, end=end, file=sys.stderr, flush=True)
+        self.put(f"[{'#' * width:30}] {n} of {counted(self.n, 'unit')}{failed}, {now - self.begun:.0f} s")
+
+    def clear(self):
+        """Takes the line away, so that something else can be said."""
+        if self.is_drawn:
+            self.put("")
+            self.is_drawn = False
+
+    def put(self, line):
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def counted(n, one):
+    """So many of something: 1 unit, 2 units."""
+    return f"{n} {one}" if n == 1 else f"{n} {one}s"
 
 
 def main(words=None):
@@ -151,7 +164,7 @@ def main(words=None):
     planned = plan(args, program)
     missing = planned["missing"]
     if not missing:
-        print("nothing to do: every unit is there", file=sys.stderr)
+        print("nothing to do: every unit is there")
         return 0
     ray.init(address=args.address, logging_level="warning", log_to_driver=False)
     resources = {"num_cpus": args.cpus, "num_gpus": args.gpus}
@@ -178,9 +191,11 @@ def main(words=None):
                 code, said, files = 2, f"attnscope: {targets[target]}, chunk {chunk}: {str(error).strip().splitlines()[-1]}", {}
             write(args.output, files)
             if code:
+                bar.clear()
                 print(said, file=sys.stderr)
             bar.ended(code == 0)
-    print(f"{bar.n_done} units done, {bar.n_failed} failed; attnscope merge {args.output} makes one table", file=sys.stderr)
+    bar.clear()
+    print(f"{counted(bar.n_done, 'unit')} done, {bar.n_failed} failed; attnscope merge {args.output} makes one table")
     ray.shutdown()
     return 2 if bar.n_failed else 0
 

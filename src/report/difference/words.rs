@@ -9,6 +9,7 @@ use attnscope_engine::compare::{
     Cause, HeadDifference, HookDifference, KnobKind, KnobValue, PromptDifference, Side,
     TensorDifference,
 };
+use attnscope_engine::counted::counted;
 use attnscope_engine::model::{Hook, Stack};
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::STATISTICS;
@@ -101,8 +102,8 @@ impl Difference<'_> {
             None if first.n_one_sided > 0 => {
                 let _ = write!(
                     line,
-                    ": {} cells are visible on one side only",
-                    first.n_one_sided
+                    ": {} visible on one side only",
+                    counted(first.n_one_sided, "cell")
                 );
             }
             None => {
@@ -194,7 +195,10 @@ impl Difference<'_> {
             let tensors = found.weights.differ.iter().filter(|tensor| tensor.counts);
             let named = tensors.filter(|tensor| tensor.relation.is_some());
             parts.extend(named.take(MOST_CAUSES).map(|t| cause(&Cause::Tensor(t))));
-            parts.push(format!("{n_tensors} tensors differ"));
+            parts.push(match n_tensors {
+                1 => "1 tensor differs".to_owned(),
+                n => format!("{n} tensors differ"),
+            });
         }
         if found.hooks.is_empty() && parts.is_empty() {
             return "differs: statistics of heads lie beyond the tolerance".to_owned();

@@ -19,6 +19,7 @@ use self::findings::Marks;
 use super::document::{ModelRecord, PromptRecord};
 use super::readable::{Readable, Shown};
 use super::verdict_text::figure;
+use attnscope_engine::counted::counted;
 use attnscope_engine::model::Stack;
 
 /// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
@@ -164,8 +165,14 @@ fn prompt(part: &Part<'_>, is_whole: bool, is_only: bool) -> io::Result<Markup> 
         });
     }
     let n_tokens = match &record.decoder_tokens {
-        Some(decoder) => format!("{} → {} tokens", record.tokens.len(), decoder.len()),
-        None => format!("{} tokens", record.tokens.len()),
+        Some(decoder) => {
+            format!(
+                "{} → {}",
+                record.tokens.len(),
+                counted(decoder.len(), "token")
+            )
+        }
+        None => counted(record.tokens.len(), "token"),
     };
     Ok(html! {
         details.prompt id={ "p" (part.prompt_idx) } open[part.prompt_idx == 0] {

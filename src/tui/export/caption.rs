@@ -2,6 +2,7 @@
 
 use super::svg::Caption;
 use crate::tui::scene::Scene;
+use attnscope_engine::counted::counted;
 use attnscope_engine::prompt::Source;
 
 /// Letters of the text that are quoted.
@@ -32,9 +33,9 @@ pub fn caption(app: Scene<'_>) -> Caption {
         title.push(head);
     }
     if let Some(run) = app.run() {
-        let n_tokens = run.prompt.tokens.len();
+        let n_tokens = counted(run.prompt.tokens.len(), "token");
         let text = quoted(&run.source);
-        sentences.push(format!("Text, {n_tokens} tokens: {text}"));
+        sentences.push(format!("Text, {n_tokens}: {text}"));
     }
     Caption {
         title: title.join(" · "),

@@ -21,6 +21,7 @@ use crate::tui::theme::Theme;
 use crate::tui::token_statistics::n_statistics;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
+use attnscope_engine::counted::counted;
 use attnscope_engine::model::Stack;
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::HeadType;
@@ -166,11 +167,7 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
             .iter()
             .find(|(found, _)| *found == kind)
             .map_or(0, |(_, n)| *n);
-        format!(
-            " · {n} {} head{}",
-            kind.title(),
-            if n == 1 { "" } else { "s" }
-        )
+        format!(" · {}", counted(n, &format!("{} head", kind.title())))
     });
     let change = if app.grid_differs() { "change of " } else { "" };
     let shown = if app.shows_distance() {

@@ -12,6 +12,7 @@ use super::frame::{clear_box, framed};
 use crate::tui::figure::{bar, figure, fit, token_label};
 use crate::tui::scene::Scene;
 use crate::tui::writing_view::{WritingState, WritingView};
+use attnscope_engine::counted::counted;
 use attnscope_engine::model::Stack;
 
 /// Width of a token's name beside its bar.
@@ -22,8 +23,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVie
     let state = match &view.state {
         WritingState::Reading => "reading the text · c stops".to_owned(),
         WritingState::Going => format!("{n} of at most {} tokens · c stops", view.n_most),
-        WritingState::Ended => format!("{n} tokens · G writes on"),
-        WritingState::BrokeOff(why) => format!("{n} tokens, {why} · G writes on"),
+        WritingState::Ended => format!("{} · G writes on", counted(n, "token")),
+        WritingState::BrokeOff(why) => format!("{}, {why} · G writes on", counted(n, "token")),
     };
     let inside = clear_box(frame, area, app, format!(" the model writes · {state} "));
     // The text takes the lines it needs, and leaves half of the room to what lies below.

@@ -14,6 +14,7 @@ use super::made::{Adapted, Low, Made, Magnitude};
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
 use super::{Checkpoint, pytorch, safetensors};
+use crate::counted::counted;
 use crate::error::{Error, Result};
 
 /// What every file of an adapter's weights begins with.
@@ -193,11 +194,12 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
     let kind = if config.use_dora { "DoRA" } else { "LoRA" };
     let replaced = match n_replaced {
         0 => String::new(),
-        n => format!(", {n} tensors replaced"),
+        n => format!(", {} replaced", counted(n, "tensor")),
     };
     let value = format!(
-        "{kind} of rank {} on {n_adapted} tensors{replaced}; base {}",
+        "{kind} of rank {} on {}{replaced}; base {}",
         ranks.join(", "),
+        counted(n_adapted, "tensor"),
         checkpoint.name
     );
     checkpoint.remarks.push(format!(

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Address, Found};
+use crate::counted::counted;
 use crate::error::{Error, Result};
 
 /// What the directory of a model begins with.
@@ -211,8 +212,8 @@ pub fn of_directory(path: &Path) -> Result<Option<Found>> {
         String::new()
     };
     let problem = format!(
-        "is a cache of {} models; name one of them: {}{more}",
-        models.len(),
+        "is a cache of {}; name one of them: {}{more}",
+        counted(models.len(), "model"),
         models[..models.len().min(MOST_NAMED)].join(", ")
     );
     Err(Error::file(path, problem))

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Inner, Reading, Token, Tokenizer};
 use crate::checkpoint::pytorch;
+use crate::counted::counted;
 use crate::error::{Error, Result};
 
 /// One id per character.
@@ -123,10 +124,10 @@ pub fn tokenizer(path: &Path, stoi: &Value) -> Result<Tokenizer> {
         }
         ids.insert(character, id);
     }
-    let n = ids.len();
+    let n = counted(ids.len(), "character");
     Ok(Tokenizer {
         inner: Inner::Characters(Characters { ids, characters }),
-        source_name: format!("a table of {n} characters"),
+        source_name: format!("a table of {n}"),
         target: None,
     })
 }
