@@ -35,9 +35,10 @@ pub fn above_step(directory: &Path) -> Vec<PathBuf> {
     };
     while is_of_step(&at) {
         let Some(parent) = at.parent() else { break };
-        at = match parent.as_os_str().is_empty() {
-            true => PathBuf::from("."),
-            false => parent.to_path_buf(),
+        at = if parent.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            parent.to_path_buf()
         };
         above.push(at.clone());
     }
