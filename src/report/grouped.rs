@@ -6,6 +6,7 @@ use super::finding::{FindingRecord, PlaceRecord};
 use super::plain::one_line;
 use super::verdict_text::figure;
 use attnscope_engine::checks::Severity;
+use attnscope_engine::counted::counted;
 
 /// Places that are named; the rest is counted.
 const MOST_NAMED: usize = 8;
@@ -191,19 +192,18 @@ pub fn named(groups: &[Group<'_>]) -> String {
 }
 
 /// One line on findings: `13 errors and 4 warnings`, and where.
-pub fn counted(findings: &[FindingRecord]) -> String {
+pub fn severities(findings: &[FindingRecord]) -> String {
     let n_of = |severity: Severity| {
         let of = findings.iter().filter(|of| of.severity() == severity);
         of.count()
     };
-    let plural = |n: usize, word: &str| match n {
+    let some = |n: usize, word: &str| match n {
         0 => format!("no {word}s"),
-        1 => format!("1 {word}"),
-        n => format!("{n} {word}s"),
+        n => counted(n, word),
     };
     match (n_of(Severity::Error), n_of(Severity::Warning)) {
         (0, 0) => "no errors or warnings".to_owned(),
-        (n, m) => format!("{}, {}", plural(n, "error"), plural(m, "warning")),
+        (n, m) => format!("{}, {}", some(n, "error"), some(m, "warning")),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::finding::FindingRecord;
-use super::grouped::{self, counted, grouped, write_groups};
+use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::counted::counted;
@@ -201,7 +201,7 @@ impl Merged {
                 to,
                 "{}: {}: {}",
                 one_line(&of.checkpoint),
-                counted(&of.findings),
+                severities(&of.findings),
                 grouped::named(&groups)
             )?;
             write_groups(&groups, to)?;

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use super::finding::FindingRecord;
-use super::grouped::{self, counted, grouped, write_groups};
+use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
 use super::verdicts::TargetVerdict;
 use attnscope_engine::checks::Status;
+use attnscope_engine::counted::counted;
 
 /// How much is said of checks that found nothing.
 #[derive(Debug, Clone, Copy)]
@@ -38,15 +39,18 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
         .iter()
         .filter(|(_, verdict)| verdict.status.is_run())
         .count();
-    let checks = if n_run == 1 { "check" } else { "checks" };
     let names = match grouped::named(&groups) {
         names if names.is_empty() => names,
         names => format!(": {names}"),
     };
-    let counted = counted(&findings);
+    let severities = severities(&findings);
     match n_run {
         0 => writeln!(to, "{title}: no check was run that could fail here")?,
-        n => writeln!(to, "{title}: {counted} in {n} {checks} run{names}")?,
+        n => writeln!(
+            to,
+            "{title}: {severities} in {} run{names}",
+            counted(n, "check")
+        )?,
     }
     for said in &target.first {
         writeln!(to, "  note: {}", one_line(said))?;

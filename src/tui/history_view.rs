@@ -9,6 +9,7 @@ use crate::history::{
 };
 use attnscope_engine::checkpoint::{Bundle, Opening};
 use attnscope_engine::checks::{Severity, Thresholds};
+use attnscope_engine::counted::counted;
 use attnscope_engine::error::Result;
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::STATISTICS;
@@ -286,7 +287,6 @@ impl HistoryView {
 
     /// What begins, by how bad it is, and what is on its way; empty where nothing is.
     pub fn counts(&self) -> Vec<String> {
-        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
         let counts = [
             (self.n_begin(Severity::Error), "error"),
             (self.n_begin(Severity::Warning), "warning"),
@@ -294,7 +294,7 @@ impl HistoryView {
             (self.judge.trends().len(), "trend"),
         ];
         let counts = counts.into_iter().filter(|(n, _)| *n > 0);
-        counts.map(|(n, word)| plural(n, word)).collect()
+        counts.map(|(n, word)| counted(n, word)).collect()
     }
 
     /// Why the strip and the curves of a statistic are empty; `None` where records have it.

@@ -1,7 +1,7 @@
 //! What a training opens by itself, what it counts, and what it says where there is nothing to show.
 
 use attnscope::history::{History, Origin, State, Update, batch_of};
-use attnscope::tui::{Depth, HistoryView, Msg, Onset, Panel};
+use attnscope::tui::{Depth, HistoryView, Msg, Onset};
 use attnscope_engine::checks::Severity;
 use attnscope_engine::stats::STATISTICS;
 use crossterm::event::KeyCode;

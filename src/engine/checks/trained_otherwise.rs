@@ -34,7 +34,7 @@
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
-use super::evidence::{Evidence, Probed, SeesLabels, TrainingProbe, Tried};
+use super::evidence::{Evidence, SeesLabels, TrainingProbe, Tried};
 use super::gain::{Gain, may_reach, mean};
 use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};

@@ -2,8 +2,8 @@
 
 use super::trained_otherwise::CHECK;
 use super::{
-    Claim, Evidence, Probed, Probes, SeesLabels, Status, Subject, Thresholds, TrainingProbe, Tried,
-    Verdict,
+    Claim, Evidence, Probed, Probes, SeesLabels, Severity, Status, Subject, Thresholds,
+    TrainingProbe, Tried, Verdict,
 };
 use crate::model::Stack;
 use crate::place::Place;

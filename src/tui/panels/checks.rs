@@ -21,7 +21,6 @@ use attnscope_engine::analysis::{Judgement, Pyramid, Subject};
 use attnscope_engine::checks::{
     Check, Finding, Influence, Probed, Severity, Status, Verdict, page,
 };
-use attnscope_engine::counted::counted;
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
 const BAR: usize = 10;

@@ -5,6 +5,7 @@ use crate::tui::keys::Action;
 use crate::tui::scene::Scene;
 use attnscope_engine::analysis::Judgement;
 use attnscope_engine::checks::{Severity, Status};
+use attnscope_engine::counted::counted;
 
 /// Where checks of a status stand in the list: what was not run right under the findings.
 pub fn rank(status: Status) -> usize {
@@ -74,12 +75,11 @@ pub fn title(app: Scene<'_>, width: usize) -> String {
         let of = findings.iter().filter(|of| of.severity == severity);
         of.count()
     };
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-    let n_run = plural(n_with(judgement, Status::is_run), "check");
-    let errors = plural(n_of(Severity::Error), "error");
+    let n_run = counted(n_with(judgement, Status::is_run), "check");
+    let errors = counted(n_of(Severity::Error), "error");
     let found = match n_of(Severity::Warning) {
         0 => errors,
-        n => format!("{errors}, {}", plural(n, "warning")),
+        n => format!("{errors}, {}", counted(n, "warning")),
     };
     let mut parts = vec![format!("{found} in {n_run} run")];
     if let Some(step) = &run.probing {
