@@ -392,6 +392,8 @@ impl Tried {
 pub struct TrainingProbe {
     /// Losses of what is declared, in nats; a later round has more positions. // [round][position]
     pub declared: Vec<Vec<f32>>,
+    /// Whether losses are those of tokens that follow, of which a beginning is whole; else of hidden ones, which see all of a text.
+    pub tells_next: bool,
     /// Where each position of the last round stands in its text. // [position]
     pub places: Vec<usize>,
     /// Losses of what is declared on the beginnings of the texts; empty where no text is longer. // [position of all beginnings]

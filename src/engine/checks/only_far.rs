@@ -31,6 +31,8 @@ pub(super) struct Beginnings {
     /// The share of its gain in whole texts that a reading has to reach in beginnings.
     pub share: f64,
     pub n_tokens: usize,
+    /// What they do not decide is not decided.
+    pub is_strict: bool,
 }
 
 impl Beginnings {
@@ -128,6 +130,9 @@ impl Beginnings {
         let Reach::Open(on_beginnings) = self.reach(probe, reading) else {
             return None;
         };
+        if !self.is_strict {
+            return None;
+        }
         let gain = mean(probe.declared.last()?) - mean(&reading.losses);
         let (low, high) = on_beginnings.interval();
         Some(Verdict::undecidable(format!(

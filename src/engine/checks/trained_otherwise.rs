@@ -89,6 +89,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             margin: thresholds.of("trained-otherwise.margin"),
             share: thresholds.of("trained-otherwise.near_share"),
             n_tokens: thresholds.of("trained-otherwise.beginning") as usize,
+            is_strict: true,
         },
     };
     let n = declared.len();
@@ -130,6 +131,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let of_long_texts = far
         .iter()
         .find_map(|reading| against.beginnings.finding(probe, reading, evidence.n_ctx));
+    // Hidden tokens see all of a text, so that its beginning is another task: it has to speak against a reading, not only be silent.
+    let mut against = against;
+    against.beginnings.is_strict = probe.tells_next || of_long_texts.is_some();
     let mut verdict = against.verdict(&candidates);
     if let (Some(of_long_texts), true) = (of_long_texts, verdict.findings.is_empty()) {
         // Whole texts are poor evidence then: what is not decided by them may be by their beginnings.

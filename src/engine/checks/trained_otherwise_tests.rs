@@ -58,6 +58,7 @@ fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
     window.of_beginnings = noisy(32 * n_texts, 1.0 - near, 0.4);
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
+            tells_next: true,
             places: (0..200 * n_texts).map(|idx| idx % 200).collect(),
             declared: vec![declared],
             of_beginnings: noisy(32 * n_texts, 1.0, 0.3),
@@ -103,6 +104,7 @@ fn a_reading_that_gains_in_long_texts_alone_is_information_with_the_length() {
 fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_loss: f64) -> Verdict {
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
+            tells_next: true,
             places: (0..declared.len()).collect(),
             declared: vec![declared],
             of_beginnings: Vec::new(),

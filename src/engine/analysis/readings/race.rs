@@ -86,6 +86,7 @@ pub fn probe_readings<O: Ops>(
         // Nothing to tell by: the check says how many positions it wants.
         return Ok(Probed::Ran(TrainingProbe {
             declared: vec![Vec::new()],
+            tells_next: false,
             places: Vec::new(),
             of_beginnings: Vec::new(),
             readings: Vec::new(),
@@ -175,6 +176,7 @@ pub fn probe_readings<O: Ops>(
     };
     let places = all.iter().flat_map(|text| text.wanted.iter().copied());
     Ok(Probed::Ran(TrainingProbe {
+        tells_next: !matches!(task, Task::Masked(_)),
         places: places.collect(),
         of_beginnings,
         declared: race.declared,
