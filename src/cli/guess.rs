@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::progress::{Task, note};
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs};
-use crate::report::{GuessReport, Output, printable};
+use crate::report::{GuessReport, Output, printable, undecided};
 use attnscope_engine::analysis::guess::{Given, Kind, guess};
 use attnscope_engine::checkpoint::{Opening, TokenizerFile};
 use attnscope_engine::on_device;
@@ -89,15 +89,19 @@ pub fn run(args: &Args) -> Result<Ended> {
     drop(task);
     let report = GuessReport::of(&found, &name, tokenizer_line(args).as_deref());
     let is_file = args.output != Path::new("-");
+    let mut reasons = undecided(&found);
     if !found.is_understood() {
-        let said = format!(
+        reasons.push(format!(
             "the best candidate loses {:.4} nats a token, hardly less than word frequencies ({:.4}): this is no reading of the weights",
             found.loss, found.unigram_loss
-        );
-        if is_file && !args.run.force {
-            bail!("{said}; nothing was written (--force writes it)");
-        }
-        note(&said);
+        ));
+    }
+    reasons
+        .iter()
+        .for_each(|reason| note(&format!("not decided: {reason}")));
+    if is_file && !reasons.is_empty() && !args.run.force {
+        note("nothing was written (--force writes it)");
+        return Ok(Ended::WithFindings);
     }
     if let Some(said) = &found.otherwise {
         note(&format!(
@@ -118,7 +122,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         );
         Output::Stdout.write(&printable(said.as_bytes()))?;
     }
-    Ok(if found.is_understood() {
+    Ok(if found.is_decided() {
         Ended::Clean
     } else {
         Ended::WithFindings

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::json::write_pretty;
 use super::number::Number;
 use super::plain::one_line;
-use attnscope_engine::analysis::guess::{Guess, Kind, Line};
+use attnscope_engine::analysis::guess::{Guess, Kind, Line, Rival};
 use attnscope_engine::counted::counted;
 
 /// The version of the shape in this file.
@@ -33,6 +33,12 @@ pub struct GuessReport {
     unigram_loss: Number,
     /// Whether the model loses clearly less than word frequencies do.
     understood: bool,
+    /// Whether the texts decide: the loss is near what they allow a trained model, and no other answer is within noise.
+    decided: bool,
+    /// The loss up to which a model counts as trained on such texts, in nats a token.
+    most_loss: Number,
+    /// Other answers that may be right as well, one a question.
+    undecided: Vec<RivalRecord>,
     /// Positions that the loss is a mean of.
     positions: usize,
     /// Candidates that were run.
@@ -48,6 +54,23 @@ pub struct GuessReport {
     toml: String,
 }
 
+/// An answer that may be right as well as the one that was chosen.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct RivalRecord {
+    /// What is asked: the key of a line, or `axes` for how matrices lie.
+    question: &'static str,
+    /// The other answer.
+    rival: String,
+    /// How much more it loses than the chosen one, in nats a token; less than 0 where it loses less.
+    ahead: Number,
+    /// The 99 % interval of `ahead`.
+    low: Number,
+    high: Number,
+    /// So many more tokens would make `ahead` certain.
+    more_tokens: usize,
+}
+
 /// A line of `attnscope.toml`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -61,6 +84,19 @@ struct LineRecord {
     ahead: Option<Number>,
     /// The second answer.
     second: Option<String>,
+}
+
+impl From<&(&'static str, Rival)> for RivalRecord {
+    fn from((question, rival): &(&'static str, Rival)) -> Self {
+        Self {
+            question,
+            rival: rival.words.clone(),
+            ahead: Number(rival.ahead.mean),
+            low: Number(rival.ahead.low),
+            high: Number(rival.ahead.high),
+            more_tokens: rival.ahead.n_more,
+        }
+    }
 }
 
 impl From<&Line> for LineRecord {
@@ -91,6 +127,9 @@ impl GuessReport {
             loss: Number(guess.loss),
             unigram_loss: Number(guess.unigram_loss),
             understood: guess.is_understood(),
+            decided: guess.is_decided(),
+            most_loss: Number(guess.most_loss()),
+            undecided: guess.open.iter().map(RivalRecord::from).collect(),
             positions: guess.n_positions,
             tried: guess.n_tried,
             layers: guess.layers.clone(),
@@ -113,6 +152,33 @@ impl GuessReport {
     pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
         write_pretty(self, to)
     }
+}
+
+/// Why a guess is not decided, one reason a sentence; empty where it is.
+pub fn undecided(guess: &Guess) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if !guess.is_understood() {
+        return reasons;
+    }
+    if !guess.is_near() {
+        reasons.push(format!(
+            "loss {:.4} is far from what such text allows: a model that was trained on it loses at most about {:.4}. The text is of \
+             another kind, or the weights are none of the models that guess knows: text that the model was trained on would decide",
+            guess.loss,
+            guess.most_loss()
+        ));
+    }
+    for (question, rival) in &guess.open {
+        let ahead = rival.ahead;
+        let value = guess.lines.iter().find(|line| line.key == *question);
+        let value = value.map_or("what is written", |line| line.value.as_str());
+        reasons.push(format!(
+            "{question}: {value}, or {}, which loses {:.4} nats a token more (99 % interval {:.4}…{:.4}): about {} more tokens of such \
+             text would decide",
+            rival.words, ahead.mean, ahead.low, ahead.high, ahead.n_more
+        ));
+    }
+    reasons
 }
 
 fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
@@ -138,6 +204,9 @@ fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
             text,
             "# NOT UNDERSTOOD: the model hardly tells more than word frequencies do. Do not trust any line."
         );
+    }
+    for reason in undecided(guess) {
+        let _ = writeln!(text, "# NOT DECIDED: {}.", one_line(&reason));
     }
     let _ = writeln!(
         text,

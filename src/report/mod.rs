@@ -57,7 +57,7 @@ pub use effect::{
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;
-pub use guess::GuessReport;
+pub use guess::{GuessReport, undecided};
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use history::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,

@@ -134,6 +134,7 @@ fn are_guessed(is_chosen: &dyn Fn(&str) -> bool) {
             guess.loss,
             guess.unigram_loss
         );
+        assert!(guess.is_decided(), "{file}: {:?}", guess.open);
         let of_file = settings.iter().find(|(own, _)| own == file);
         let differs = of_file.into_iter().flat_map(|(_, all)| all.iter());
         let mut differs = differs.filter(|(key, expected)| value(&guess, key) != Some(*expected));
@@ -231,4 +232,84 @@ fn what_guess_writes_opens_the_weights_and_says_that_it_is_a_guess() {
     let mean = losses.iter().sum::<f64>() / losses.len() as f64;
     assert!((mean - 0.78636).abs() < TOLERANCE, "{mean}");
     assert_eq!(report["model"]["family"], "described");
+}
+
+/// One has no output projection, which no candidate has; the other was trained for so short a time that activations are alike.
+#[test]
+fn what_the_texts_do_not_decide_is_not_decided() {
+    let far = guessed("unprojected.safetensors");
+    assert!(
+        !far.is_near() && !far.is_decided(),
+        "{} of {}",
+        far.loss,
+        far.most_loss()
+    );
+    assert!(!far.open.is_empty());
+    let early = guessed("early.safetensors");
+    assert!(early.is_near() && !early.is_decided(), "{:?}", early.open);
+    let (_, rival) = early
+        .open
+        .iter()
+        .find(|(question, _)| *question == "activation")
+        .expect("the activation is open");
+    assert!(rival.ahead.low < 0.0 && rival.ahead.high > 0.0 && rival.ahead.n_more > 1);
+}
+
+#[test]
+fn a_guess_that_is_not_decided_exits_with_one_names_both_answers_and_writes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let toml = directory.path().join("attnscope.toml");
+    let path = |name: &str| fixtures().join(name).display().to_string();
+    let (weights, texts, chars) = (
+        path("early.safetensors"),
+        path("text.jsonl"),
+        path("chars.json"),
+    );
+    let to = toml.display().to_string();
+    let mut args = vec![
+        "guess",
+        &weights,
+        "--inputs",
+        &texts,
+        "--tokenizer",
+        &chars,
+        "--kind",
+        "decoder",
+    ];
+    args.extend(["--output", &to]);
+    let said = attnscope(&args);
+    assert_eq!(said.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(
+        told.contains("not decided: activation: \"")
+            && told.contains("more tokens of such text would decide"),
+        "{told}"
+    );
+    assert!(
+        told.contains("nothing was written") && !toml.exists(),
+        "{told}"
+    );
+    args.push("--force");
+    assert_eq!(attnscope(&args).status.code(), Some(1));
+    let written = std::fs::read_to_string(&toml).expect("the file");
+    assert!(written.contains("# NOT DECIDED: activation"), "{written}");
+}
+
+#[test]
+fn text_of_another_kind_decides_nothing() {
+    let mut sequences = sequences("lamb.safetensors");
+    sequences.iter_mut().for_each(|ids| ids.reverse());
+    let checkpoint = Checkpoint::open(&fixtures().join("lamb.safetensors")).expect("opens");
+    let given = Given {
+        sequences,
+        kind: Some(Kind::Decoder),
+        ..Given::default()
+    };
+    let guess = guess(&Cpu, checkpoint, &given, &mut |_, _| {}, &|| false).expect("guesses");
+    assert!(
+        !guess.is_decided() && !guess.is_near(),
+        "{} of {}",
+        guess.loss,
+        guess.most_loss()
+    );
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::analysis::readings::{Lines, probe_readings};
 use crate::checkpoint::Checkpoint;
-use crate::checks::{self, Evidence, Probed, Probes, Subject, Thresholds};
+use crate::checks::{self, Evidence, Probed, Probes, Severity, Subject, Thresholds};
 use crate::error::{Error, Result};
 use crate::family::description::Described;
 use crate::model::{Input, Model, Sequence};
@@ -58,6 +58,9 @@ pub fn otherwise<O: Ops>(
     let evidence = Evidence::of_layers(Subject::Checkpoint, &[], &probes, 0.0);
     let verdicts = checks::judge(&evidence, &thresholds);
     let found = verdicts.into_iter().find(|(check, _)| check.id == CHECK);
-    let finding = found.and_then(|(_, verdict)| verdict.findings.into_iter().next());
+    let mut findings = found.map_or_else(Vec::new, |(_, verdict)| verdict.findings);
+    // What is information says nothing against the description.
+    findings.retain(|finding| finding.severity > Severity::Info);
+    let finding = findings.into_iter().next();
     Ok(finding.map(|finding| finding.evidence))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::assign::Assignment;
 use super::options::{Answer, Known, QUESTIONS, Question};
+use super::rivals::{Ahead, is_open};
 use super::written::Margin;
 use crate::analysis::readings::{Reading, Text, losses};
 use crate::checkpoint::Checkpoint;
@@ -53,6 +54,18 @@ impl State {
 pub struct Asked {
     pub better: Option<State>,
     pub margin: Option<Margin>,
+    /// Another answer that may be right as well.
+    pub open: Option<Rival>,
+}
+
+/// An answer that may be right as well as the chosen one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rival {
+    /// What it is, in a few words.
+    pub words: String,
+    pub described: Described,
+    /// How much more it loses.
+    pub ahead: Ahead,
 }
 
 /// How wide to search.
@@ -150,13 +163,37 @@ impl<O: Ops> Search<'_, O> {
             .iter()
             .zip(&words)
             .filter(|(other, _)| other.loss.is_finite() && other.described != chosen.described);
-        let second = others.min_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss));
-        let margin = second.map(|(second, words)| Margin {
-            second: words.clone(),
+        let mut others: Vec<(&State, &String)> = others.collect();
+        others.sort_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss));
+        let margin = others.first().map(|(second, words)| Margin {
+            second: (*words).clone(),
             ahead: second.loss - chosen.loss,
             n_answers: states.len(),
         });
-        Ok(Asked { better, margin })
+        let open = others.iter().find_map(|(rival, words)| {
+            let ahead = self.ahead(chosen, rival)?;
+            let place = |state: &State| {
+                let mut all = states.iter();
+                all.position(|other| other.described == state.described)
+            };
+            let rival_at = (place(rival)?, *rival);
+            is_open(question.key, (place(chosen), chosen), rival_at, ahead).then(|| Rival {
+                words: (*words).clone(),
+                described: rival.described.clone(),
+                ahead,
+            })
+        });
+        Ok(Asked {
+            better,
+            margin,
+            open,
+        })
+    }
+
+    /// How much more a second state loses.
+    fn ahead(&self, chosen: &State, second: &State) -> Option<Ahead> {
+        let losses = |state: &State| self.known.get(&format!("{:?}", state.described));
+        Ahead::of(losses(chosen)?, losses(second)?)
     }
 
     /// Whether one state loses less than another by more than chance would have it.
