@@ -23,7 +23,7 @@ mod texts;
 pub(in crate::analysis) use evaluate::losses;
 pub use page::readings_page;
 pub use race::{Lines, losses_of_all_readings, probe_readings};
-pub(in crate::analysis) use texts::{Text, unigram_loss};
+pub(in crate::analysis) use texts::{Text, blind_loss, unigram_loss};
 
 use std::sync::Arc;
 
