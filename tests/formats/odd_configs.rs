@@ -63,11 +63,7 @@ fn what_would_be_computed_otherwise_is_refused() {
             vec![("topk_group", json!(1))],
             "num_experts_per_tok",
         ),
-        (
-            "deepseek_v3",
-            vec![("topk_group", Value::Null)],
-            "topk_group",
-        ),
+        ("glm4_moe", vec![("topk_group", Value::Null)], "topk_group"),
         (
             "t5_v11",
             vec![("dense_act_fn", json!("silu"))],

@@ -94,7 +94,11 @@ fn a_value_that_does_not_fit_is_refused_in_one_line() {
             "activation=gelo",
             &["expected an activation function"],
         ),
-        ("gpt2", "family=gpt9", &["gpt9", "the nearest name is gpt2"]),
+        (
+            "gpt2",
+            "family=gpt9",
+            &["gpt9", "tensors and sizes are those of gpt2"],
+        ),
         (
             "llama",
             "n_kv_heads=3",

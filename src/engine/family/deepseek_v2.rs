@@ -1,7 +1,7 @@
 //! DeepSeek V2: queries, keys and values through latent vectors, experts weighed by a softmax over all.
 
 use super::reading::bias_rule::BiasRule;
-use super::reading::experts::{ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
+use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
 use super::reading::must_be_off;
 use super::{Family, deepseek_v3};
@@ -23,7 +23,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let method = reader.word_or("expert_choice", METHOD, "greedy")?;
     let groups = match method.as_str() {
         "greedy" => None,
-        "group_limited_greedy" => Some(1),
+        "group_limited_greedy" => Some(GroupKeys::if_stated(1)),
         other => {
             let problem = format!("expected greedy or group_limited_greedy, found {other:?}");
             return Err(Error::config(reader.path(), METHOD, problem));

@@ -16,11 +16,7 @@ pub const FAMILY: Family = Family::decoder("glm4_moe", "Glm4Moe", || Recipe {
         n_experts: ["n_routed_experts", "num_local_experts"],
         scores: RouterScores::Sigmoid,
         choice_bias: Some(("gate.e_score_correction_bias", false)),
-        groups: Some(GroupKeys {
-            n_best: 2,
-            n: 1,
-            n_kept: 1,
-        }),
+        groups: Some(GroupKeys::if_stated(2)),
         normalises: BiasRule::Key("norm_topk_prob", true),
         scale: Some(("routed_scaling_factor", 1.0)),
         shared: Some(SharedKeys {

@@ -15,10 +15,11 @@ pub(super) fn suggestions(name: &str, checkpoint: &Checkpoint, config: &Config) 
     let known = FAMILIES.iter().map(|family| family.model_type);
     let known = known.chain(aliases::all().map(|(name, _)| name));
     let mut said = Vec::new();
-    if let Some(meant) = nearest(name, known) {
+    let meant = nearest(name, known);
+    if let Some(meant) = meant {
         said.push(format!("the nearest name is {meant}"));
     }
-    let fitting = fitting(checkpoint, config);
+    let fitting = fitting(checkpoint, config, meant);
     if let Some(first) = fitting.first() {
         said.push(format!(
             "its tensors and sizes are those of {}: --set family={first} reads it so, which is right only where both compute the same",
@@ -29,14 +30,16 @@ pub(super) fn suggestions(name: &str, checkpoint: &Checkpoint, config: &Config) 
     said.join("; ")
 }
 
-/// Families that find every tensor they need, those first that leave fewest tensors and keys unread.
-fn fitting(checkpoint: &Checkpoint, config: &Config) -> Vec<&'static str> {
-    let mut found: Vec<(usize, usize, &'static str)> = Vec::new();
+/// Families that find every tensor they need and leave fewest unread: the one that may be meant, then those that leave fewest keys
+/// unread.
+fn fitting(checkpoint: &Checkpoint, config: &Config, meant: Option<&str>) -> Vec<&'static str> {
+    let mut found: Vec<(usize, bool, usize, &'static str)> = Vec::new();
     for family in FAMILIES {
         if family.model_type != described::FAMILY.model_type
             && let Some((n_tensors, n_keys)) = left_unread(family, checkpoint, config)
         {
-            found.push((n_tensors, n_keys, family.model_type));
+            let name = family.model_type;
+            found.push((n_tensors, meant != Some(name), n_keys, name));
         }
     }
     found.sort_unstable();

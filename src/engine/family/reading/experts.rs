@@ -113,6 +113,17 @@ pub struct GroupKeys {
     pub n_kept: usize,
 }
 
+impl GroupKeys {
+    /// Where the configuration has to say that there are groups.
+    pub const fn if_stated(n_best: usize) -> Self {
+        Self {
+            n_best,
+            n: 1,
+            n_kept: 1,
+        }
+    }
+}
+
 /// What a family says of its experts, and where.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertsKeys {
@@ -265,7 +276,8 @@ fn groups(
         return Err(Error::config(reader.path(), "n_group", problem));
     }
     const KEPT: &str = "topk_group";
-    if n > 1 && keys.n == 1 && reader.value(KEPT).is_none() {
+    let is_stated = reader.value(KEPT).is_some();
+    if n > 1 && !is_stated && (keys.n == 1 || reader.is_null(KEPT)) {
         return Err(Error::config(
             reader.path(),
             KEPT,
