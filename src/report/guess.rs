@@ -170,12 +170,13 @@ pub fn undecided(guess: &Guess) -> Vec<String> {
     }
     for (question, rival) in &guess.open {
         let ahead = rival.ahead;
+        let more = if ahead.mean < 0.0 { "less" } else { "more" };
         let value = guess.lines.iter().find(|line| line.key == *question);
         let value = value.map_or("what is written", |line| line.value.as_str());
         reasons.push(format!(
-            "{question}: {value}, or {}, which loses {:.4} nats a token more (99 % interval {:.4}…{:.4}): about {} more tokens of such \
+            "{question}: {value}, or {}, which loses {:.4} nats a token {} (99 % interval {:.4}…{:.4}): about {} more tokens of such \
              text would decide",
-            rival.words, ahead.mean, ahead.low, ahead.high, ahead.n_more
+            rival.words, ahead.mean.abs(), more, ahead.low, ahead.high, ahead.n_more
         ));
     }
     reasons
