@@ -43,7 +43,7 @@ mod tests {
     fn labels_share_a_row_until_they_would_touch() {
         let apart = placed(&[(0.0, 3.0), (5.0, 3.0)], (0.0, 10.0), 1.0);
         assert_eq!(n_rows(&apart), 1);
-        let near = placed(&[(0.0, 3.0), (2.0, 3.0), (8.0, 4.0)], (0.0, 10.0), 1.0);
+        let near = placed(&[(0.0, 3.0), (2.5, 3.0), (8.0, 4.0)], (0.0, 10.0), 1.0);
         let rows: Vec<usize> = near.iter().map(|label| label.row).collect();
         assert_eq!(rows, [2, 1, 0]);
         // The last one has no room to the right of its mark.
