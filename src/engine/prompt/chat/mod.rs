@@ -76,6 +76,16 @@ impl Messages {
         self
     }
 
+    /// Steps that a template may take with them, and memory with these: templates of chat models take some dozen for a message.
+    fn steps(&self) -> u32 {
+        const LEAST: usize = 200_000;
+        const OF_MESSAGE: usize = 1_000;
+        const MOST: u32 = 1_000_000;
+        let n_bytes: usize = self.0.iter().map(|message| message.to_string().len()).sum();
+        let n_steps = LEAST + OF_MESSAGE * self.0.len() + n_bytes;
+        u32::try_from(n_steps).unwrap_or(MOST).min(MOST)
+    }
+
     /// Whether a person or a tool spoke last, so that it is the model's turn.
     fn awaits_answer(&self) -> bool {
         let last = self.0.last().and_then(role);
@@ -161,7 +171,7 @@ impl ChatTemplate {
             ("documents", Item::from(())),
         ];
         let context = Item::from_pairs(tokens.chain(given));
-        render::render(&self.source, context, now)
+        render::render(&self.source, context, now, messages.steps())
             .map_err(|problem| Error::file(&self.path, format!("chat template: {problem}")))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
+use std::thread;
 
 use fancy_regex::Regex;
 use minijinja::syntax::SyntaxConfig;
@@ -9,9 +10,19 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
 use super::python;
+use crate::caught::{caught, said_by};
 
-/// Steps of a template at most, and memory with them: templates of chat models take a few thousand.
-const FUEL: u64 = 2_000_000;
+/// Bytes of a template at most: those of chat models have some ten thousand.
+const LONGEST: usize = 128 << 10;
+/// Operators in a template at most, in its text or not: templates of chat models have some hundred. Compiling one expression takes
+/// time with the square of them.
+const MOST_OPERATORS: usize = 4096;
+/// Stack that the library may need. A byte of a template and a step of its run each make its data one level deeper at most, and it
+/// goes through these levels by recursion when it parses, compiles, compares, writes and drops them. Measured without optimisation:
+/// 2.4 KiB for a byte (`-` before a number), 1.9 KiB for a step (a map around a map).
+const STACK: usize = 16 << 20;
+const STACK_OF_BYTE: usize = 4 << 10;
+const STACK_OF_STEP: usize = 2 << 10;
 /// How deep macros and includes may call each other.
 const DEPTH: usize = 100;
 
@@ -19,11 +30,65 @@ const DEPTH: usize = 100;
 static GENERATION: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\{%(-|\+)?\s*(end)?generation\s*(-|\+)?%\}").ok());
 
-/// The text that a template makes of some values.
+/// The text that a template makes of some values, in at most so many steps.
 ///
 /// # Errors
 /// One line that says why there is none.
-pub(super) fn render(source: &str, context: Value, now: u64) -> Result<String, String> {
+pub(super) fn render(
+    source: &str,
+    context: Value,
+    now: u64,
+    n_steps: u32,
+) -> Result<String, String> {
+    if source.len() > LONGEST {
+        let n = source.len();
+        return Err(format!("expected at most {LONGEST} bytes, found {n}"));
+    }
+    let n_operators = n_operators(source);
+    if n_operators > MOST_OPERATORS {
+        return Err(format!(
+            "expected at most {MOST_OPERATORS} operators, found {n_operators}"
+        ));
+    }
+    // A stack that overflows would end the program: this thread has as much as the template can take.
+    let stack = STACK + source.len() * STACK_OF_BYTE + n_steps as usize * STACK_OF_STEP;
+    let work = || caught(|| run(source, context, now, n_steps)).and_then(|done| done);
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(stack);
+        match thread.spawn_scoped(scope, work) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| Err(said_by(&*panic))),
+            Err(e) => Err(format!("no thread can be started for it ({e})")),
+        }
+    })
+}
+
+/// How often signs and words that are operators occur, the marks of blocks aside.
+fn n_operators(source: &str) -> usize {
+    let bytes = source.as_bytes();
+    let at = |idx: Option<usize>| idx.and_then(|idx| bytes.get(idx)).copied();
+    let is_sign = |idx: usize| {
+        let (before, after) = (at(idx.checked_sub(1)), at(Some(idx + 1)));
+        match bytes[idx] {
+            b'%' => before != Some(b'{') && after != Some(b'}'),
+            b'-' | b'+' => {
+                let begins =
+                    matches!(before, Some(b'%' | b'{')) && at(idx.checked_sub(2)) == Some(b'{');
+                let ends = matches!(after, Some(b'%' | b'}')) && at(Some(idx + 2)) == Some(b'}');
+                !begins && !ends
+            }
+            b'*' | b'/' | b'~' => true,
+            _ => false,
+        }
+    };
+    let n_signs = (0..bytes.len()).filter(|idx| is_sign(*idx)).count();
+    let words = source.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let n_words = words
+        .filter(|word| matches!(*word, "not" | "and" | "or" | "if"))
+        .count();
+    n_signs + n_words
+}
+
+fn run(source: &str, context: Value, now: u64, n_steps: u32) -> Result<String, String> {
     let source = match &*GENERATION {
         Some(marks) => marks.replace_all(source, |found: &fancy_regex::Captures<'_>| {
             let side = |nth: usize| found.get(nth).map_or("", |part| part.as_str());
@@ -36,7 +101,7 @@ pub(super) fn render(source: &str, context: Value, now: u64) -> Result<String, S
         }),
         None => source.into(),
     };
-    let mut environment = environment(now).map_err(|error| line(&error))?;
+    let mut environment = environment(now, n_steps).map_err(|error| line(&error))?;
     environment
         .add_template("chat", &source)
         .map_err(|error| line(&error))?;
@@ -45,14 +110,14 @@ pub(super) fn render(source: &str, context: Value, now: u64) -> Result<String, S
     rendered.map_err(|error| line(&error))
 }
 
-fn environment(now: u64) -> Result<Environment<'static>, Error> {
+fn environment(now: u64, n_steps: u32) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()?;
     environment.set_syntax(syntax);
-    environment.set_fuel(Some(FUEL));
+    environment.set_fuel(Some(n_steps.into()));
     environment.set_recursion_limit(DEPTH);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(python::method);
@@ -113,7 +178,7 @@ mod tests {
 
     fn rendered(source: &str, context: &str) -> Result<String, String> {
         let context = serde_json::from_str(context).map_err(|e| e.to_string())?;
-        render(source, context, 0)
+        render(source, context, 0, 200_000)
     }
 
     #[test]
@@ -146,6 +211,124 @@ mod tests {
             let source = format!("a\n{begins} generation %}}\nb\n{{%- endgeneration -%}}\n c");
             let found = rendered(&source, "{}");
             assert_eq!(found.as_deref(), Ok(expected), "{source}");
+        }
+    }
+
+    /// Each construct that the library goes through by recursion, as deep as a template can be long.
+    #[test]
+    fn a_template_as_deep_as_it_is_long_ends_no_process() {
+        let n = |text: &str| {
+            let most = (MOST_OPERATORS - 20) / n_operators(text).max(1);
+            (LONGEST / text.len() - 20).min(most)
+        };
+        let after = |text: &str| format!("{{{{ a{} }}}}", text.repeat(n(text)));
+        let before = |text: &str| format!("{{{{ {}a }}}}", text.repeat(n(text)));
+        let around = |open: &str, inside: &str, close: &str| {
+            let most = (MOST_OPERATORS - 20) / n_operators(open).max(1);
+            let n = (LONGEST / (open.len() + close.len()) - 20).min(most);
+            format!("{}{inside}{}", open.repeat(n), close.repeat(n))
+        };
+        let mut sources: Vec<String> = ["-", "not "].iter().map(|text| before(text)).collect();
+        let chains = [
+            "+a",
+            "-a",
+            "*a",
+            "/a",
+            "//a",
+            "%a",
+            "**a",
+            "~a",
+            " and a",
+            " or a",
+            "<a",
+            "==a",
+            " in a",
+            " if a",
+            " if a else a",
+            "|e",
+            " is e",
+            " is eq -a",
+            ".a",
+            ".0",
+            "[0]",
+            "[:]",
+            "()",
+            "(a)",
+        ];
+        sources.extend(chains.iter().map(|text| after(text)));
+        sources.push(format!("{{{{ a is eq {}a }}}}", "-".repeat(n("-"))));
+        sources.push(format!(
+            "{{% if a %}}{}{{% endif %}}",
+            "{%elif a%}".repeat(n("{%elif a%}"))
+        ));
+        sources.push(format!("{{% set {} = 1 %}}", around("(", "a", ")")));
+        sources.push(format!(
+            "{{% for {} in [] %}}{{% endfor %}}",
+            around("(", "a", ")")
+        ));
+        sources.push(format!("{{% set a{} = 1 %}}", ".a".repeat(n(".a"))));
+        sources.push(format!(
+            "{{% filter e{} %}}{{% endfilter %}}",
+            "|e".repeat(n("|e") - 20)
+        ));
+        for (open, close) in [
+            ("(", ")"),
+            ("[", "]"),
+            ("{1:", "}"),
+            ("f(", ")"),
+            ("a[", "]"),
+        ] {
+            sources.push(format!("{{{{ {} }}}}", around(open, "1", close)));
+        }
+        for (open, close) in [
+            ("{%if a%}", "{%endif%}"),
+            ("{%for b in [1]%}", "{%endfor%}"),
+            ("{%with%}", "{%endwith%}"),
+            ("{%set b%}", "{%endset%}"),
+            ("{%filter e%}", "{%endfilter%}"),
+            ("{%macro m()%}", "{%endmacro%}"),
+            ("{%call m()%}", "{%endcall%}"),
+            ("{%autoescape a%}", "{%endautoescape%}"),
+        ] {
+            sources.push(around(open, "", close));
+        }
+        for source in &sources {
+            assert!(source.len() <= LONGEST, "{}", source.len());
+            // Any answer will do, as long as there is one.
+            if let Err(said) = rendered(source, r#"{"a": 1}"#) {
+                assert!(!said.contains('\n') && said.len() < 400, "{said}");
+            }
+        }
+        for sign in ["-", "not ", "+a", "~a", " and a"] {
+            let said = rendered(&format!("{{{{ a{} }}}}", sign.repeat(18_750)), "{}");
+            let said = said.expect_err("too many");
+            assert!(said.contains("at most 4096 operators, found"), "{said}");
+        }
+        let said = rendered(&"x".repeat(LONGEST + 1), "{}").expect_err("too long");
+        assert!(
+            said.contains("at most 131072 bytes, found 131073"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn values_as_deep_as_a_run_is_long_end_no_process() {
+        for [open, close] in [["[", "]"], ["{'a': ", "}"], ["(", ",)"]] {
+            let deeper = format!("{}ns.x{}", open.repeat(40), close.repeat(40));
+            for end in [
+                "",
+                "{{ ns.x }}",
+                "{{ [ns.x]|sort }}",
+                "{{ {ns.x: 1} }}",
+                "{{ ns.x == [ns.x] }}",
+            ] {
+                let source = format!(
+                    "{{% set ns = namespace(x=1) %}}{{% for i in range(1500) %}}{{% set ns.x = {deeper} %}}{{% endfor %}}{end}"
+                );
+                if let Err(said) = rendered(&source, "{}") {
+                    assert!(said.len() < 400, "{said}");
+                }
+            }
         }
     }
 
