@@ -1,10 +1,11 @@
 //! Digests as hexadecimal letters.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
+
+use attnscope_engine::checkpoint::open_regular;
 
 /// Bytes that are read of a file at a time.
 const PIECE: usize = 1 << 20;
@@ -29,7 +30,7 @@ pub fn of_bytes(bytes: &[u8]) -> String {
 /// # Errors
 /// When it cannot be read.
 pub fn of_file(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     let mut digest = Sha256::new();
     let mut piece = vec![0; PIECE];
     loop {

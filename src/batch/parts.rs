@@ -10,6 +10,7 @@ use super::digest;
 use crate::report::UnitRecord;
 use crate::signals::{Owner, Temporary, is_live, owner_of, undisturbed};
 use crate::store;
+use attnscope_engine::checkpoint::{CONFIGURATION, read_regular};
 use attnscope_engine::error::{Error, Result};
 
 /// The directory of units in that of a batch.
@@ -162,7 +163,7 @@ impl Parts {
 }
 
 fn read(path: &Path) -> Option<UnitRecord> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&read_regular(path, CONFIGURATION).ok()?).ok()
 }
 
 fn base_name(path: &Path) -> String {

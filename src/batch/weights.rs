@@ -13,7 +13,7 @@ use super::digest;
 use super::parts::{WEIGHTS, put};
 use crate::history::is_weights;
 use crate::store;
-use attnscope_engine::checkpoint::described_above;
+use attnscope_engine::checkpoint::{CONFIGURATION, described_above, read_regular};
 use attnscope_engine::error::{Error, Result};
 
 /// What stands for the digest of files that cannot be read: such units fail, and have new ids once the files can be read.
@@ -86,7 +86,7 @@ impl Weights {
     pub fn kept(directory: &Path, target: &str) -> Option<Self> {
         let path = directory.join(WEIGHTS).join(name_of(target));
         store::pull(&path);
-        let content = fs::read(path).ok()?;
+        let content = read_regular(&path, CONFIGURATION).ok()?;
         serde_json::from_slice(&content).ok()
     }
 

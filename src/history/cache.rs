@@ -13,6 +13,7 @@ use super::grid::{Grid, LayerShape};
 use super::read::Reading;
 use crate::record::Row;
 use crate::signals::Temporary;
+use attnscope_engine::checkpoint::{DOCUMENT, read_regular};
 use attnscope_engine::model::Stack;
 use attnscope_engine::stats::STATISTICS;
 
@@ -109,7 +110,7 @@ impl Cache {
     pub fn get(&self, fingerprint: &Fingerprint, name: &str, step: Option<u64>) -> Option<Reading> {
         let key = self.key(fingerprint)?;
         let path = self.path(&key);
-        let bytes = fs::read(&path).ok()?;
+        let bytes = read_regular(&path, DOCUMENT).ok()?;
         let reading = read(&bytes, &key, name, step);
         if reading.is_none() {
             ::log::debug!("{}: damaged, ignored", path.display());
@@ -174,7 +175,7 @@ pub fn list(directory: &Path) -> Vec<Entry> {
     let mut entries: Vec<Entry> = files(directory)
         .into_iter()
         .map(|(path, n_bytes, used)| {
-            let head = fs::read(&path)
+            let head = read_regular(&path, DOCUMENT)
                 .ok()
                 .and_then(|bytes| head(&bytes).map(|(head, _)| head));
             Entry {

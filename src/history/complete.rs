@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use super::sources::{is_weights, shards_of};
 use attnscope_engine::checkpoint::other_directory;
 
+use attnscope_engine::checkpoint::{VOCABULARY, open_regular, read_regular};
+
 /// A header of safetensors is at most that long.
 const LONGEST_HEADER: u64 = 100 << 20;
 
@@ -67,7 +69,7 @@ fn name_of(path: &Path) -> String {
 
 /// What an index names that is not there.
 fn missing_of_index(index: &Path, directory: &Path) -> Option<String> {
-    let text = std::fs::read(index).ok()?;
+    let text = read_regular(index, VOCABULARY).ok()?;
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(&text) else {
         return Some(format!("{} is not written whole", name_of(index)));
     };
@@ -88,7 +90,7 @@ fn cut_short(path: &Path) -> Option<String> {
         .unwrap_or_default()
         .to_string_lossy()
         .to_lowercase();
-    let mut file = File::open(path).ok()?;
+    let mut file = open_regular(path).ok()?;
     let len = file.metadata().ok()?.len();
     if len == 0 {
         return Some(format!("{name} is empty"));

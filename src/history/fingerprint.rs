@@ -1,7 +1,6 @@
 //! What the files of a checkpoint are: by which a step that was written again is told from one that was not, and by which the cache
 //! knows weights.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,8 @@ use sha2::{Digest, Sha256};
 
 use super::sources::is_weights;
 use attnscope_engine::checkpoint::described_above;
+
+use attnscope_engine::checkpoint::open_regular;
 
 /// Bytes at the beginning of a file that are taken whole: headers, and small files altogether.
 const HEAD: u64 = 1 << 16;
@@ -141,7 +142,7 @@ impl Entry {
 }
 
 fn sample(path: &Path, len: u64, digest: &mut Sha256) -> std::io::Result<()> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     let mut bytes = Vec::new();
     (&mut file).take(HEAD).read_to_end(&mut bytes)?;
     if len > HEAD {

@@ -11,7 +11,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use super::columns::{COLUMNS, Kind};
 use super::table::{About, Row, Table};
 use attnscope_engine::caught::caught;
-use attnscope_engine::checkpoint::will_read;
+use attnscope_engine::checkpoint::{open_regular, will_read};
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::machine::too_much;
 use attnscope_engine::stats::STATISTICS;
@@ -56,10 +56,7 @@ impl ParquetReader {
     /// When it cannot be opened, or is no table.
     pub fn open(path: &Path) -> Result<Self> {
         let cannot = |e: std::io::Error| Error::file(path, format!("cannot be opened ({e})"));
-        if !path.metadata().map_err(cannot)?.is_file() {
-            return Err(Error::file(path, "expected a file, found something else"));
-        }
-        let file = File::open(path).map_err(cannot)?;
+        let file = open_regular(path).map_err(cannot)?;
         let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
         let reader = undamaged(path, || SerializedFileReader::new(file).map_err(damaged))?;
         Ok(Self {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use attnscope_engine::checkpoint::{CONFIGURATION, read_regular};
+
 /// Variables of which any says where keys come from.
 const SOURCES: [&str; 6] = [
     "AWS_ACCESS_KEY_ID",
@@ -34,7 +36,8 @@ pub fn of_file() -> Option<Keys> {
     let path = set("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
     let path = path.or_else(|| Some(PathBuf::from(set("HOME")?).join(".aws/credentials")))?;
     let profile = set("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-    parse(&std::fs::read_to_string(path).ok()?, &profile)
+    let text = read_regular(&path, CONFIGURATION).ok()?;
+    parse(&String::from_utf8(text).ok()?, &profile)
 }
 
 /// The keys of a profile in a file of sections.

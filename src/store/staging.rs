@@ -10,6 +10,7 @@ use super::address::Address;
 use super::bucket::{self, Level, Object};
 use super::scratch;
 use crate::fetch::{shards_of, wanted};
+use attnscope_engine::checkpoint::read_regular;
 use attnscope_engine::error::{Error, Result};
 
 /// Endings of files beside weights that say how these are read, and the size from which such a file says something else.
@@ -364,7 +365,7 @@ pub fn push(local: &Path) -> Result<()> {
     let Some(address) = source(local) else {
         return Ok(());
     };
-    let content =
-        std::fs::read(local).map_err(|e| Error::file(local, format!("cannot be read ({e})")))?;
+    let content = read_regular(local, usize::MAX)
+        .map_err(|e| Error::file(local, format!("cannot be read ({e})")))?;
     bucket::put(&address, content)
 }

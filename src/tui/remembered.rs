@@ -15,10 +15,11 @@ use super::editor::as_text;
 use super::known::Known;
 use super::setup::Limits;
 use crate::signals::Temporary;
+use attnscope_engine::checkpoint::read_regular;
 use attnscope_engine::prompt::Source;
 
 /// A larger file is not ours.
-const LARGEST: u64 = 4 << 20;
+const LARGEST: usize = 4 << 20;
 /// Checkpoints whose sessions are kept.
 const MOST_SESSIONS: usize = 500;
 
@@ -142,8 +143,7 @@ impl Remembered {
 
 /// What a file of ours holds; `None` where it is not there or holds something else.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let is_ours = fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() <= LARGEST);
-    let text = is_ours.then(|| fs::read(path).ok()).flatten()?;
+    let text = read_regular(path, LARGEST).ok()?;
     serde_json::from_slice(&text).ok()
 }
 

@@ -11,13 +11,13 @@ use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope, text};
 
 /// A directory of checkpoints that are called by their steps, a set of prompts, and where a batch writes.
-struct Runs {
+pub(super) struct Runs {
     directory: tempfile::TempDir,
     n_prompts: usize,
 }
 
 impl Runs {
-    fn new(steps: &[u64], n_prompts: usize) -> Self {
+    pub(super) fn new(steps: &[u64], n_prompts: usize) -> Self {
         let runs = Self {
             directory: tempfile::tempdir().expect("a directory"),
             n_prompts,
@@ -35,7 +35,7 @@ impl Runs {
         runs
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -52,7 +52,7 @@ impl Runs {
         fs::write(self.at("prompts.jsonl"), lines).expect("writes");
     }
 
-    fn batch(&self, more: &[&str]) -> Command {
+    pub(super) fn batch(&self, more: &[&str]) -> Command {
         let mut command = Command::new(testing::program());
         command.arg("batch").arg(self.at("steps"));
         command.args([Path::new("--inputs"), &self.at("prompts.jsonl")]);
@@ -70,7 +70,7 @@ impl Runs {
         command
     }
 
-    fn ran(&self, more: &[&str], code: i32) -> String {
+    pub(super) fn ran(&self, more: &[&str], code: i32) -> String {
         let output = self.batch(more).output().expect("starts");
         let came_to = text(&output.stdout);
         ended(output, code) + &came_to

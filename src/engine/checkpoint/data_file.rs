@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::identity::Identity;
 use super::read_files;
+use super::regular::open_regular;
 use super::writers::{Writers, writers_of};
 use crate::error::{Error, Result};
 
@@ -69,7 +70,7 @@ impl DataFile {
         // Asked before it is opened: opening a pipe would wait for whoever writes to it.
         refuse_other_kinds(path, expected)?;
         let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
-        let file = File::open(path).map_err(cannot)?;
+        let file = open_regular(path).map_err(cannot)?;
         let about = file.metadata().map_err(cannot)?;
         read_files::remember(path, &about);
         let identity = Identity::from(&about);

@@ -233,6 +233,6 @@ fn sentence_pieces_in(directory: &Path) -> Vec<PathBuf> {
 fn begins_as_pieces(path: &Path) -> bool {
     use std::io::Read;
     let mut first = [0u8; 3];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    let read = super::open_regular(path).and_then(|mut file| file.read_exact(&mut first));
     read.is_ok() && first[0] == 0x0A && first[2] == 0x0A
 }

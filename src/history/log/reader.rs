@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::header::{Header, may_begin_segment};
 use super::line::{self, Item};
+use attnscope_engine::checkpoint::open_regular;
 use attnscope_engine::error::{Error, Result};
 
 /// Bytes that are read and taken apart together.
@@ -182,7 +183,7 @@ impl LogReader {
                 () => return Ok(None),
             },
         };
-        let opened = File::open(&self.path).and_then(|file| Ok((file.metadata()?, file)));
+        let opened = open_regular(&self.path).and_then(|file| Ok((file.metadata()?, file)));
         let (about, file) = match opened {
             Ok(opened) => opened,
             Err(_) if self.open.is_some() => return Ok(None),

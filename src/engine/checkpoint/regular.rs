@@ -1,0 +1,70 @@
+//! Opens files that were found on disk. Pipes and devices are refused, since reading one may never end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Opens a regular file, or a link to one, to read it. Never waits for another process.
+///
+/// # Errors
+/// When it cannot be opened, or is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Opening some devices has an effect, so that they are refused before.
+    check_regular(path.metadata()?.is_file())?;
+    // What lies there may be another file by now: opening a pipe must not wait for whoever writes to it.
+    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(without_waiting)
+        .open(path)?;
+    check_regular(file.metadata()?.is_file())?;
+    Ok(file)
+}
+
+fn check_regular(is_file: bool) -> io::Result<()> {
+    if is_file {
+        Ok(())
+    } else {
+        let problem = "expected a file, found a directory, a pipe or a device";
+        Err(io::Error::new(ErrorKind::InvalidInput, problem))
+    }
+}
+
+/// The bytes of a regular file, of which there are at most `most`.
+///
+/// # Errors
+/// When it cannot be opened or read, is no regular file, or is longer.
+pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let n_asked = (most as u64).saturating_add(1);
+    open_regular(path)?.take(n_asked).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        let problem = format!("expected at most {most} bytes, found more");
+        return Err(io::Error::new(ErrorKind::InvalidData, problem));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipes_devices_and_long_files_are_refused_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let pipe = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        let zero = directory.path().join("zero");
+        std::os::unix::fs::symlink("/dev/zero", &zero).expect("links");
+        for path in [pipe.as_path(), zero.as_path(), directory.path()] {
+            let said = read_regular(path, 10).expect_err("refused").to_string();
+            assert!(said.contains("expected a file"), "{said}");
+        }
+        let file = directory.path().join("file");
+        std::fs::write(&file, "text").expect("writes");
+        assert_eq!(read_regular(&file, 4).expect("reads"), b"text");
+        assert!(read_regular(&file, 3).is_err());
+    }
+}
