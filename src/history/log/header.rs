@@ -1,12 +1,13 @@
 //! The first line of a log: which statistics it has, and for which layers.
 
-use std::fs::File;
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
 
 use crate::history::grid::{Grid, LayerShape};
+use attnscope_engine::checkpoint::open_regular;
 use attnscope_engine::model::Stack;
 use attnscope_engine::stats::index_of;
 
@@ -107,6 +108,7 @@ impl Header {
 
     fn of(raw: Raw) -> Result<Self, String> {
         let mut layers = Vec::new();
+        let mut known = HashSet::new();
         for layer in &raw.layers {
             let stack = match layer.stack.as_deref() {
                 None => Stack::Only,
@@ -125,9 +127,7 @@ impl Header {
                 layer_idx: layer.layer,
                 n_heads: layer.n_heads,
             };
-            let is_double =
-                |known: &LayerShape| (known.stack, known.layer_idx) == (stack, layer.layer);
-            if layers.iter().any(is_double) {
+            if !known.insert((layer.stack.as_deref(), layer.layer)) {
                 return Err(format!("{} is listed twice", shape.place()));
             }
             layers.push(shape);
@@ -175,10 +175,7 @@ pub(super) fn may_begin_segment(line: &[u8]) -> bool {
 /// Whether a file begins as a monitor's log does. Reads the first line only, and no more than a header can be.
 pub fn is_monitor_log(path: &Path) -> bool {
     const LONGEST: u64 = 16 << 20;
-    if !path.metadata().is_ok_and(|about| about.is_file()) {
-        return false;
-    }
-    let Ok(file) = File::open(path) else {
+    let Ok(file) = open_regular(path) else {
         return false;
     };
     let mut reader = BufReader::new(file.take(LONGEST));
