@@ -55,6 +55,9 @@ pub struct Args {
     /// Write pattern, scores and output to this file: .safetensors or .npz; implies --report
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace a file that exists
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     let Some(target) = &args.output else {
         return show(alignment, HINT, words, is_report, format, &args.screen);
     };
-    let output = Output::open(target)?;
+    let output = Output::open_or_replace(target, args.force)?;
     output.write(&write_arrays(&alignment, &alignment.align(), target)?)?;
     show(alignment, HINT, words, is_report, format, &args.screen)
 }

@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
             )
         }
     };
-    Ok(Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?)
+    Ok(Output::Stdout.write(&printable(text.as_bytes()))?)
 }
 
 fn listed(directory: &Path) -> String {

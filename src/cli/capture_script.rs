@@ -1,7 +1,5 @@
 //! `attnscope capture-script`: the Python half, for models that are not a checkpoint yet.
 
-use std::path::Path;
-
 use anyhow::Result;
 
 use crate::report::Output;
@@ -10,5 +8,5 @@ use crate::report::Output;
 const SCRIPT: &str = include_str!("../capture/attnscope_capture.py");
 
 pub fn run() -> Result<()> {
-    Ok(Output::open(Path::new("-"))?.write(SCRIPT.as_bytes())?)
+    Ok(Output::Stdout.write(SCRIPT.as_bytes())?)
 }

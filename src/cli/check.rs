@@ -173,7 +173,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let to_read = found.targets.iter().map(PathBuf::as_path);
     let to_read = to_read.chain(prompt.file()).chain(args.inputs.file());
     to_read.for_each(will_read);
-    let output = Output::open(&args.output)?;
+    let output = Output::open_or_replace(&args.output, args.run.force)?;
     let mut verdicts = Vec::new();
     for target in found.told() {
         let lines = (&thresholds, &baselines);

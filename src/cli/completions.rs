@@ -1,7 +1,5 @@
 //! `attnscope completions`: a completion script for a shell.
 
-use std::path::Path;
-
 use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -18,5 +16,5 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "attnscope", &mut script);
-    Ok(Output::open(Path::new("-"))?.write(&script)?)
+    Ok(Output::Stdout.write(&script)?)
 }

@@ -1,7 +1,5 @@
 //! `attnscope config`: every setting that is in force, and where it comes from; also where the file is broken.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use clap::{Subcommand, ValueEnum};
 
@@ -49,7 +47,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         }
         Format::Text => printable(text(&config, &document).as_bytes()),
     };
-    Output::open(Path::new("-"))?.write(&bytes)?;
+    Output::Stdout.write(&bytes)?;
     for problem in &config.problems {
         super::progress::failed(problem);
     }
@@ -67,7 +65,7 @@ fn path() -> Result<()> {
         );
     };
     let line = format!("{}\n", path.display());
-    Ok(Output::open(Path::new("-"))?.write(&printable(line.as_bytes()))?)
+    Ok(Output::Stdout.write(&printable(line.as_bytes()))?)
 }
 
 /// Everything that is in force.

@@ -1,7 +1,5 @@
 //! `attnscope explain` and `attnscope thresholds`: what a check does, and where it draws its line.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 
 use crate::report::{Output, printable};
@@ -55,5 +53,5 @@ fn list() -> String {
 }
 
 fn print(text: &str) -> Result<()> {
-    Ok(Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?)
+    Ok(Output::Stdout.write(&printable(text.as_bytes()))?)
 }

@@ -42,11 +42,11 @@ pub struct Targets {
 }
 
 impl FigureArgs {
-    /// Opens the picture's file, so that one that cannot be written fails at once.
+    /// Opens the picture's file, so that one that cannot be written fails at once. One that exists is replaced if `is_forced`.
     ///
     /// # Errors
     /// When it cannot, or is not called an SVG.
-    pub fn open(&self) -> Result<Targets> {
+    pub fn open(&self, is_forced: bool) -> Result<Targets> {
         let Some(path) = &self.output else {
             return Ok(Targets {
                 picture: None,
@@ -66,7 +66,7 @@ impl FigureArgs {
             );
         }
         Ok(Targets {
-            picture: Some(Output::open(path)?),
+            picture: Some(Output::open_or_replace(path, is_forced)?),
             is_picture_alone: is_stdout,
         })
     }
@@ -88,7 +88,7 @@ impl Targets {
             picture.write(svg(&figures()).as_bytes())?;
         }
         if !self.is_picture_alone {
-            Output::open(Path::new("-"))?.write(numbers)?;
+            Output::Stdout.write(numbers)?;
         }
         Ok(())
     }

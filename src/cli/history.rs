@@ -111,14 +111,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     if !args.watch {
         check_not_empty(&sources)?;
     }
-    if !to_stdout && !args.watch {
+    if !to_stdout {
         // A path that cannot be written fails before the run.
         drop(Output::open_or_replace(
             &args.written.output,
             args.run.force,
         )?);
-    } else if !to_stdout {
-        drop(Output::open(&args.written.output)?);
     }
     let asked = Asked {
         prompt,
@@ -197,7 +195,7 @@ impl Kept<'_> {
             if is_due && self.history.progress().0 > 0 {
                 self.judge.look(&self.history);
                 let content = self.content()?;
-                Output::open(&self.args.written.output)?.write(&content)?;
+                Output::replace(&self.args.written.output)?.write(&content)?;
                 self.written = Some((Instant::now(), revision));
             }
             return Ok(());
@@ -214,7 +212,7 @@ impl Kept<'_> {
                 text += &told.lines;
             }
             if !text.is_empty() {
-                Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?;
+                Output::Stdout.write(&printable(text.as_bytes()))?;
             }
         }
         Ok(())

@@ -101,6 +101,9 @@ struct RescaleArgs {
     sweep: bool,
     #[command(flatten)]
     figure: FigureArgs,
+    /// Replace a file that exists
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 const RESCALE_HELP: &str = "\
@@ -163,7 +166,7 @@ fn run_rescale(args: &RescaleArgs) -> Result<()> {
         .collect();
     // What cannot be simulated is refused before anything is drawn or opened.
     setups.iter().try_for_each(RescaleSetup::check)?;
-    let targets = args.figure.open()?;
+    let targets = args.figure.open(args.force)?;
     let cases = setups.iter().map(rescale).collect::<Result<Vec<_>, _>>()?;
     let figures = || -> Vec<Figure> {
         if args.sweep {
@@ -251,6 +254,9 @@ struct VarianceArgs {
     components: ComponentArgs,
     #[command(flatten)]
     figure: FigureArgs,
+    /// Replace a file that exists
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 const VARIANCE_HELP: &str = "\
@@ -296,7 +302,7 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
             components: args.components.distribution(),
             seed: args.components.seed,
         };
-        return lab_match::run(&args.matching, sizes, &args.figure);
+        return lab_match::run(&args.matching, sizes, (&args.figure, args.force));
     }
     let setup = VarianceSetup {
         widths,
@@ -308,7 +314,7 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
         seed: args.components.seed,
     };
     setup.check()?;
-    let targets = args.figure.open()?;
+    let targets = args.figure.open(args.force)?;
     let lab = variance_lab(&setup)?;
     let says = variance_words(&setup, &lab);
     let figure = variance_figure(&setup, &lab);

@@ -96,7 +96,7 @@ pub struct Sizes {
 ///
 /// # Errors
 /// When they cannot be simulated, or a target cannot be written.
-pub fn run(args: &MatchArgs, sizes: Sizes, figures: &FigureArgs) -> Result<()> {
+pub fn run(args: &MatchArgs, sizes: Sizes, figures: (&FigureArgs, bool)) -> Result<()> {
     let setup = MatchSetup {
         d: sizes.d,
         n_keys: sizes.keys,
@@ -111,7 +111,8 @@ pub fn run(args: &MatchArgs, sizes: Sizes, figures: &FigureArgs) -> Result<()> {
         seed: sizes.seed,
     };
     setup.check()?;
-    let targets = figures.open()?;
+    let (figures, is_forced) = figures;
+    let targets = figures.open(is_forced)?;
     let points = match_lab(&setup)?;
     let says = match_words(&setup, &points);
     let figure = match_figure(&setup, &points);

@@ -1,7 +1,7 @@
 //! `attnscope man`: manual pages, made of the flags and texts that --help shows.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Command, CommandFactory};
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<()> {
     let pages = man_pages()?;
     let Some(directory) = &args.output else {
         let page = page_of(&pages, &args.command)?;
-        return Ok(Output::open(Path::new("-"))?.write(page.text.as_bytes())?);
+        return Ok(Output::Stdout.write(page.text.as_bytes())?);
     };
     std::fs::create_dir_all(directory)
         .map_err(|e| Error::file(directory, format!("cannot be made a directory ({e})")))?;

@@ -244,7 +244,7 @@ impl Target {
         let is_file =
             svg != Path::new("-") && svg.metadata().map_or(true, |m| m.is_file() || m.is_dir());
         if !is_file {
-            return Ok(Self::Picture(Output::open(svg)?));
+            return Ok(Self::Picture(Output::open_or_replace(svg, replaces)?));
         }
         match (stored, Stored::of(svg)) {
             (None, Some(Stored::Svg)) => {}

@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let marks = marks(args.d)?;
     let scales = args.scales.with(&marks)?;
-    let targets = args.figure.open()?;
+    let targets = args.figure.open(args.run.force)?;
     let rows = &args.rows;
     let is_drawn = [rows.norm, rows.mean, rows.std].iter().any(Option::is_some)
         || rows.keys.is_some()

@@ -45,7 +45,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<Swept> {
     }
     let marks = rule_marks(spec);
     let scales = args.scales.with(&marks)?;
-    let targets = args.figure.open()?;
+    let targets = args.figure.open(args.run.force)?;
     let options = Options {
         keep_bytes: None,
         predicts: false,

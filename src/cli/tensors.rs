@@ -1,7 +1,7 @@
 //! `attnscope tensors`: what is stored in a checkpoint, with figures on demand.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
         Format::Table => printable(table(&checkpoint, args.stats)?.as_bytes()),
         Format::Json => json_list(&checkpoint, args.stats)?,
     };
-    Ok(Output::open(Path::new("-"))?.write(&content)?)
+    Ok(Output::Stdout.write(&content)?)
 }
 
 /// Letters of the widest cell that its column is made wide enough for; a longer one is shown whole, and its row is out of line.

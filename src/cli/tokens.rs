@@ -36,6 +36,9 @@ pub struct Args {
     /// Where to write it; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
+    /// Replace a file that exists
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -67,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
         Format::Text => content = printable(list.text().as_bytes()),
         Format::Json => list.write_json(&mut content)?,
     }
-    Ok(Output::open(&args.output)?.write(&content)?)
+    Ok(Output::open_or_replace(&args.output, args.force)?.write(&content)?)
 }
 
 /// Where the tokenizer lies: as the model has it, or beside weights that cannot be read, or in a directory without any.

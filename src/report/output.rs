@@ -28,11 +28,12 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens a target before the long run, so that a path that cannot be written fails at once. `-` is standard output.
+    /// Opens a target that this run may replace, such as the file that it wrote a while ago. Targets that a person names are
+    /// opened by [`Output::open_or_replace`].
     ///
     /// # Errors
     /// When nothing can be written there.
-    pub fn open(target: &Path) -> Result<Self> {
+    pub fn replace(target: &Path) -> Result<Self> {
         if target == Path::new("-") {
             return Ok(Self::Stdout);
         }
@@ -74,7 +75,7 @@ impl Output {
     pub fn open_new(target: &Path) -> Result<Self> {
         let name = target;
         let target = &store::written(name)?;
-        match Self::open(target)? {
+        match Self::replace(target)? {
             Self::File { temporary, .. } => {
                 // A link that leads nowhere is something too: renaming would replace it.
                 if target.symlink_metadata().is_ok() {
@@ -91,7 +92,8 @@ impl Output {
         }
     }
 
-    /// Opens a target of a command with `--force`: a file that holds something is replaced only when that flag is given.
+    /// Opens the target that `--output` names, before the long run, so that a path that cannot be written fails at once. `-` is
+    /// standard output. A file that holds something is replaced only with `--force`.
     ///
     /// # Errors
     /// When nothing can be written there, or a file is there that is to stay.
@@ -105,7 +107,7 @@ impl Output {
                 .is_ok_and(|m| m.len() == 0 || !m.is_file())
         };
         if is_forced || target == Path::new("-") || is_free() {
-            return Self::open(target);
+            return Self::replace(target);
         }
         Self::open_new(target).map_err(|e| match target.symlink_metadata() {
             Ok(about) if !about.is_dir() && !was_read(target) => {
@@ -221,7 +223,7 @@ mod tests {
     fn a_file_appears_whole_under_its_name_only_at_the_end() {
         let directory = tempfile::tempdir().expect("a directory");
         let target = directory.path().join("report.json");
-        let output = Output::open(&target).expect("opens");
+        let output = Output::replace(&target).expect("opens");
         assert!(!target.exists());
         output.write(b"{}").expect("writes");
         assert_eq!(std::fs::read(&target).expect("reads"), b"{}");
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn a_run_that_fails_leaves_nothing_behind() {
         let directory = tempfile::tempdir().expect("a directory");
-        drop(Output::open(&directory.path().join("report.json")).expect("opens"));
+        drop(Output::replace(&directory.path().join("report.json")).expect("opens"));
         assert_eq!(
             std::fs::read_dir(directory.path()).expect("lists").count(),
             0
@@ -261,13 +263,13 @@ mod tests {
     fn a_directory_and_a_missing_directory_are_refused_before_the_run() {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(
-            Output::open(directory.path())
+            Output::replace(directory.path())
                 .expect_err("refused")
                 .to_string()
                 .contains("directory")
         );
         let missing =
-            Output::open(&directory.path().join("no/such/report.json")).expect_err("refused");
+            Output::replace(&directory.path().join("no/such/report.json")).expect_err("refused");
         assert!(
             missing.to_string().contains("no such directory"),
             "{missing}"

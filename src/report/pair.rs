@@ -23,7 +23,7 @@ impl Pair {
     /// When one of them cannot be written.
     pub fn open([first, second]: [&Path; 2], replaces: bool) -> Result<Self> {
         let open = if replaces {
-            Output::open
+            Output::replace
         } else {
             Output::open_new
         };

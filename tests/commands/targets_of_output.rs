@@ -72,29 +72,27 @@ fn a_file_that_a_command_reads_is_never_its_target() {
     for name in of_checkpoint {
         for command in ["report", "check", "trace"] {
             let asked = [command, path, "--output", &file(name)];
-            let forced: &[&str] = if command == "check" {
-                &[]
-            } else {
-                &["--force"]
-            };
-            refused(copy.path(), &[&asked, TOKENS, forced].concat(), READ);
+            refused(copy.path(), &[&asked, TOKENS, &["--force"]].concat(), READ);
         }
     }
     let prompts = file("prompts.jsonl");
     for command in ["report", "check"] {
         let asked = [command, path, "--inputs", &prompts, "--output", &prompts];
-        let forced: &[&str] = if command == "check" {
-            &[]
-        } else {
-            &["--force"]
-        };
-        refused(copy.path(), &[&asked[..], forced].concat(), READ);
+        refused(copy.path(), &[&asked[..], &["--force"]].concat(), READ);
     }
     for (flag, name) in [
         ("--baseline", "then.json"),
         ("--thresholds", "thresholds.toml"),
     ] {
-        let asked = ["check", path, flag, &file(name), "--output", &file(name)];
+        let asked = [
+            "check",
+            path,
+            flag,
+            &file(name),
+            "--output",
+            &file(name),
+            "--force",
+        ];
         refused(copy.path(), &[&asked, TOKENS].concat(), READ);
     }
 }

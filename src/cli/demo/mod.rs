@@ -15,7 +15,7 @@ mod translators;
 mod twins;
 
 use std::io::{IsTerminal, stdin, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn print(text: &str) -> Result<()> {
-    Ok(Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?)
+    Ok(Output::Stdout.write(&printable(text.as_bytes()))?)
 }
 
 /// Names, and what each shows.
