@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 const MOST_BYTES: usize = 1 << 28;
 /// Rows and columns at most, and pixels.
 const MOST_SIDE: usize = 1 << 15;
-const MOST_PIXELS: usize = 1 << 27;
+pub(super) const MOST_PIXELS: usize = 1 << 27;
 /// Bytes that deflate can make of one.
 const MOST_DEFLATED: usize = 1032;
 /// Pixels that a byte of a JPEG file can stand for at most: each block of 64, of which four may share their colours, takes some bits.

@@ -1,8 +1,12 @@
 //! What a model's own processor does to a picture before the model sees it: size, crop, scale, and where the tokens lie.
 
-use super::image::Image;
+use super::image::{self, Image};
 use super::resize::resized;
 use super::taps::Filter;
+
+/// Pixels of a picture at most after each step, and patches.
+const MOST_PIXELS: usize = 1 << 24;
+const MOST_PATCHES: usize = 1 << 16;
 
 /// How a picture becomes the values of patches, and these become tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,6 +77,41 @@ impl Look {
         }
     }
 
+    /// Refuses steps that would make more of a picture of this size than a model can be given.
+    pub(super) fn check_work(&self, size: [usize; 2]) -> Result<(), String> {
+        let mut made = size;
+        if let Some((to, _)) = self.resize {
+            made = match to {
+                Size::Exactly(to) => to,
+                Size::Shortest(shortest) => in_proportion(shortest, size[0], size[1]),
+            };
+            // One direction is brought to size before the other.
+            let between = (made[0].saturating_mul(size[1])).max(size[0].saturating_mul(made[1]));
+            check_pixels("resizing", made, MOST_PIXELS)?;
+            if between > image::MOST_PIXELS {
+                let [rows, columns] = made;
+                return Err(format!(
+                    "cannot be brought from {} × {} to {columns} × {rows} pixels: expected at most {} in between, found {between}",
+                    size[1],
+                    size[0],
+                    image::MOST_PIXELS
+                ));
+            }
+        }
+        if let Some(crop) = self.crop {
+            made = crop;
+        }
+        check_pixels("the processor's steps", made, MOST_PIXELS)?;
+        let n_patches = (made[0] / self.patch[0].max(1)) * (made[1] / self.patch[1].max(1));
+        if n_patches > MOST_PATCHES {
+            return Err(format!(
+                "expected at most {MOST_PATCHES} patches, found {n_patches} of {} × {} pixels",
+                made[1], made[0]
+            ));
+        }
+        Ok(())
+    }
+
     /// The picture as the model's processor makes it, as bytes still.
     pub(super) fn shown(&self, image: Image) -> Image {
         let mut image = if self.n_channels == 1 {
@@ -107,10 +146,19 @@ impl Look {
     }
 }
 
+fn check_pixels(step: &str, [rows, columns]: [usize; 2], most: usize) -> Result<(), String> {
+    if rows.saturating_mul(columns) <= most {
+        return Ok(());
+    }
+    Err(format!(
+        "expected at most {most} pixels after {step}, found {columns} × {rows}"
+    ))
+}
+
 /// The size of a picture whose shorter side is given, as Python's whole numbers have it.
 fn in_proportion(shortest: usize, height: usize, width: usize) -> [usize; 2] {
     let (short, long) = (height.min(width), height.max(width));
-    let other = shortest * long / short.max(1);
+    let other = shortest.saturating_mul(long) / short.max(1);
     if height <= width {
         [shortest, other]
     } else {
@@ -153,6 +201,61 @@ fn sources(whole: usize, piece: usize) -> impl Iterator<Item = Option<usize>> + 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_picture_does_not_become_larger_than_a_model_can_be_given() {
+        let plain = Look {
+            n_channels: 3,
+            resize: None,
+            crop: None,
+            rescale: 1.0,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            patch: [16; 2],
+            takes: None,
+            firsts: Firsts::default(),
+        };
+        let resized = |size| Look {
+            resize: Some((size, Filter::Bilinear)),
+            ..plain
+        };
+        let cropped = |side| Look {
+            crop: Some([side; 2]),
+            ..plain
+        };
+        assert_eq!(resized(Size::Shortest(4096)).check_work([64, 64]), Ok(()));
+        assert_eq!(cropped(4096).check_work([64, 64]), Ok(()));
+        for (look, size, words) in [
+            (
+                resized(Size::Shortest(28_000)),
+                [224, 224],
+                "pixels after resizing",
+            ),
+            (
+                resized(Size::Shortest(600)),
+                [1, 32_000],
+                "pixels after resizing",
+            ),
+            (
+                resized(Size::Exactly([32_768, 1])),
+                [4, 32_768],
+                "in between",
+            ),
+            (cropped(8_000), [224, 224], "found 8000 × 8000"),
+            (
+                Look {
+                    patch: [8; 2],
+                    ..cropped(4_096)
+                },
+                [64, 64],
+                "65536 patches, found 262144",
+            ),
+            (plain, [8_000, 8_000], "found 8000 × 8000"),
+        ] {
+            let said = look.check_work(size).expect_err("refused");
+            assert!(said.contains(words), "{said}");
+        }
+    }
 
     #[test]
     fn the_middle_is_cut_out_or_filled_with_black() {

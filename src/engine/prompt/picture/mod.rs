@@ -60,9 +60,19 @@ impl Picture {
     /// # Errors
     /// When the file is no picture, or the model takes no picture of its size.
     pub fn read(source: &PictureSource, look: &Look) -> Result<Self> {
+        let refused = |problem: String| Error::Prompt(format!("{source}: {problem}"));
         let image = match source {
-            PictureSource::BuiltIn => drawing(look.fixed_size().unwrap_or([224, 224])),
-            PictureSource::File(path) => Image::open(path)?,
+            PictureSource::BuiltIn => {
+                let size = look.fixed_size().unwrap_or([224, 224]);
+                look.check_work(size).map_err(refused)?;
+                drawing(size)
+            }
+            PictureSource::File(path) => {
+                let image = Image::open(path)?;
+                look.check_work([image.height, image.width])
+                    .map_err(refused)?;
+                image
+            }
         };
         let image = look.shown(image);
         let size = [image.height, image.width];
