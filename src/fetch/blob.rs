@@ -8,8 +8,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::client::{About, Client};
+use super::files;
+use super::pieces::{Pieces, stall};
 use super::{Fetched, Place, make_directory_of, tell};
 use attnscope_engine::checkpoint::hub::Address;
+use attnscope_engine::checkpoint::open_regular;
 use attnscope_engine::error::{Error, Result};
 
 /// How often a download that is cut off is taken up again, and how long before.
@@ -83,6 +86,17 @@ fn download(
 ) -> Result<()> {
     let name = format!("{}/{file}", address.repository);
     let unwritable = |e: std::io::Error| Error::file(path, format!("cannot be written ({e})"));
+    let most = files::most_bytes(file);
+    let check_length = |n: u64| match most {
+        Some(most) if n > most => {
+            let problem = format!("expected at most {most} bytes, found {n} or more");
+            // Nothing stays of what is no file of a model.
+            let _ = std::fs::remove_file(path);
+            Err(Error::file(&name, problem))
+        }
+        _ => Ok(()),
+    };
+    check_length(about.n_bytes.unwrap_or(0))?;
     let mut cut = String::new();
     for attempt in 0..MOST_TRIES {
         if attempt > 0 {
@@ -111,14 +125,15 @@ fn download(
             to.set_len(0).map_err(unwritable)?;
             n_held = 0;
         }
-        let mut from = answer.into_body().into_reader();
-        let mut bytes = vec![0; AT_ONCE];
-        loop {
-            match from.read(&mut bytes) {
-                Ok(0) => break,
-                Ok(n) => {
-                    to.write_all(&bytes[..n]).map_err(unwritable)?;
-                    n_held += n as u64;
+        let mut from = Pieces::of(answer.into_body().into_reader());
+        // More than the hub said is another file.
+        while about.n_bytes.is_none_or(|n| n_held <= n) {
+            match from.next(stall()) {
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => {
+                    n_held += bytes.len() as u64;
+                    check_length(n_held)?;
+                    to.write_all(&bytes).map_err(unwritable)?;
                     tell(Fetched {
                         file: &name,
                         n_bytes: n_held,
@@ -161,7 +176,7 @@ fn check(path: &Path, about: &About, name: &str) -> Result<()> {
         return Ok(());
     }
     let unreadable = |e: std::io::Error| Error::file(path, format!("cannot be read ({e})"));
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = open_regular(path).map_err(unreadable)?;
     let mut digest = Sha256::new();
     let mut bytes = vec![0; AT_ONCE];
     loop {

@@ -3,19 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Deserialize;
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
 use attnscope_engine::checkpoint::hub::Address;
+use attnscope_engine::checkpoint::read_regular;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long to wait for a connection, and for the beginning of an answer.
 const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(60);
+/// How long a listing may take in all.
+const WHOLE_LISTING: Duration = Duration::from_secs(120);
 /// Bytes of a listing at most.
 const LONGEST_LISTING: u64 = 64 << 20;
+/// Bytes of a file with a token at most.
+const LONGEST_TOKEN: usize = 64 << 10;
 
 /// Why the hub gives nothing.
 #[derive(Debug)]
@@ -72,6 +77,20 @@ pub struct Listing {
     pub files: Vec<String>,
 }
 
+/// A listing as the hub writes it, of which nothing else is kept in memory.
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    sha: String,
+    #[serde(default)]
+    siblings: Vec<SaidFile>,
+}
+
+#[derive(Deserialize)]
+struct SaidFile {
+    rfilename: String,
+}
+
 /// What the hub says of a file before it is fetched.
 #[derive(Debug)]
 pub struct About {
@@ -112,30 +131,17 @@ impl Client {
             "{}/api/models/{}/revision/{revision}",
             self.endpoint, address.repository
         );
-        let mut answer = self.get(&url, None)?;
+        let mut answer = self.get(&url, None, Some(WHOLE_LISTING))?;
         let text = answer
             .body_mut()
             .with_config()
             .limit(LONGEST_LISTING)
             .read_to_string();
         let text = text.map_err(|e| Refusal::Other(e.to_string()))?;
-        let said: Value = serde_json::from_str(&text)
-            .map_err(|e| Refusal::Other(format!("its answer is not valid JSON: {e}")))?;
-        let files = said
-            .get("siblings")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
-        let files = files
-            .iter()
-            .filter_map(|file| file.get("rfilename")?.as_str())
-            .map(str::to_owned)
-            .collect();
-        let commit = said
-            .get("sha")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
+        let said: Said = serde_json::from_str(&text)
+            .map_err(|e| Refusal::Other(format!("its answer is not a listing: {e}")))?;
+        let files = said.siblings.into_iter().map(|file| file.rfilename);
+        let (commit, files) = (said.sha, files.collect());
         if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(Refusal::Other("its answer names no commit".to_owned()));
         }
@@ -223,11 +229,18 @@ impl Client {
         self.get(
             &self.url(address, commit, file),
             Some(from).filter(|from| *from > 0),
+            None,
         )
     }
 
-    fn get(&self, url: &str, from: Option<u64>) -> Result<Response<Body>, Refusal> {
-        let mut request = self.agent.get(url).header("accept-encoding", "identity");
+    fn get(
+        &self,
+        url: &str,
+        from: Option<u64>,
+        most: Option<Duration>,
+    ) -> Result<Response<Body>, Refusal> {
+        let request = self.agent.get(url).config().timeout_recv_body(most).build();
+        let mut request = request.header("accept-encoding", "identity");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -276,6 +289,7 @@ fn token() -> Option<String> {
         (None, Some(home)) => Path::new(&home).join("token"),
         (None, None) => Path::new(&set("HOME")?).join(".cache/huggingface/token"),
     };
-    let token = std::fs::read_to_string(file).ok()?;
+    let token = read_regular(&file, LONGEST_TOKEN).ok()?;
+    let token = String::from_utf8(token).ok()?;
     Some(token.trim().to_owned()).filter(|token| !token.is_empty())
 }

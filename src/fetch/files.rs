@@ -1,8 +1,9 @@
 //! Which files of a repository a model needs: its configuration, its tokenizer, and its weights in one form.
 
+use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use attnscope_engine::checkpoint::index_files;
+use attnscope_engine::checkpoint::{CONFIGURATION, VOCABULARY, index_files};
 use attnscope_engine::error::Error;
 
 /// Files that say what weights are, and those of tokenizers.
@@ -53,7 +54,8 @@ pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, Stri
         .filter(|file| is_inside(file))
         .collect();
     let mut wanted: Vec<String> = Vec::new();
-    let has = |name: &str| files.contains(&name);
+    let names: HashSet<&str> = files.iter().copied().collect();
+    let has = |name: &str| names.contains(name);
     let beside = match named.and_then(|file| file.rsplit_once('/')) {
         Some((directory, _)) => format!("{directory}/"),
         None => String::new(),
@@ -111,6 +113,23 @@ pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, Stri
     Err("holds no weights that can be read".to_owned())
 }
 
+/// Bytes of a file at most: those that describe weights are as short as the readers of the program ask for. Weights may have any size.
+pub fn most_bytes(file: &str) -> Option<u64> {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let is_vocabulary = matches!(
+        name,
+        "tokenizer.json" | "vocab.json" | "merges.txt" | "vocab.txt"
+    ) || [".model", ".spm"]
+        .iter()
+        .any(|ending| name.ends_with(ending));
+    let is_short = BESIDE.iter().any(|known| known.ends_with(name)) || name.ends_with(".json");
+    match () {
+        () if is_vocabulary => Some(VOCABULARY as u64),
+        () if is_short => Some(CONFIGURATION as u64),
+        () => None,
+    }
+}
+
 /// What trainers upload beside weights.
 fn is_state(file: &str) -> bool {
     [
@@ -148,6 +167,22 @@ mod tests {
     fn of(files: &[&str], named: Option<&str>) -> Result<Vec<String>, String> {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
         wanted(&files, named)
+    }
+
+    #[test]
+    fn only_weights_may_have_any_size() {
+        for file in [
+            "config.json",
+            "1_Pooling/config.json",
+            "model.safetensors.index.json",
+            "a/tokenizer.json",
+            "spiece.model",
+        ] {
+            assert!(most_bytes(file).is_some(), "{file}");
+        }
+        for file in WEIGHTS.iter().filter(|file| !file.ends_with(".json")) {
+            assert_eq!(most_bytes(file), None, "{file}");
+        }
     }
 
     #[test]

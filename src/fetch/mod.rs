@@ -8,6 +8,8 @@ mod blob;
 mod client;
 mod files;
 #[cfg(feature = "hub")]
+mod pieces;
+#[cfg(feature = "hub")]
 mod snapshot;
 
 use std::sync::OnceLock;

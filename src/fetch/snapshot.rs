@@ -1,5 +1,6 @@
 //! A model of the hub in the cache: its files, and which commit a branch or tag stands for.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::client::{Client, Refusal};
@@ -29,12 +30,8 @@ pub fn fetch(address: &Address, cache: &Cache) -> Result<PathBuf> {
         // The shards of a model are known once its index is there.
         if file.ends_with(".index.json") {
             let named = files::shards_of(&directory.join(&file))?;
-            queue.extend(
-                named
-                    .into_iter()
-                    .filter(|name| !queue.contains(name))
-                    .collect::<Vec<_>>(),
-            );
+            let mut known: HashSet<String> = queue.iter().cloned().collect();
+            queue.extend(named.into_iter().filter(|name| known.insert(name.clone())));
         }
         snapshot = Some(directory);
     }

@@ -143,6 +143,12 @@ enum Manner {
     Refuses(u16, &'static str),
     /// Bytes that are not those of the blob's name.
     Lies,
+    /// The body of each file stops in the middle, and the connection stays open.
+    Stalls,
+    /// A file that does not end, whose length is not said.
+    Endless,
+    /// A file that is said to be longer than any configuration.
+    Huge,
 }
 
 /// A server of one model, and the requests that it got.
@@ -204,12 +210,17 @@ fn answer(
         );
         let mut all = stream.write_all(head.as_bytes());
         if method != "HEAD" {
-            for part in body.chunks(4096) {
+            let is_cut = manner == Manner::Stalls && !path.starts_with("/api/");
+            let n_sent = if is_cut { body.len() / 2 } else { body.len() };
+            for part in body[..n_sent].chunks(4096) {
                 all = all.and_then(|()| stream.write_all(part));
                 if manner == Manner::Slow {
                     thread::sleep(Duration::from_millis(5));
                 }
             }
+        }
+        if method == "GET" && manner == Manner::Stalls && !path.starts_with("/api/") {
+            thread::sleep(Duration::from_secs(120));
         }
         drop(all);
     };
@@ -255,6 +266,19 @@ fn answer(
             header("host").unwrap_or_default()
         );
         return say("302 Found", &headers, b"", 0);
+    }
+    if matches!(manner, Manner::Endless | Manner::Huge) {
+        let size = match manner {
+            Manner::Huge => format!("x-linked-size: {}\r\n", 3u64 << 30),
+            _ => String::new(),
+        };
+        let head =
+            format!("HTTP/1.1 200 OK\r\nconnection: close\r\nx-linked-etag: \"abc\"\r\n{size}\r\n");
+        let mut all = stream.write_all(head.as_bytes());
+        while method == "GET" && all.is_ok() {
+            all = stream.write_all(&[b' '; 1 << 16]);
+        }
+        return;
     }
     let rest = &bytes[from.min(bytes.len())..];
     let status = if from > 0 {
@@ -319,6 +343,59 @@ fn a_model_is_fetched_once_whatever_the_server_does_to_its_bytes() {
         assert_eq!(name_of(&run(NAME, &set)), NAME);
         assert_eq!(asked.lock().expect("a lock").len(), requests.len());
     }
+}
+
+#[test]
+fn a_server_that_stalls_or_never_ends_is_given_up() {
+    for (manner, part) in [
+        (Manner::Stalls, "nothing came for 1 s"),
+        (Manner::Endless, "expected at most 16777216 bytes, found"),
+        (
+            Manner::Huge,
+            "expected at most 16777216 bytes, found 3221225472",
+        ),
+    ] {
+        let (endpoint, _) = serve(manner);
+        let home = tempfile::tempdir().expect("a directory");
+        let root = home.path().to_str().expect("a path");
+        let set = [
+            ("HF_HUB_CACHE", root),
+            ("HF_ENDPOINT", endpoint.as_str()),
+            ("HF_HUB_DOWNLOAD_TIMEOUT", "1"),
+        ];
+        let began = std::time::Instant::now();
+        let found = run(NAME, &set);
+        let said = text(&found.stderr);
+        assert_eq!(found.status.code(), Some(2), "{said}");
+        assert!(said.contains(part), "{said}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{said}");
+        let blobs = home.path().join("models--some-org--small/blobs");
+        for entry in std::fs::read_dir(blobs).expect("lists") {
+            let n = entry.expect("an entry").metadata().expect("a file").len();
+            assert!(n < 1 << 20, "{n} bytes were left behind");
+        }
+    }
+}
+
+#[test]
+fn a_token_is_not_read_from_a_pipe() {
+    let (endpoint, asked) = serve(Manner::Plain);
+    let home = tempfile::tempdir().expect("a directory");
+    let pipe = home.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    for path in [pipe.to_str().expect("a path"), "/dev/zero"] {
+        let cache = tempfile::tempdir().expect("a directory");
+        let root = cache.path().to_str().expect("a path");
+        let set = [
+            ("HF_HUB_CACHE", root),
+            ("HF_ENDPOINT", endpoint.as_str()),
+            ("HF_TOKEN_PATH", path),
+        ];
+        assert_eq!(name_of(&run(NAME, &set)), NAME);
+    }
+    let asked = asked.lock().expect("a lock");
+    assert!(asked.iter().all(|request| !request.contains("Bearer")));
 }
 
 #[test]
