@@ -4,12 +4,19 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Letters that are not shown but do something: control codes (C0, DEL, C1), marks of the direction of writing, and the
-/// separators of lines and paragraphs.
+/// Letters that no reader sees: control codes (C0, DEL, C1), marks of the direction of writing, separators of lines and
+/// paragraphs, other format characters without a shape (U+FEFF, tags, …), and noncharacters (U+FFFE, …).
+///
+/// The joiners U+200C and U+200D are none of them: scripts and emoji are written with them.
 pub fn is_hidden(letter: char) -> bool {
+    let code = u32::from(letter);
+    let is_noncharacter = code & 0xfffe == 0xfffe || (0xfdd0..=0xfdef).contains(&code);
     letter.is_control()
+        || is_noncharacter
         || matches!(letter,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A name, a path or a message on one line, whatever letters are in it.
@@ -68,11 +75,15 @@ fn is_computed(text: &str) -> bool {
     bare.starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A cell of a table that holds numbers and texts alike: numbers stay as they are, minus signs included.
+/// A cell of a table that holds numbers and texts alike, and is read by people: numbers stay as they are, minus signs included, and
+/// hidden letters of a text are shown by their number.
 pub fn cell_or_number(value: &str) -> Cow<'_, str> {
-    match value.parse::<f64>() {
-        Ok(_) => Cow::Borrowed(value),
-        Err(_) => cell(value),
+    if value.parse::<f64>().is_ok() {
+        return Cow::Borrowed(value);
+    }
+    match one_line(value) {
+        Cow::Borrowed(text) => cell(text),
+        Cow::Owned(text) => Cow::Owned(cell(&text).into_owned()),
     }
 }
 
@@ -87,6 +98,15 @@ mod tests {
         assert_eq!(
             one_line("\u{202e}\u{2028}\u{2066}"),
             "\\u{202e}\\u{2028}\\u{2066}"
+        );
+        assert_eq!(
+            one_line("\u{feff}\u{fffe}\u{1ffff}\u{fdd0}\u{200b}\u{e0041}"),
+            "\\u{feff}\\u{fffe}\\u{1ffff}\\u{fdd0}\\u{200b}\\u{e0041}"
+        );
+        // Joiners are part of what is written with them.
+        assert_eq!(
+            one_line("می\u{200c}خواهم 👩\u{200d}💻"),
+            "می\u{200c}خواهم 👩\u{200d}💻"
         );
         assert_eq!(one_line("naïve 日本 ▁x 😀"), "naïve 日本 ▁x 😀");
     }
@@ -108,6 +128,13 @@ mod tests {
         for text in ["", "a=1", "▁the", "'x", " =1"] {
             assert_eq!(cell(text), text);
         }
+    }
+
+    #[test]
+    fn a_cell_for_people_holds_no_hidden_letter() {
+        assert_eq!(cell_or_number("-1.5"), "-1.5");
+        assert_eq!(cell_or_number("=a\u{1b}[2J"), "'=a\\u{1b}[2J");
+        assert_eq!(cell_or_number("a\u{feff}"), "a\\u{feff}");
     }
 
     #[test]
