@@ -233,3 +233,36 @@ fn every_benchmark_is_declared_and_explained() {
         );
     }
 }
+
+/// Files that open what the system itself provides, or the one function that opens files found on disk.
+const OPENS: [&str; 3] = [
+    "checkpoint/regular.rs",
+    "checkpoint/writers.rs",
+    "signals/watch.rs",
+];
+
+#[test]
+fn files_found_on_disk_are_opened_by_one_function() {
+    let calls = [
+        "File::open(",
+        "fs::read(",
+        "fs::read_to_string(",
+        "read(true)",
+    ];
+    for path in sources(&root().join("src")) {
+        let name = path.to_string_lossy();
+        if OPENS.iter().any(|known| name.ends_with(known)) || name.ends_with("/tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = code.replace("DataFile::open(", "");
+        for call in calls {
+            let is_log = name.ends_with("cli/log_file.rs") && call == "read(true)";
+            assert!(
+                is_log || !code.contains(call),
+                "{name}: {call}…) waits for a pipe; use open_regular or read_regular"
+            );
+        }
+    }
+}
