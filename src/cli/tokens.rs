@@ -124,6 +124,7 @@ mod tests {
             weights: WeightArgs::default(),
             format: Format::Json,
             output: directory.path().join("tokens.json"),
+            force: false,
         };
         run(&args).expect("runs");
         let written = std::fs::read_to_string(&args.output).expect("a file");

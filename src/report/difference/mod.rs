@@ -2,6 +2,7 @@
 
 mod document;
 mod page;
+mod prompt_words;
 mod words;
 
 pub use document::Document;

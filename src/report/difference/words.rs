@@ -3,22 +3,18 @@
 use std::fmt::Write as _;
 
 use super::Difference;
+use super::prompt_words::{heads, predictions, statistics};
 use crate::report::text_table::{digits, text_table};
 use attnscope_engine::analysis::Chance;
 use attnscope_engine::compare::{
-    Cause, HeadDifference, HookDifference, KnobKind, KnobValue, PromptDifference, Side,
-    TensorDifference,
+    Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference,
 };
 use attnscope_engine::counted::counted;
 use attnscope_engine::model::{Hook, Stack};
 use attnscope_engine::place::Place;
-use attnscope_engine::stats::STATISTICS;
 
-/// Tensors and heads that a text names; the JSON has all of them.
+/// Tensors that a text names; the JSON has all of them.
 const MOST_TENSORS: usize = 12;
-const MOST_HEADS: usize = 8;
-/// Statistics that a text of two tables names.
-const MOST_STATISTICS: usize = 20;
 /// Letters of a knob's value in a table.
 const LONGEST_VALUE: usize = 60;
 /// Causes that the first line names.
@@ -374,7 +370,12 @@ fn short(value: &KnobValue) -> String {
     format!("{kept}…")
 }
 
-fn section(title: &str, said: &str, titles: &[&str], rows: Vec<Vec<String>>) -> Option<Section> {
+pub(super) fn section(
+    title: &str,
+    said: &str,
+    titles: &[&str],
+    rows: Vec<Vec<String>>,
+) -> Option<Section> {
     let is_empty = rows.is_empty() && said.is_empty();
     (!is_empty).then(|| Section {
         title: title.to_owned(),
@@ -464,59 +465,4 @@ fn parts(tensor: &TensorDifference) -> String {
         (shown, all) if shown < all => format!("rows {}, …", rows.join(", ")),
         _ => format!("rows {}", rows.join(", ")),
     }
-}
-
-fn predictions(prompt: &PromptDifference, of: &str) -> Option<Section> {
-    let mut rows = Vec::new();
-    if let Some(found) = &prompt.predictions {
-        rows.push(vec!["KL of B from A, nats".to_owned(), digits(found.kl)]);
-        rows.push(vec![
-            "same likeliest token".to_owned(),
-            format!("{:.1} %", 100.0 * found.same_top1),
-        ]);
-    }
-    if let [Some(a), Some(b)] = prompt.loss {
-        let loss = format!("{} → {}", digits(a), digits(b));
-        rows.push(vec!["loss, nats".to_owned(), loss]);
-    }
-    let title = format!("Predictions{of}");
-    section(&title, "", &["", ""], rows)
-}
-
-fn heads(prompt: &PromptDifference, of: &str) -> Option<Section> {
-    let differing = prompt.heads.iter().filter(|head| head.divergence > 0.0);
-    let mut heads: Vec<&HeadDifference> = differing.collect();
-    heads.sort_by(|a, b| b.divergence.total_cmp(&a.divergence));
-    let rows = heads.iter().take(MOST_HEADS).map(|head| {
-        let place = Place::layer(head.stack, head.layer_idx).head(head.head_idx);
-        vec![place.to_string(), digits(head.divergence)]
-    });
-    let title = format!("Patterns that differ most{of}");
-    section(&title, "", &["head", "JS, nats"], rows.collect())
-}
-
-/// The statistics that differ most, of tables: nothing else is known of them.
-fn statistics(prompt: &PromptDifference, of: &str) -> Option<Section> {
-    let mut found: Vec<(f64, Vec<String>)> = Vec::new();
-    for head in &prompt.heads {
-        let Some([a, b]) = &head.stats else { continue };
-        for (idx, statistic) in STATISTICS.iter().enumerate() {
-            let (a, b) = (a.at(idx), b.at(idx));
-            let share = (a - b).abs() / a.abs().max(b.abs());
-            if share > 0.0 || (a.is_nan() != b.is_nan()) {
-                let place = Place::layer(head.stack, head.layer_idx).head(head.head_idx);
-                let row = vec![
-                    place.to_string(),
-                    statistic.id.to_owned(),
-                    digits(a),
-                    digits(b),
-                ];
-                found.push((if share.is_nan() { f64::INFINITY } else { share }, row));
-            }
-        }
-    }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let rows = found.into_iter().take(MOST_STATISTICS).map(|(_, row)| row);
-    let title = format!("Statistics that differ most{of}");
-    section(&title, "", &["head", "statistic", "A", "B"], rows.collect())
 }
