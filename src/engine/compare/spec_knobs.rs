@@ -350,7 +350,10 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
     list.count(Shape, "d_head", spec.d_head);
     list.count(Shape, "d_value", spec.d_value);
     let scale = match spec.scale {
-        Scale::OfKeys(OfKeys { divisor, factor }) if factor == 1.0 => KnobValue::word(divisor),
+        Scale::OfKeys(OfKeys {
+            divisor,
+            factor: 1.0,
+        }) => KnobValue::word(divisor),
         Scale::OfKeys(OfKeys { divisor, factor }) => {
             KnobValue::word(format!("{divisor} × {factor}"))
         }

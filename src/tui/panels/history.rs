@@ -319,7 +319,8 @@ fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
     if let Some(loss) = record.loss() {
         text += &format!(" · loss {}", digits(loss));
     }
-    if let Some(value) = value.filter(|_| record.numbers.is_some()) {
+    let is_recorded = record.numbers.is_some() && view.knows(app.statistic_idx);
+    if let Some(value) = value.filter(|_| is_recorded) {
         text += &format!(" · {} of {place} {}", app.statistic().title, digits(value));
     }
     let label = record.label();

@@ -28,11 +28,15 @@ const EXPLODES: f64 = 30.0;
 /// Points of a curve at most: more than any chart has columns.
 const MOST_POINTS: usize = 2000;
 
-/// The statistics that are drawn: the chosen one first.
+/// The recorded statistics that are drawn: the chosen one first.
 fn shown(app: Scene<'_>, view: &HistoryView, n: usize) -> Vec<&'static Statistic> {
     let beside = BESIDE.iter().map(|stat| stat.idx());
-    let mut indices = vec![app.statistic_idx];
-    indices.extend(beside.filter(|idx| *idx != app.statistic_idx && view.knows(*idx)));
+    let chosen = std::iter::once(app.statistic_idx);
+    let others = beside.filter(|idx| *idx != app.statistic_idx);
+    let mut indices: Vec<usize> = chosen
+        .chain(others)
+        .filter(|idx| view.knows(*idx))
+        .collect();
     indices.truncate(n);
     indices.into_iter().map(statistic).collect()
 }
