@@ -213,7 +213,7 @@ fn a_picture_never_replaces_what_is_read() {
     std::fs::write(&target, "the prompt").expect("a file");
     let to = target.to_str().expect("a path");
     let output = attnscope(&[
-        "sweep", path, "--layer", "0", "--tokens", TOKENS, "--output", to,
+        "sweep", path, "--layer", "0", "--tokens", TOKENS, "--output", to, "--force",
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let text_file = [
@@ -225,6 +225,7 @@ fn a_picture_never_replaces_what_is_read() {
         to,
         "--output",
         to,
+        "--force",
     ];
     let refused = attnscope(&text_file);
     assert_eq!(refused.status.code(), Some(2));
