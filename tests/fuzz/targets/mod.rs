@@ -1,12 +1,15 @@
 //! What is fuzzed: one target for each kind of file that a person may hand over.
 
+mod batches;
 mod checkpoints;
 mod configs;
 mod documents;
 mod histories;
 mod homegrown;
+mod processors;
 mod records;
 mod tables;
+mod templates;
 mod vocabularies;
 
 use std::path::Path;
@@ -27,6 +30,9 @@ pub struct Target {
 /// All of them, the slowest first.
 pub static TARGETS: &[Target] = &[
     configs::FAMILIES,
+    templates::TEMPLATES,
+    processors::PROCESSORS,
+    batches::BATCHES,
     vocabularies::TOKENIZER_JSON,
     vocabularies::BESIDE,
     tables::TRACES,

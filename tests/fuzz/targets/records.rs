@@ -27,14 +27,17 @@ fn table() -> Table {
     }
 }
 
+/// The table as a file.
+pub fn parquet() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    table().write_parquet(&mut bytes).expect("writes to memory");
+    bytes
+}
+
 pub const PARQUET: Target = Target {
     name: "parquet",
     n_quick: 3_000,
-    seeds: || {
-        let mut bytes = Vec::new();
-        table().write_parquet(&mut bytes).expect("writes to memory");
-        vec![Seed::ending(Kind::Bytes, "parquet", bytes)]
-    },
+    seeds: || vec![Seed::ending(Kind::Bytes, "parquet", parquet())],
     tokens: &["PAR1", "checkpoint", "n_tokens", "layer", "attnscope"],
     read: |path| {
         Table::read_parquet(path)
