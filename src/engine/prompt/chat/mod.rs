@@ -1,5 +1,6 @@
 //! Conversations as a checkpoint's chat template writes them: messages → the text that the model was trained on.
 
+mod namespaces;
 mod python;
 mod render;
 

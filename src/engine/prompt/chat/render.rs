@@ -9,7 +9,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
-use super::python;
+use super::{namespaces, python};
 use crate::caught::{caught, said_by};
 
 /// Bytes of a template at most: those of chat models have some ten thousand.
@@ -48,6 +48,11 @@ pub(super) fn render(
     if n_operators > MOST_OPERATORS {
         return Err(format!(
             "expected at most {MOST_OPERATORS} operators, found {n_operators}"
+        ));
+    }
+    if let Some(name) = namespaces::unbounded(source) {
+        return Err(format!(
+            "expected every namespace to be set by its name and used by its attributes alone, found {name} as a value"
         ));
     }
     // A stack that overflows would end the program: this thread has as much as the template can take.
@@ -345,6 +350,7 @@ mod tests {
             "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
             "{% include 'chat' %}",
             "{{ [1] * 99999999999 }}",
+            "{% set a = namespace(x=1) %}{% set a.x = [a] %}{{ a }}",
             "{% for",
             "{{ raise_exception('no system\n messages') }}",
         ] {
