@@ -35,7 +35,7 @@ fn read(path: &Path) -> Result<(), String> {
         let of_unit = directory.path().join("parts").join(format!("{UNIT}.json"));
         fs::copy(path, of_unit).map_err(|e| e.to_string())?;
         // The digest that a worker keeps lies under a name of its own.
-        Weights::of(directory.path(), CHECKPOINT, None, None).map_err(said)?;
+        Weights::of(directory.path(), CHECKPOINT, &[], None).map_err(said)?;
         let kept = fs::read_dir(directory.path().join("weights")).map_err(|e| e.to_string())?;
         for entry in kept.flatten() {
             fs::copy(path, entry.path()).map_err(|e| e.to_string())?;
@@ -44,8 +44,8 @@ fn read(path: &Path) -> Result<(), String> {
     }
     let state = parts.state(UNIT);
     drop(state);
-    let listing = Listing::of(directory.path()).map_err(said)?;
-    merged(&listing.units, |_| Ok(())).map_err(said)?;
+    let listing = Listing::of(directory.path(), &|_, _| ()).map_err(said)?;
+    merged(&listing.units, &mut || (), |_| Ok(())).map_err(said)?;
     match listing.damaged.first() {
         Some(name) => Err(format!("{name} is damaged")),
         None => Ok(()),
