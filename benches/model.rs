@@ -1,6 +1,7 @@
 //! A whole model on one prompt, with all statistics and the loss: its time and its memory, start-up and opening left out.
 //!
 //! `against_torch.py` calls it with `--json`.
+
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
 mod checkpoint_file;
@@ -12,8 +13,9 @@ use std::path::PathBuf;
 use attnscope_engine::analysis::{self, Layers, Options, Outcome};
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::family;
-use attnscope_engine::model::{Input, Model, Sequence};
+use attnscope_engine::model::{Input, Sequence};
 use attnscope_engine::ops::Cpu;
+use attnscope_engine::spec::Model;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use repeated::{all_threads, repeat};

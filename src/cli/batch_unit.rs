@@ -12,12 +12,14 @@ use crate::report::{FindingRecord, ModelRecord, PromptRecord, Shown, judge_run};
 use attnscope_engine::analysis::Options;
 use attnscope_engine::attention::POOLED_CELLS;
 use attnscope_engine::caught::caught;
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
+use attnscope_engine::spec::Model;
 
 const OPTIONS: Options = Options {
     keep_bytes: None,
     predicts: true,
 };
+
 /// For what is held of each prompt until the checks have seen it.
 const HELD_BYTES: usize = 512 << 20;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::Model;
 use attnscope_engine::prompt::{ChatTemplate, Messages, Request, Source};
+use attnscope_engine::spec::Model;
 
 /// Whether the prompt is a turn of a conversation, and what the system says before it.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -14,10 +14,10 @@ use attnscope_engine::analysis::effect::{
 };
 use attnscope_engine::analysis::input_of;
 use attnscope_engine::error::Error;
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::{Model, Place};
 use attnscope_engine::stats::{HeadReport, Stat};
 
 /// A measure of what heads do.

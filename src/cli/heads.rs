@@ -16,9 +16,8 @@ use crate::report::{
     HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
 };
 use attnscope_engine::analysis::{Options, Stripes, stripes};
-use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
 
 #[derive(Debug, clap::Args)]

@@ -58,14 +58,14 @@ mod watch;
 mod what_if_args;
 mod written_args;
 
+pub use self::man::man_pages;
+pub use self::open::unknown_command;
+pub use self::refusal::refusal;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-
-pub use self::man::man_pages;
-pub use self::open::unknown_command;
-pub use self::refusal::refusal;
 
 use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
@@ -76,7 +76,7 @@ use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::family;
 use attnscope_engine::kernels::simd::Level;
 use attnscope_engine::machine;
-use attnscope_engine::model::Model;
+use attnscope_engine::spec::Model;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]

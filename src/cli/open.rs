@@ -16,12 +16,13 @@ use crate::record::natural;
 use crate::tui::{self, InFront, Panel, Remembered, Session, Shown, Start};
 use crate::worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
 use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::model::Model;
 use attnscope_engine::nearest::nearest;
 use attnscope_engine::prompt::{Request, Source, is_sound};
+use attnscope_engine::spec::Model;
 
 /// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
 const MOST_LISTED: usize = 2000;
+
 const MOST_BESIDE: usize = 100;
 
 #[derive(Debug, Clone, clap::Args)]

@@ -13,8 +13,8 @@ use crate::history::{Again, Following, Sources, is_checkpoint, training_in};
 use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
 use crate::worker::{PromptOrigin, UsualPrompt};
 use attnscope_engine::error::Error;
-use attnscope_engine::model::Model;
 use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Model;
 
 /// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
 ///

@@ -19,10 +19,9 @@ use crate::worker::{Against, Sink, Worker};
 use attnscope_engine::analysis::{HeadMap, is_captured};
 use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks;
-use attnscope_engine::model::Stack;
 use attnscope_engine::ops::Device;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{Request, Source};
+use attnscope_engine::spec::{Place, Stack};
 use attnscope_engine::stats::{STATISTICS, index_of};
 
 #[derive(Debug, clap::Args)]

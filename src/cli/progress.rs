@@ -13,24 +13,31 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::one_line;
 use attnscope_engine::analysis::{Options, Progress, Step, work_of};
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::pace::Pace;
+use attnscope_engine::spec::Model;
 
 /// Work that is over sooner is not spoken of.
 const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Between two looks of the line.
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
+
 /// Parts of the bar.
 const WHOLE: u64 = 1000;
 
 /// Whether a person asked for errors alone.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
 /// Notes that were told.
 static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
 /// When the command began.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// Milliseconds after the beginning at which the line is drawn next.
 static DUE: AtomicU64 = AtomicU64::new(PATIENCE.as_millis() as u64);
+
 static LINE: Mutex<Line> = Mutex::new(Line {
     tasks: Vec::new(),
     bar: None,

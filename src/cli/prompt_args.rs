@@ -1,6 +1,5 @@
 //! The flags that say what to run.
 
-use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -9,11 +8,12 @@ use super::chat_args::ChatArgs;
 use super::targets::{is_path, names_picture, source_of};
 use crate::bundles::DEMO_PROMPT;
 use attnscope_engine::analysis::can_write;
+use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::ModelSpec;
 use attnscope_engine::prompt::{
     BUILT_IN_SOUND, N_GENERATED, PictureSource, Positions, Request, Sampling, Source, Target,
 };
+use attnscope_engine::spec::ModelSpec;
 
 /// A prompt: at most one of the ways to give it.
 #[derive(Debug, Clone, clap::Args)]

@@ -12,11 +12,12 @@ use attnscope_engine::checkpoint::DOCUMENT;
 use attnscope_engine::counted::counted;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::machine::mebibytes;
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, parse_inputs, read_inputs};
+use attnscope_engine::spec::Model;
 
 /// The id of a prompt that is the only one.
 pub const ONLY: &str = "prompt";

@@ -19,10 +19,9 @@ use attnscope_engine::analysis::quality::{
     AlignmentErrors, BleuCounts, GoldAlignment, WordMap, links,
 };
 use attnscope_engine::analysis::{Options, input_of};
-use attnscope_engine::model::Model;
 use attnscope_engine::on_device;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target};
+use attnscope_engine::spec::{Model, Place};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

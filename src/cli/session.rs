@@ -12,10 +12,11 @@ use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, writ
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{PromptRecord, Recorder};
 use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
 use attnscope_engine::ops::{Compute, Device};
 use attnscope_engine::prompt::{Reading, Request, Tokenizer};
+use attnscope_engine::spec::Model;
 use attnscope_engine::stats::LayerReport;
 
 /// A device, and what is to run on it.

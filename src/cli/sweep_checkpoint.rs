@@ -15,9 +15,8 @@ use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
 use attnscope_engine::analysis::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
 use attnscope_engine::attention::{Bias, SoftmaxAxis};
 use attnscope_engine::error::Error;
-use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 use attnscope_engine::stats::LayerReport;
 
 /// What a checkpoint's sweep gives: where it goes, what it is, and what is to be said of it.

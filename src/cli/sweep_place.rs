@@ -6,8 +6,7 @@ use clap::ArgGroup;
 
 use super::WhatIfArgs;
 use attnscope_engine::error::Error;
-use attnscope_engine::model::{ModelSpec, Stack};
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{ModelSpec, Place, Stack};
 
 /// Which rows.
 #[derive(Debug, clap::Args)]

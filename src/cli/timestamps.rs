@@ -11,9 +11,8 @@ use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{ModelRecord, Output, Timestamps, Transcript, printable};
 use attnscope_engine::analysis::{Options, input_of, token_times};
-use attnscope_engine::model::{Model, Stack};
 use attnscope_engine::on_device;
-use attnscope_engine::place::Places;
+use attnscope_engine::spec::{Model, Places, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -13,9 +13,9 @@ use super::session::{Opened, Session};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{Output, Selection, TracePlan, TraceWriter};
 use attnscope_engine::analysis::{self, Job, Observer, Options, Progress, input_of};
-use attnscope_engine::model::{Hook, Input, Stack};
+use attnscope_engine::model::{Hook, Input};
 use attnscope_engine::on_device;
-use attnscope_engine::place::Places;
+use attnscope_engine::spec::{Places, Stack};
 use attnscope_engine::stats::LayerReport;
 
 #[derive(Debug, clap::Args)]

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::progress::note;
 use attnscope_engine::analysis::{WHAT_IF_KEYS, WhatIf, supposed};
-use attnscope_engine::model::Model;
+use attnscope_engine::spec::Model;
 
 /// What is supposed of a model.
 #[derive(Debug, Clone, Default, clap::Args)]

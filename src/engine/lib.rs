@@ -12,8 +12,8 @@ pub mod family;
 pub mod machine;
 pub mod model;
 pub mod nearest;
-pub mod place;
 pub mod prompt;
+pub mod spec;
 pub mod stats;
 
 pub use attnscope_compute::{attention, bootstrap, error, kernels, on_device, ops, pace, sample};

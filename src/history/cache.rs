@@ -14,14 +14,17 @@ use super::read::Reading;
 use crate::record::Row;
 use crate::signals::Temporary;
 use attnscope_engine::checkpoint::{DOCUMENT, read_regular};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::STATISTICS;
 
 /// What an entry begins with; changes when entries are written otherwise.
 const MAGIC: &[u8] = b"attnscope history 1\n";
+
 const ENDING: &str = "history";
+
 /// An entry that is used is marked so at most this often.
 const MARKED_EVERY: Duration = Duration::from_secs(24 * 3600);
+
 const SUM: usize = 32;
 
 /// The directory of entries, and what was asked of every checkpoint.

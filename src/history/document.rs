@@ -9,7 +9,7 @@ use crate::report::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
     HistoryStep, HistoryTrend, HistoryWarning, Number,
 };
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::{Compute, STATISTICS};
 
 /// What the rows of a log name as their prompt: batches of the training.

@@ -1,8 +1,7 @@
 //! The heads and layers that a history has numbers for, in one order for every record.
 
 use attnscope_engine::counted::counted;
-use attnscope_engine::model::Stack;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 
 /// One layer with attention.
 #[derive(Debug, Clone, PartialEq, Eq)]

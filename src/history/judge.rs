@@ -13,7 +13,7 @@ use super::value::{History, Origin};
 use super::weigh::weigh;
 use attnscope_engine::checks::weight::Weight;
 use attnscope_engine::checks::{Severity, Thresholds};
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::STATISTICS;
 
 /// A finding of a history.
@@ -45,8 +45,10 @@ type Warned = (usize, &'static str);
 
 /// The check of values that are not finite.
 const BROKEN: &str = "nan-or-inf";
+
 /// Records before a finding that are searched for the first warning.
 const WARNED_WITHIN: usize = 64;
+
 /// Looks at a history as it grows, and keeps what it found.
 #[derive(Debug, Clone)]
 pub struct Judge {

@@ -7,7 +7,7 @@ use super::trend::Trend;
 use super::value::{History, Origin};
 use crate::report::digits;
 use attnscope_engine::counted::counted;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::{STATISTICS, index_of};
 
 /// What a statistic is called on screens.

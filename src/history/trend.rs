@@ -5,20 +5,26 @@
 
 use super::lines::{Line, Side};
 use super::robust::median;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 /// Records that a fit looks back on, the fewest first.
 const WINDOWS: [usize; 5] = [7, 10, 12, 20, 32];
+
 /// In the shortest windows the normal distribution says too little: so many of all pairs may be out of order, no more.
 const IN_ORDER: [(usize, usize); 2] = [(7, 0), (10, 2)];
+
 /// Two-sided chance at which noise passes the test.
 const CHANCE_Z: f64 = 3.29;
+
 /// Share of the way to the line that must be behind, from where the window begins.
 const COVERED: f64 = 0.5;
+
 /// A statistic that grows by factors must be within so many times the threshold: scores grow from 1 to 20 in any training.
 const NEAR: f64 = 4.0;
+
 /// How many times the window's length ahead a crossing may lie.
 const HORIZON: f64 = 1.0;
+
 /// Half-width of the interval of the slope, in standard deviations: 95 %.
 const INTERVAL_Z: f64 = 1.96;
 

@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 
 use super::natural::natural;
 use crate::report::{LayerRecord, ModelRecord, PromptRecord};
-use attnscope_engine::model::Stack;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 use attnscope_engine::stats::{STATISTICS, Values};
 
 /// What the rows come from.

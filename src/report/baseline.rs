@@ -1,15 +1,15 @@
 //! An earlier report, read back to compare with.
 
-use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::document::VERSION;
+use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use attnscope_engine::checks::{Baseline, Then};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// Reads a report by the ids of its prompts.
 ///

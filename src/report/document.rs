@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 use super::number::Number;
 use attnscope_engine::analysis::{LabelAt, NonFinite, Observer, Outcome, Progress};
 use attnscope_engine::attention::AttentionSpec;
-use attnscope_engine::model::{Model, Stack};
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::{Model, Stack};
 use attnscope_engine::stats::LayerReport;
 use attnscope_engine::stats::{STATISTICS, Values};
 

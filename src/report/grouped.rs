@@ -211,7 +211,7 @@ pub fn severities(findings: &[FindingRecord]) -> String {
 mod tests {
     use super::*;
     use attnscope_engine::checks::{Finding, Place};
-    use attnscope_engine::model::Stack;
+    use attnscope_engine::spec::Stack;
 
     fn record(check: &'static str, place: Place, value: f64, threshold: f64) -> FindingRecord {
         FindingRecord::of(&Finding {

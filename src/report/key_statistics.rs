@@ -2,7 +2,7 @@
 
 use super::document::{LayerRecord, Report};
 use super::verdict_text::figure;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{Compute, Gather, STATISTICS, Stat, Statistic};
 
 /// The statistics in the table of layers.

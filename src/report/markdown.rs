@@ -10,13 +10,15 @@ use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
 use attnscope_engine::checks::{Severity, Status};
 use attnscope_engine::counted::counted;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::STATISTICS;
 
 /// Characters of a comment on GitHub; details of layers that would not fit are left out.
 const MOST_CHARACTERS: usize = 60_000;
+
 /// Rows of the tables of prompts and of findings.
 const MOST_PROMPTS: usize = 20;
+
 const MOST_FINDINGS: usize = 30;
 
 /// Writes the report.

@@ -8,8 +8,9 @@ use super::run_findings::judge_run;
 use attnscope_engine::analysis::Outcome;
 use attnscope_engine::attention::{Pooled, RowSummary};
 use attnscope_engine::checks::{Check, Finding, Status, Verdict};
-use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::model::Input;
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::{Model, Stack};
 use attnscope_engine::stats::LayerReport;
 
 /// A report and what people are shown beside it.
@@ -45,10 +46,13 @@ pub struct LayerMaps {
 
 /// Maps of so many heads are shown cell by cell; of more, coarser, so that a file stays small enough to be sent.
 const MOST_FINE_MAPS: usize = 256;
+
 /// Cells on a side of a coarse map.
 const COARSE_CELLS: usize = 32;
+
 /// For row summaries, which are held until the checks have seen them.
 const ROW_BYTES: usize = 256 << 20;
+
 /// Weights are read once for so many prompts at most.
 const MOST_AT_ONCE: usize = 8;
 

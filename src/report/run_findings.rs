@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use attnscope_engine::analysis::{Outcome, judge_layers, unasked};
 use attnscope_engine::checks::{Check, Thresholds, Verdict};
-use attnscope_engine::model::Model;
 use attnscope_engine::prompt::Lost;
+use attnscope_engine::spec::Model;
 use attnscope_engine::stats::LayerReport;
 
 /// Why checks that change prompts or look at weights say nothing.

@@ -1,15 +1,15 @@
 //! Schemas of values that several documents hold: names out of a list, and statistics by their ids.
 
-use attnscope_engine::analysis::lab::Family;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checks::{Severity, Status};
-use attnscope_engine::compare::Relation;
-use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use super::number::Number;
+use attnscope_engine::analysis::lab::Family;
+use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_engine::checks::{Severity, Status};
+use attnscope_engine::compare::Relation;
+use attnscope_engine::spec::Stack;
+use attnscope_engine::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 
 /// A name out of a list.
 fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {

@@ -10,8 +10,9 @@ use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
 use attnscope_engine::analysis::Tap;
 use attnscope_engine::attention::{BlockSink, GlobalKeys};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::{Hook, ModelSpec, Stack};
+use attnscope_engine::model::Hook;
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::{ModelSpec, Stack};
 
 /// A trace file being written.
 #[derive(Debug)]

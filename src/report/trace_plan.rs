@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use attnscope_engine::attention::{AttentionSpec, Window};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::{BlockSpec, Hook, Model, ModelSpec, Stack, StackSpec};
-use attnscope_engine::place::Place;
+use attnscope_engine::model::Hook;
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::{BlockSpec, Model, ModelSpec, Place, Stack, StackSpec};
 
 /// Which hooks, layers and heads a trace takes.
 #[derive(Debug, Clone)]

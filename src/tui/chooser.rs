@@ -3,8 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use attnscope_engine::analysis::WhatIf;
-use attnscope_engine::model::Stack;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 
 /// Changes worth a line of their own, and what they ask.
 const CHOICES: &[(&str, &str)] = &[

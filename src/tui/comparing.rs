@@ -10,7 +10,8 @@ use super::scene::Scene;
 use crate::worker::Pair;
 use attnscope_engine::analysis::{Step, Subject};
 use attnscope_engine::compare::{Comparison, HeadDifference, PredictionDifference};
-use attnscope_engine::model::{Hook, Stack};
+use attnscope_engine::model::Hook;
+use attnscope_engine::spec::Stack;
 
 /// How far A and B are compared.
 #[derive(Debug, Clone, Default)]

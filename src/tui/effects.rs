@@ -10,7 +10,7 @@ use super::selection::step;
 use crate::worker::{EffectQuery, EffectShown, Measure};
 use attnscope_engine::analysis::WhatIf;
 use attnscope_engine::analysis::effect::head_of;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 /// The measure that is chosen, what came last, and what is awaited.
 #[derive(Debug, Default)]

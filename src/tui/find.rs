@@ -1,17 +1,19 @@
 //! The list that finds something by a few letters: heads, tokens and tensors, or, as the palette, everything there is.
 
-use super::keys::Action;
-use super::panel::Panel;
-use super::showing::Colours;
-use crate::worker::Against;
-use attnscope_engine::model::Stack;
-use attnscope_engine::prompt::Source;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
+use super::keys::Action;
+use super::panel::Panel;
+use super::showing::Colours;
+use crate::worker::Against;
+use attnscope_engine::prompt::Source;
+use attnscope_engine::spec::Stack;
+
 /// What a typed line is called, beside what was found.
 const TYPED: &str = "typed";
+
 /// What a match of the name itself counts more than one with other words.
 const IN_LABEL: u32 = 20;
 

@@ -16,7 +16,7 @@ use crate::worker::Against;
 use attnscope_engine::analysis::{Progress, Subject};
 use attnscope_engine::checks::Severity;
 use attnscope_engine::counted::counted;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 /// Line 1: what is open, what runs, and the worst that was found.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {

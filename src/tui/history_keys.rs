@@ -12,7 +12,7 @@ use super::selection::step;
 use crate::history::Update;
 use crate::worker::{Against, StepOpening};
 use attnscope_engine::error::Result;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::{Stat, index_of};
 
 impl App {

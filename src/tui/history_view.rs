@@ -11,7 +11,7 @@ use attnscope_engine::checkpoint::{Bundle, Opening};
 use attnscope_engine::checks::{Severity, Thresholds};
 use attnscope_engine::counted::counted;
 use attnscope_engine::error::Result;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::STATISTICS;
 
 /// Reads a training and hands what it finds to a sink, on a thread of its own.
@@ -19,6 +19,7 @@ pub type HistoryReader = Box<dyn FnOnce(&mut Sink<'_>) -> Result<()> + Send>;
 
 /// A look at all findings may take this share of the time between two of them while steps still arrive.
 const LOOKING: u32 = 20;
+
 /// Steps that are asked whether they have a statistic, the last ones first.
 const ASKED: usize = 64;
 

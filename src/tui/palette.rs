@@ -11,11 +11,12 @@ use super::token_statistics::{n_statistics, statistic};
 use crate::worker::Against;
 use attnscope_engine::analysis::Ability;
 use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{Request, Source, is_sound};
+use attnscope_engine::spec::Place;
 
 /// What a line that compares begins with.
 const COMPARE: &str = "compare with ";
+
 /// Columns of a text that a line shows.
 const QUOTED: usize = 60;
 

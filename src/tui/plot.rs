@@ -13,7 +13,7 @@ use super::theme::Theme;
 use crate::worker::{Against, Event, Sink, Worker};
 use attnscope_engine::analysis::{Subject, WhatIf};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// What to run, and what to show of it.
 pub struct Plot {

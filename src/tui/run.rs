@@ -11,8 +11,8 @@ use attnscope_engine::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
 };
 use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{Prompt, Source};
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::LayerReport;
 
 /// The part of a long head that is wanted: the head, its queries and its keys.

@@ -7,7 +7,7 @@ use super::comparing::Comparing;
 use super::run::Run;
 use crate::worker::{Against, RunId};
 use attnscope_engine::analysis::{HeadMap, HeadQuery, Pyramid, WhatIf};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// What panels show while there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

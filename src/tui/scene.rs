@@ -12,8 +12,8 @@ use super::token_statistics::statistic;
 use attnscope_engine::analysis::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
 use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
 
 /// The state of the screen as it shows A, B, or what B is less A.

@@ -9,7 +9,7 @@ use super::runs::Shows;
 use super::scene::Scene;
 use crate::worker::{QueryRows, RowsQuery};
 use attnscope_engine::attention::HeadSummary;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{
     Compute, Gather, HeadReport, LayerReport, STATISTICS, Span, Statistic,
 };
@@ -26,6 +26,7 @@ static ON_KEY: Statistic = Statistic {
     source: "Ours",
     compute: Compute::Head(|_| f64::NAN, Gather::Mean),
 };
+
 static FROM_QUERY: Statistic = Statistic {
     id: "mass_from_selected_query",
     title: "mass from this query to the key",

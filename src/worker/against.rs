@@ -18,10 +18,10 @@ use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, token
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::family;
 use attnscope_engine::machine;
-use attnscope_engine::model::Model;
 use attnscope_engine::on_device;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_engine::spec::Model;
 
 /// What runs beside A.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use super::{Context, Event, ModelRun, RunId, Sink, What};
 use attnscope_engine::analysis::{Progress, Recorded, Step};
 use attnscope_engine::compare::{Beside, Comparing, Comparison, Recording, Side};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::Model;
 use attnscope_engine::on_device;
 use attnscope_engine::pace::Pace;
+use attnscope_engine::spec::Model;
 
 /// A, and what it is compared with.
 pub type Pair = (RunId, RunId);

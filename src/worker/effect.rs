@@ -14,8 +14,8 @@ use attnscope_engine::analysis::effect::{
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::ops::Ops;
 use attnscope_engine::pace::Pace;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::Tokenizer;
+use attnscope_engine::spec::Place;
 
 /// Likeliest tokens that are named at each depth.
 const N_TOP: usize = 3;

@@ -42,10 +42,11 @@ use attnscope_engine::analysis::{
 use attnscope_engine::attention::HeadRows;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::Result;
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::ops::Device;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::{Lost, Reading, Request};
+use attnscope_engine::spec::Model;
 use attnscope_engine::stats::LayerReport;
 
 /// Receives events, from any thread.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::run_id::RunId;
 use attnscope_engine::analysis::{HeadDetail, HeadQuery, part_detail};
 use attnscope_engine::error::Result;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// A head: its grid, layer and number in the layer.
 pub type HeadAt = (Stack, usize, usize);

@@ -23,10 +23,11 @@ use attnscope_engine::checks::{Probes, Thresholds};
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::family;
 use attnscope_engine::machine;
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::{self, Lost, Prompt, Reading, Request, Tokenizer};
+use attnscope_engine::spec::Model;
 use attnscope_engine::stats::LayerReport;
 
 /// Why something did not run, in words; `stopped` where a person gave it up.

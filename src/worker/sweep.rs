@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::run_id::RunId;
 use attnscope_engine::analysis::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
 use attnscope_engine::error::Result;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// Ends of the sweep, and points between.
 const FROM: f64 = 0.05;
+
 const TO: f64 = 50.0;
 const N_POINTS: usize = 49;
 

@@ -13,14 +13,16 @@ use attnscope_engine::attention::BlockSink;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::family;
 use attnscope_engine::machine;
-use attnscope_engine::model::{Hook, Model, Stack};
+use attnscope_engine::model::Hook;
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Ops;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::Prompt;
+use attnscope_engine::spec::{Model, Stack};
 
 /// Tokens that are written before a person asks for more.
 const N_WRITTEN: usize = 64;
+
 /// Bytes of rows that are kept for one text: the first tokens keep theirs.
 const ROW_BYTES: usize = 256 << 20;
 

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use attnscope_engine::analysis::{self, Declared, Job, Observer, Options, Progress, Silent};
-use attnscope_engine::checks::{Severity, Status, Thresholds};
-use attnscope_engine::model::{Input, Model};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::stats::LayerReport;
 use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
 use testing::judged::{
     captured_by, fixture, healthy_with, ids, judged_by, reference_request, stories, thresholds,
 };
 use testing::opening::opened;
+
+use attnscope_engine::analysis::{self, Declared, Job, Observer, Options, Progress, Silent};
+use attnscope_engine::checks::{Severity, Status, Thresholds};
+use attnscope_engine::model::Input;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::spec::Model;
+use attnscope_engine::stats::LayerReport;
 
 /// Which side of a threshold a check speaks on, and whether at it.
 #[derive(Debug, Clone, Copy, PartialEq)]

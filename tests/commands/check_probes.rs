@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::analysis::{self, Change, Job, Kept, Observer, Options, Progress, Silent};
-use attnscope_engine::attention::{Globals, Mask, Scale, SoftmaxAxis};
-use attnscope_engine::checks::{Probed, Severity, Status};
-use attnscope_engine::model::{FeedForward, Input, Model, ModelSpec, Stack};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{PositionRule, Request};
-use attnscope_engine::stats::LayerReport;
 use testing::effort::{family_of, some_of, tries_all};
 use testing::judged::{
     fixture, judged, prompt_of, reference_request, references_of_kinds, stories,
 };
 use testing::opening::opened;
 use testing::oracle_case::model_of;
+
+use attnscope_engine::analysis::{self, Change, Job, Kept, Observer, Options, Progress, Silent};
+use attnscope_engine::attention::{Globals, Mask, Scale, SoftmaxAxis};
+use attnscope_engine::checks::{Probed, Severity, Status};
+use attnscope_engine::model::Input;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::{PositionRule, Request};
+use attnscope_engine::spec::{FeedForward, Model, ModelSpec, Stack};
+use attnscope_engine::stats::LayerReport;
 
 /// Cases in which padding before a text is part of what a mixer reads.
 const CARRYING: [&str; 8] = [

@@ -1,16 +1,17 @@
 //! Checks on checkpoints: twins trained with and without a bug, and a healthy model broken in one way at a time.
 
-use attnscope::bundles::{BUNDLES, DEMO_PROMPT};
-use attnscope_engine::checks::{Severity, Status, Thresholds};
-use attnscope_engine::family;
-use attnscope_engine::model::Model;
-use attnscope_engine::prompt::Request;
 use testing::checkpoint_copy::Weights;
 use testing::effort::some_of;
 use testing::judged::{
     Said, fixture, healthy_with, ids, judged, judged_by, prompt_of, stories, text, thresholds,
 };
 use testing::opening::opened;
+
+use attnscope::bundles::{BUNDLES, DEMO_PROMPT};
+use attnscope_engine::checks::{Severity, Status, Thresholds};
+use attnscope_engine::family;
+use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Model;
 
 const D_MODEL: usize = 64;
 const D_HEAD: usize = 16;

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use testing::gguf_kinds::FILES;
+use testing::oracle_case::model_of;
+
 use super::generated_wrapped::{heads_table, wrapped_table};
+use crate::library_layouts::CASES as LAYOUTS;
 use attnscope::report::{SCHEMAS, schema};
 use attnscope_engine::attention::{AttentionSpec, Bias};
 use attnscope_engine::checkpoint::{Checkpoint, Opening, gguf};
 use attnscope_engine::family;
-use attnscope_engine::model::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
-use testing::gguf_kinds::FILES;
-use testing::oracle_case::model_of;
-
-use crate::library_layouts::CASES as LAYOUTS;
+use attnscope_engine::spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 
 fn is_up_to_date(page: &str, content: &str) {
     is_generated(&format!("docs/{page}"), content);

@@ -1,13 +1,14 @@
 //! Shuffled tokens on checkpoints: healthy ones move, one whose positions are gone does not, and one that has none says so.
 
-use attnscope_engine::analysis;
-use attnscope_engine::attention::Bias;
-use attnscope_engine::checks::{OrderProbe, Probed, Severity, Status};
-use attnscope_engine::model::Model;
-use attnscope_engine::ops::Cpu;
 use testing::checkpoint_copy::{Copy, Stored};
 use testing::judged::{fixture, ids, judged, text};
 use testing::opening::opened;
+
+use attnscope_engine::analysis;
+use attnscope_engine::attention::Bias;
+use attnscope_engine::checks::{OrderProbe, Probed, Severity, Status};
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::spec::Model;
 
 fn order_of(model: &Model, prompt: &[u32]) -> OrderProbe {
     let input = &ids(model, prompt)[0].1;

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use attnscope_engine::model::Model;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
 use safetensors::SafeTensors;
 use testing::hooks::hooks_of;
 use testing::opening::{knob, opened};
+
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Model;
 
 fn case(name: &str) -> PathBuf {
     testing::root().join("fixtures/formats/versions").join(name)

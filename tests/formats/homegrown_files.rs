@@ -3,10 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::family;
-use attnscope_engine::model::{Model, StackSpec};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Reading, Request, Target, Tokenizer};
 use safetensors::SafeTensors;
 use testing::checkpoint_copy::{
     Copy, Stored, Weights, attnscope as program, file_of, original, text, weights,
@@ -15,6 +11,11 @@ use testing::effort::some_of;
 use testing::hooks::hooks_of;
 use testing::opening::{fails, knob, opened, opening};
 use testing::refusal::{PROMPT, assert_says, refused};
+
+use attnscope_engine::family;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::{self, Reading, Request, Target, Tokenizer};
+use attnscope_engine::spec::{Model, StackSpec};
 
 const PATTERN_TOLERANCE: f64 = 2e-4;
 const RELATIVE_TOLERANCE: f64 = 2e-3;

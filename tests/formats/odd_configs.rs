@@ -1,12 +1,13 @@
 //! Keys that transformers obeys in ways of its own: obeyed alike, or refused in one line; never passed by.
 
-use attnscope_engine::attention::{Bias, Window};
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
-use attnscope_engine::family;
-use attnscope_engine::model::{BlockSpec, FeedForward, Model};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::Copy;
 use testing::refusal::{assert_says, refused_report};
+
+use attnscope_engine::attention::{Bias, Window};
+use attnscope_engine::checkpoint::{Checkpoint, Opening};
+use attnscope_engine::family;
+use attnscope_engine::spec::{BlockSpec, FeedForward, Model};
 
 fn set(copy: &Copy, key: &str, value: Value) {
     let path = copy.file("config.json");

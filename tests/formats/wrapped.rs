@@ -3,17 +3,19 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
-use attnscope_engine::family;
-use attnscope_engine::model::Model;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
 use safetensors::SafeTensors;
 use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
 use testing::hooks::hooks_of;
 
+use attnscope_engine::checkpoint::{Checkpoint, Opening};
+use attnscope_engine::family;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Model;
+
 /// Largest difference of a probability, and of logits relative to the largest.
 const PATTERN_TOLERANCE: f32 = 2e-4;
+
 const LOGIT_TOLERANCE: f32 = 2e-3;
 
 const ADAPTERS: [&str; 7] = [
@@ -25,6 +27,7 @@ const ADAPTERS: [&str; 7] = [
     "gpt2_dora",
     "bias",
 ];
+
 const PACKED: [&str; 25] = [
     "awq",
     "bnb_fp4",

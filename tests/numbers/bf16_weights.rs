@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use testing::alone::is_alone;
+use testing::hooks::hooks_of;
+
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
 use attnscope_engine::kernels::amx::{self, Bf16Product};
-use attnscope_engine::model::Model;
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::Request;
-use testing::alone::is_alone;
-use testing::hooks::hooks_of;
+use attnscope_engine::spec::Model;
 
 /// Largest relative difference of anything a hook shows, by Frobenius norms. Measured: at most 6e-7, but 1.3e-6 in the third block of
 /// the mixture of experts, where the rounding of two blocks has grown.

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use attnscope_engine::analysis::{
-    Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run,
-};
-use attnscope_engine::attention::RowSummary;
-use attnscope_engine::model::{Input, Model, Sequence, Stack};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{Reading, prepare};
-use attnscope_engine::stats::LayerReport;
 use safetensors::SafeTensors;
 use testing::effort::{one_of_each, tries_all};
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 use testing::oracle_tap::Collected;
+
+use attnscope_engine::analysis::{
+    Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run,
+};
+use attnscope_engine::attention::RowSummary;
+use attnscope_engine::model::{Input, Sequence};
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::{Reading, prepare};
+use attnscope_engine::spec::{Model, Stack};
+use attnscope_engine::stats::LayerReport;
 
 type Values = BTreeMap<String, Vec<f32>>;
 

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use testing::oracle_tap::Collected;
+
 use attnscope_engine::analysis::{self, Layers, Options, Tap};
 use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
-use attnscope_engine::model::recurrent::Recurrence;
-use attnscope_engine::model::{Hook, Input, Layers as Of, Model, Sequence, Stack};
+use attnscope_engine::model::{Hook, Input, Sequence};
 use attnscope_engine::ops::Cpu;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::recurrent::Recurrence;
+use attnscope_engine::spec::{Layers as Of, Model, Place, Stack};
 use attnscope_engine::stats::{LayerReport, Stat};
-use testing::oracle_tap::Collected;
 
 fn run(
     directory: &str,

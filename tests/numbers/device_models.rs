@@ -3,18 +3,21 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+
 use testing::effort::{one_of_each, some_of};
 use testing::on_each_device;
 use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
 
 use attnscope_engine::analysis::{self, HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
-use attnscope_engine::model::{Input, Model, Sequence};
+use attnscope_engine::model::{Input, Sequence};
 use attnscope_engine::ops::{Candle, Cpu, Ops};
 use attnscope_engine::prompt::{self, Reading};
+use attnscope_engine::spec::Model;
 use attnscope_engine::stats::{LayerReport, STATISTICS};
 
 /// Of an entropy, in nats.
 const ENTROPY_TOLERANCE: f64 = 1e-3;
+
 /// Of a statistic: this part of it, or of 1.
 const TOLERANCE: f64 = 2e-3;
 
@@ -136,7 +139,7 @@ fn same_head(candle: &Candle) {
         let input = input_for(&path, &model);
         let stacks = [
             model.spec.stacks.last().map(|stack| stack.stack),
-            (name == "t5_v11").then_some(attnscope_engine::model::Stack::Cross),
+            (name == "t5_v11").then_some(attnscope_engine::spec::Stack::Cross),
         ];
         for stack in stacks.into_iter().flatten() {
             let query = HeadQuery {

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use attnscope_engine::analysis::{
-    self, Earlier, Job, Kept, Observer, Options, Outcome, Progress, Shared, work_spared,
-};
-use attnscope_engine::model::{Input, Model, Recomputed};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::stats::LayerReport;
-
 use testing::effort::{some_of, tries_all};
 use testing::oracle_case::cases;
 
 use super::cache_parity::writing_cases;
+use attnscope_engine::analysis::{
+    self, Earlier, Job, Kept, Observer, Options, Outcome, Progress, Shared, work_spared,
+};
+use attnscope_engine::model::{Input, Recomputed};
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::pace::Pace;
+use attnscope_engine::spec::Model;
+use attnscope_engine::stats::LayerReport;
 
 /// What a run tells, and keeps.
 #[derive(Default)]

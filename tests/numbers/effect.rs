@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use safetensors::SafeTensors;
+use testing::effort::{one_of_each, some_of, tries_all};
+use testing::hooks::hooks_of;
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
+
 use attnscope_engine::analysis::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, check_linear,
     head_of, lens,
 };
 use attnscope_engine::analysis::{WhatIf, input_of, supposed};
-use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::model::Input;
 use attnscope_engine::ops::Cpu;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Reading, Request};
-use safetensors::SafeTensors;
-use testing::effort::{one_of_each, some_of, tries_all};
-use testing::hooks::hooks_of;
-use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
+use attnscope_engine::spec::{Model, Place, Stack};
 
 /// A case that can be run, its name, and its prompt.
 pub struct Case {

@@ -3,16 +3,17 @@
 
 use std::ops::ControlFlow;
 
+use testing::opening::opened;
+
 use attnscope_engine::analysis::effect::{
     Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, retrieval,
     rollout,
 };
 use attnscope_engine::analysis::{WhatIf, input_of, stripes, supposed};
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::ops::Cpu;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Request, Tokenizer};
-use testing::opening::opened;
+use attnscope_engine::spec::{Model, Place};
 
 const TEXT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
      one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";
@@ -35,7 +36,7 @@ fn named(model: &Model) -> (Place, Vec<Place>) {
         .expect("runs")
         .expect("a copy fits");
     let heads = all.iter().enumerate().flat_map(|(layer_idx, heads)| {
-        let layer = Place::layer(attnscope_engine::model::Stack::Only, layer_idx);
+        let layer = Place::layer(attnscope_engine::spec::Stack::Only, layer_idx);
         heads
             .iter()
             .enumerate()

@@ -7,7 +7,7 @@ use attnscope_engine::analysis::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, lens,
 };
 use attnscope_engine::ops::Cpu;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 /// Values that PyTorch hooks gave: `fixtures/effect/make_effects.py`.
 fn judged() -> serde_json::Map<String, serde_json::Value> {

@@ -1,15 +1,17 @@
 //! Models that hear, against what transformers makes of a file of sound: its spectrogram, what is written of it, and when.
 
-use attnscope_engine::analysis::{Chosen, generate, input_of, token_times};
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::model::Model;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Target};
 use safetensors::SafeTensors;
 use testing::root;
 
+use attnscope_engine::analysis::{Chosen, generate, input_of, token_times};
+use attnscope_engine::checkpoint::Checkpoint;
+use attnscope_engine::family;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Target};
+use attnscope_engine::spec::Model;
+
 const CASES: [&str; 2] = ["whisper", "whisper_b"];
+
 /// Every so many frames of a spectrogram are kept in a reference: see `make_speech.py`.
 const STEP: usize = 8;
 

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use testing::oracle_tap::Collected;
+
+use super::plain_math::{assert_near, dot, largest, mean, norm, variance};
 use attnscope_engine::analysis::{self, Layers, Options, Tap};
 use attnscope_engine::attention::Window;
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
-use attnscope_engine::model::{Input, Model, Sequence, Stack};
+use attnscope_engine::model::{Input, Sequence};
 use attnscope_engine::ops::Cpu;
+use attnscope_engine::spec::{Model, Stack};
 use attnscope_engine::stats::{LayerReport, Stat};
-use testing::oracle_tap::Collected;
-
-use super::plain_math::{assert_near, dot, largest, mean, norm, variance};
 
 /// What decides how heads' values become a layer's.
 #[derive(Debug, Clone, Copy)]

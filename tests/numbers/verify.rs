@@ -1,19 +1,21 @@
 //! Two engines side by side: they agree on every family, and a fault of one is found where it is.
 
 use std::path::Path;
+
+use safetensors::SafeTensors;
 use testing::effort::{one_of_each, some_of};
+use testing::nudged::{Fault, Nudged};
 use testing::on_each_device;
+use testing::opening::opened;
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
 use attnscope_engine::analysis::{
     self, Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, WhatIf, input_of, supposed,
 };
-use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::model::Input;
 use attnscope_engine::ops::{Candle, Cpu, Ops};
 use attnscope_engine::prompt::{self, Reading, Request, Target};
-use safetensors::SafeTensors;
-use testing::nudged::{Fault, Nudged};
-use testing::opening::opened;
-use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
+use attnscope_engine::spec::{Model, Stack};
 
 fn input(model: &Model, request: &Request) -> Input {
     let no_text = Reading::Ids("not asked for".to_owned());

@@ -5,18 +5,18 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attnscope_engine::analysis::{
-    self, HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed,
-};
-use attnscope_engine::model::Model;
-use attnscope_engine::model::Stack;
-use attnscope_engine::ops::{Candle, Cpu};
-use attnscope_engine::prompt::{self, Reading, Request, Target};
-use attnscope_engine::stats::LayerReport;
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, text};
 use testing::hooks::hooks_of;
 use testing::opening::opened;
+
+use attnscope_engine::analysis::{
+    self, HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed,
+};
+use attnscope_engine::ops::{Candle, Cpu};
+use attnscope_engine::prompt::{self, Reading, Request, Target};
+use attnscope_engine::spec::{Model, Stack};
+use attnscope_engine::stats::LayerReport;
 
 const N: usize = 17;
 

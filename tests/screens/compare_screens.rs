@@ -2,17 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope::tui::{Depth, Panel, Shows};
-use attnscope::worker::Against;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::model::Stack;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::stats::Stat;
 use crossterm::event::KeyCode;
 use testing::checkpoint_copy::Copy;
 use testing::judged::fixture;
 use testing::running::ran;
 use testing::screen::Screen;
+
+use attnscope::tui::{Depth, Panel, Shows};
+use attnscope::worker::Against;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Stack;
+use attnscope_engine::stats::Stat;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 const TEXT: &str = "the king took a quiet story in the night . a big cat sang in the green city .";

@@ -3,18 +3,19 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use testing::checkpoint_copy::original;
+use testing::judged::fixture;
+use testing::screen::Screen;
+
 use attnscope::bundles::{COLLAPSING_LOG, named};
 use attnscope::history::of_text;
 use attnscope::history::{Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update};
 use attnscope::tui::{Depth, HistoryView, Steps};
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::checks::Thresholds;
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{STATISTICS, Stat};
-use testing::checkpoint_copy::original;
-use testing::judged::fixture;
-use testing::screen::Screen;
 
 pub fn judged(history: &History) -> Judge {
     let mut judge = Judge::new(Thresholds::default());

@@ -6,6 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use testing::judged::fixture;
+use testing::screen::Screen;
+
 use attnscope::bundles::demo_alignment;
 use attnscope::history::{
     Again, Batch, Grid, History, LayerShape, Numbers, Origin, Reading, State, Update, batch_of,
@@ -14,17 +18,16 @@ use attnscope::tui::{Depth, HistoryView, Msg, Panel, Steps};
 use attnscope::worker::Against;
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{PictureSource, Request, Source};
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::STATISTICS;
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use testing::judged::fixture;
-use testing::screen::Screen;
 
 /// Events of each subject unless told otherwise.
 const USUAL: u64 = 60;
+
 /// Events after which a subject is opened afresh: what was asked of it so far is forgotten.
 const EACH: u64 = 400;
+
 const SIZES: [(u16, u16); 8] = [
     (120, 40),
     (80, 24),

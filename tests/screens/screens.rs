@@ -1,11 +1,12 @@
 //! Every panel as a person sees it, at the smallest size and at a usual one; and what keys and clicks do to it.
 
-use attnscope::tui::{Axis, Depth, Panel};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::model::Stack;
-use attnscope_engine::prompt::{Request, Target};
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
+
+use attnscope::tui::{Axis, Depth, Panel};
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::prompt::{Request, Target};
+use attnscope_engine::spec::Stack;
 
 /// Words of the demo's vocabulary, said twice.
 const TEXT: &str =

@@ -1,11 +1,12 @@
 //! The Sweep panel: the selected query, its head and its layer against sweeps of the same scores computed here.
 
-use attnscope::tui::{Depth, Export, Panel};
-use attnscope_engine::analysis::{Sweep, SweepPoint};
-use attnscope_engine::model::Stack;
-use attnscope_engine::prompt::Request;
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
+
+use attnscope::tui::{Depth, Export, Panel};
+use attnscope_engine::analysis::{Sweep, SweepPoint};
+use attnscope_engine::prompt::Request;
+use attnscope_engine::spec::Stack;
 
 const TEXT: &str = "the old king gave a red apple to his good horse";
 

@@ -1,16 +1,18 @@
 //! Another attention on screen: what is supposed, before and after, the difference, and the way back.
 
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
+
 use attnscope::bundles;
 use attnscope::tui::{Depth, Effect, Export, Msg, Panel, Shows};
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{Request, Target};
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::Stat;
-use crossterm::event::KeyCode;
-use testing::screen::Screen;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
+
 const TEXT: &str =
     "the old king gave a red apple to his good horse , and the old king gave a red apple";
 

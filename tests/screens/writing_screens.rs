@@ -1,12 +1,13 @@
 //! What the model writes on screen: token by token, what was likely beside each, and what every head looked at.
 
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
+
 use attnscope::bundles;
 use attnscope::tui::{Depth, Overlay, Panel};
 use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Request;
-use crossterm::event::KeyCode;
-use testing::screen::Screen;
+use attnscope_engine::spec::Stack;
 
 const TEXT: &str = "one cold morning the old king gave a red apple . one cold morning the";
 

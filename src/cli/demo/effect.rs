@@ -14,7 +14,7 @@ use attnscope_engine::analysis::effect::{
 use attnscope_engine::analysis::input_of;
 use attnscope_engine::error::Error;
 use attnscope_engine::on_device;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let ran = Ran::of(telling, telling.story.bundle, &[])?;

@@ -35,8 +35,8 @@ use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::Error;
-use attnscope_engine::model::Model;
 use attnscope_engine::ops::{Compute, Device};
+use attnscope_engine::spec::Model;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -7,10 +7,10 @@ use attnscope_engine::analysis::{self, Layers, Options, Outcome};
 use attnscope_engine::attention::HeadSummary;
 use attnscope_engine::checks::{FutureProbe, Probed};
 use attnscope_engine::family;
-use attnscope_engine::model::Model;
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
 use attnscope_engine::prompt::{self, Prompt, Reading, Tokenizer};
+use attnscope_engine::spec::Model;
 use attnscope_engine::stats::LayerReport;
 
 /// A run that is over.

@@ -10,9 +10,10 @@ use crate::cli::session::{Opened, Session};
 use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
 use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_engine::error::Error;
-use attnscope_engine::model::{Input, Model};
+use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, Target, Tokenizer};
+use attnscope_engine::spec::Model;
 
 /// Nothing but the comparison of logits predicts: no side keeps what it said.
 const OPTIONS: Options = Options {

@@ -9,9 +9,9 @@ use crate::cli::prompts::ONLY;
 use crate::cli::session::Session;
 use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
 use attnscope_engine::compare::{Beside, Comparison, RecordedTokens, Recording, Side};
-use attnscope_engine::model::Model;
 use attnscope_engine::on_device;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_engine::spec::Model;
 
 const OPTIONS: Options = Options {
     keep_bytes: None,

@@ -9,7 +9,7 @@ use super::{Args, Compared, names};
 use crate::record::Table;
 use crate::report::read_baseline;
 use attnscope_engine::compare::{Comparison, TableHead};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{Values, index_of};
 
 fn ending(path: &Path) -> Option<&str> {

@@ -19,10 +19,10 @@ use attnscope_engine::analysis::effect::{
 };
 use attnscope_engine::analysis::input_of;
 use attnscope_engine::error::Error;
-use attnscope_engine::model::{Input, Stack};
+use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
-use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Prompt, Request, Source};
+use attnscope_engine::spec::{Place, Stack};
 
 /// Longest prompt of which every position is patched without being asked for.
 const EACH_POSITION: usize = 64;

@@ -19,7 +19,7 @@ use crate::report::{EffectReport, ModelRecord, Output, PromptOf, printable};
 use attnscope_engine::analysis::Options;
 use attnscope_engine::analysis::effect::{Part, Replaced, bytes_of_copies, n_parts};
 use attnscope_engine::error::Error;
-use attnscope_engine::place::{Place, Places};
+use attnscope_engine::spec::{Place, Places};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

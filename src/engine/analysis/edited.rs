@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::job::Outcome;
 use super::kept::Kept;
 use super::predictions::Predictions;
-use crate::model::{Input, ModelSpec, Recomputed};
+use crate::model::{Input, Recomputed};
+use crate::spec::ModelSpec;
 
 /// A run of the same model that is over.
 #[derive(Debug, Clone, Copy)]

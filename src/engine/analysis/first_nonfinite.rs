@@ -3,7 +3,8 @@
 use crate::attention::RowSummary;
 use crate::checkpoint::Tensors;
 use crate::kernels::first_nonfinite;
-use crate::model::{AttentionRun, Hook, Model, NeededTensor, Stack};
+use crate::model::{AttentionRun, Hook};
+use crate::spec::{Model, NeededTensor, Stack};
 
 /// Where the first NaN or infinity appeared, in the order of computation.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,10 +10,11 @@ use super::rerun::{Streams, input_of_layer};
 use crate::attention::{BlockSink, GlobalKeys, HeadRows, Pooled, SoftmaxAxis};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockContext, Hook, Hooks, Input, LayerWeights, Model, Scratch, Stack, attend_heads, run_layer,
+    BlockContext, Hook, Hooks, Input, LayerWeights, Scratch, attend_heads, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{Model, Stack};
 
 /// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
 pub const FULL_CELLS: usize = 4096;

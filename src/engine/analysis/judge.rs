@@ -18,10 +18,11 @@ use crate::checks::{
     Subject, Thresholds, Verdict, Weights,
 };
 use crate::error::Result;
-use crate::model::{Input, Model, Stack};
+use crate::model::Input;
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::Lost;
+use crate::spec::{Model, Stack};
 use crate::stats::{LayerReport, Stat};
 
 /// What is done at the moment, in words, and how much of it.
@@ -53,15 +54,19 @@ pub struct Judgement {
 
 /// Prompts whose layers are held at a time.
 const N_AT_ONCE: usize = 8;
+
 /// For layer inputs of the first prompt, from which heads are run again with a change.
 const KEEP_BYTES: usize = 256 << 20;
+
 /// Rows of our own runs are sums of f32.
 const ROW_TOLERANCE: f64 = 1e-5;
+
 /// A batch or a packed row is what training code makes of prompts.
 const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
 
 /// What is said of checks that were left out.
 const UNASKED: &str = "it was not asked for";
+
 /// How the training code runs is not in a checkpoint.
 const NO_CODE: &str = "this program runs the model itself: a probe of the training code tells (attnscope capture-script)";
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::model::Stack;
 use crate::model::recurrent::Ends;
+use crate::spec::Stack;
 
 /// A layer by its stack and its place in it.
 pub type LayerAt = (Stack, usize);

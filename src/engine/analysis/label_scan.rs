@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::predictions::{LabelAt, N_TOP, Predictions, TopToken};
-use crate::model::{LabelKind, Labels};
+use crate::spec::{LabelKind, Labels};
 
 /// Reads logits range by range.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ fn log_sum_exp(values: impl Iterator<Item = f32> + Clone) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Pooled;
+    use crate::spec::Pooled;
 
     fn labels(kind: LabelKind, pooled: Pooled) -> Labels {
         Labels {

@@ -4,7 +4,8 @@ use rayon::prelude::*;
 
 use super::watch::Norms;
 use crate::attention::{AttentionSpec, Audit, HeadSummary, Sampled};
-use crate::model::{AttentionRun, Exceptions, Stack};
+use crate::model::AttentionRun;
+use crate::spec::{Exceptions, Stack};
 use crate::stats::{
     self, Alike, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values,
 };

@@ -11,9 +11,10 @@ use super::sweep::Sweep;
 use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, Stack};
 use crate::stats::LayerReport;
 
 /// Which rows are swept.

@@ -11,9 +11,10 @@ use crate::attention::RowSummary;
 use crate::checks::{Movement, Place};
 use crate::error::Result;
 use crate::kernels::first_nonfinite;
-use crate::model::{Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, Stack};
 use crate::stats::LayerReport;
 
 /// Positions of a copy that stand for the first positions of the prompt.
@@ -187,7 +188,7 @@ impl Observer for Watcher<'_> {
             else {
                 continue;
             };
-            let place = Place::of(&report).head(head_idx).query(query_idx);
+            let place = report.place().head(head_idx).query(query_idx);
             moved.first_pattern = Some(Movement {
                 place,
                 name: None,

@@ -4,13 +4,17 @@ use super::job::Options;
 use super::pipeline::KEEP_BYTES;
 use crate::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use crate::checkpoint::{Dtype, Tensors};
-use crate::model::{BlockRow, BlockSpec, Input, LinearSource, Model, Stack, StackSpec, TokenMixer};
+use crate::model::Input;
+use crate::spec::{BlockRow, BlockSpec, LinearSource, Model, Stack, StackSpec, TokenMixer};
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();
+
 /// Queries of a row block, and matrices of them that a thread holds.
 const BLOCK_ROWS: usize = 64;
+
 const BLOCK_MATRICES: usize = 2;
+
 /// Logits and the weights they come from, a chunk of the vocabulary at a time.
 const LOGIT_BYTES: usize = 12 << 20;
 

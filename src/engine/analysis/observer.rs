@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::first_nonfinite::NonFinite;
 use super::kept::Kept;
-use crate::model::Stack;
+use crate::spec::Stack;
 use crate::stats::LayerReport;
 
 /// How far a run is.

@@ -18,12 +18,12 @@ use crate::error::{Error, Result};
 use crate::kernels::first_nonfinite;
 use crate::model::recurrent::Ends;
 use crate::model::{
-    AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, KnownRows, LayerWeights, Memory,
-    Model, ModelSpec, Recomputed, Scratch, Sequence, Stack, StackSpec, embed, final_hidden,
-    logits_in_chunks, pool_hidden, run_layer,
+    AttentionRun, BlockContext, Hook, Hooks, Input, KnownRows, LayerWeights, Memory, Recomputed,
+    Scratch, Sequence, embed, final_hidden, logits_in_chunks, pool_hidden, run_layer,
 };
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Exceptions, Model, ModelSpec, Stack, StackSpec};
 
 /// One run, under way.
 pub(crate) struct Pass<'a, O: Ops> {

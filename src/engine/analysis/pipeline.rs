@@ -8,9 +8,10 @@ use super::resume::Resume;
 use super::tap::Tap;
 use super::together::predict_all;
 use crate::error::{Error, Result};
-use crate::model::{Input, LayerWeights, Model, Scratch, Stack};
+use crate::model::{Input, LayerWeights, Scratch};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{Model, Stack};
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;

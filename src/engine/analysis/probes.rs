@@ -7,30 +7,41 @@ use crate::checks::{
     FutureProbe, Influence, InvarianceProbe, OrderProbe, Place, Probed, Reordered, Worst,
 };
 use crate::error::Result;
-use crate::model::{BlockSpec, FeedForward, Input, Model, Sequence, Stack, StackSpec, TokenMixer};
+use crate::model::{Input, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::PositionRule;
+use crate::spec::{BlockSpec, FeedForward, Model, Stack, StackSpec, TokenMixer};
 
 /// Positions of a prompt that are probed at most, of small and of large models: more would cost more and show the same.
 const MOST_POSITIONS: usize = 256;
+
 const MOST_OF_LARGE: usize = 64;
+
 /// Multiplications of a token from which a model is large.
 const LARGE: usize = 20_000_000;
+
 /// Positions after which everything is changed, and positions that are changed alone.
 const N_CUTS: usize = 4;
+
 const N_CHANGED: usize = 16;
 const N_CUTS_OF_LARGE: usize = 2;
 const N_CHANGED_OF_LARGE: usize = 4;
+
 /// Tokens that are shuffled at most, of small and of large models.
 const MOST_SHUFFLED: usize = 64;
+
 const MOST_SHUFFLED_OF_LARGE: usize = 32;
+
 /// Under another order of the tokens, sums are taken in another order.
 const ORDER_TOLERANCE: f64 = 1e-5;
+
 /// Other tokens change the shapes of experts' products: rounding, relative to the largest value.
 const EXPERTS_TOLERANCE: f64 = 1e-5;
+
 /// Padding changes the shapes of all products, and what blocks a row falls into.
 const PADDING_TOLERANCE: f64 = 1e-4;
+
 const N_PADS: usize = 3;
 const NONFINITE: &str = "a value is NaN or infinite, which spreads to rows that do not see it: nan-or-inf tells where it begins";
 

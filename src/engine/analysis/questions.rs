@@ -13,12 +13,16 @@ use crate::stats::{HeadReport, LayerReport};
 
 /// Norm of a row of scores up to which the rule of thumb sees no trouble.
 const SCORE_NORM: f64 = 5.0;
+
 /// Variance of a row of scores up to which scores are innocent.
 const SCORE_VARIANCE: f64 = 2.0;
+
 /// Norms of one side that differ by less than this factor are alike.
 const ALIKE: f64 = 2.0;
+
 /// What is said of an alignment.
 const ALIGNED: &str = ": each query looks at words of its own, and scores are in range";
+
 /// Screens judge by the defaults.
 static THRESHOLDS: LazyLock<Thresholds> = LazyLock::new(Thresholds::default);
 
@@ -205,7 +209,7 @@ mod tests {
     use crate::attention::{
         AttentionSpec, HeadBias, HeadMath, HeadSummary, Scale, Tally, Visibility, finish_row,
     };
-    use crate::model::Stack;
+    use crate::spec::Stack;
     use crate::stats::{self, LayerEvidence, ResidualShape};
 
     const N_KEYS: usize = 8;

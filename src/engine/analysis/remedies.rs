@@ -9,8 +9,9 @@ use crate::attention::{HeadSummary, Scale};
 use crate::checks::collapse::times_inv_sqrt_d;
 use crate::checks::{Check, Place, Verdict};
 use crate::error::Result;
-use crate::model::{BlockSpec, Input, Model, SelfSpec, Stack};
+use crate::model::Input;
 use crate::ops::Ops;
+use crate::spec::{BlockSpec, Model, SelfSpec, Stack};
 use crate::stats::{self, LayerReport, relative_over_keys};
 
 /// What a finding complains of, measured again on a changed head.
@@ -24,6 +25,7 @@ pub(super) enum Measure {
 
 /// Temperatures that are tried, until one lifts the complaint.
 const TEMPERATURES: [f32; 6] = [2.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
+
 /// A change by less is none.
 const LEAST_CHANGE: f64 = 0.001;
 

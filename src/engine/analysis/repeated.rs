@@ -7,13 +7,15 @@ use super::job::{Job, Options};
 use super::observer::{Observer, Progress};
 use super::pipeline::run_all;
 use crate::error::Result;
-use crate::model::{BlockSpec, Input, Model, Sequence, Stack};
+use crate::model::{Input, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{BlockSpec, Model, Stack};
 use crate::stats::LayerReport;
 
 /// Sequences r‖r, and tokens of one r at most; as in TransformerLens's demo, but for the ids, which are of the whole vocabulary.
 const N_SEQUENCES: usize = 8;
+
 const MOST_TOKENS: usize = 50;
 const SEED: u64 = 0;
 

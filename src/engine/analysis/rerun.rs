@@ -6,11 +6,10 @@ use crate::attention::HeadSummary;
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, Input, LayerWeights, Memory, Model, NoHooks, Scratch, Sequence, Stack,
-    attend_heads, run_layer,
+    BlockContext, Input, LayerWeights, Memory, NoHooks, Scratch, Sequence, attend_heads, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
-use crate::place::Place;
+use crate::spec::{Model, Place, Stack};
 
 /// What a stack reads, and what its cross-attention looks at.
 pub(super) struct Streams<'a, O: Ops> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::kept::{Encoded, Kept};
-use crate::model::{ModelSpec, Stack, StackSpec};
+use crate::spec::{ModelSpec, Stack, StackSpec};
 use crate::stats::LayerReport;
 
 /// A run that is over, and the model that it ran.

@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 
 use super::job::Outcome;
-use crate::model::{Model, Stack};
 use crate::prompt::{Reading, Tokenizer};
+use crate::spec::{Model, Stack};
 
 /// The tokens of a run. Its vocabulary is only read when somebody asks.
 pub(super) struct Separators<'a> {

@@ -7,8 +7,7 @@ use super::captured::Recorded;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Knob, Settings, Tensors};
 use crate::error::Result;
-use crate::model::{Model, Stack};
-use crate::place::Grid;
+use crate::spec::{Grid, Model, Stack};
 
 /// What is looked at.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use crate::attention::{BlockSink, GlobalKeys};
 use crate::error::Result;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// Receives what it wants of a run, layer by layer. What it does not say otherwise it lets pass.
 pub trait Tap {

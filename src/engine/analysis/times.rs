@@ -9,9 +9,10 @@ use super::pipeline::run;
 use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::{DecoderStart, Forced, Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{DecoderStart, Forced, Model, Stack};
 
 /// Who says which heads tell the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

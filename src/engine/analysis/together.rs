@@ -2,9 +2,10 @@
 
 use super::pass::{Pass, Taking};
 use crate::error::Result;
-use crate::model::{HeadSpec, Model, StackSpec, Unembedding};
+use crate::model::Unembedding;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{HeadSpec, Model, StackSpec};
 
 /// A prompt that waits for its logits.
 struct Waiting<'p, 'a, O: Ops> {

@@ -2,12 +2,12 @@
 
 use super::first_nonfinite::NonFinite;
 use super::tap::Tap;
-
 use crate::attention::{BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::kernels::residual::shape_of;
 use crate::kernels::{first_nonfinite, norms_of_rows};
-use crate::model::{Hook, Hooks, Sequence, Stack};
+use crate::model::{Hook, Hooks, Sequence};
+use crate::spec::Stack;
 use crate::stats::{Peak, ResidualShape};
 
 /// Lengths of what one attention and its block read and add. // [position]

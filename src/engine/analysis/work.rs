@@ -3,8 +3,9 @@
 use super::edited::Shared;
 use super::job::Options;
 use crate::attention::Visibility;
-use crate::model::recurrent::Recurrence;
-use crate::model::{BlockSpec, FeedForward, Input, LinearSource, Model, Sequence, Stack};
+use crate::model::{Input, Sequence};
+use crate::spec::recurrent::Recurrence;
+use crate::spec::{BlockSpec, FeedForward, LinearSource, Model, Stack};
 
 /// Multiplications of all products of some prompts' runs; at least 1.
 pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {

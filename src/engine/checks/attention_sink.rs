@@ -21,7 +21,6 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "attention-sink",
@@ -48,7 +47,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         n_heads += 1;
         n_massive += usize::from(mass > MASSIVE);
         if mass > least {
-            sunk.push((Place::of(layer).head(head_idx).key(key_idx), key_idx, mass));
+            sunk.push((layer.place().head(head_idx).key(key_idx), key_idx, mass));
         }
     }
     if n_heads == 0 {

@@ -18,7 +18,6 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -56,7 +55,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 findings.push(Finding {
                     check: CHECK.id,
                     severity: Severity::Warning,
-                    place: Place::of(layer).head(head_idx),
+                    place: layer.place().head(head_idx),
                     value: share,
                     threshold: least,
                     unit: "of the median head",

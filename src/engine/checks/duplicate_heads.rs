@@ -22,8 +22,7 @@ use super::collapse;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::model::Stack;
-use crate::place::Place;
+use crate::spec::Stack;
 use crate::stats::{HeadReport, LayerReport, Stat};
 
 pub static CHECK: Check = Check {
@@ -86,7 +85,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 } else {
                     Severity::Warning
                 },
-                place: Place::of(layer).head(second),
+                place: layer.place().head(second),
                 value: pair.divergence,
                 threshold: most,
                 unit: "nats",

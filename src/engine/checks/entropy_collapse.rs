@@ -31,7 +31,7 @@ use super::collapse::{self, Design, Sharpness};
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, weight};
-use crate::place::Place;
+use crate::spec::Place;
 use crate::stats::{HeadReport, Stat};
 
 pub static CHECK: Check = Check {
@@ -44,6 +44,7 @@ pub static CHECK: Check = Check {
 
 /// What is said of an alignment.
 const ALIGNED: &str = "each query looks at one key or at few, and queries at different ones: what an alignment of words does";
+
 /// What is said of an alignment that is one by its scores alone.
 const OUT_OF_RANGE: &str = "; scores this wide make it sharp whichever words belong together";
 
@@ -64,7 +65,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             }
             n_judged += 1;
             let sharpness = collapse::sharpness(layer, head, entropy, thresholds);
-            let place = Place::of(layer).head(head_idx);
+            let place = layer.place().head(head_idx);
             let finding = |severity, threshold, advice: &str| Finding {
                 check: CHECK.id,
                 severity,

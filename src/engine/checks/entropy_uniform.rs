@@ -22,7 +22,6 @@ use super::evidence::Evidence;
 use super::untrained;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -65,7 +64,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             } else {
                 Severity::Warning
             },
-            place: Place::of(layer).head(head_idx),
+            place: layer.place().head(head_idx),
             value: entropy,
             threshold: most,
             unit: "of log n",

@@ -8,9 +8,8 @@ use super::thresholds::Thresholds;
 use super::verdict::Verdict;
 use super::weights_seen::Weights;
 use crate::attention::{LayerAudit, Pooled, SoftmaxAxis};
-use crate::model::Stack;
-use crate::place::Place;
 use crate::prompt::Lost;
+use crate::spec::{Place, Stack};
 use crate::stats::{HeadReport, LayerReport};
 
 /// Whose attention it is.

@@ -22,7 +22,7 @@
 use super::evidence::{Evidence, TrainingProbe};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
+use crate::spec::Place;
 
 pub static CHECK: Check = Check {
     id: "knows-nothing",

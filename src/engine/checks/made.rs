@@ -1,7 +1,7 @@
 //! Layers made of given scores, for the tests of checks.
 
 use crate::attention::{AttentionSpec, HeadBias, HeadMath, Tally, Visibility, finish_row};
-use crate::model::Stack;
+use crate::spec::Stack;
 use crate::stats::{
     self, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, ResidualShape, Values,
 };

@@ -24,7 +24,6 @@ use super::evidence::{Evidence, Subject, layer_audit};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Audit, Direction, Forbidden, Shape};
-use crate::place::Place;
 use crate::stats::LayerReport;
 
 pub static CHECK: Check = Check {
@@ -112,7 +111,7 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
         findings.push(Finding {
             check: kind.check,
             severity,
-            place: Place::of(layer)
+            place: layer.place()
                 .head(*head_idx)
                 .query(query_idx)
                 .key(key_idx),

@@ -28,8 +28,7 @@ use super::evidence::{Evidence, Subject, layer_audit};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Direction, LayerAudit, Shape};
-use crate::model::Stack;
-use crate::place::Place;
+use crate::spec::Stack;
 use crate::stats::LayerReport;
 
 pub static CHECK: Check = Check {
@@ -133,7 +132,7 @@ impl<'a> Seen<'a> {
         Finding {
             check: CHECK.id,
             severity,
-            place: Place::of(self.layer),
+            place: self.layer.place(),
             value,
             threshold: 0.0,
             unit: "keys",

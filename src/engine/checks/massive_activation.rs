@@ -19,7 +19,6 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "massive-activation",
@@ -56,7 +55,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let finding = Finding {
         check: CHECK.id,
         severity: Severity::Warning,
-        place: Place::of(layer).query(peak.position_idx),
+        place: layer.place().query(peak.position_idx),
         value: f64::from(peak.value.abs()),
         threshold: most,
         unit: "",

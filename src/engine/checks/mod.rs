@@ -18,8 +18,10 @@ mod invariance;
 mod knows_nothing;
 mod label_shift;
 mod length_leak;
+
 #[cfg(test)]
 mod made;
+
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;
@@ -43,8 +45,10 @@ mod spectral_bound;
 mod stale_shard;
 mod thresholds;
 mod trained_otherwise;
+
 #[cfg(test)]
 mod trained_otherwise_tests;
+
 mod uniform_row;
 mod unread_weights;
 mod untrained;
@@ -56,7 +60,7 @@ mod window_width;
 mod wrong_axis;
 mod zero_weights;
 
-pub use crate::place::Place;
+pub use crate::spec::Place;
 pub use evidence::{
     Baseline, Claim, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe,
     Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe,

@@ -25,7 +25,6 @@ use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Explained, Normaliser};
-use crate::place::Place;
 use crate::stats::LayerReport;
 
 pub static CHECK: Check = Check {
@@ -88,7 +87,7 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
         .filter(|(_, other)| kind(other) == kind(&first))
         .count();
     let off = found.iter().map(|(_, found)| found.off).fold(0.0, f64::max);
-    let place = Place::of(layer);
+    let place = layer.place();
     let (place, who) = match (alike, layer.heads.len()) {
         (1, n) if n > 1 => (place.head(first_idx), format!("head {first_idx}")),
         (n, all) if n == all => (

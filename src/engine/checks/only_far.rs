@@ -10,7 +10,7 @@ use super::gain::{Gain, mean};
 use super::trained_otherwise::{CHECK, named};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use crate::bootstrap::is_surely_positive;
-use crate::place::Place;
+use crate::spec::Place;
 
 /// Where a reading gains.
 #[derive(Debug, Clone)]

@@ -24,7 +24,6 @@ use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
 use crate::attention::Normaliser;
-use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "pattern-mismatch",
@@ -79,7 +78,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         findings.push(Finding {
             check: CHECK.id,
             severity: Severity::Error,
-            place: Place::of(layer).head(head_idx).query(query_idx).key(key_idx),
+            place: layer.place().head(head_idx).query(query_idx).key(key_idx),
             value: f64::from(worst.difference),
             threshold: allowed,
             unit: "",

@@ -20,7 +20,6 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -50,7 +49,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         findings.push(Finding {
             check: CHECK.id,
             severity: Severity::Warning,
-            place: Place::of(layer),
+            place: layer.place(),
             value: spread,
             threshold: least,
             unit: "",

@@ -22,8 +22,7 @@
 use super::evidence::{Baseline, Evidence, Then};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::model::Stack;
-use crate::place::Place;
+use crate::spec::{Place, Stack};
 use crate::stats::{STATISTICS, Values};
 
 pub static CHECK: Check = Check {
@@ -48,7 +47,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut n_compared, mut n_absent) = (0usize, 0usize);
     for layer in evidence.layers {
         let then = |head_idx: Option<usize>| baseline.at(layer.stack, layer.layer_idx, head_idx);
-        let place = Place::of(layer);
+        let place = layer.place();
         let heads = layer.heads.iter().enumerate();
         let heads =
             heads.map(|(head_idx, head)| (place.head(head_idx), Some(head_idx), &head.stats));

@@ -26,7 +26,6 @@ use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
 use crate::attention::{Audit, Normaliser, RowSummary};
-use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
 
 pub static CHECK: Check = Check {
@@ -67,7 +66,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             let found = Finding {
                 check: CHECK.id,
                 severity: said.severity,
-                place: Place::of(layer).head(head_idx).query(query_idx),
+                place: layer.place().head(head_idx).query(query_idx),
                 value: (mass - 1.0).abs(),
                 threshold: evidence.row_tolerance,
                 unit: "",
@@ -204,7 +203,7 @@ fn recorded_dropout(layer: &LayerReport) -> Option<Finding> {
     Some(Finding {
         check: CHECK.id,
         severity,
-        place: Place::of(layer),
+        place: layer.place(),
         value: p.unwrap_or(f64::NAN),
         threshold: 0.0,
         unit: "",

@@ -23,7 +23,7 @@ use super::collapse;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
+use crate::spec::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -61,7 +61,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                     .as_ref()
                     .is_none_or(|(largest, ..)| excess > *largest)
                 {
-                    farthest = Some((excess, ratio, Place::of(layer).head(head_idx)));
+                    farthest = Some((excess, ratio, layer.place().head(head_idx)));
                 }
                 continue;
             }
@@ -82,7 +82,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             let finding = Finding {
                 check: CHECK.id,
                 severity: Severity::Info,
-                place: Place::of(layer).head(head_idx),
+                place: layer.place().head(head_idx),
                 value,
                 threshold,
                 unit: "times",

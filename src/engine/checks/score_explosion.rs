@@ -21,7 +21,6 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, weight};
-use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -51,7 +50,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let finding = |value, threshold, evidence: String, advice: &str| Finding {
             check: CHECK.id,
             severity: Severity::Warning,
-            place: Place::of(layer).head(head_idx),
+            place: layer.place().head(head_idx),
             value,
             threshold,
             unit: "",

@@ -21,7 +21,7 @@ use super::collapse;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, weight};
-use crate::place::Place;
+use crate::spec::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -43,7 +43,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             continue;
         }
         n_judged += 1;
-        let place = Place::of(layer).head(head_idx);
+        let place = layer.place().head(head_idx);
         if !collapse::is_saturated(share, thresholds) {
             if nearest.is_none_or(|(largest, _)| share > largest) {
                 nearest = Some((share, place));

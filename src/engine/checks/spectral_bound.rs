@@ -22,7 +22,6 @@
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -71,7 +70,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             worst = Some(Finding {
                 check: CHECK.id,
                 severity: Severity::Info,
-                place: Place::of(layer).head(head_idx),
+                place: layer.place().head(head_idx),
                 value: bound,
                 threshold: least,
                 unit: "of log n",

@@ -40,8 +40,7 @@ use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::bootstrap::positions_wanted;
-use crate::model::Stack;
-use crate::place::Place;
+use crate::spec::{Place, Stack};
 
 pub static CHECK: Check = Check {
     id: "trained-otherwise",

@@ -5,8 +5,7 @@ use super::{
     Claim, Evidence, Probed, Probes, SeesLabels, Severity, Status, Subject, Thresholds,
     TrainingProbe, Tried, Verdict,
 };
-use crate::model::Stack;
-use crate::place::Place;
+use crate::spec::{Place, Stack};
 
 fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
     let loss = |i: usize| mean + spread * (((i * 7919) % 101) as f32 / 50.0 - 1.0);

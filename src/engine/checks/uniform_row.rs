@@ -21,7 +21,6 @@
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "uniform-row",
@@ -50,7 +49,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         findings.push(Finding {
             check: CHECK.id,
             severity: Severity::Error,
-            place: Place::of(layer).head(head_idx).query(query_idx),
+            place: layer.place().head(head_idx).query(query_idx),
             value: 1.0 / n_rows as f64,
             threshold: 0.0,
             unit: "",

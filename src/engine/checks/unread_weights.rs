@@ -26,7 +26,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::weights_seen::{UnreadKind, UnreadTensor};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
+use crate::spec::Place;
 
 pub static CHECK: Check = Check {
     id: "unread-weights",

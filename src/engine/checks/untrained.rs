@@ -20,7 +20,7 @@ use super::evidence::Evidence;
 use super::untrained_layer::{is_untrained, judged_layers};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::place::Place;
+use crate::spec::Place;
 
 pub static CHECK: Check = Check {
     id: "untrained",

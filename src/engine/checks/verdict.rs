@@ -1,8 +1,7 @@
 //! What a check says: a status, why, and findings with their place, size and advice.
 
 use super::evidence::{Evidence, Subject};
-use crate::place::Place;
-use crate::stats::LayerReport;
+use crate::spec::Place;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,13 +71,6 @@ impl Status {
             Self::NotTested => "not-tested",
             Self::NotApplicable => "not-applicable",
         }
-    }
-}
-
-impl Place {
-    /// The layer that a report is of.
-    pub fn of(layer: &LayerReport) -> Self {
-        Self::layer(layer.stack, layer.layer_idx)
     }
 }
 

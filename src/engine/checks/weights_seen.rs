@@ -1,6 +1,6 @@
 //! What a look at the weights alone showed, for checks that need no text.
 
-use crate::place::Place;
+use crate::spec::Place;
 
 /// What the weights of a checkpoint show.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -35,7 +35,6 @@ use super::evidence::Subject;
 use super::mask_mass::Kind;
 use super::verdict::Finding;
 use crate::attention::Window;
-use crate::place::Place;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if !evidence
@@ -85,7 +84,7 @@ fn too_short(layer: &crate::stats::LayerReport) -> Option<Finding> {
     (n > width && farthest + 1 < width).then(|| Finding {
         check: CHECK.id,
         severity: if is_one_less { Severity::Warning } else { Severity::Info },
-        place: Place::of(layer),
+        place: layer.place(),
         value: (farthest + 1) as f64,
         threshold: width as f64,
         unit: "keys",

@@ -30,7 +30,6 @@ use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Normaliser, SoftmaxAxis};
-use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
 
 pub static CHECK: Check = Check {
@@ -58,7 +57,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             findings.push(Finding {
                 check: CHECK.id,
                 severity: Severity::Error,
-                place: Place::of(layer),
+                place: layer.place(),
                 value: n_batch as f64,
                 threshold: n_tokens as f64,
                 unit: "keys",
@@ -86,7 +85,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let Some((head_idx, head, axis)) = worst else {
             continue;
         };
-        let place = Place::of(layer);
+        let place = layer.place();
         let n_wrong = wrong.len();
         let (place, who) = match n_wrong {
             1 => (place.head(*head_idx), format!("head {head_idx}")),

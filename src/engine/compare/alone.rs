@@ -5,11 +5,13 @@ use super::lockstep::routes;
 use crate::analysis::Pass;
 use crate::attention::{AttentionSpec, BlockSink, RopeScaling, Scale, SoftmaxAxis};
 use crate::error::Result;
-use crate::model::{Hook, Hooks, LayerWeights, ModelSpec, Scratch, Sequence, Stack, StackSpec};
+use crate::model::{Hook, Hooks, LayerWeights, Scratch, Sequence};
 use crate::ops::Ops;
+use crate::spec::{ModelSpec, Stack, StackSpec};
 
 /// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
 const FIRST: usize = 16;
+
 /// Where each token chooses among experts, more of them meet one that differs.
 const FIRST_ROUTED: usize = 128;
 
@@ -58,7 +60,7 @@ pub(super) fn first_tokens(
         let attention = spec.attention(stack, layer_idx);
         let exceptions = spec.exceptions(stack, layer_idx);
         attention.is_some_and(looks_back)
-            && exceptions.is_some_and(crate::model::Exceptions::is_empty)
+            && exceptions.is_some_and(crate::spec::Exceptions::is_empty)
     };
     let n = if routes(specs[0].stack_of(stack), layers[0]) {
         FIRST_ROUTED

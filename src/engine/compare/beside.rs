@@ -5,7 +5,8 @@ use super::gap::{Axes, HookGap};
 use super::knobs::KnobDifference;
 use super::recording::{Form, Recording};
 use crate::error::{Error, Result};
-use crate::model::{Hook, Input, Model, Sequence, Stack};
+use crate::model::{Hook, Input, Sequence};
+use crate::spec::{Model, Stack};
 
 /// A model that is compared with a recording.
 #[derive(Clone, Copy)]

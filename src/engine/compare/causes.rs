@@ -6,7 +6,8 @@ use super::knobs::KnobDifference;
 use super::roles::layer_of;
 use super::suspects::layer_name;
 use super::tensor_difference::TensorDifference;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// Something that differs between two sides and acts on the hook that differs first.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,9 +13,10 @@ use super::suspects::{renamed, suspects};
 use super::weights::{WeightDifferences, compare_mapped, compare_names};
 use crate::analysis::{Chance, Progress};
 use crate::error::Result;
-use crate::model::{Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, Stack};
 use crate::stats::Values;
 
 /// How to compare.

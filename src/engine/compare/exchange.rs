@@ -8,7 +8,8 @@ use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
 use crate::analysis::Tap;
 use crate::attention::{AttentionSpec, BlockSink, GlobalKeys};
 use crate::error::Result;
-use crate::model::{Hook, Input, ModelSpec, Sequence, Stack};
+use crate::model::{Hook, Input, Sequence};
+use crate::spec::{ModelSpec, Stack};
 
 /// Values of a hook. // [position, width]
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,8 @@ use super::knobs::KnobDifference;
 use super::recording::Form;
 use super::supposed;
 use crate::error::Result;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// The knob that explains the first hook that differs, where its values tell one.
 pub(super) fn explained(

@@ -1,10 +1,11 @@
 //! Noise floors: how far two runs or two tensors may lie apart because numbers are rounded, and why.
 
 use crate::checkpoint::Dtype;
-use crate::model::Model;
+use crate::spec::Model;
 
 /// The relative difference that f32 arithmetic leaves between two runs of one model.
 pub const F32_FLOOR: f64 = 1e-4;
+
 /// The relative difference that weights of 16 bits leave between two runs of one model.
 pub const HALF_FLOOR: f64 = 2e-2;
 
@@ -137,12 +138,13 @@ impl Floors {
 
 /// No derived tolerance lies above this share of the values themselves.
 const MOST_DERIVED: f64 = 0.25;
+
 const MOST_ROUTED: f64 = 1.5;
 
 /// Terms of the longest sum that a model takes in a layer.
 fn longest_sum(model: &Model) -> usize {
     let blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
-    let linears = blocks.flat_map(crate::model::BlockSpec::linears);
+    let linears = blocks.flat_map(crate::spec::BlockSpec::linears);
     let longest = linears.map(|linear| linear.n_in).max();
     longest.unwrap_or(model.spec.d_model)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use super::spec_knobs::spec_knobs;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 /// A knob that two models have different values of.
 #[derive(Debug, Clone, PartialEq)]

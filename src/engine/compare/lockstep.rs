@@ -18,9 +18,10 @@ use super::suspects::Suspects;
 use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
 use crate::attention::{AttentionSpec, Visibility};
 use crate::error::{Error, Result};
-use crate::model::{FeedForward, Hook, Input, LayerWeights, Model, Scratch, Stack, StackSpec};
+use crate::model::{Hook, Input, LayerWeights, Scratch};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{FeedForward, Model, Stack, StackSpec};
 use crate::stats::{LayerReport, Values};
 
 /// Bytes of A's scores and patterns that are kept of a layer. Heads beyond them are computed again, on both sides, from their

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::model::{ModelSpec, Stack};
+use crate::spec::{ModelSpec, Stack};
 
 /// Which layers of two models of different depths correspond: `0-5:0-10/2`, layers 0 to 5 of A with every second one of B.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

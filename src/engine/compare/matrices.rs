@@ -18,7 +18,7 @@ const LOOSE: f64 = 4.0;
 struct Layout<'a> {
     is_input_major: bool,
     n_in: usize,
-    parts: Vec<(&'a Role, &'a Role, crate::model::Part)>,
+    parts: Vec<(&'a Role, &'a Role, crate::spec::Part)>,
 }
 
 impl<'a> Layout<'a> {
@@ -30,7 +30,7 @@ impl<'a> Layout<'a> {
             Source::Table(table) => (false, table.width, table.n_rows),
             _ => return None,
         };
-        let whole = crate::model::Part {
+        let whole = crate::spec::Part {
             group: n_stored_out,
             offset: 0,
             len: n_stored_out,
@@ -60,7 +60,7 @@ impl<'a> Layout<'a> {
 }
 
 /// The stored outputs that a part means.
-fn outputs(part: crate::model::Part, n_stored: usize) -> impl Iterator<Item = usize> {
+fn outputs(part: crate::spec::Part, n_stored: usize) -> impl Iterator<Item = usize> {
     let firsts = (0..n_stored).step_by(part.group.max(1));
     firsts.flat_map(move |first| first + part.offset..first + part.offset + part.len)
 }
@@ -147,7 +147,7 @@ impl Work<'_> {
     fn samples(
         &self,
         (a, b): (&Role, &Role),
-        (layout, part): (&Layout<'_>, crate::model::Part),
+        (layout, part): (&Layout<'_>, crate::spec::Part),
         by_output: &ByOutput,
         first: usize,
     ) -> Result<Option<[Sample; 2]>> {

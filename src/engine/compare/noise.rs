@@ -3,7 +3,8 @@
 use super::floors::Floors;
 use super::gap::HeadGap;
 use crate::attention::AttentionSpec;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// Relative errors that rounding has left so far, in the order of execution.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +32,7 @@ pub(super) struct Noise {
 
 /// The relative difference that other choices of experts leave: those of some tokens, on both sides unlike.
 const ROUTED: f64 = 0.5;
+
 /// Rounding to fewer bits than f32 has.
 const COARSE: f64 = 1e-4;
 

@@ -7,9 +7,10 @@ use rayon::prelude::*;
 use super::gap::{Axes, HeadGap, HookGap, same_bits};
 use crate::error::Result;
 use crate::kernels::simd::{Level, exp_sum, weighted_gap};
-use crate::model::{Hook, Input, Model, Unembedding, final_hidden, pool_hidden};
+use crate::model::{Hook, Input, Unembedding, final_hidden, pool_hidden};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::Model;
 
 /// How the predictions of two models differ.
 #[derive(Debug, Clone, PartialEq)]

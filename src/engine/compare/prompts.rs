@@ -1,7 +1,7 @@
 //! Whether two sides can run one prompt: the same ids, within the context of both or of neither.
 
-use crate::model::Model;
 use crate::prompt::Prompt;
+use crate::spec::Model;
 
 /// Where two tokenizers cut one text differently, in words; `None` where they give the same ids.
 pub fn tokenizers_differ(a: &Prompt, b: &Prompt) -> Option<String> {

@@ -20,9 +20,10 @@ use super::recordings::recordings;
 use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::{Hook, LayerWeights, Scratch, Stack};
+use crate::model::{Hook, LayerWeights, Scratch};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::Stack;
 use crate::stats::LayerReport;
 
 /// Tells how far the run is.

@@ -8,8 +8,9 @@ use super::recording::Form;
 use crate::analysis::Pass;
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::model::{Hook, Hooks, LayerWeights, Scratch, Stack, StackSpec};
+use crate::model::{Hook, Hooks, LayerWeights, Scratch};
 use crate::ops::Ops;
+use crate::spec::{Stack, StackSpec};
 
 /// Compares what a layer computes when it runs on the recorded input.
 struct FromRecorded<'a> {

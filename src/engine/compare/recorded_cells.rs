@@ -9,7 +9,8 @@ use super::recording::Form;
 use super::rows::Rows;
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// Scores and pattern of one attention as they were recorded.
 pub(super) struct CellRows<'a> {

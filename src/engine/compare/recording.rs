@@ -8,7 +8,8 @@ use crate::analysis::Chance;
 use crate::checkpoint::Dtype;
 use crate::checkpoint::captured::{Array, Captured, holds};
 use crate::error::{Error, Result};
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// A hook of a layer; logits and last hidden states have no layer, and only an encoder's have a stack.
 pub(super) type HookPlace = (Option<Stack>, Option<usize>, Hook);

@@ -7,7 +7,8 @@ use super::noise::Noise;
 use super::recording::{Form, HookPlace, Recording};
 use super::rows::Rows;
 use crate::error::Result;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// Where a hook stands in the order of execution.
 fn order(place: &HookPlace) -> (u8, usize, u8, Hook) {

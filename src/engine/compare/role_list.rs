@@ -1,12 +1,11 @@
 //! Every role of a model, in the order of execution.
 
 use super::roles::{Division, Heads, Role, Source};
-use crate::model::mixer::{MixerPart, TokenMixer};
-use crate::model::{
-    BlockSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, PositionTable,
-    ProjectionSpec, Stack, StackSpec, TableSource,
+use crate::spec::mixers::MixerPart;
+use crate::spec::{
+    BlockSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, Place, PositionTable,
+    ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
 };
-use crate::place::Place;
 
 /// Every role of a model, in the order of execution.
 pub(super) fn roles(spec: &ModelSpec) -> Vec<Role> {

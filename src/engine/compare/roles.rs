@@ -6,8 +6,9 @@ use rayon::prelude::*;
 
 use crate::checkpoint::Tensors;
 use crate::error::Result;
-use crate::model::{LinearSource, TableSource, linear_on_host};
+use crate::model::linear_on_host;
 use crate::pace::Pace;
+use crate::spec::{LinearSource, TableSource};
 
 /// How the outputs of a map, or the values of a vector, are divided among heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
+use KnobKind::{Computation, Label, Shape};
+
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use crate::attention::{AttentionSpec, Bias, Growth, NoVisible, OfKeys, Scale, Window};
-use crate::model::{
-    Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
-    NormSource, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack, StackSpec,
-};
 use crate::ops::NormKind;
-use crate::place::Place;
-
-use KnobKind::{Computation, Label, Shape};
+use crate::spec::{
+    Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
+    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack,
+    StackSpec,
+};
 
 /// Knobs of one place of the model, added one after another.
 struct List {

@@ -10,8 +10,8 @@ use super::weights::WeightDifferences;
 use super::{KnobKind, LayerMap};
 use crate::attention::RelativeTables;
 use crate::error::Result;
-use crate::model::{Input, Model, ModelSpec, Stack, relative_on_host};
-use crate::place::Place;
+use crate::model::{Input, relative_on_host};
+use crate::spec::{Model, ModelSpec, Place, Stack};
 
 /// A layer as roles name it: `L3`, `encoder.L3`.
 pub(super) fn layer_name(stack: Stack, layer_idx: usize) -> String {

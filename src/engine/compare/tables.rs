@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::comparison::{Comparison, HeadDifference, PromptDifference};
 use super::floors::{F32_FLOOR, Floors, Precision};
 use crate::error::{Error, Result};
-use crate::model::Stack;
+use crate::spec::Stack;
 use crate::stats::{STATISTICS, Values};
 
 /// One head of a table.

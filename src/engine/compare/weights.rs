@@ -11,8 +11,8 @@ use super::tensor_difference::TensorDifference;
 use super::weight_pair::{Pair, Work};
 use crate::checkpoint::Tensors;
 use crate::error::{Error, Result};
-use crate::model::Model;
 use crate::pace::Pace;
+use crate::spec::Model;
 
 /// The tensors of two checkpoints, compared.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -6,7 +6,7 @@ use super::reading::{activation, even_heads, layer_norm, linear, note_attention,
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, EmbedSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
 

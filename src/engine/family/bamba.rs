@@ -8,7 +8,7 @@ use super::reading::state_space::{NormRule, StateSpaceSizes};
 use super::versions::norm_groups;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{ModelSpec, TokenMixer};
+use crate::spec::{ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("bamba", "Bamba", read);
 

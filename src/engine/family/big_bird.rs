@@ -5,7 +5,7 @@ use super::reading::tasks::refuse_classes;
 use super::{Family, bert};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("big_bird", "BigBird", read);
 

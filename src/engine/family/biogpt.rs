@@ -4,7 +4,7 @@ use super::Family;
 use super::opt::{OptLike, read_as};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("biogpt", "BioGpt", read);
 

@@ -7,12 +7,12 @@ use super::reading::{
 use crate::attention::{Alibi, AttentionSpec, Bias};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{
+use crate::ops::Activation;
+use crate::prompt::PositionRule;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
 };
-use crate::ops::Activation;
-use crate::prompt::PositionRule;
 
 pub const FAMILY: Family = Family::own("bloom", "Bloom", read);
 

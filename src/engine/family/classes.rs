@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::checkpoint::{Config, Knob, Origin};
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 /// Parts of names of classes that judge a text and write none.
 const JUDGES: [&str; 9] = [

@@ -3,7 +3,7 @@
 use super::{Family, gptj};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("codegen", "CodeGen", read);
 

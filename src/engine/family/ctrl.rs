@@ -5,11 +5,11 @@ use super::reading::{even_heads, layer_norm, linear, note_attention, prefix, tie
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, Sines, StackSpec, TableSource,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("ctrl", "CTRL", read);
 

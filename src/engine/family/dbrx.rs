@@ -12,11 +12,11 @@ use super::versions::saved_by;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
     ModelSpec, ProjectionSpec, RouterRule, RouterScores, StackSpec, TableSource,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("dbrx", "Dbrx", read);
 

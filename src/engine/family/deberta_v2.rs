@@ -4,7 +4,7 @@ use super::Family;
 use super::reading::deberta_like::{self, DebertaLike};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("deberta-v2", "DebertaV2", read);
 

@@ -7,7 +7,7 @@ use super::reading::must_be_off;
 use super::{Family, deepseek_v3};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("deepseek_v2", "DeepseekV2", read);
 

@@ -6,7 +6,7 @@ use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, S
 use super::reading::latent::{self, LatentLike};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{ModelSpec, RouterScores};
+use crate::spec::{ModelSpec, RouterScores};
 
 pub const FAMILY: Family = Family::own("deepseek_v3", "DeepseekV3", read);
 

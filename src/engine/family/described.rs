@@ -7,7 +7,7 @@ use super::reading::described::{Described, EmbedScale, Positions, Sizes};
 use super::reading::{activation_by_name, note_attention};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{ModelSpec, Sines};
+use crate::spec::{ModelSpec, Sines};
 
 pub const FAMILY: Family = Family::own("described", "Described", read);
 

@@ -4,7 +4,7 @@ use super::Family;
 use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{BlockSpec, DifferenceSource, ModelSpec, StackSpec};
+use crate::spec::{BlockSpec, DifferenceSource, ModelSpec, StackSpec};
 
 pub const FAMILY: Family = Family::own("diffllama", "DiffLlama", read);
 

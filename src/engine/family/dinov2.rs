@@ -3,7 +3,7 @@
 use super::reading::processor::Processor;
 use super::reading::vit_like::{Names, OF_VIT, Pictures, Reads, VitLike};
 use super::{Family, vit};
-use crate::model::Resampling;
+use crate::spec::Resampling;
 
 pub const FAMILY: Family = Family::seeing("dinov2", "Dinov2", || VitLike {
     reads: Reads::Pictures(PICTURES),

@@ -2,7 +2,7 @@
 
 use super::reading::vit_like::{Pictures, Reads, VitLike};
 use super::{Family, dinov2};
-use crate::model::Resampling;
+use crate::spec::Resampling;
 
 pub const FAMILY: Family =
     Family::seeing("dinov2_with_registers", "Dinov2WithRegisters", || VitLike {

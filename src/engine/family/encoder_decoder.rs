@@ -7,7 +7,7 @@ use super::reading::bert_like::{self, Part, Positions};
 use super::{FAMILIES, Family, aliases, check_direction};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
-use crate::model::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
+use crate::spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 
 pub const FAMILY: Family = Family::own("encoder-decoder", "EncoderDecoder", read);
 

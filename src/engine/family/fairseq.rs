@@ -5,14 +5,17 @@ use super::opt::{OptLike, read_as};
 use super::reading::bart_like::{self, BartLike, Positions};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{ModelSpec, Sines};
+use crate::spec::{ModelSpec, Sines};
 
 pub const FAMILY: Family = Family::own("fairseq", "Fairseq", read);
 
 /// Keys of the configuration that the layout writes.
 pub(super) const LEARNED: &str = "learned_positions";
+
 pub(super) const NORMS_BEFORE: &str = "normalize_before";
+
 pub(super) const NORMS_EMBEDDING: &str = "layernorm_embedding";
+
 /// Rows of a learned table before that of position 0: one more than the id of the padding token.
 pub(super) const N_ROWS_BEFORE: usize = 2;
 

@@ -9,11 +9,11 @@ use super::reading::{
 use crate::attention::{Alibi, AttentionSpec, Bias};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{
+use crate::prompt::PositionRule;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
 };
-use crate::prompt::PositionRule;
 
 pub const FAMILY: Family = Family::own("falcon", "Falcon", read);
 

@@ -10,7 +10,7 @@ use super::reading::state_space::{NormRule, StateSpaceSizes};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::kernels::recurrent::GateOrder;
-use crate::model::{FeedForward, LinearSource, ModelSpec, TokenMixer};
+use crate::spec::{FeedForward, LinearSource, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("falcon_h1", "FalconH1", read);
 

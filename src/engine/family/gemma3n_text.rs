@@ -14,12 +14,12 @@ use super::reading::{
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::NormKind;
+use crate::spec::{
     BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec, NarrowBranch,
     NormSource, Part, ProjectionSpec, RowSpec, StackSpec, StreamMaps, StreamsSpec, TableSource,
     TokenBranch,
 };
-use crate::ops::NormKind;
 
 pub const FAMILY: Family = Family::own("gemma3n_text", "Gemma3n", read);
 

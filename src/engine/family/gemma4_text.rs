@@ -15,12 +15,12 @@ use super::reading::{
 use crate::attention::{AttentionSpec, RopeScaling, RopeSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::{Activation, NormKind};
+use crate::spec::{
     ApartNorms, BlockRow, BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, HeadSpec, LinearSource,
     MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RouterRule, RouterScores, RowSpec,
     StackSpec, TableSource, TokenBranch,
 };
-use crate::ops::{Activation, NormKind};
 
 pub const FAMILY: Family = Family::own("gemma4_text", "Gemma4", read);
 

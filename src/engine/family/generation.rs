@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::checkpoint::{Checkpoint, GENERATION, Origin};
-use crate::model::{Forced, ModelSpec};
+use crate::spec::{Forced, ModelSpec};
 
 /// Brings the token that a target begins with into a configuration that does not name it.
 pub(super) fn complete(checkpoint: &mut Checkpoint) {

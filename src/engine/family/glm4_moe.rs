@@ -5,7 +5,7 @@ use super::reading::experts::GroupKeys;
 use super::reading::llama_like::{
     BiasRule, ExpertsKeys, NormStyle, QkNorm, RMS, Recipe, SharedKeys, SharedWidth, SparseLayers,
 };
-use crate::model::RouterScores;
+use crate::spec::RouterScores;
 
 pub const FAMILY: Family = Family::decoder("glm4_moe", "Glm4Moe", || Recipe {
     norm: NormStyle { eps: 1e-5, ..RMS },

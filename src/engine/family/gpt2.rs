@@ -10,11 +10,11 @@ use super::reading::{
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("gpt2", "GPT2", read);
 

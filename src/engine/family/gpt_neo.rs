@@ -7,7 +7,7 @@ use super::reading::{
 use crate::attention::{AttentionSpec, Scale, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
 };

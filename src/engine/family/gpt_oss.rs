@@ -8,16 +8,17 @@ use super::reading::windows::WindowRule;
 use super::reading::{check_counts, check_used};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, ModelSpec, Part, RouterRule,
     RouterScores,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("gpt_oss", "GptOss", read);
 
 /// Where gates and what they gate are clamped, and the slope of the gate's sigmoid, where the configuration states none.
 const LIMIT: f64 = 7.0;
+
 const SLOPE: f64 = 1.702;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {

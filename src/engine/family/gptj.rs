@@ -7,7 +7,7 @@ use super::reading::{
 use crate::attention::{AttentionSpec, RopeSpec};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, Part,
     ProjectionSpec, StackSpec, TableSource,
 };

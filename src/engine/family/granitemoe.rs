@@ -3,7 +3,7 @@
 use super::Family;
 use super::granite;
 use super::reading::llama_like::{BiasRule, ExpertStore, ExpertsKeys, Recipe};
-use crate::model::RouterScores;
+use crate::spec::RouterScores;
 
 pub const FAMILY: Family = Family::decoder("granitemoe", "GraniteMoe", || Recipe {
     mlp_bias: BiasRule::Never,

@@ -10,8 +10,8 @@ use super::reading::{activation, linear, stacked};
 use super::versions::norm_groups;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{FeedForward, GateRule, MlpSpec, ModelSpec, TokenMixer};
 use crate::ops::Activation;
+use crate::spec::{FeedForward, GateRule, MlpSpec, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("granitemoehybrid", "GraniteMoeHybrid", read);
 

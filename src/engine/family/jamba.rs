@@ -9,9 +9,9 @@ use super::reading::llama_like::{
 use super::reading::{activation, linear, rms_norm};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::mixer::{SelectiveScanSpec, ShortConvolution};
-use crate::model::{FeedForward, ModelSpec, TokenMixer};
 use crate::ops::Activation;
+use crate::spec::mixers::{SelectiveScanSpec, ShortConvolution};
+use crate::spec::{FeedForward, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("jamba", "Jamba", read);
 

@@ -5,7 +5,7 @@ use super::reading::bart_like::{self, BartLike, Positions};
 use super::reading::global_tokens;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{ModelSpec, ReadsAgain, Stack};
+use crate::spec::{ModelSpec, ReadsAgain, Stack};
 
 pub const FAMILY: Family = Family::own("led", "LED", read);
 

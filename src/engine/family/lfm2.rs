@@ -10,8 +10,8 @@ use super::reading::{
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::mixer::{ConvolutionSpec, ShortConvolution};
-use crate::model::{
+use crate::spec::mixers::{ConvolutionSpec, ShortConvolution};
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, Mixer, ModelSpec, ProjectionSpec,
     SelfSpec, StackSpec, TableSource, TokenMixer,
 };

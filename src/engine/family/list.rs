@@ -6,7 +6,7 @@ use super::reading::llama_like::{self, Recipe};
 use super::reading::vit_like::{self, VitLike};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 /// How checkpoints of one `model_type` are read.
 pub struct Family {

@@ -5,7 +5,7 @@ use super::layouts::INTERLEAVED;
 use super::reading::llama_like::{self, BiasRule, Recipe};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("llama", "Llama", read);
 

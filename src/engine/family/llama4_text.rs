@@ -10,7 +10,7 @@ use super::reading::llama_like::{
 use crate::attention::{Growth, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{FeedForward, ModelSpec, RouterScores, StackSpec};
+use crate::spec::{FeedForward, ModelSpec, RouterScores, StackSpec};
 
 pub const FAMILY: Family = Family::own("llama4_text", "Llama4", read);
 

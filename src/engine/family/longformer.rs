@@ -5,7 +5,7 @@ use super::reading::global_tokens;
 use super::{Family, roberta};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("longformer", "Longformer", read);
 

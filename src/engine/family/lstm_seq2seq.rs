@@ -6,19 +6,20 @@ use super::reading::torch_lstm::{cell, check_layers};
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::recurrent::{
+use crate::prompt::Prefix;
+use crate::spec::recurrent::{
     Additive, Bridge, ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec,
 };
-use crate::model::{
+use crate::spec::{
     DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, ReadsAgain, Stack,
     StackSpec, TableSource,
 };
-use crate::prompt::Prefix;
 
 pub const FAMILY: Family = Family::own("lstm_seq2seq", "LstmSeq2Seq", read);
 
 /// How the words of `attention` score a decoder state and an encoder state.
 const SCORES: [&str; 4] = ["dot", "scaled-dot", "general", "additive"];
+
 const STARTS: [&str; 3] = ["zeros", "encoder", "bridge"];
 
 /// Widths that several parts share.

@@ -2,7 +2,7 @@
 
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
-use crate::model::ReadsAgain;
+use crate::spec::ReadsAgain;
 
 pub const FAMILY: Family = Family::translator("mbart", "MBart", || BartLike {
     positions: Positions::Learned { n_rows_before: 2 },

@@ -10,9 +10,9 @@ use super::reading::windows::WindowRule;
 use super::reading::{activation_named, grouped, linear, rms_norm};
 use crate::checkpoint::{Checkpoint, Dtype, Origin, Reader, Tensors};
 use crate::error::Result;
-use crate::model::mixer::{Decays, LightningSpec};
-use crate::model::{Mixer, ModelSpec, TokenMixer};
 use crate::ops::Activation;
+use crate::spec::mixers::{Decays, LightningSpec};
+use crate::spec::{Mixer, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("minimax", "MiniMax", read);
 

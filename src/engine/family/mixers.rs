@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{BlockSpec, ModelSpec};
+use crate::spec::{BlockSpec, ModelSpec};
 
 /// Names the layers without attention, and those with something beside it; `None` where all attend and do nothing else.
 pub(super) fn remark(spec: &ModelSpec) -> Option<String> {

@@ -150,7 +150,7 @@ use self::towers::Tower;
 use self::wrapper::Wrapper;
 use crate::checkpoint::{Checkpoint, Config, Knob, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
-use crate::model::{BlockSpec, Model, ModelSpec, StackSpec};
+use crate::spec::{BlockSpec, Model, ModelSpec, StackSpec};
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
 /// the weights are, their names and shapes do; what a person says comes before both.

@@ -8,11 +8,11 @@ use super::reading::{
 use crate::attention::{Alibi, AttentionSpec, Bias, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("mpt", "Mpt", read);
 

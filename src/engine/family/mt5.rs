@@ -5,7 +5,7 @@ use super::t5::{self, T5Like};
 use super::versions::saved_by;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("mt5", "MT5", read);
 

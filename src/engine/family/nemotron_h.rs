@@ -10,12 +10,12 @@ use super::reading::{
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, ChoiceBias, EmbedSpec, ExpertGroups, ExpertsSpec, FeedForward, HeadSpec,
     LinearSource, Mixer, MlpSpec, ModelSpec, ProjectionSpec, RouterRule, RouterScores, StackSpec,
     TableSource, TokenMixer,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("nemotron_h", "NemotronH", read);
 

@@ -5,7 +5,7 @@ use super::reading::bart_like::{self, BartLike, LayerNames, Positions};
 use super::reading::{check_counts, linear, linear_bias_if_stored};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, ExpertsSpec, FeedForward, MlpSpec, ModelSpec, RouterRule, RouterScores, Stack,
 };
 

@@ -7,7 +7,7 @@ use super::reading::{activation, layer_norm, linear, note_attention, prefix, sta
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, EmbedSpec, GateRule, MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
 };
 

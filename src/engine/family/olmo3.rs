@@ -8,7 +8,7 @@ use super::reading::windows::WindowRule;
 use super::versions::saved_by;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("olmo3", "Olmo3", read);
 

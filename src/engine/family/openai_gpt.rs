@@ -4,7 +4,7 @@ use super::Family;
 use super::gpt2::{Fused, Store, read_stored};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("openai-gpt", "OpenAIGPT", read);
 

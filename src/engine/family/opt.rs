@@ -7,12 +7,12 @@ use super::reading::{
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
-use crate::model::{
+use crate::ops::NormKind;
+use crate::prompt::PositionRule;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource,
     PositionTable, ProjectionSpec, Sines, StackSpec, TableSource, TransformSpec,
 };
-use crate::ops::NormKind;
-use crate::prompt::PositionRule;
 
 pub const FAMILY: Family = Family::own("opt", "OPT", read);
 

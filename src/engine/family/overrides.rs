@@ -5,13 +5,12 @@ mod changes;
 use serde_json::Value;
 
 use self::changes::change;
-
 use super::reading::{global_tokens, is_activation};
 use crate::attention::{Scale, SoftmaxAxis};
 use crate::checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
 use crate::nearest::did_you_mean;
+use crate::spec::ModelSpec;
 
 /// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;

@@ -8,8 +8,8 @@ use super::reading::llama_like::{
 use super::reading::windows::WindowRule;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
-use crate::model::{ModelSpec, RouterScores};
 use crate::ops::NormKind;
+use crate::spec::{ModelSpec, RouterScores};
 
 pub const FAMILY: Family = Family::own("phimoe", "Phimoe", read);
 

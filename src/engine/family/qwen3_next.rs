@@ -10,9 +10,9 @@ use super::reading::{activation_named, linear};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::kernels::recurrent::{DeltaRule, GateOrder};
-use crate::model::mixer::{DeltaRuleSpec, GatedNormSource, ShortConvolution};
-use crate::model::{BlockSpec, LinearSource, ModelSpec, Part, TokenMixer};
 use crate::ops::Activation;
+use crate::spec::mixers::{DeltaRuleSpec, GatedNormSource, ShortConvolution};
+use crate::spec::{BlockSpec, LinearSource, ModelSpec, Part, TokenMixer};
 
 pub const FAMILY: Family = Family::own("qwen3_next", "Qwen3Next", read);
 

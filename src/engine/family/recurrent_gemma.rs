@@ -10,9 +10,9 @@ use super::reading::{activation, linear};
 use crate::attention::Window;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::mixer::{GateNames, GatedRecurrenceSpec, ShortConvolution};
-use crate::model::{FeedForward, ModelSpec, TokenMixer};
 use crate::ops::Activation;
+use crate::spec::mixers::{GateNames, GatedRecurrenceSpec, ShortConvolution};
+use crate::spec::{FeedForward, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("recurrent_gemma", "RecurrentGemma", read);
 

@@ -4,7 +4,7 @@ use super::reading::bert_like::{self, BertLike, Positions, Widening};
 use super::{Family, bert};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("roformer", "RoFormer", read);
 

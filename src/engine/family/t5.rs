@@ -6,11 +6,11 @@ use super::reading::{activation_named, linear, note_attention, note_bias, rms_no
 use crate::attention::{AttentionSpec, Bias, Buckets, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
     ModelSpec, ProjectionSpec, Stack, StackSpec, TableSource,
 };
-use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("t5", "T5", read);
 

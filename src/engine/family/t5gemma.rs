@@ -8,7 +8,7 @@ use super::{Family, check_direction};
 use crate::attention::{AttentionSpec, Mask, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, CrossSpec, HeadSpec, LinearSource, ModelSpec, NormSource, ProjectionSpec, Stack,
     StackSpec,
 };

@@ -4,7 +4,7 @@ use super::Family;
 use super::reading::torch_layers::{NONE, TorchLayers, named};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{ModelSpec, PositionTable, StackSpec};
+use crate::spec::{ModelSpec, PositionTable, StackSpec};
 
 pub const FAMILY: Family = Family::own("torch_encoder", "TorchEncoder", read);
 

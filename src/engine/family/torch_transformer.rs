@@ -6,7 +6,7 @@ use super::reading::torch_layers::{NONE, TorchLayers, named};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
+use crate::spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 
 pub const FAMILY: Family = Family::own("torch_transformer", "TorchTransformer", read);
 

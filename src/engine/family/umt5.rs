@@ -4,7 +4,7 @@ use super::Family;
 use super::t5::{self, T5Like};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("umt5", "UMT5", read);
 

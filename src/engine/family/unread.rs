@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkpoint::{TensorInfo, Tensors};
 use crate::counted::counted;
-use crate::model::{KeySharing, ModelSpec};
+use crate::spec::{KeySharing, ModelSpec};
 
 /// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
 const NO_WEIGHTS: [&str; 34] = [
@@ -43,6 +43,7 @@ const NO_WEIGHTS: [&str; 34] = [
     ".x_min",
     ".x_max",
 ];
+
 /// Parts of names of heads for tasks, of other modalities, of languages that are named, of global tokens, and of predictions beyond the next token.
 const OTHER_PARTS: [&str; 43] = [
     "lang_embeddings",
@@ -89,6 +90,7 @@ const OTHER_PARTS: [&str; 43] = [
     ".e2w_query.",
     ".w2e_query.",
 ];
+
 const ADAPTERS: [&str; 10] = [
     "lora_",
     "lora.",
@@ -101,6 +103,7 @@ const ADAPTERS: [&str; 10] = [
     "vera_",
     "prompt_encoder",
 ];
+
 /// How names of unembeddings end.
 const UNEMBEDDINGS: [&str; 4] = [
     "lm_head.weight",

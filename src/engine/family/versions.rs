@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::attention::Window;
 use crate::checkpoint::{Config, Origin, Reader};
-use crate::model::{BlockSpec, ModelSpec};
+use crate::spec::{BlockSpec, ModelSpec};
 
 /// Major and minor of the version of transformers that saved a model, by its key.
 pub(super) fn saved_by(stated: Option<&Value>) -> Option<(u32, u32)> {
@@ -37,6 +37,7 @@ pub(super) fn norm_groups(reader: &mut Reader<'_>, n_groups: usize) -> usize {
 
 /// Versions whose windows reached one key further, in every layer, except on flash attention.
 const WIDER: std::ops::Range<(u32, u32)> = (4, 37)..(4, 42);
+
 /// Families that had windows then.
 const WINDOWED_THEN: [&str; 6] = [
     "mistral",

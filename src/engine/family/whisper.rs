@@ -9,20 +9,22 @@ use super::reading::{
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::Result;
-use crate::model::{
+use crate::ops::Activation;
+use crate::prompt::{PositionRule, SoundRule};
+use crate::spec::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     NormSource, PositionTable, ProjectionSpec, SoundStem, Stack, StackSpec, StemConvolution,
     TableSource,
 };
-use crate::ops::Activation;
-use crate::prompt::{PositionRule, SoundRule};
 
 pub const FAMILY: Family = Family::own("whisper", "Whisper", read);
 
 /// Not stated by any configuration.
 const EPS: f64 = 1e-5;
+
 /// Rows that each convolution looks at, and how many rows on the next output is.
 const N_WIDE: usize = 3;
+
 const STRIDES: [usize; 2] = [1, 2];
 
 /// Sizes of one side.

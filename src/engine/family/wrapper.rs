@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::versions::saved_by;
 use crate::attention::Mask;
 use crate::checkpoint::{Config, Knob, Origin};
-use crate::model::{ModelSpec, StackSpec};
+use crate::spec::{ModelSpec, StackSpec};
 
 /// Those that still hold a whole text model, head included, or apply its cap themselves.
 const WHOLE_INSIDE: [&str; 11] = [

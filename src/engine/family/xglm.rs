@@ -5,7 +5,7 @@ use super::opt::{OptLike, read_as};
 use super::reading::must_be_off;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{ModelSpec, Sines};
+use crate::spec::{ModelSpec, Sines};
 
 pub const FAMILY: Family = Family::own("xglm", "XGLM", read);
 

@@ -8,18 +8,17 @@ use super::block_weights::{AttentionWeights, MlpWeights};
 use super::context::{BlockContext, Memory, Scratch};
 use super::deviation::{Cut, Deviation, Dropped, Turned};
 use super::difference::difference_of;
+use super::difference::read_difference;
 use super::embed::Sequence;
-use super::feed_forward::FeedForward;
 use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
 use super::grouped::{groups, in_groups};
 use super::head_order::{from_heads_first, to_heads_first};
 use super::recurrent::Ends;
-use super::source::NormSource;
-use super::spec::{BlockSpec, ProjectionSpec};
 use super::token_branch::end_block;
 use crate::attention::{AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_oddly};
 use crate::error::Result;
 use crate::ops::{OnHost, Ops};
+use crate::spec::{BlockSpec, FeedForward, NormSource, ProjectionSpec};
 
 /// One text under one reading: some rows of a residual that holds many.
 pub struct Segment<'a> {
@@ -231,7 +230,7 @@ fn projected<O: Ops>(
             let Some(difference) = difference else {
                 return ops.linear(z, &o, to, context.pace);
             };
-            let difference = difference.read(context.tensors)?;
+            let difference = read_difference(difference, context.tensors)?;
             let mut together = O::Buffer::default();
             ops.copy(z, &mut together)?;
             difference_of(ops, Some(difference), n_heads, &mut together)?;

@@ -3,17 +3,18 @@
 use std::borrow::Cow;
 
 use super::difference::Difference;
-use super::feed_forward::{FeedForward, LearnedActivation, MlpSpec};
+use super::difference::read_difference;
 use super::global_tokens::GlobalWeights;
 use super::mixer::TokenMixerWeights;
-use super::source::NormSource;
-use super::spec::{BlockSpec, Mixer, ProjectionSpec};
 use super::weights::{Fused, Shelf};
 use crate::attention::RelativeTables;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{
+    BlockSpec, FeedForward, LearnedActivation, Mixer, MlpSpec, NormSource, ProjectionSpec,
+};
 
 /// The latent vectors that queries, keys and values are projected from.
 pub struct LatentWeights<'a, O: Ops> {
@@ -99,7 +100,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 None => None,
             },
             difference: match &spec.difference {
-                Some(difference) => Some(difference.read(shelf.tensors)?),
+                Some(difference) => Some(read_difference(difference, shelf.tensors)?),
                 None => None,
             },
             global: match &spec.global {

@@ -7,13 +7,13 @@ use super::global_tokens::GlobalBuffers;
 use super::known::KnownRows;
 use super::past::KeysAndValues;
 use super::recurrent::Ends;
-use super::spec::StackSpec;
 use super::weights::Shelf;
 use crate::attention::{AttentionSpec, Visibility};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::StackSpec;
 
 /// The encoder's output, and the tokens it belongs to.
 pub struct Memory<'a, O: Ops> {

@@ -1,23 +1,11 @@
 //! Differential attention (Ye et al. 2024, arXiv 2410.05258): a head and its partner half of all heads later read the same values, and
 //! what the partner finds is taken away λ times. Both patterns are softmaxes; only their difference has negative weights.
 
-use super::spec::ProjectionSpec;
 use super::weights::Shelf;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
-
-/// How heads and their partners are put together, as data.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DifferenceSource {
-    /// Vectors of queries and keys, q1, k1, q2 and k2: λ = e^(q1·k1) − e^(q2·k2) + λ₀. // [d_head] each
-    pub lambdas: [String; 4],
-    pub d_head: usize,
-    /// λ₀, which grows with the layer; what is left is multiplied by 1 − λ₀ once more.
-    pub first: f32,
-    /// Of the norm by the root mean square that each pair's difference passes.
-    pub eps: f32,
-}
+use crate::spec::{DifferenceSource, ProjectionSpec};
 
 /// How heads and their partners are put together.
 #[derive(Debug, Clone, Copy)]
@@ -25,30 +13,6 @@ pub struct Difference {
     pub lambda: f32,
     keeps: f32,
     eps: f32,
-}
-
-impl DifferenceSource {
-    /// Reads the vectors.
-    ///
-    /// # Errors
-    /// When one is missing or has another shape.
-    pub fn read(&self, tensors: &Tensors) -> Result<Difference> {
-        let vector = |name: &String| tensors.expect(name, &[self.d_head])?.widen();
-        let [q1, k1, q2, k2] = &self.lambdas;
-        let power = |q: &String, k: &String| -> Result<f32> {
-            let (q, k) = (vector(q)?, vector(k)?);
-            Ok(q.iter()
-                .zip(k.iter())
-                .map(|(q, k)| q * k)
-                .sum::<f32>()
-                .exp())
-        };
-        Ok(Difference {
-            lambda: power(q1, k1)? - power(q2, k2)? + self.first,
-            keeps: 1.0 - self.first,
-            eps: self.eps,
-        })
-    }
 }
 
 impl Difference {
@@ -122,6 +86,28 @@ pub(super) fn pair_values<O: Ops>(
         }
     }
     shelf.ops.put_own(paired, 2 * width, v)
+}
+
+/// Reads the vectors that give λ.
+///
+/// # Errors
+/// When one is missing or has another shape.
+pub fn read_difference(source: &DifferenceSource, tensors: &Tensors) -> Result<Difference> {
+    let vector = |name: &String| tensors.expect(name, &[source.d_head])?.widen();
+    let [q1, k1, q2, k2] = &source.lambdas;
+    let power = |q: &String, k: &String| -> Result<f32> {
+        let (q, k) = (vector(q)?, vector(k)?);
+        Ok(q.iter()
+            .zip(k.iter())
+            .map(|(q, k)| q * k)
+            .sum::<f32>()
+            .exp())
+    };
+    Ok(Difference {
+        lambda: power(q1, k1)? - power(q2, k2)? + source.first,
+        keeps: 1.0 - source.first,
+        eps: source.eps,
+    })
 }
 
 #[cfg(test)]

@@ -4,17 +4,15 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Model;
-use super::embed_spec::{DroppedToken, PositionTable, Sines};
 use super::patches::{patch_positions, patch_rows};
 use super::rows;
-use super::source::{NormSource, TableSource};
-use super::spec::StackSpec;
+use super::stem::sound_rows;
 use super::weights::Shelf;
 use crate::attention::{AttentionSpec, Globals, Visibility};
 use crate::error::{Error, Result};
 use crate::ops::Ops;
 use crate::prompt::{Picture, Sound};
+use crate::spec::{DroppedToken, Model, NormSource, PositionTable, Sines, StackSpec, TableSource};
 
 /// One sequence of tokens, as a model takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -119,7 +117,7 @@ pub fn embed<O: Ops>(
     let mut width = spec.tokens.width;
     let mut rows = match (&spec.patches, &spec.sound) {
         (Some(patches), _) => patch_rows(ops, model, patches, sequence, &sequence.tokens)?,
-        (None, Some(stem)) => stem.rows(ops, tensors, sequence)?,
+        (None, Some(stem)) => sound_rows(stem, ops, tensors, sequence)?,
         (None, None) => {
             let mut rows = vec![0.0; sequence.len() * width];
             let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
@@ -206,7 +204,7 @@ pub fn embedding_parts<O: Ops>(
     match (&spec.patches, &spec.sound) {
         (Some(patches), _) => row = patch_rows(ops, model, patches, sequence, &[id])?,
         (None, Some(stem)) => {
-            let rows = stem.rows(ops, tensors, sequence)?;
+            let rows = sound_rows(stem, ops, tensors, sequence)?;
             row.copy_from_slice(&rows[position_idx * spec.tokens.width..][..spec.tokens.width]);
         }
         (None, None) => add_rows(model, &spec.tokens, &[id as usize], &mut row)?,

@@ -2,12 +2,11 @@
 
 use super::block_weights::MlpWeights;
 use super::context::{BlockContext, MlpScratch};
-use super::feed_forward::ExpertsSpec;
 use super::forward::{normed_in_place, run_mlp};
 use super::route::route;
-use super::source::NormSource;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
+use crate::spec::{ExpertsSpec, NormSource};
 
 /// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
 ///

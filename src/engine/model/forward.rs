@@ -11,23 +11,23 @@ use super::curve::curve;
 use super::difference::{Difference, difference_of, pair_values};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
-use super::feed_forward::{FeedForward, GateRule, MlpSpec};
 use super::global_tokens::{global_keys, project_globals};
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::known::feed_forward_of_all;
 use super::mixing::{Mixed, mix, nothing};
+use super::narrow::add_narrow;
 use super::past::KeysAndValues;
 use super::rows::run_in_row;
 use super::shared_keys::{leave, take};
 use super::sparsity::cut_off;
-use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
 use super::token_branch::end_block;
 use crate::attention::{
     AttentionSpec, BlockSink, Growth, HeadSummary, Repeats, RopeTable, Run, Visibility,
 };
 use crate::error::Result;
 use crate::ops::{Activation, Ops};
+use crate::spec::{BlockSpec, CrossSpec, FeedForward, GateRule, Mixer, MlpSpec, ProjectionSpec};
 
 /// What one attention told, beside what it adds.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ pub(super) fn run_branches<O: Ops>(
         ops.add(resid, &s.attention.out)?;
         if let Some(narrow) = spec.narrow.as_deref() {
             let factor = spec.branch_scales[0];
-            narrow.add_to(context, &s.attention.normed, factor, resid)?;
+            add_narrow(narrow, context, &s.attention.normed, factor, resid)?;
         }
         normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)?;
     }

@@ -3,25 +3,11 @@
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::hook::Hooks;
-use super::source::LinearSource;
 use super::weights::Shelf;
 use crate::attention::{AttentionSpec, GlobalKeys};
 use crate::error::Result;
 use crate::ops::Ops;
-
-/// The maps of global tokens, in place of those that other tokens have.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GlobalMaps {
-    pub q: LinearSource,
-    pub k: LinearSource,
-    pub v: LinearSource,
-}
-
-impl GlobalMaps {
-    pub fn linears(&self) -> [&LinearSource; 3] {
-        [&self.q, &self.k, &self.v]
-    }
-}
+use crate::spec::GlobalMaps;
 
 /// The maps of global tokens, read.
 pub struct GlobalWeights<'a, O: Ops> {

@@ -2,16 +2,14 @@
 
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
-use super::exception::{Ablation, Exceptions, Variant};
 use super::forward::{attend, project};
 use super::global_tokens::{measure_globals, tell_globals};
 use super::hook::{Hooks, NoHooks};
-use super::source::NormSource;
-use super::spec::ProjectionSpec;
 use super::value_norms::{tell_norms, value_norms};
 use crate::attention::{AttentionSpec, HeadSummary};
 use crate::error::Result;
 use crate::ops::Ops;
+use crate::spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
 
 /// One attention and its weights.
 pub(super) struct Attending<'s, 'w, O: Ops> {

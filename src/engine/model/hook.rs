@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::attention::{BlockSink, GlobalKeys};
 use crate::error::Result;
-use crate::place::Stack;
+use crate::spec::Stack;
 
 /// A value inside one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

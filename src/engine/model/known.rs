@@ -2,10 +2,10 @@
 
 use super::block_weights::MlpWeights;
 use super::context::{BlockContext, MlpScratch};
-use super::feed_forward::FeedForward;
 use super::forward::feed_forward;
 use crate::error::Result;
 use crate::ops::Ops;
+use crate::spec::FeedForward;
 
 /// What a feed-forward layer adds to the first rows, before any norm on it.
 #[derive(Debug, Clone, Copy)]

@@ -5,10 +5,10 @@ use super::context::{AttentionScratch, BlockContext};
 use super::heads::{Attending, run_heads};
 use super::hook::Hooks;
 use super::mixer::run_mixer;
-use super::spec::{BlockSpec, Mixer};
 use crate::attention::HeadSummary;
 use crate::error::Result;
 use crate::ops::Ops;
+use crate::spec::{BlockSpec, Mixer};
 
 /// What mixed the tokens of a block.
 pub(super) struct Mixed<O: Ops> {

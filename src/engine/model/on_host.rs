@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use super::source::{LinearSource, NormSource};
-use super::spec::RelativeSource;
 use super::weights::{Fused, Shelf, read_linear, read_linear_rows, read_norm};
 use crate::attention::RelativeTables;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::{Cpu, HostLinear, HostNorm};
 use crate::pace::Pace;
+use crate::spec::{LinearSource, NormSource, RelativeSource};
 
 /// Reads an affine map as f32, for comparing it with that of another checkpoint.
 ///

@@ -8,11 +8,10 @@ use std::fmt;
 use super::context::Scratch;
 use super::embed::Sequence;
 use super::mixer::MixerMemory;
-use super::spec::{BlockSpec, Layers, StackSpec};
 use crate::attention::{AttentionSpec, KeptKeys, SoftmaxAxis, Window};
 use crate::error::Result;
 use crate::ops::Ops;
-use crate::place::Stack;
+use crate::spec::{BlockSpec, Layers, Stack, StackSpec};
 
 /// Keys and values of one attention, positions applied, and what another mixer keeps in its place or beside it.
 pub struct KeysAndValues<O: Ops> {

@@ -1,33 +1,12 @@
 //! Pooling by attention: one learned query looks at every token, and a feed-forward layer follows.
 
-use std::borrow::Cow;
-use std::ops::Range;
-
-use super::Model;
 use super::embed::{Sequence, apply_norm};
-use super::source::{LinearSource, NormSource};
 use super::weights::Shelf;
 use crate::error::Result;
-use crate::ops::{Activation, HostLinear, HostWeight, Ops};
-
-/// One learned query that looks at every token, and the feed-forward layer that follows: a pooling by attention.
-///
-/// What the layer gives is added to what it reads, and both are the outputs of the head.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProbeSpec {
-    /// The learned query, and the shape in which it is stored.
-    pub query: String,
-    pub query_shape: Vec<usize>,
-    pub n_heads: usize,
-    pub q: LinearSource,
-    pub k: LinearSource,
-    pub v: LinearSource,
-    pub o: LinearSource,
-    pub norm: NormSource,
-    /// The first map of the layer; the second is the head's own.
-    pub up: LinearSource,
-    pub activation: Activation,
-}
+use crate::ops::{HostLinear, HostWeight, Ops};
+use crate::spec::{Model, ProbeSpec};
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// What the head's map reads: the hidden values of the feed-forward layer, and behind them what the layer itself read.
 ///

@@ -1,6 +1,6 @@
 //! Which experts a token uses, and with what weight: the router's outputs judged by its rule.
 
-use super::feed_forward::{ExpertGroups, RouterRule, RouterScores};
+use crate::spec::{ExpertGroups, RouterRule, RouterScores};
 
 /// The chosen experts of one token with their weights, highest score first.
 pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) -> Vec<(usize, f32)> {

@@ -6,66 +6,11 @@ use super::context::{BlockContext, Scratch};
 use super::emit::{emit, offer, rows};
 use super::forward::{BlockRun, run_branches};
 use super::hook::{Hook, Hooks};
-use super::spec::BlockSpec;
-use super::streams::{StreamMaps, StreamsSpec};
+use super::streams;
 use crate::error::Result;
 use crate::kernels::vectors::columns;
 use crate::ops::Ops;
-
-/// What the rows of a stack hold.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RowSpec {
-    pub d_model: usize,
-    /// How further streams begin and end.
-    pub streams: Option<StreamMaps>,
-    /// Columns behind the streams, for keys and values that layers leave.
-    pub n_kept: usize,
-}
-
-impl RowSpec {
-    pub fn n_streams(&self) -> usize {
-        1 + self.streams.as_ref().map_or(0, |maps| maps.first.len())
-    }
-
-    /// Values of a row.
-    pub fn width(&self) -> usize {
-        self.n_streams() * self.d_model + self.n_kept
-    }
-}
-
-/// What a block does with a row that holds more than its residual.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BlockRow {
-    pub d_model: usize,
-    /// How it mixes several streams; the first is the only one where it does not.
-    pub streams: Option<StreamsSpec>,
-    /// Columns behind the streams.
-    pub n_kept: usize,
-}
-
-impl BlockRow {
-    fn n_streams(&self) -> usize {
-        self.streams.as_ref().map_or(1, |streams| streams.n)
-    }
-
-    fn active(&self) -> usize {
-        self.streams.as_ref().map_or(0, |streams| streams.active)
-    }
-}
-
-/// Keys and values that layers share. They are kept behind their norms, before they are rotated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySharing {
-    /// Later layers take them, from these columns of what a row keeps on.
-    Left(usize),
-    /// They are those of an earlier layer.
-    Taken {
-        layer_idx: usize,
-        column: usize,
-        /// Tensors of the layer's own that a file may hold, and nobody reads.
-        in_vain: Vec<String>,
-    },
-}
+use crate::spec::{BlockRow, BlockSpec, RowSpec};
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]
 pub(super) fn put_columns(rows: &mut [f32], width: usize, first: usize, from: &[f32], n: usize) {
@@ -118,7 +63,7 @@ pub(super) fn read_of<O: Ops>(
     let mut main = O::Buffer::default();
     context.ops.put(&apart.main(row), row.d_model, &mut main)?;
     if let Some(streams) = &row.streams {
-        let predicted = streams.predict(context, &apart.streams, &main)?;
+        let predicted = streams::predict(streams, context, &apart.streams, &main)?;
         let first = streams.active * row.d_model;
         let read = columns(&predicted, streams.n * row.d_model, first, row.d_model);
         context.ops.put(&read, row.d_model, &mut main)?;
@@ -144,7 +89,7 @@ pub(super) fn run_in_row<O: Ops>(
     let mut predicted = match &row.streams {
         Some(streams) => {
             apart.put_main(row, &ops.get(&main)?.values);
-            let predicted = streams.predict(context, &apart.streams, &main)?; // [row, n_streams · d_model]
+            let predicted = streams::predict(streams, context, &apart.streams, &main)?; // [row, n_streams · d_model]
             let n = streams.n * d_model;
             let active = columns(&predicted, n, streams.active * d_model, d_model);
             ops.put(&active, d_model, &mut main)?;
@@ -171,7 +116,7 @@ pub(super) fn run_in_row<O: Ops>(
     let streams = match &row.streams {
         Some(streams) => {
             let by_token = spec.by_token.as_deref();
-            let corrected = streams.correct(after, by_token, predicted, &main)?;
+            let corrected = streams::correct(streams, after, by_token, predicted, &main)?;
             let n = streams.n * d_model;
             let active = columns(&corrected, n, streams.active * d_model, d_model);
             ops.put(&active, d_model, &mut main)?;
@@ -200,7 +145,7 @@ pub(super) fn begin<O: Ops>(
 ) -> Result<()> {
     let first = ops.get(resid)?.values.into_owned();
     let others = match &spec.streams {
-        Some(maps) => maps.begin(ops, tensors, resid, &first)?,
+        Some(maps) => streams::begin(maps, ops, tensors, resid, &first)?,
         None => Vec::new(),
     };
     let (d_model, width) = (spec.d_model, spec.width());
@@ -227,7 +172,7 @@ pub(super) fn end<O: Ops>(
         .collect();
     drop(host);
     let mean = match &spec.streams {
-        Some(maps) => maps.end(ops, tensors, &streams)?,
+        Some(maps) => streams::end(maps, ops, tensors, &streams)?,
         None => streams.concat(),
     };
     ops.put(&mean, d_model, to)

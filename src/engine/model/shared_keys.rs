@@ -1,12 +1,12 @@
 //! Keys and values that one layer leaves for later ones, in the rows that go from block to block.
 
 use super::context::AttentionScratch;
-use super::rows::{KeySharing, put_columns};
-use super::spec::ProjectionSpec;
+use super::rows::put_columns;
 use crate::attention::AttentionSpec;
 use crate::error::Result;
 use crate::kernels::vectors::columns;
 use crate::ops::Ops;
+use crate::spec::{KeySharing, ProjectionSpec};
 
 /// Writes keys and values into the columns that later layers take them from.
 pub(super) fn leave<O: Ops>(

@@ -9,7 +9,6 @@ use super::forward::{attend, project};
 use super::global_tokens::{global_keys, measure_globals, tell_globals};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::rows::read_of;
-use super::spec::{BlockSpec, SelfSpec};
 use super::value_norms::{tell_norms, value_norms};
 use crate::attention::{
     AttentionSpec, GlobalKeys, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run,
@@ -18,6 +17,7 @@ use crate::attention::{
 use crate::error::Result;
 use crate::kernels::vectors::columns;
 use crate::ops::Ops;
+use crate::spec::{BlockSpec, SelfSpec};
 
 /// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
 /// the first. Of the hooks only blocks and `ValueNorms` are served.

@@ -2,188 +2,16 @@
 //! runs on one prediction, and corrects the others by how far that one was off.
 
 use super::context::BlockContext;
-use super::source::{LinearSource, NormSource};
-use super::token_branch::{TokenBranch, of_tokens};
+use super::token_branch::of_tokens;
 use super::weights::Shelf;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::kernels::vectors::columns;
 use crate::ops::{Activation, Ops};
-
-/// How a block predicts and corrects streams. Both maps read tanh(router(norm(x))).
-#[derive(Debug, Clone, PartialEq)]
-pub struct StreamsSpec {
-    pub n: usize,
-    /// The stream that the block works on.
-    pub active: usize,
-    pub router_norm: NormSource,
-    /// d_model → n.
-    pub router: LinearSource,
-    /// n → n · n: how much of each stream is added to each.
-    pub predict: LinearSource,
-    /// n → n: how much of what the block changed is added to each stream, less 1.
-    pub correct: LinearSource,
-    /// Multiplies the corrected stream for the branch of the token. // [d_model]
-    pub scale: Option<String>,
-}
-
-/// How further streams begin behind the embedding, and how they end before the final norm.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StreamMaps {
-    /// d_model → d_model, one for each further stream.
-    pub first: Vec<LinearSource>,
-    /// d_model → d_model, one for each further stream.
-    pub last: Vec<LinearSource>,
-}
-
-impl StreamsSpec {
-    pub fn linears(&self) -> [&LinearSource; 3] {
-        [&self.router, &self.predict, &self.correct]
-    }
-
-    /// What both maps read. // from: [row, d_model] → [row, n]
-    fn routed<O: Ops>(&self, context: &BlockContext<'_, O>, from: &O::Buffer) -> Result<O::Buffer> {
-        let (ops, shelf) = (context.ops, context.shelf());
-        let (mut normed, mut routed) = (O::Buffer::default(), O::Buffer::default());
-        ops.norm(from, &shelf.norm(&self.router_norm)?, &mut normed)?;
-        let router = shelf.linear(&self.router)?;
-        ops.linear(&normed, &router, &mut routed, context.pace)?;
-        ops.activate(Activation::Tanh, &mut routed)?;
-        Ok(routed)
-    }
-
-    /// All streams as they are expected to be behind the block. // streams, result: [row, n · d_model]; main: [row, d_model]
-    pub(super) fn predict<O: Ops>(
-        &self,
-        context: &BlockContext<'_, O>,
-        streams: &[f32],
-        main: &O::Buffer,
-    ) -> Result<Vec<f32>> {
-        let (ops, n) = (context.ops, self.n);
-        let routed = self.routed(context, main)?;
-        let mut shares = O::Buffer::default();
-        let predict = context.shelf().linear(&self.predict)?;
-        ops.linear(&routed, &predict, &mut shares, context.pace)?; // [row, n · n]
-        let shares = ops.get(&shares)?;
-        let mut predicted = streams.to_vec();
-        let d_model = self.router.n_in;
-        let rows = predicted.chunks_mut((n * d_model).max(1));
-        let rows = rows.zip(streams.chunks((n * d_model).max(1)));
-        for ((to, from), shares) in rows.zip(shares.values.chunks(n * n)) {
-            for (to, shares) in to.chunks_mut(d_model).zip(shares.chunks(n)) {
-                for (from, share) in from.chunks(d_model).zip(shares) {
-                    let pairs = to.iter_mut().zip(from);
-                    pairs.for_each(|(to, from)| *to += share * from);
-                }
-            }
-        }
-        Ok(predicted)
-    }
-
-    /// All streams behind the block, which made `main` of the one that it works on; what the block adds for its tokens goes to all but
-    /// the first. // predicted, result: [row, n · d_model]; main: [row, d_model]
-    pub(super) fn correct<O: Ops>(
-        &self,
-        context: &BlockContext<'_, O>,
-        by_token: Option<&TokenBranch>,
-        mut predicted: Vec<f32>,
-        main: &O::Buffer,
-    ) -> Result<Vec<f32>> {
-        let (ops, n) = (context.ops, self.n);
-        let d_model = self.router.n_in;
-        let width = n * d_model;
-        let routed = self.routed(context, main)?;
-        let mut shares = O::Buffer::default();
-        let correct = context.shelf().linear(&self.correct)?;
-        ops.linear(&routed, &correct, &mut shares, context.pace)?; // [row, n]
-        {
-            let (shares, main) = (ops.get(&shares)?, ops.get(main)?);
-            let rows = predicted.chunks_mut(width.max(1));
-            let rows = rows.zip(main.values.chunks(d_model.max(1)));
-            for ((row, main), shares) in rows.zip(shares.values.chunks(n)) {
-                let of_active = &row[self.active * d_model..(self.active + 1) * d_model];
-                let off: Vec<f32> = main.iter().zip(of_active).map(|(a, b)| a - b).collect();
-                for (to, share) in row.chunks_mut(d_model).zip(shares) {
-                    let pairs = to.iter_mut().zip(&off);
-                    pairs.for_each(|(to, off)| *to += off * (share + 1.0));
-                }
-            }
-        }
-        let Some(branch) = by_token else {
-            return Ok(predicted);
-        };
-        let mut active = columns(&predicted, width, self.active * d_model, d_model);
-        if let Some(name) = &self.scale {
-            let factors = context.shelf().vector(name, d_model)?;
-            for row in active.chunks_mut(d_model) {
-                row.iter_mut().zip(&*factors).for_each(|(v, by)| *v *= by);
-            }
-        }
-        let mut from = O::Buffer::default();
-        ops.put(&active, d_model, &mut from)?;
-        let added = of_tokens(context, branch, &context.tokens(), &from)?;
-        let added = ops.get(&added)?;
-        let rows = predicted.chunks_mut(width.max(1));
-        for (row, added) in rows.zip(added.values.chunks(d_model.max(1))) {
-            for to in row.chunks_mut(d_model).skip(1) {
-                to.iter_mut().zip(added).for_each(|(to, v)| *to += v);
-            }
-        }
-        Ok(predicted)
-    }
-}
+use crate::spec::{StreamMaps, StreamsSpec, TokenBranch};
 
 /// The least mean square that a stream is divided by.
 const LEAST_SQUARE: f32 = 1e-5;
-
-impl StreamMaps {
-    /// The further streams, of the length that the first has. // first: [row, d_model]; one [row, d_model] each
-    pub(super) fn begin<O: Ops>(
-        &self,
-        ops: &O,
-        tensors: &Tensors,
-        embedded: &O::Buffer,
-        first: &[f32],
-    ) -> Result<Vec<Vec<f32>>> {
-        let pace = &|| false;
-        let shelf = Shelf::new(ops, tensors, pace);
-        let maps = self.first.iter();
-        maps.map(|map| {
-            let mut mapped = O::Buffer::default();
-            ops.linear(embedded, &shelf.linear(map)?, &mut mapped, pace)?;
-            let mut rows = ops.get(&mapped)?.values.into_owned();
-            as_long_as(first, &mut rows, map.n_out());
-            Ok(rows)
-        })
-        .collect()
-    }
-
-    /// The mean of all streams, the further ones mapped and of the length that the first has. // one [row, d_model] each
-    pub(super) fn end<O: Ops>(
-        &self,
-        ops: &O,
-        tensors: &Tensors,
-        streams: &[Vec<f32>],
-    ) -> Result<Vec<f32>> {
-        let pace = &|| false;
-        let shelf = Shelf::new(ops, tensors, pace);
-        let Some((first, others)) = streams.split_first() else {
-            return Ok(Vec::new());
-        };
-        let mut sum = first.clone();
-        for (map, stream) in self.last.iter().zip(others) {
-            let (mut from, mut mapped) = (O::Buffer::default(), O::Buffer::default());
-            ops.put(stream, map.n_in, &mut from)?;
-            ops.linear(&from, &shelf.linear(map)?, &mut mapped, pace)?;
-            let mut rows = ops.get(&mapped)?.values.into_owned();
-            as_long_as(first, &mut rows, map.n_out());
-            sum.iter_mut().zip(&rows).for_each(|(sum, v)| *sum += v);
-        }
-        let n = streams.len() as f32;
-        sum.iter_mut().for_each(|sum| *sum /= n);
-        Ok(sum)
-    }
-}
 
 /// Brings rows to the root mean square that others have. // [row, width]
 fn as_long_as(others: &[f32], rows: &mut [f32], width: usize) {
@@ -196,6 +24,149 @@ fn as_long_as(others: &[f32], rows: &mut [f32], width: usize) {
         let own = square(row).max(LEAST_SQUARE).sqrt();
         row.iter_mut().for_each(|v| *v = *v * target / own);
     }
+}
+
+/// What both maps read. // from: [row, d_model] → [row, n]
+fn routed<O: Ops>(
+    spec: &StreamsSpec,
+    context: &BlockContext<'_, O>,
+    from: &O::Buffer,
+) -> Result<O::Buffer> {
+    let (ops, shelf) = (context.ops, context.shelf());
+    let (mut normed, mut routed) = (O::Buffer::default(), O::Buffer::default());
+    ops.norm(from, &shelf.norm(&spec.router_norm)?, &mut normed)?;
+    let router = shelf.linear(&spec.router)?;
+    ops.linear(&normed, &router, &mut routed, context.pace)?;
+    ops.activate(Activation::Tanh, &mut routed)?;
+    Ok(routed)
+}
+
+/// All streams as they are expected to be behind the block. // streams, result: [row, n · d_model]; main: [row, d_model]
+pub(super) fn predict<O: Ops>(
+    spec: &StreamsSpec,
+    context: &BlockContext<'_, O>,
+    streams: &[f32],
+    main: &O::Buffer,
+) -> Result<Vec<f32>> {
+    let (ops, n) = (context.ops, spec.n);
+    let routed = routed(spec, context, main)?;
+    let mut shares = O::Buffer::default();
+    let predict = context.shelf().linear(&spec.predict)?;
+    ops.linear(&routed, &predict, &mut shares, context.pace)?; // [row, n · n]
+    let shares = ops.get(&shares)?;
+    let mut predicted = streams.to_vec();
+    let d_model = spec.router.n_in;
+    let rows = predicted.chunks_mut((n * d_model).max(1));
+    let rows = rows.zip(streams.chunks((n * d_model).max(1)));
+    for ((to, from), shares) in rows.zip(shares.values.chunks(n * n)) {
+        for (to, shares) in to.chunks_mut(d_model).zip(shares.chunks(n)) {
+            for (from, share) in from.chunks(d_model).zip(shares) {
+                let pairs = to.iter_mut().zip(from);
+                pairs.for_each(|(to, from)| *to += share * from);
+            }
+        }
+    }
+    Ok(predicted)
+}
+
+/// All streams behind the block, which made `main` of the one that it works on; what the block adds for its tokens goes to all but
+/// the first. // predicted, result: [row, n · d_model]; main: [row, d_model]
+pub(super) fn correct<O: Ops>(
+    spec: &StreamsSpec,
+    context: &BlockContext<'_, O>,
+    by_token: Option<&TokenBranch>,
+    mut predicted: Vec<f32>,
+    main: &O::Buffer,
+) -> Result<Vec<f32>> {
+    let (ops, n) = (context.ops, spec.n);
+    let d_model = spec.router.n_in;
+    let width = n * d_model;
+    let routed = routed(spec, context, main)?;
+    let mut shares = O::Buffer::default();
+    let correct = context.shelf().linear(&spec.correct)?;
+    ops.linear(&routed, &correct, &mut shares, context.pace)?; // [row, n]
+    {
+        let (shares, main) = (ops.get(&shares)?, ops.get(main)?);
+        let rows = predicted.chunks_mut(width.max(1));
+        let rows = rows.zip(main.values.chunks(d_model.max(1)));
+        for ((row, main), shares) in rows.zip(shares.values.chunks(n)) {
+            let of_active = &row[spec.active * d_model..(spec.active + 1) * d_model];
+            let off: Vec<f32> = main.iter().zip(of_active).map(|(a, b)| a - b).collect();
+            for (to, share) in row.chunks_mut(d_model).zip(shares) {
+                let pairs = to.iter_mut().zip(&off);
+                pairs.for_each(|(to, off)| *to += off * (share + 1.0));
+            }
+        }
+    }
+    let Some(branch) = by_token else {
+        return Ok(predicted);
+    };
+    let mut active = columns(&predicted, width, spec.active * d_model, d_model);
+    if let Some(name) = &spec.scale {
+        let factors = context.shelf().vector(name, d_model)?;
+        for row in active.chunks_mut(d_model) {
+            row.iter_mut().zip(&*factors).for_each(|(v, by)| *v *= by);
+        }
+    }
+    let mut from = O::Buffer::default();
+    ops.put(&active, d_model, &mut from)?;
+    let added = of_tokens(context, branch, &context.tokens(), &from)?;
+    let added = ops.get(&added)?;
+    let rows = predicted.chunks_mut(width.max(1));
+    for (row, added) in rows.zip(added.values.chunks(d_model.max(1))) {
+        for to in row.chunks_mut(d_model).skip(1) {
+            to.iter_mut().zip(added).for_each(|(to, v)| *to += v);
+        }
+    }
+    Ok(predicted)
+}
+
+/// The further streams, of the length that the first has. // first: [row, d_model]; one [row, d_model] each
+pub(super) fn begin<O: Ops>(
+    maps: &StreamMaps,
+    ops: &O,
+    tensors: &Tensors,
+    embedded: &O::Buffer,
+    first: &[f32],
+) -> Result<Vec<Vec<f32>>> {
+    let pace = &|| false;
+    let shelf = Shelf::new(ops, tensors, pace);
+    let further = maps.first.iter();
+    further
+        .map(|map| {
+            let mut mapped = O::Buffer::default();
+            ops.linear(embedded, &shelf.linear(map)?, &mut mapped, pace)?;
+            let mut rows = ops.get(&mapped)?.values.into_owned();
+            as_long_as(first, &mut rows, map.n_out());
+            Ok(rows)
+        })
+        .collect()
+}
+
+/// The mean of all streams, the further ones mapped and of the length that the first has. // one [row, d_model] each
+pub(super) fn end<O: Ops>(
+    maps: &StreamMaps,
+    ops: &O,
+    tensors: &Tensors,
+    streams: &[Vec<f32>],
+) -> Result<Vec<f32>> {
+    let pace = &|| false;
+    let shelf = Shelf::new(ops, tensors, pace);
+    let Some((first, others)) = streams.split_first() else {
+        return Ok(Vec::new());
+    };
+    let mut sum = first.clone();
+    for (map, stream) in maps.last.iter().zip(others) {
+        let (mut from, mut mapped) = (O::Buffer::default(), O::Buffer::default());
+        ops.put(stream, map.n_in, &mut from)?;
+        ops.linear(&from, &shelf.linear(map)?, &mut mapped, pace)?;
+        let mut rows = ops.get(&mapped)?.values.into_owned();
+        as_long_as(first, &mut rows, map.n_out());
+        sum.iter_mut().zip(&rows).for_each(|(sum, v)| *sum += v);
+    }
+    let n = streams.len() as f32;
+    sum.iter_mut().for_each(|sum| *sum /= n);
+    Ok(sum)
 }
 
 #[cfg(test)]

@@ -2,46 +2,9 @@
 //! token that only this block has, and by a part of the token's usual embedding.
 
 use super::context::BlockContext;
-use super::source::{LinearSource, NormSource, TableSource};
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Ops};
-
-/// norm(out(act(gate x) · t)), where t = (norm(context e) + row) · mix for the embedding e of the token and its row in a table.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenBranch {
-    pub gate: LinearSource,
-    pub activation: Activation,
-    pub out: LinearSource,
-    pub out_norm: NormSource,
-    /// The usual embedding, and what multiplies its rows.
-    pub tokens: TableSource,
-    pub token_scale: f32,
-    pub context: LinearSource,
-    /// Multiplies what the map of the usual embedding gives, before the norm.
-    pub context_scale: f32,
-    pub context_norm: NormSource,
-    /// Rows that hold the embeddings of all blocks, what multiplies them, and where this block's begins.
-    pub rows: TableSource,
-    pub row_scale: f32,
-    /// The row of tokens that have none.
-    pub row_beyond: Option<usize>,
-    pub first_column: usize,
-    pub mix: f32,
-}
-
-impl TokenBranch {
-    pub fn linears(&self) -> [&LinearSource; 3] {
-        [&self.gate, &self.context, &self.out]
-    }
-
-    pub fn norms(&self) -> [&NormSource; 2] {
-        [&self.context_norm, &self.out_norm]
-    }
-
-    pub fn tables(&self) -> [&TableSource; 2] {
-        [&self.tokens, &self.rows]
-    }
-}
+use crate::ops::Ops;
+use crate::spec::{TableSource, TokenBranch};
 
 /// What the branch gives for rows that belong to some tokens. // from, result: [token, d_model]
 pub(super) fn of_tokens<O: Ops>(

@@ -3,16 +3,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::Model;
 use super::embed::{Sequence, apply_norm};
-use super::labels::Pooled;
 use super::probed;
 use super::rows;
-use super::spec::{HeadSpec, StackSpec};
 use super::weights::{Shelf, read_linear_rows};
 use crate::error::Result;
 use crate::ops::{HostLinear, HostWeight, Ops};
 use crate::pace::Pace;
+use crate::spec::{HeadSpec, Model, Pooled, StackSpec};
 
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
 const CHUNK_VALUES: usize = 1 << 20;

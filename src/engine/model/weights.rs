@@ -6,14 +6,13 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::source::{LinearSource, MapScale, NormSource, Part, TableSource};
-use super::spec::RelativeSource;
 use crate::attention::RelativeTables;
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
 use crate::kernels::scale_assign;
 use crate::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use crate::pace::Pace;
+use crate::spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, TableSource};
 
 /// Reads weights for one device.
 pub(super) struct Shelf<'a, O> {

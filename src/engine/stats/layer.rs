@@ -2,7 +2,7 @@
 
 use super::{HeadType, Peak, Values};
 use crate::attention::{AttentionSpec, Audit, HeadSummary};
-use crate::model::Stack;
+use crate::spec::{Place, Stack};
 
 /// One head of one layer.
 #[derive(Debug, Clone)]
@@ -40,4 +40,11 @@ pub struct LayerReport {
     pub alike: Vec<Alike>,
     /// Of the residual after the layer.
     pub peak: Option<Peak>,
+}
+
+impl LayerReport {
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place::layer(self.stack, self.layer_idx)
+    }
 }

@@ -4,7 +4,7 @@
 use super::position::has_previous;
 use super::{LayerReport, Stat, distributions_over, rows_seeing};
 use crate::attention::{HeadSummary, RowSummary, Scale};
-use crate::model::Stack;
+use crate::spec::Stack;
 
 /// No query sees an earlier copy of its token, or none sees a key behind one.
 const NO_REPEAT: &str = "no token repeats where a query sees it";

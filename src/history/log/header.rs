@@ -8,11 +8,12 @@ use serde::Deserialize;
 
 use crate::history::grid::{Grid, LayerShape};
 use attnscope_engine::checkpoint::open_regular;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::index_of;
 
 /// The version of logs that this program reads.
 const VERSION: u64 = 1;
+
 /// More heads than any model has: a header that says more is damaged.
 const MOST_CELLS: usize = 1 << 22;
 

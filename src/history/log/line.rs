@@ -277,7 +277,7 @@ impl<'de> Visitor<'de> for Layers<'_> {
 /// The values of the heads of one layer.
 struct Heads<'a> {
     id: &'a str,
-    layer: attnscope_engine::place::Place,
+    layer: attnscope_engine::spec::place::Place,
     cells: &'a mut [f32],
 }
 

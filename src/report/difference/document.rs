@@ -9,7 +9,7 @@ use crate::report::number::Number;
 use attnscope_engine::compare::{
     HeadDifference, HookDifference, KnobDifference, KnobValue, PromptDifference, TensorDifference,
 };
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{STATISTICS, Values};
 
 /// Version of the JSON.

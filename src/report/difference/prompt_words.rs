@@ -3,11 +3,12 @@
 use super::words::{Section, section};
 use crate::report::text_table::digits;
 use attnscope_engine::compare::{HeadDifference, PromptDifference};
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::STATISTICS;
 
 /// Heads that a text names; the JSON has all of them.
 const MOST_HEADS: usize = 8;
+
 /// Statistics that a text of two tables names.
 const MOST_STATISTICS: usize = 20;
 

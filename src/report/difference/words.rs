@@ -10,13 +10,15 @@ use attnscope_engine::compare::{
     Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference,
 };
 use attnscope_engine::counted::counted;
-use attnscope_engine::model::{Hook, Stack};
-use attnscope_engine::place::Place;
+use attnscope_engine::model::Hook;
+use attnscope_engine::spec::{Place, Stack};
 
 /// Tensors that a text names; the JSON has all of them.
 const MOST_TENSORS: usize = 12;
+
 /// Letters of a knob's value in a table.
 const LONGEST_VALUE: usize = 60;
+
 /// Causes that the first line names.
 const MOST_CAUSES: usize = 3;
 

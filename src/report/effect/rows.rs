@@ -9,7 +9,7 @@ use attnscope_engine::analysis::effect::{
     Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
     Patching, Replaced, Retrieval, Rollout, ShareOf,
 };
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 /// The words for tokens and positions.
 pub struct Labels<'a> {

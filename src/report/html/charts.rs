@@ -6,18 +6,21 @@ use super::Part;
 use crate::report::chart::Ticks;
 use crate::report::document::LayerRecord;
 use crate::report::verdict_text::figure;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{STATISTICS, Stat};
 
 /// The drawing, in its own units.
 const WIDTH: f64 = 372.0;
+
 const HEIGHT: f64 = 190.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = 8.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 24.0;
+
 /// Values that lie farther apart than this are drawn on a logarithmic scale.
 const WIDE: f64 = 50.0;
+
 /// Labels below the layers at most.
 const MOST_LABELS: usize = 12;
 

@@ -9,7 +9,7 @@ use crate::report::named_place;
 use crate::report::readable::{Found, Readable, leading};
 use crate::report::verdict_text::figure;
 use attnscope_engine::checks::{Check, Place, Severity, Status};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// The worst finding at each layer and head.
 pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);

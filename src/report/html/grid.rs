@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::colour::wants_dark_text;
 use super::{Part, head_anchor};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::Stat;
 
 /// The statistic that colours the grid: comparable between prompts of any length.

@@ -9,10 +9,11 @@ use maud::{Markup, html};
 use super::Part;
 use super::colour::{Colours, NOT_A_NUMBER};
 use attnscope_engine::attention::Pooled;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// Palette entries before those of the map: a masked cell, and NaN.
 const MASKED: u8 = 0;
+
 const NAN: u8 = 1;
 const FIRST: u8 = 2;
 

@@ -9,18 +9,19 @@ mod maps;
 mod tables;
 mod tokens;
 
+pub use self::batch::{Slow, Strip, write_batch_page};
+
 use std::io::{self, Write};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-pub use self::batch::{Slow, Strip, write_batch_page};
 use self::colour::Colours;
 use self::findings::Marks;
 use super::document::{ModelRecord, PromptRecord};
 use super::readable::{Readable, Shown};
 use super::verdict_text::figure;
 use attnscope_engine::counted::counted;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
 const MOST_HEADS: usize = 4096;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::Part;
 use crate::report::key_statistics::{cell, heading, of_layers};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{STATISTICS, Values};
 
 /// Statistics of the layers of a stack.

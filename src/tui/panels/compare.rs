@@ -18,7 +18,7 @@ use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::{Ability, HeadMap, Pyramid, TopToken};
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Predictions that are shown of either side.

@@ -13,8 +13,7 @@ use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use crate::worker::Against;
 use attnscope_engine::compare::{Comparison, HookDifference, Side};
-use attnscope_engine::model::Stack;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 
 /// Tensors and knobs that a line names.
 const MOST_NAMED: usize = 24;

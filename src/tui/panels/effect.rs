@@ -17,10 +17,11 @@ use crate::tui::widgets::chart::draw_chart;
 use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::widgets::legend::legend;
 use crate::worker::EffectShown;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::Place;
 
 /// Rows of the grid beyond its layers: border, head numbers, legend.
 const AROUND: usize = 4;
+
 /// Columns of a layer's label.
 const LABEL: usize = 6;
 

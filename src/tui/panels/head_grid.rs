@@ -11,28 +11,30 @@ use ratatui::widgets::Paragraph;
 use super::checks::{mark, style_of};
 use super::head_value::{value, why_undefined};
 use super::scores::UNDEFINED;
-use crate::tui::runs::Shows;
-use crate::tui::scene::Scene;
-use crate::tui::widgets::frame::{framed, waiting};
-
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share, wrapped};
+use crate::tui::runs::Shows;
+use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::token_statistics::n_statistics;
+use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::counted::counted;
-use attnscope_engine::model::Stack;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 use attnscope_engine::stats::HeadType;
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;
+
 const BAR: usize = 8;
+
 /// Columns of a layer's value.
 const VALUE: usize = 8;
+
 /// Rows that are not cells: the border, head numbers above, a blank line, legend and definition below.
 const AROUND: usize = 6;
+
 /// Rows around the cells of a grid without legend and definition, where several grids share the height.
 const AROUND_COMPACT: usize = 3;
 

@@ -3,7 +3,7 @@
 
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 use attnscope_engine::stats::{Compute, LayerReport, STATISTICS, Values};
 
 /// The value of a head, or of a layer; NaN where there is none yet.

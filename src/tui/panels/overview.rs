@@ -18,8 +18,7 @@ use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
-use attnscope_engine::model::Stack;
-use attnscope_engine::place::Place;
+use attnscope_engine::spec::{Place, Stack};
 use attnscope_engine::stats::{HeadReport, LayerReport, Stat};
 
 /// Rows that a list of heads needs to be worth its box.

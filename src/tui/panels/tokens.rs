@@ -16,7 +16,7 @@ use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::{Ability, HeadDetail, Predictions};
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// Where things lie inside the panel.
 struct Parts {

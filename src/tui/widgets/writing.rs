@@ -13,7 +13,7 @@ use crate::tui::figure::{bar, figure, fit, token_label};
 use crate::tui::scene::Scene;
 use crate::tui::writing_view::{WritingState, WritingView};
 use attnscope_engine::counted::counted;
-use attnscope_engine::model::Stack;
+use attnscope_engine::spec::Stack;
 
 /// Width of a token's name beside its bar.
 const NAME: usize = 14;

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
+use super::Target;
+use super::checkpoints::opened;
+use crate::seeds::{Kind, Seed, directories, fixture};
 use attnscope_engine::analysis::{self, MemoryNeed, Options, Silent, generate, input_of};
 use attnscope_engine::error::Result;
 use attnscope_engine::family;
-use attnscope_engine::model::Model;
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{
     self, BUILT_IN_SOUND, PictureSource, Reading, Request, Source, Target as Written,
 };
-
-use super::Target;
-use super::checkpoints::opened;
-use crate::seeds::{Kind, Seed, directories, fixture};
+use attnscope_engine::spec::Model;
 
 /// The largest weights that are laid out: what is larger would be read most of the time.
 const LARGEST: usize = 100_000;

@@ -7,7 +7,7 @@ use crate::attention::{
     Visibility, finish_row,
 };
 use crate::kernels::{Matrix, MatrixMut, Threads, product, rms_norm, sum_of_squares};
-use crate::model::Ablation;
+use crate::spec::Ablation;
 
 /// Added to a mean square, as norms without weights do.
 const EPS: f32 = 1e-6;

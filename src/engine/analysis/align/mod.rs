@@ -5,12 +5,13 @@ mod knobs;
 mod sentence;
 mod spec;
 
+pub use self::sentence::{Sentence, Word};
+pub use self::spec::AlignSpec;
+
 use std::sync::Arc;
 
 use self::attend::{Attended, attend};
 use self::knobs::knobs_of;
-pub use self::sentence::{Sentence, Word};
-pub use self::spec::AlignSpec;
 use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
 use super::head::{HeadDetail, HeadQuery};
 use super::layer::head_report;
@@ -20,8 +21,8 @@ use crate::checkpoint::Knob;
 use crate::checkpoint::embeddings::Table;
 use crate::checks::{self, Check, Evidence, Place, Probes, Subject, Thresholds, Verdict};
 use crate::error::{Error, Result};
-use crate::model::Stack;
 use crate::prompt::Prompt;
+use crate::spec::Stack;
 use crate::stats::{self, LayerEvidence, LayerReport, ResidualShape};
 
 /// What stands between the two sentences where both are one text.

@@ -1,8 +1,7 @@
 //! How an alignment attends: one head, its keys the words of the other sentence.
 
 use crate::attention::{AttentionSpec, SoftmaxAxis};
-use crate::model::{Ablation, Stack};
-use crate::place::Grid;
+use crate::spec::{Ablation, Grid, Stack};
 
 /// The attention of an alignment.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@ use super::layout::Axes;
 use crate::attention::{self, SoftmaxAxis, Window};
 use crate::checkpoint::captured::Captured;
 use crate::error::{Error, Result};
-use crate::model::Stack;
+use crate::spec::Stack;
 
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

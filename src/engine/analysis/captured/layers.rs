@@ -23,7 +23,7 @@ use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::Place;
 use crate::error::Result;
 use crate::kernels::residual::shape_of;
-use crate::model::Stack;
+use crate::spec::Stack;
 use crate::stats::{self, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values};
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {

@@ -1,6 +1,6 @@
 //! What captured arrays are called: our own names, TransformerLens's, Hugging Face's tuples, and modules without a number.
 
-use crate::model::Stack;
+use crate::spec::Stack;
 
 /// Which value of an attention an array holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,9 +6,8 @@ use super::{ArrayNames, Chance, Trace};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::captured::Captured;
 use crate::error::Result;
-use crate::model::Stack;
-use crate::place::Grid;
 use crate::prompt::Prompt;
+use crate::spec::{Grid, Stack};
 use crate::stats::LayerReport;
 
 /// A trace that is looked at.

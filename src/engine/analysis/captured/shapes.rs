@@ -12,7 +12,7 @@ use super::padding;
 use crate::attention::{Direction, LayerAudit, Shape, Support};
 use crate::checkpoint::captured::{Array, Captured};
 use crate::error::Result;
-use crate::model::Stack;
+use crate::spec::Stack;
 
 /// What was seen of one layer.
 pub(super) struct Observed {

@@ -10,10 +10,10 @@ use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
 use crate::analysis::Progress;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Input, Model};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{Model, Place};
 
 /// What takes the place of what is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

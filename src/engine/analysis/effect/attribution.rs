@@ -9,12 +9,10 @@ use super::walk::Walk;
 use crate::analysis::{Layers, Options, run};
 use crate::error::{Error, Result};
 use crate::kernels::vectors::dot;
-use crate::model::{
-    HeadSpec, Hook, Input, LinearSource, Model, Stack, Unembedding, linear_rows_on_host,
-};
+use crate::model::{Hook, Input, Unembedding, linear_rows_on_host};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{HeadSpec, LinearSource, Model, Place, Stack};
 
 /// Why a model's logits are not a sum of shares.
 ///

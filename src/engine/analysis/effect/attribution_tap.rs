@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::analysis::Tap;
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::model::{Hook, Model, Stack};
+use crate::model::Hook;
+use crate::spec::{Model, Stack};
 
 /// One query's row of the pattern of every head of a layer.
 pub struct PatternRow {

@@ -4,7 +4,8 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::kernels::vectors::dot;
-use crate::model::{BlockSpec, ProjectionSpec};
+use crate::model::read_difference;
+use crate::spec::{BlockSpec, ProjectionSpec};
 
 /// What weighs the outputs of heads, whose partners may share the scale of a norm with them: it is frozen at what it was.
 ///
@@ -20,7 +21,7 @@ pub fn of_heads(
     let Some(difference) = &projections.difference else {
         return Ok(weights);
     };
-    let difference = difference.read(tensors)?;
+    let difference = read_difference(difference, tensors)?;
     let row: Vec<f32> = z.iter().map(|value| *value as f32).collect();
     let factors = difference.factors(&row, attention.n_heads);
     for (head, factor) in weights.chunks_mut(attention.d_value.max(1)).zip(factors) {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::analysis::{Observer, Options, Outcome, Progress, Tap, run};
 use crate::error::{Error, Result};
-use crate::model::{Hook, Input, Model, Sequence, Stack, StackSpec};
+use crate::model::{Hook, Input, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, Stack, StackSpec};
 use crate::stats::LayerReport;
 
 /// One value of a block, for all positions.

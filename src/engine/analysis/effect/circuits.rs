@@ -9,9 +9,9 @@ use super::fold::Fold;
 use super::maps::{HeadMaps, maps_of};
 use crate::error::{Error, Result};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-use crate::model::{Model, linear_rows_on_host};
+use crate::model::linear_rows_on_host;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{Model, Place};
 
 /// Rows of the vocabulary that are read at once.
 const TOKENS_AT_ONCE: usize = 2048;

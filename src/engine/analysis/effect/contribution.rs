@@ -10,10 +10,10 @@ use crate::analysis::{Layers, Options, Tap, run};
 use crate::attention::{AttentionSpec, BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-use crate::model::{Hook, Input, LinearSource, Model, Stack, linear_on_host};
+use crate::model::{Hook, Input, linear_on_host};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{LinearSource, Model, Place, Stack};
 
 /// What a head carries, over the real queries of a prompt.
 #[derive(Debug, Clone)]

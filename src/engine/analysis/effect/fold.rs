@@ -1,8 +1,9 @@
 //! The gain of a norm, put into the matrices that read behind it.
 
 use crate::error::Result;
-use crate::model::{Model, NormSource, norm_on_host};
+use crate::model::norm_on_host;
 use crate::ops::NormKind;
+use crate::spec::{Model, NormSource};
 
 /// A norm's gain, and whether it takes the mean away.
 #[derive(Debug, Clone, Default)]

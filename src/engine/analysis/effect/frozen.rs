@@ -3,8 +3,9 @@
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::kernels::vectors::dot;
-use crate::model::{LinearSource, NormSource, linear_on_host, norm_on_host};
+use crate::model::{linear_on_host, norm_on_host};
 use crate::ops::{HostLinear, NormKind};
+use crate::spec::{LinearSource, NormSource};
 
 /// A norm whose scale is that of one input: an affine map.
 pub struct Frozen {

@@ -1,8 +1,9 @@
 //! What the unembedding reads, of residuals that a run left.
 
 use crate::error::Result;
-use crate::model::{Model, final_hidden};
+use crate::model::final_hidden;
 use crate::ops::Ops;
+use crate::spec::Model;
 
 /// Hidden states behind the final norm, chosen rows of what the last layer left. // [row, d_model]
 pub fn hidden_of<O: Ops>(

@@ -5,9 +5,10 @@ use super::hidden::hidden_of;
 use super::logit_rows::{Reference, Row, Wanted, rows_of};
 use crate::analysis::pass::targets;
 use crate::error::{Error, Result};
-use crate::model::{HeadSpec, Input, Model, Unembedding};
+use crate::model::{Input, Unembedding};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{HeadSpec, Model};
 
 /// A token whose logit is asked for at one position, or by how much it lies above another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,10 @@ use super::capture::Base;
 use super::judged::head_of;
 use super::logit_rows::{Wanted, rows_of};
 use crate::error::Result;
-use crate::model::{Input, Model};
+use crate::model::Input;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::Model;
 
 /// Rows that are read at the same time, of all depths together.
 const ROWS_AT_ONCE: usize = 4096;

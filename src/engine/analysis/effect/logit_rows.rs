@@ -7,9 +7,10 @@ use rayon::prelude::*;
 use super::hidden::hidden_of;
 use crate::error::{Error, Result};
 use crate::kernels::simd::{Level, exp_sum};
-use crate::model::{HeadSpec, Model, Unembedding};
+use crate::model::Unembedding;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{HeadSpec, Model};
 
 /// What is asked of the logits at some positions.
 pub struct Wanted {

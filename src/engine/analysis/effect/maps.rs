@@ -6,8 +6,8 @@ use super::eigen::factor;
 use super::fold::Fold;
 use crate::error::{Error, Result};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-use crate::model::{KeySharing, LinearSource, Model, Stack, linear_on_host};
-use crate::place::Place;
+use crate::model::linear_on_host;
+use crate::spec::{KeySharing, LinearSource, Model, Place, Stack};
 
 /// The maps of one head, the norm before them folded in, and what of them is used again and again.
 pub struct HeadMaps {

@@ -8,10 +8,10 @@ use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
 use crate::analysis::Progress;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{Model, Place, Stack};
 
 /// Two prompts of equal length, and the logit that tells them apart.
 #[derive(Debug, Clone, Copy)]

@@ -8,24 +8,31 @@ use std::sync::{Mutex, PoisonError};
 use crate::analysis::{Job, Observer, Options, Progress, Tap, run_all};
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::{BlockSpec, Hook, Input, Model, Sequence, Stack};
+use crate::model::{Hook, Input, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{BlockSpec, Model, Place, Stack};
 use crate::stats::LayerReport;
 
 /// Tokens of a prompt, unless the context is shorter.
 const N_TOKENS: usize = 256;
+
 /// Tokens of a needle: what names it, and what is to be copied.
 const N_NAME: usize = 2;
+
 const N_VALUES: usize = 8;
+
 /// Where needles lie in the haystack, as shares of it.
 const DEPTHS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
 /// Prompts at each depth.
 const N_DRAWS: usize = 4;
+
 const SEED: u64 = 0;
+
 /// Tokens at the beginning that streaming keeps (Xiao et al. 2024), and the share of the context that is near.
 const N_SINKS: usize = 4;
+
 const NEAR_SHARE: usize = 8;
 
 /// What one head does with needles.

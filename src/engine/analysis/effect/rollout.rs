@@ -10,9 +10,10 @@ use crate::analysis::{Layers, Options, Tap, run};
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-use crate::model::{Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, Stack};
 
 /// Longer texts would need more than 1 GiB for three matrices of all pairs.
 const MOST_TOKENS: usize = 8192;

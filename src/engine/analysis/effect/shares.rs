@@ -1,7 +1,7 @@
 //! What an attribution gives: a logit, and what each part of the model adds to it.
 
 use super::judged::Asked;
-use crate::place::Place;
+use crate::spec::Place;
 
 /// What a share comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

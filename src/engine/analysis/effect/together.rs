@@ -8,15 +8,14 @@ use super::logit_rows::MOST_KEPT;
 use super::variant::{Edits, Part, Variant};
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
-use crate::model::{
-    BlockContext, Input, LayerWeights, Memory, Model, Scratch, Stack, StackSpec, final_hidden,
-    run_layer,
-};
+use crate::model::{BlockContext, Input, LayerWeights, Memory, Scratch, final_hidden, run_layer};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{Model, Stack, StackSpec};
 
 /// Rows of residuals that go through the layers at the same time, at most, where one copy has not more by itself.
 const MOST_ROWS: usize = 8192;
+
 /// Memory for the activations of one block, in values: 192 MiB.
 const MOST_ACTIVATIONS: usize = 48 << 20;
 

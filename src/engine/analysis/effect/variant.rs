@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::model::{Hook, Hooks, Model, Stack};
-use crate::place::Place;
+use crate::model::{Hook, Hooks};
+use crate::spec::{Model, Place, Stack};
 
 /// A part of a layer whose effect is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

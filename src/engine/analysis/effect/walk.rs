@@ -7,12 +7,11 @@ use super::shares::{Share, ShareOf};
 use crate::attention::AttentionSpec;
 use crate::error::{Error, Result};
 use crate::kernels::vectors::dot;
-use crate::model::{
-    BlockSpec, CrossSpec, EmbedPart, Hook, Input, Model, ProjectionSpec, Stack, StackSpec,
-    TransformSpec, embedding_parts,
-};
+use crate::model::{EmbedPart, Hook, Input, embedding_parts};
 use crate::ops::Ops;
-use crate::place::Place;
+use crate::spec::{
+    BlockSpec, CrossSpec, Model, Place, ProjectionSpec, Stack, StackSpec, TransformSpec,
+};
 
 /// Walks from a logit back through the model.
 pub(super) struct Walk<'a> {
@@ -50,7 +49,7 @@ impl Walk<'_> {
 
     pub fn frozen(
         &self,
-        norm: &Option<crate::model::NormSource>,
+        norm: &Option<crate::spec::NormSource>,
         input: &[f64],
     ) -> Result<Option<Frozen>> {
         let tensors = &self.model.checkpoint.tensors;
@@ -264,7 +263,7 @@ impl Walk<'_> {
     /// What multiplies each value that heads find, at the position; `None` where nothing does.
     fn gate(
         &self,
-        pre: &Option<crate::model::NormSource>,
+        pre: &Option<crate::spec::NormSource>,
         projections: &ProjectionSpec,
         input: &[f64],
     ) -> Result<Option<Vec<f64>>> {

@@ -8,11 +8,13 @@ use crate::checkpoint::Checkpoint;
 use crate::checks::{self, Evidence, Probed, Probes, Severity, Subject, Thresholds};
 use crate::error::{Error, Result};
 use crate::family::description::Described;
-use crate::model::{Input, Model, Sequence};
+use crate::model::{Input, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::Model;
 
 const CHECK: &str = "trained-otherwise";
+
 /// Longer texts are cut to this length.
 const LONGEST: usize = 512;
 

@@ -11,25 +11,33 @@ use crate::analysis::readings::{Reading, Text, losses};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::family::description::Described;
-use crate::model::{Model, ModelSpec};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, ModelSpec};
 
 /// What a name is worth, in nats a point of its score, and at most.
 pub const OF_NAMES: f64 = 0.003;
+
 pub const MOST_OF_NAMES: f64 = 0.03;
+
 /// A pass that gains less is the last one.
 const GAIN: f64 = 2e-4;
+
 /// Passes over all questions.
 const MOST_PASSES: usize = 4;
+
 /// Standard errors by which a rare answer has to lose less: one of dozens does so by three, by chance.
 const ERRORS: f64 = 4.0;
+
 /// A gain that no chance among dozens of answers makes, in nats.
 const SHOWN: f64 = 0.015;
+
 /// What a tensor costs that no part takes.
 pub const OF_LEFT: f64 = 0.2;
+
 /// Questions that are asked first.
 const ASKED_FIRST: usize = 2;
+
 /// Descriptions that run side by side.
 const AT_ONCE: usize = 48;
 

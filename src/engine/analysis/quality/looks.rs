@@ -8,10 +8,10 @@ use super::alignment::Link;
 use crate::analysis::{Layers, Options, Tap, run};
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::model::{Hook, Input, Model, Stack};
+use crate::model::{Hook, Input};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::place::Place;
+use crate::spec::{Model, Place, Stack};
 
 /// Which word each token belongs to; `None` for marks that are no words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

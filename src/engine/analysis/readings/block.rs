@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use super::{Family, Known, Reading};
-use crate::model::{BlockSpec, Dropped, LinearSource, ModelSpec, NormSource};
+use crate::model::Dropped;
+use crate::spec::{BlockSpec, LinearSource, ModelSpec, NormSource};
 
 pub(super) const FAMILY: Family = Family {
     id: "block",

@@ -1,22 +1,30 @@
 //! What a race of readings may cost, and which readings are left out beyond that.
 
 use super::Reading;
-use crate::model::Model;
+use crate::spec::Model;
 
 /// Positions of the first round, at most and at least.
 pub const FIRST_POSITIONS: usize = 48;
+
 const FEWEST_FIRST: usize = 8;
+
 /// Positions by which a large model shows whether it tells more than word frequencies.
 pub const KNOWING_POSITIONS: usize = 64;
+
 /// Positions of texts said twice, of small and of large models.
 const COPIED_POSITIONS: usize = 512;
+
 const COPIED_OF_LARGE: usize = 64;
+
 /// Positions of the last round of a large model, at least; else half of what there is.
 const FEWEST_LAST: usize = 128;
+
 /// Multiplications of a race that are not worth saving: about a quarter of a second.
 const CHEAP: usize = 10_000_000_000;
+
 /// What the first round, and each later one, may cost beyond that, in runs of the model on all positions.
 const FIRST_ROUND_COSTS: usize = 2;
+
 const ROUND_COSTS: usize = 1;
 
 /// What a race may cost.

@@ -2,7 +2,7 @@
 
 use super::texts::Text;
 use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, local};
-use crate::model::Model;
+use crate::spec::Model;
 
 /// Heads of a model up to which readings are tried in each of them.
 const MOST_HEADS: usize = 64;

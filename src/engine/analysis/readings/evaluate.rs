@@ -8,11 +8,12 @@ use super::texts::Text;
 use crate::analysis::predictions::Scan;
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockContext, Deviation, Dropped, HeadSpec, Model, NormSource, Scratch, Segment, Sequence,
-    StackSpec, embed, final_hidden, logits_in_chunks, run_layer_as_read,
+    BlockContext, Deviation, Dropped, Scratch, Segment, Sequence, embed, final_hidden,
+    logits_in_chunks, run_layer_as_read,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{HeadSpec, Model, NormSource, StackSpec};
 
 /// Residuals of all readings that run together hold at most so many numbers.
 const MOST_VALUES: usize = 24 << 20;

@@ -12,9 +12,8 @@
 
 use super::{Family, Known, Reading};
 use crate::attention::{Bias, Odd, Scale};
-use crate::model::{
-    BlockSpec, Cut, Deviation, FeedForward, LinearSource, MlpSpec, Part, ProjectionSpec,
-};
+use crate::model::{Cut, Deviation};
+use crate::spec::{BlockSpec, FeedForward, LinearSource, MlpSpec, Part, ProjectionSpec};
 
 pub(super) const FAMILY: Family = Family {
     id: "layout",

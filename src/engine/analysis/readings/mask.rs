@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::{Family, IsLocal, Known, Reading};
 use crate::attention::{Mask, Odd, OddSight, Window};
 use crate::checks::SeesLabels;
-use crate::model::{BlockSpec, ModelSpec};
+use crate::spec::{BlockSpec, ModelSpec};
 
 pub(super) const FAMILY: Family = Family {
     id: "mask",

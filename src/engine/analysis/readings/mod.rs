@@ -21,15 +21,18 @@ mod softmax;
 mod texts;
 
 pub(in crate::analysis) use evaluate::losses;
+
 pub use page::readings_page;
 pub use race::{Lines, losses_of_all_readings, probe_readings};
+
 pub(in crate::analysis) use texts::{Text, blind_loss, unigram_loss};
 
 use std::sync::Arc;
 
 use crate::attention::{Odd, OddSight, Scale};
 use crate::checks::{Claim, SeesLabels};
-use crate::model::{BlockSpec, Cut, Deviation, Dropped, Model, ModelSpec, Sequence};
+use crate::model::{Cut, Deviation, Dropped, Sequence};
+use crate::spec::{BlockSpec, Model, ModelSpec};
 
 /// A family of readings: the ways in which one thing may have been done otherwise.
 pub struct Family {

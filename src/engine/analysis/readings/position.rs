@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use super::{Family, Known, PositionsAs, Reading};
 use crate::attention::{Bias, Odd, RopeSpec};
-use crate::model::{BlockSpec, Deviation, Turned};
+use crate::model::{Deviation, Turned};
+use crate::spec::BlockSpec;
 
 pub(super) const FAMILY: Family = Family {
     id: "position",

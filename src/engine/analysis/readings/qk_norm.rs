@@ -8,8 +8,9 @@
 
 use super::{Family, Known, Reading};
 use crate::attention::Odd;
-use crate::model::{BlockSpec, Deviation, NormSource};
+use crate::model::Deviation;
 use crate::ops::NormKind;
+use crate::spec::{BlockSpec, NormSource};
 
 pub(super) const FAMILY: Family = Family {
     id: "qk-norm",

@@ -10,21 +10,26 @@ use super::evaluate::losses;
 use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 use crate::checks::{Probed, SeesLabels, Thresholds, TrainingProbe, Tried};
 use crate::error::Result;
-use crate::model::{Input, Model};
+use crate::model::Input;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::Model;
 
 /// What is told of the work: readings that are through, of how many.
 pub type Told<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// Positions that are compared at most: enough for small gains to show.
 const MOST_POSITIONS: usize = 4096;
+
 /// Tokens of a text that are read at most: pairs of tokens cost more than tokens.
 const MOST_TOKENS: usize = 512;
+
 /// How many times more positions each round has.
 const MORE: usize = 4;
+
 /// A reading that moves fewer positions than these is not judged by them.
 const FEWEST_POSITIONS: usize = 16;
+
 /// Standard errors beyond which a reading is given up: for a gain that is normal, 1 of 2000 is given up wrongly in a round.
 const STANDARD_ERRORS: f64 = 3.3;
 
@@ -33,8 +38,10 @@ fn standard_errors(n: usize) -> f64 {
     let z = STANDARD_ERRORS;
     z + (z * z * z + z) / (4.0 * n.saturating_sub(1).max(1) as f64)
 }
+
 /// The share of what makes a rival that keeps a reading in the race: its gain may still grow.
 const NEARLY: f64 = 0.93;
+
 /// From so many positions on, those far behind the leader are given up.
 const LED_POSITIONS: usize = 4 * FIRST_POSITIONS;
 

@@ -9,7 +9,7 @@
 
 use super::{Family, IsLocal, Known, Reading};
 use crate::attention::{Odd, OddSoftmax, SoftmaxAxis};
-use crate::model::BlockSpec;
+use crate::spec::BlockSpec;
 
 pub(super) const FAMILY: Family = Family {
     id: "softmax",

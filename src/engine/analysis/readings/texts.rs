@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Input, Model, ModelSpec, Sequence};
+use crate::model::{Input, Sequence};
 use crate::prompt::Tokenizer;
+use crate::spec::{Model, ModelSpec};
 
 /// What a model's loss is a loss of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

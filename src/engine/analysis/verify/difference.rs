@@ -3,7 +3,8 @@
 use super::exchange::Compared;
 use super::largest::Largest;
 use super::place::ValuePlace;
-use crate::model::{Hook, Stack};
+use crate::model::Hook;
+use crate::spec::Stack;
 
 /// How far two engines may lie apart by rounding alone: the bounds that the families are held to against their references.
 #[derive(Debug, Clone, Copy, PartialEq)]

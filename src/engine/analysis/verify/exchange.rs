@@ -9,7 +9,8 @@ use super::rows::{Compare, Keep, Shared, held};
 use crate::analysis::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Hooks, ModelSpec, Stack};
+use crate::model::{Hook, Hooks};
+use crate::spec::{ModelSpec, Stack};
 
 /// One hook of a layer, compared.
 pub(super) struct Compared {

@@ -4,8 +4,9 @@ use super::rows::CELL_BYTES;
 use crate::analysis::job::Options;
 use crate::analysis::memory::MemoryNeed;
 use crate::attention::AttentionSpec;
-use crate::model::recurrent::Recurrence;
-use crate::model::{BlockSpec, Input, LinearSource, Model, Sequence, Stack, StackSpec};
+use crate::model::{Input, Sequence};
+use crate::spec::recurrent::Recurrence;
+use crate::spec::{BlockSpec, LinearSource, Model, Stack, StackSpec};
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();

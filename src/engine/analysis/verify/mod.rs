@@ -22,14 +22,14 @@ use self::side::{Side, Told};
 use super::job::Job;
 use super::observer::{Progress, Silent};
 use crate::error::{Error, Result};
-use crate::model::{
-    Hook, Input, Model, Sequence, Stack, StackSpec, Unembedding, final_hidden, pool_hidden,
-};
+use crate::model::{Hook, Input, Sequence, Unembedding, final_hidden, pool_hidden};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{Model, Stack, StackSpec};
 
 /// The name of the encoder's output, as in traces.
 const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
+
 /// The name of what the final norm gives.
 const LAST_HIDDEN: &str = "last_hidden_state";
 

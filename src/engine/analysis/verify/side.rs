@@ -7,9 +7,10 @@ use crate::analysis::job::{Job, Options};
 use crate::analysis::observer::{Observer, Progress};
 use crate::analysis::pass::Pass;
 use crate::error::Result;
-use crate::model::{LayerWeights, Model, Scratch, StackSpec};
+use crate::model::{LayerWeights, Scratch};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::{Model, StackSpec};
 use crate::stats::LayerReport;
 
 /// One engine, under way.

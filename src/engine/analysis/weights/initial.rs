@@ -1,6 +1,6 @@
 //! What the gains and biases of a layer are before training.
 
-use crate::model::{BlockSpec, FeedForward, MlpSpec, NormSource};
+use crate::spec::{BlockSpec, FeedForward, MlpSpec, NormSource};
 
 /// What the values of a gain or a bias are before training.
 #[derive(Debug, Clone, Copy)]

@@ -16,11 +16,12 @@ use self::zero::zero_parts;
 use crate::checkpoint::{TensorView, Tensors};
 use crate::checks::{LayerCopy, LayerWeights, Place, SaturatedTensor, Weights, ZeroWeights};
 use crate::error::{Error, Result};
-use crate::model::{BlockSpec, Model, ProjectionSpec};
 use crate::pace::Pace;
+use crate::spec::{BlockSpec, Model, ProjectionSpec};
 
 /// Values of a large table that are widened at a time.
 const AT_ONCE: usize = 1 << 24;
+
 /// A ratio beyond which a matrix was trained by anyone's measure: power iteration goes no further.
 const ENOUGH: f64 = 2.0;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::values::Seen;
 use crate::checks::{Place, UnreadKind, UnreadTensor};
 use crate::family::unread::{NameKind, is_computed, is_mask_shape, kind_of, layer_of};
-use crate::model::Model;
+use crate::spec::Model;
 
 /// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
 fn unread_kind(name: &str, n_layers: usize) -> Option<UnreadKind> {

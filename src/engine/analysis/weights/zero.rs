@@ -1,7 +1,7 @@
 //! Parts of a projection that are 0 throughout, head by head.
 
 use crate::attention::AttentionSpec;
-use crate::model::{BlockSpec, LinearSource, ProjectionSpec};
+use crate::spec::{BlockSpec, LinearSource, ProjectionSpec};
 
 /// Heads whose part of a projection is 0 throughout, in words.
 pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<String> {

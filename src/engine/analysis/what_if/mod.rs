@@ -9,13 +9,12 @@ use self::order::in_order;
 use super::align::AlignSpec;
 use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use crate::error::{Error, Result};
-use crate::model::recurrent::{Recurrence, WriterSpec};
-use crate::model::{
-    Ablation, CrossSpec, Exceptions, ModelSpec, NormSource, ProjectionSpec, SelfSpec, Stack,
-    Variant,
-};
 use crate::ops::NormKind;
-use crate::place::{Grid, Place};
+use crate::spec::recurrent::{Recurrence, WriterSpec};
+use crate::spec::{
+    Ablation, CrossSpec, Exceptions, Grid, ModelSpec, NormSource, Place, ProjectionSpec, SelfSpec,
+    Stack, Variant,
+};
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,7 +5,7 @@
 
 use super::{Change, WhatIf};
 use crate::error::{Error, Result};
-use crate::place::Place;
+use crate::spec::Place;
 
 /// What a change sets; changes of one knob at one place must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ mod tests {
     use crate::analysis::supposed;
     use crate::attention::AttentionSpec;
     use crate::checkpoint::Checkpoint;
-    use crate::model::ModelSpec;
+    use crate::spec::ModelSpec;
 
     fn spec() -> ModelSpec {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/induction");

@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use super::Change;
 use crate::attention::{KeyDivisor, Mask, OfKeys, Scale, SoftmaxAxis};
-use crate::model::Ablation;
 use crate::nearest::did_you_mean;
-use crate::place::{Place, Places};
+use crate::spec::{Ablation, Place, Places};
 
 /// One change, and where it holds.
 #[derive(Debug, Clone, PartialEq)]

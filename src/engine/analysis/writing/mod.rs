@@ -4,20 +4,21 @@ mod choice;
 mod rules;
 mod writer;
 
-use serde_json::Value;
-
 pub use choice::{Choice, Chooser, Written};
 pub use rules::Rules;
 pub use writer::{Past, Writer, WriterMemory};
+
+use serde_json::Value;
 
 use super::tap::Tap;
 use crate::checkpoint::GENERATION;
 use crate::error::{Error, Result};
 use crate::machine::available_memory;
-use crate::model::{Forced, Input, Model, ModelSpec, ReadsAgain, Sequence};
+use crate::model::{Input, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::Prompt;
+use crate::spec::{Forced, Model, ModelSpec, ReadsAgain};
 
 /// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as, `wrote`
 /// hears of the prompt after each.

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::checkpoint::{Config, GENERATION};
-use crate::model::Model;
 use crate::prompt::Prompt;
+use crate::spec::Model;
 
 /// Settings that change what is written and that are not followed, with what leaves them without effect.
 const NOT_FOLLOWED: [(&str, &[f64]); 20] = [

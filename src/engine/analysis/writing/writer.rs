@@ -7,12 +7,12 @@ use super::super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, BlockPast, HeldBytes, Input, LayerRun, LayerWeights, Memory, Model, NoHooks,
-    Recomputed, Scratch, Sequence, StackSpec, Unembedding, embed, final_hidden, run_layer,
-    unembedding_for_few_rows,
+    BlockContext, BlockPast, HeldBytes, Input, LayerRun, LayerWeights, Memory, NoHooks, Recomputed,
+    Scratch, Sequence, Unembedding, embed, final_hidden, run_layer, unembedding_for_few_rows,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::spec::{Model, StackSpec};
 
 /// Rows up to which weights that are held are worth laying out for a few rows.
 const FEW: usize = 8;

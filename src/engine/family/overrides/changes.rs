@@ -2,9 +2,9 @@
 
 use super::Given;
 use crate::attention::{AttentionSpec, Bias, Mask, Window};
-use crate::model::recurrent::Recurrence;
-use crate::model::{ModelSpec, StackSpec};
 use crate::prompt::PositionRule;
+use crate::spec::recurrent::Recurrence;
+use crate::spec::{ModelSpec, StackSpec};
 
 /// Changes every attention that has what is given; says how many have.
 pub(super) fn change(spec: &mut ModelSpec, given: &Given) -> usize {

@@ -5,13 +5,13 @@ use super::{activation, beside_branch, even_heads, layer_norm, linear, note_atte
 use crate::attention::{AttentionSpec, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::prompt::{PositionRule, Prefix};
+use crate::spec::{
     BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, Forced, HeadSpec, LinearSource,
     MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack,
     StackSpec, TableSource,
 };
-use crate::ops::Activation;
-use crate::prompt::{PositionRule, Prefix};
 
 /// Not stated by any configuration.
 const EPS: f64 = 1e-5;

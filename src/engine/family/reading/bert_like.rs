@@ -9,12 +9,12 @@ use super::{
 use crate::attention::{AttentionSpec, Bias, Buckets};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::prompt::PositionRule;
+use crate::spec::{
     BlockSpec, CrossSpec, DroppedToken, EmbedSpec, FeedForward, MlpSpec, ModelSpec, NormSource,
     PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
-use crate::ops::Activation;
-use crate::prompt::PositionRule;
 
 /// What a family of this kind changes.
 #[derive(Debug, Clone, Copy)]

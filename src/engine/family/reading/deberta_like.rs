@@ -9,7 +9,7 @@ use super::{
 use crate::attention::{AttentionSpec, Bias, Relative, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, EmbedSpec, LinearSource, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
     RelativeSource, StackSpec, TableSource,
 };

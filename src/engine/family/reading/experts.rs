@@ -4,11 +4,11 @@ use super::bias_rule::BiasRule;
 use super::{check_counts, check_used, sparse_layers};
 use crate::checkpoint::{Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, Part,
     RouterRule, RouterScores,
 };
-use crate::ops::Activation;
 
 /// Names of the three maps of a gated feed-forward layer.
 #[derive(Debug, Clone, Copy)]

@@ -6,15 +6,18 @@ use super::linear;
 use crate::attention::Globals;
 use crate::checkpoint::{Origin, Reader};
 use crate::error::Result;
-use crate::model::{GlobalMaps, LinearSource, StackSpec};
+use crate::spec::{GlobalMaps, LinearSource, StackSpec};
 
 /// The name of the knob, and of the key that a person sets.
 const KEY: &str = "global_tokens";
+
 /// The words that `--set` takes.
 pub(in crate::family) const WORDS: [&str; 4] = ["none", FIRST, QUESTION, ANSWER];
+
 const FIRST: &str = "first";
 const QUESTION: &str = "question";
 const ANSWER: &str = "answer";
+
 /// The separator of those vocabularies, where none is stated.
 const SEPARATOR: u32 = 2;
 

@@ -3,7 +3,7 @@
 use super::recipe::{NormStyle, QkNorm, Recipe};
 use crate::checkpoint::{Origin, Reader};
 use crate::error::Result;
-use crate::model::NormSource;
+use crate::spec::NormSource;
 
 /// Whether and how queries and keys are normed, the configuration asked.
 ///

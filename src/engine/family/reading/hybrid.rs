@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{BlockSpec, LinearSource, Mixer, ModelSpec, Part, TokenMixer};
+use crate::spec::{BlockSpec, LinearSource, Mixer, ModelSpec, Part, TokenMixer};
 
 /// The words by which configurations name layers: new and old.
 const ATTENDS: [&str; 2] = ["full_attention", "attention"];
+
 const MIXES: [&str; 2] = ["linear_attention", "mamba"];
 
 /// Which layers attend, of a list of words.

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::KeySharing;
+use crate::spec::KeySharing;
 
 const KEY: &str = "num_kv_shared_layers";
 

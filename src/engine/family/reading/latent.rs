@@ -6,7 +6,7 @@ use super::{activation, linear, note_attention, prefix, rms_norm, tied_head};
 use crate::attention::{AttentionSpec, RopeSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec, Part,
     ProjectionSpec, StackSpec, TableSource,
 };

@@ -1,25 +1,26 @@
 //! The many families that are Llama with a few things changed: each change is a field of a recipe.
 
 pub use super::bias_rule::BiasRule;
-use super::experts::gated;
 pub use super::experts::{ExpertStore, ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
-use super::head_norms::{head_norm, qk_norm};
 pub use super::recipe::{
     BlockNames, FactorRule, LocalRope, MlpStore, NormPlaces, NormStyle, QkNorm, QkvStore, RMS,
     Recipe, RopeLayers, ScorePower,
 };
-use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
 pub use super::sizes::Sizes;
+
+use super::experts::gated;
+use super::head_norms::{head_norm, qk_norm};
+use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
 use super::windows::layer_windows;
 use super::{activation, grouped, linear, note_attention, prefix, stacked, tied_head};
 use crate::attention::{AttentionSpec, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LearnedActivation, LinearSource,
     MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
 };
-use crate::ops::Activation;
 
 /// Which feed-forward layer stands in a layer.
 pub type MlpOf<'a> = dyn Fn(usize, &str) -> FeedForward + 'a;

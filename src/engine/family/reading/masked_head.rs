@@ -3,8 +3,8 @@
 use super::{either, layer_norm, linear};
 use crate::checkpoint::{Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{HeadSpec, LinearSource, TableSource, TransformSpec};
 use crate::ops::Activation;
+use crate::spec::{HeadSpec, LinearSource, TableSource, TransformSpec};
 
 /// Names of a masked-language head.
 #[derive(Debug, Clone, Copy)]

@@ -31,8 +31,8 @@ pub(super) mod windows;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{LinearSource, NormSource, Part};
 use crate::ops::{Activation, NormKind};
+use crate::spec::{LinearSource, NormSource, Part};
 
 /// Hugging Face's names of activation functions.
 const ACTIVATIONS: &[(&str, Activation)] = &[

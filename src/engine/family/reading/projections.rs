@@ -4,13 +4,15 @@ use serde_json::Value;
 
 use super::{layer_norm, linear, stacked};
 use crate::checkpoint::{Origin, Reader, Tensors};
-use crate::model::{
+use crate::spec::{
     FeedForward, HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled, ProbeSpec,
 };
 
 /// The token that ends captions where a configuration names none, and the number that old ones name, which is no token of theirs.
 const END: u64 = 49_407;
+
 const WRONG_END: u64 = 2;
+
 /// Classes whose towers are projected, by how the name begins.
 const BOTH: [&str; 2] = ["CLIPModel", "SiglipModel"];
 

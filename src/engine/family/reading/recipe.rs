@@ -5,8 +5,8 @@ use super::experts::{ExpertsKeys, GatedNames, USUAL};
 use super::windows::WindowRule;
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::NormSource;
 use crate::ops::NormKind;
+use crate::spec::NormSource;
 
 /// The norms of a family.
 #[derive(Debug, Clone, Copy)]

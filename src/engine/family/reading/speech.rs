@@ -4,14 +4,17 @@ use serde_json::{Map, Value};
 
 use crate::checkpoint::{Checkpoint, GENERATION, Origin, Reader};
 use crate::error::{Error, Result};
-use crate::model::{DecoderStart, Forced, ReadsAgain, Timing};
 use crate::prompt::{Prefix, SoundRule, language_code};
+use crate::spec::{DecoderStart, Forced, ReadsAgain, Timing};
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
+
 /// What newer versions of transformers write instead: the settings of a feature extractor beside those of a tokenizer.
 const PROCESSOR: &str = "processor_config.json";
+
 /// Samples that a model can hear at most: ten minutes at 48 kHz.
 const MOST_SAMPLES: usize = 10 * 60 * 48_000;
+
 /// Samples of a window at most.
 const WIDEST_WINDOW: usize = 1 << 14;
 

@@ -5,8 +5,8 @@ use super::linear;
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};
 use crate::kernels::recurrent::GateOrder;
-use crate::model::mixer::{GatedNormSource, ShortConvolution, StateSpaceSpec};
 use crate::ops::Activation;
+use crate::spec::mixers::{GatedNormSource, ShortConvolution, StateSpaceSpec};
 
 /// Sizes and switches of all layers.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::projections;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, NormSource, Pooled, TransformSpec,
 };
-use crate::ops::Activation;
 
 /// Labels of one head at most.
 const MOST_LABELS: usize = 1 << 16;

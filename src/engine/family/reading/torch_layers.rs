@@ -7,14 +7,15 @@ use super::{
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::spec::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, NormSource,
     PositionTable, ProjectionSpec, Sines, TableSource,
 };
-use crate::ops::Activation;
 
 /// In the place of a name: a part that is not there.
 pub const NONE: &str = "none";
+
 /// In the place of a name: positions that are computed and not stored.
 const SINES: &str = "sines";
 

@@ -2,8 +2,8 @@
 
 use crate::checkpoint::{Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::LinearSource;
-use crate::model::recurrent::CellSpec;
+use crate::spec::LinearSource;
+use crate::spec::recurrent::CellSpec;
 
 /// One layer in one direction: `layer` is `l0`, `l1_reverse`, ….
 pub fn cell(tensors: &Tensors, module: &str, layer: &str, n_in: usize, width: usize) -> CellSpec {

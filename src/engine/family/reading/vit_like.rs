@@ -6,12 +6,12 @@ use super::{activation, even_heads, layer_norm, linear, note_attention};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
-use crate::model::{
+use crate::ops::Activation;
+use crate::prompt::Firsts;
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, GridPositions, LearnedTokens, LinearSource, MlpSpec,
     ModelSpec, PatchSpec, PositionTable, ProjectionSpec, Resampling, StackSpec, TableSource,
 };
-use crate::ops::Activation;
-use crate::prompt::Firsts;
 
 /// What a family of this kind changes.
 #[derive(Debug, Clone, Copy)]
@@ -276,7 +276,7 @@ impl Block<'_> {
         // Gate and up are stored in one matrix, the gate first.
         let both = linear(&map("mlp.weights_in"), d_model, 2 * d_mlp, true);
         let half = |nth: usize| {
-            both.clone().part(crate::model::Part {
+            both.clone().part(crate::spec::Part {
                 group: 2 * d_mlp,
                 offset: nth * d_mlp,
                 len: d_mlp,

@@ -1,34 +1,14 @@
 //! A gated convolution over a few tokens.
 
 use super::memory::MixerMemory;
-use super::parts::MixerPart;
 use super::rows::each_copy;
-use super::short_convolution::{Kernel, ShortConvolution};
+use super::short_convolution::Kernel;
+use super::short_convolution::read_kernel;
 use crate::error::Result;
 use crate::model::context::BlockContext;
-use crate::model::source::LinearSource;
 use crate::model::weights::Shelf;
 use crate::ops::Ops;
-
-/// A convolution between two gates: out(c · conv(b · x)).
-#[derive(Debug, Clone, PartialEq)]
-pub struct ConvolutionSpec {
-    pub b: LinearSource,
-    pub c: LinearSource,
-    pub x: LinearSource,
-    pub convolution: ShortConvolution,
-    pub o: LinearSource,
-}
-
-impl ConvolutionSpec {
-    pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
-        let maps = [("b", &self.b), ("c", &self.c), ("x", &self.x)];
-        let mut parts = Vec::from(maps.map(|(name, map)| MixerPart::Map(name, map)));
-        parts.extend(self.convolution.parts());
-        parts.push(MixerPart::Map("o", &self.o));
-        parts
-    }
-}
+use crate::spec::mixers::ConvolutionSpec;
 
 /// The weights of a gated convolution.
 pub struct ConvolutionWeights<'a, O: Ops> {
@@ -47,7 +27,7 @@ impl<'a, O: Ops> ConvolutionWeights<'a, O> {
             b: shelf.linear(&spec.b)?,
             c: shelf.linear(&spec.c)?,
             x: shelf.linear(&spec.x)?,
-            kernel: spec.convolution.read(shelf)?,
+            kernel: read_kernel(&spec.convolution, shelf)?,
             o: shelf.linear(&spec.o)?,
         })
     }

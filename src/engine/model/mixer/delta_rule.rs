@@ -1,72 +1,18 @@
 //! A mixer by the gated delta rule: a short convolution over queries, keys and values, a state that corrects itself, and a gate.
 
-use std::borrow::Cow;
-
 use super::memory::MixerMemory;
-use super::parts::{GatedNormSource, MixerPart};
+use super::parts::{read_gain, with_gain};
 use super::rows::{apart, beside, each_copy, mapped};
-use super::short_convolution::{Kernel, ShortConvolution};
+use super::short_convolution::Kernel;
+use super::short_convolution::read_kernel;
 use crate::error::Result;
 use crate::kernels::activate;
-use crate::kernels::recurrent::{DeltaRule, DeltaTokens, GatedNorm, delta_rule, sigmoid, softplus};
+use crate::kernels::recurrent::{DeltaTokens, GatedNorm, delta_rule, sigmoid, softplus};
 use crate::model::context::BlockContext;
-use crate::model::source::LinearSource;
 use crate::model::weights::Shelf;
-use crate::ops::{Activation, Ops};
-
-/// The gated delta rule: out(norm(rule(act(conv(q, k, v)), kept, strength)) · silu(gate)).
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeltaRuleSpec {
-    pub q: LinearSource,
-    pub k: LinearSource,
-    pub v: LinearSource,
-    pub gate: LinearSource,
-    /// How much of a correction is made, before the sigmoid.
-    pub strength: LinearSource,
-    /// How much is forgotten, before the softplus.
-    pub steps: LinearSource,
-    /// Over queries, keys and values, side by side.
-    pub convolution: ShortConvolution,
-    pub activation: Activation,
-    pub heads: DeltaRule,
-    /// The logarithm of how fast a head forgets. // [value head]
-    pub log_decay: String,
-    /// Added to steps before the softplus. // [value head]
-    pub step_bias: String,
-    pub norm: GatedNormSource,
-    pub o: LinearSource,
-}
-
-impl DeltaRuleSpec {
-    fn n_keys(&self) -> usize {
-        self.heads.n_key_heads * self.heads.d_key
-    }
-
-    fn n_values(&self) -> usize {
-        self.heads.n_value_heads * self.heads.d_value
-    }
-
-    pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
-        let maps = [
-            ("q", &self.q),
-            ("k", &self.k),
-            ("v", &self.v),
-            ("gate", &self.gate),
-            ("strength", &self.strength),
-            ("steps", &self.steps),
-        ];
-        let mut parts = Vec::from(maps.map(|(name, map)| MixerPart::Map(name, map)));
-        parts.extend(self.convolution.parts());
-        let n = self.heads.n_value_heads;
-        parts.extend([
-            MixerPart::Tensor("log_decay", &self.log_decay, vec![n]),
-            MixerPart::Tensor("step_bias", &self.step_bias, vec![n]),
-            self.norm.part(),
-            MixerPart::Map("o", &self.o),
-        ]);
-        parts
-    }
-}
+use crate::ops::Ops;
+use crate::spec::mixers::DeltaRuleSpec;
+use std::borrow::Cow;
 
 /// The weights of a delta rule.
 pub struct DeltaRuleWeights<'a, O: Ops> {
@@ -97,10 +43,10 @@ impl<'a, O: Ops> DeltaRuleWeights<'a, O> {
             gate: shelf.linear(&spec.gate)?,
             strength: shelf.linear(&spec.strength)?,
             steps: shelf.linear(&spec.steps)?,
-            kernel: spec.convolution.read(shelf)?,
+            kernel: read_kernel(&spec.convolution, shelf)?,
             decay: log_decay.iter().map(|v| -v.exp()).collect(),
             step_bias: shelf.vector(&spec.step_bias, n)?,
-            gain: spec.norm.read(shelf)?,
+            gain: read_gain(&spec.norm, shelf)?,
             o: shelf.linear(&spec.o)?,
         })
     }
@@ -151,7 +97,7 @@ pub(super) fn run<O: Ops>(
         };
         delta_rule(spec.heads, tokens, &mut kept.state)
     }); // [position, n_values]
-    let norm = spec.norm.with(&weights.gain);
+    let norm = with_gain(&spec.norm, &weights.gain);
     GatedNorm::apply(Some(norm), &mut read, &gates, n_values);
     ops.put(&read, n_values, &mut projected)?;
     ops.linear(&projected, &weights.o, to, pace) // [position, d_model]

@@ -1,65 +1,16 @@
 //! The recurrent mixer of Griffin: a short convolution and a gated linear recurrence, times a second branch.
 
-use std::borrow::Cow;
-
 use super::memory::MixerMemory;
-use super::parts::MixerPart;
 use super::rows::each_copy;
-use super::short_convolution::{Kernel, ShortConvolution};
+use super::short_convolution::Kernel;
+use super::short_convolution::read_kernel;
 use crate::error::Result;
 use crate::kernels::recurrent::{GatedRecurrence, gated_recurrence};
 use crate::model::context::BlockContext;
-use crate::model::source::LinearSource;
 use crate::model::weights::Shelf;
-use crate::ops::{Activation, Ops};
-
-/// A gated linear recurrence: out(recurrence(conv(x)) · act(y)). Padding counts like any token.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GatedRecurrenceSpec {
-    pub x: LinearSource,
-    pub y: LinearSource,
-    pub convolution: ShortConvolution,
-    pub activation: Activation,
-    pub n_channels: usize,
-    /// How many square maps on the diagonal each gate has.
-    pub n_blocks: usize,
-    /// Under this name: the gates' weights and biases, and what channels decay by.
-    pub at: GateNames,
-    pub o: LinearSource,
-}
-
-/// Tensors of the two gates, and of the decay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateNames {
-    pub input_gate: String,
-    pub input_bias: String,
-    pub decay_gate: String,
-    pub decay_bias: String,
-    pub decay: String,
-}
-
-impl GatedRecurrenceSpec {
-    /// Channels of one square map.
-    fn width(&self) -> usize {
-        self.n_channels / self.n_blocks.max(1)
-    }
-
-    pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
-        let (n, width, at) = (self.n_blocks, self.width(), &self.at);
-        let mut parts = vec![MixerPart::Map("x", &self.x), MixerPart::Map("y", &self.y)];
-        parts.extend(self.convolution.parts());
-        let tensors = [
-            ("input_gate", &at.input_gate, vec![n, width, width]),
-            ("input_gate.bias", &at.input_bias, vec![n, width]),
-            ("decay_gate", &at.decay_gate, vec![n, width, width]),
-            ("decay_gate.bias", &at.decay_bias, vec![n, width]),
-            ("decay", &at.decay, vec![self.n_channels]),
-        ];
-        parts.extend(tensors.map(|(name, tensor, shape)| MixerPart::Tensor(name, tensor, shape)));
-        parts.push(MixerPart::Map("o", &self.o));
-        parts
-    }
-}
+use crate::ops::Ops;
+use crate::spec::mixers::GatedRecurrenceSpec;
+use std::borrow::Cow;
 
 /// The weights of a gated recurrence.
 pub struct GatedRecurrenceWeights<'a, O: Ops> {
@@ -83,7 +34,7 @@ impl<'a, O: Ops> GatedRecurrenceWeights<'a, O> {
         Ok(Self {
             x: shelf.linear(&spec.x)?,
             y: shelf.linear(&spec.y)?,
-            kernel: spec.convolution.read(shelf)?,
+            kernel: read_kernel(&spec.convolution, shelf)?,
             input_gate: tensor(&at.input_gate, &[n, width, width])?,
             input_bias: tensor(&at.input_bias, &[n, width])?,
             decay_gate: tensor(&at.decay_gate, &[n, width, width])?,

@@ -11,17 +11,6 @@ mod selective_scan;
 mod short_convolution;
 mod state_space;
 
-pub use convolution::ConvolutionSpec;
-pub use delta_rule::DeltaRuleSpec;
-pub use gated_recurrence::{GateNames, GatedRecurrenceSpec};
-pub use lightning::{Decays, LightningSpec};
-pub use parts::{GatedNormSource, MixerPart};
-pub use selective_scan::SelectiveScanSpec;
-pub use short_convolution::ShortConvolution;
-pub use state_space::StateSpaceSpec;
-
-pub(super) use memory::MixerMemory;
-
 use self::convolution::ConvolutionWeights;
 use self::delta_rule::DeltaRuleWeights;
 use self::gated_recurrence::GatedRecurrenceWeights;
@@ -29,141 +18,11 @@ use self::lightning::LightningWeights;
 use self::selective_scan::SelectiveScanWeights;
 use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
-use super::source::LinearSource;
 use super::weights::Shelf;
 use crate::error::Result;
 use crate::ops::Ops;
-
-/// What mixes the tokens of a block without softmax attention.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TokenMixer {
-    /// A gated convolution over a few tokens.
-    Convolution(ConvolutionSpec),
-    /// The selective scan of Mamba.
-    SelectiveScan(SelectiveScanSpec),
-    /// The state space of Mamba-2.
-    StateSpace(StateSpaceSpec),
-    /// The gated delta rule.
-    DeltaRule(DeltaRuleSpec),
-    /// The real-gated linear recurrent unit.
-    GatedRecurrence(GatedRecurrenceSpec),
-    /// Attention without a softmax, whose weights fall with the distance.
-    Lightning(LightningSpec),
-}
-
-impl TokenMixer {
-    /// What it is called in lists and panels.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Convolution(_) => "convolution",
-            Self::SelectiveScan(_) => "selective scan (Mamba)",
-            Self::StateSpace(_) => "state space (Mamba-2)",
-            Self::DeltaRule(_) => "gated delta rule",
-            Self::GatedRecurrence(_) => "gated linear recurrence (RG-LRU)",
-            Self::Lightning(_) => "lightning attention",
-        }
-    }
-
-    /// Every tensor that it reads, and what each is for.
-    pub fn parts(&self) -> Vec<MixerPart<'_>> {
-        match self {
-            Self::Convolution(spec) => spec.parts(),
-            Self::SelectiveScan(spec) => spec.parts(),
-            Self::StateSpace(spec) => spec.parts(),
-            Self::DeltaRule(spec) => spec.parts(),
-            Self::GatedRecurrence(spec) => spec.parts(),
-            Self::Lightning(spec) => spec.parts(),
-        }
-    }
-
-    /// Its affine maps.
-    pub fn linears(&self) -> Vec<&LinearSource> {
-        let parts = self.parts().into_iter();
-        parts
-            .filter_map(|part| match part {
-                MixerPart::Map(_, linear) => Some(linear),
-                MixerPart::Norm(..) | MixerPart::Tensor(..) => None,
-            })
-            .collect()
-    }
-
-    /// Values that it keeps of so many tokens that have run: never more, however many these are.
-    pub fn n_kept(&self, n_tokens: usize) -> usize {
-        let (convolution, n_state) = match self {
-            Self::Convolution(spec) => (&spec.convolution, 0),
-            Self::SelectiveScan(spec) => (&spec.convolution, spec.n_channels() * spec.d_state),
-            Self::StateSpace(spec) => (&spec.convolution, spec.n_inner() * spec.d_state),
-            Self::DeltaRule(spec) => {
-                let heads = spec.heads;
-                let n_state = heads.n_value_heads * heads.d_key * heads.d_value;
-                (&spec.convolution, n_state)
-            }
-            Self::GatedRecurrence(spec) => (&spec.convolution, spec.n_channels),
-            Self::Lightning(spec) => return spec.n_kept(n_tokens),
-        };
-        convolution.n_kept() + n_state
-    }
-
-    /// Whether padding before a text changes what the text gives: where it is not hidden, or where a bias stands behind it all the
-    /// same.
-    pub fn reads_padding(&self) -> bool {
-        let mut convolved: Vec<&LinearSource> = match self {
-            Self::Convolution(spec) => vec![&spec.x],
-            Self::SelectiveScan(spec) => vec![&spec.x],
-            Self::StateSpace(spec) => vec![&spec.x, &spec.b, &spec.c],
-            Self::DeltaRule(spec) => vec![&spec.q, &spec.k, &spec.v],
-            Self::GatedRecurrence(_) => return true,
-            Self::Lightning(spec) => return spec.decays.are_rounded,
-        };
-        convolved.retain(|linear| linear.bias.is_some());
-        !convolved.is_empty()
-    }
-
-    /// What tells one mixer of a kind from another, beside the shapes of its tensors.
-    pub fn knobs(&self) -> String {
-        match self {
-            Self::Convolution(_) => String::new(),
-            Self::SelectiveScan(spec) => spec.activation.to_string(),
-            Self::StateSpace(spec) => {
-                let (heads, groups, [from, to]) = (spec.n_heads, spec.n_groups, spec.step_limits);
-                let norm = match &spec.norm {
-                    None => "no norm".to_owned(),
-                    Some(norm) => norm.words(),
-                };
-                format!(
-                    "{heads} heads in {groups} groups, {}, steps from {from} to {to}, {norm}",
-                    spec.activation
-                )
-            }
-            Self::DeltaRule(spec) => {
-                let heads = spec.heads;
-                format!(
-                    "{} key heads of {}, {} value heads of {}, {}",
-                    heads.n_key_heads,
-                    heads.d_key,
-                    heads.n_value_heads,
-                    heads.d_value,
-                    spec.activation
-                )
-            }
-            Self::GatedRecurrence(spec) => {
-                format!("{} blocks, {}", spec.n_blocks, spec.activation)
-            }
-            Self::Lightning(spec) => {
-                let Decays {
-                    n_block, slopes, ..
-                } = &spec.decays;
-                let heads = format!("{} heads of {}", spec.n_heads, spec.d_head);
-                let slopes: Vec<String> = slopes.iter().map(f32::to_string).collect();
-                format!(
-                    "{heads}, blocks of {n_block}, {}, slopes {}",
-                    spec.activation,
-                    slopes.join(" ")
-                )
-            }
-        }
-    }
-}
+use crate::spec::TokenMixer;
+pub(super) use memory::MixerMemory;
 
 /// The weights of a mixer.
 pub enum TokenMixerWeights<'a, O: Ops> {

@@ -1,77 +1,18 @@
 //! The mixer of Mamba-2: a short convolution, a state space of heads, and a gate with a norm.
 
-use std::borrow::Cow;
-
 use super::memory::MixerMemory;
-use super::parts::{GatedNormSource, MixerPart};
+use super::parts::{read_gain, with_gain};
 use super::rows::{apart, beside, each_copy, hide_padding, mapped};
-use super::short_convolution::{Kernel, ShortConvolution};
+use super::short_convolution::Kernel;
+use super::short_convolution::read_kernel;
 use crate::error::Result;
 use crate::kernels::activate;
 use crate::kernels::recurrent::{GatedNorm, StateSpace, StateSpaceTokens, softplus, state_space};
 use crate::model::context::BlockContext;
-use crate::model::source::LinearSource;
 use crate::model::weights::Shelf;
-use crate::ops::{Activation, Ops};
-
-/// A state space of heads: out(norm(scan(act(conv(x, b, c)), steps), gate)).
-#[derive(Debug, Clone, PartialEq)]
-pub struct StateSpaceSpec {
-    pub gate: LinearSource,
-    pub x: LinearSource,
-    /// What is written along.
-    pub b: LinearSource,
-    /// What is read along.
-    pub c: LinearSource,
-    pub steps: LinearSource,
-    /// Over x, b and c, side by side.
-    pub convolution: ShortConvolution,
-    pub activation: Activation,
-    /// The logarithm of how fast a head decays. // [head]
-    pub log_decay: String,
-    /// [head]
-    pub skip: String,
-    /// Added to steps before the softplus. // [head]
-    pub step_bias: String,
-    /// The shortest and the longest step, after the softplus.
-    pub step_limits: [f32; 2],
-    pub n_heads: usize,
-    pub d_head: usize,
-    pub n_groups: usize,
-    pub d_state: usize,
-    /// Beside the gate; the gate alone where there is none.
-    pub norm: Option<GatedNormSource>,
-    pub o: LinearSource,
-}
-
-impl StateSpaceSpec {
-    /// Channels of all heads.
-    pub fn n_inner(&self) -> usize {
-        self.n_heads * self.d_head
-    }
-
-    pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
-        let maps = [
-            ("gate", &self.gate),
-            ("x", &self.x),
-            ("b", &self.b),
-            ("c", &self.c),
-            ("steps", &self.steps),
-        ];
-        let mut parts = Vec::from(maps.map(|(name, map)| MixerPart::Map(name, map)));
-        parts.extend(self.convolution.parts());
-        let by_head = [
-            ("log_decay", &self.log_decay),
-            ("skip", &self.skip),
-            ("step_bias", &self.step_bias),
-        ];
-        let n = self.n_heads;
-        parts.extend(by_head.map(|(name, tensor)| MixerPart::Tensor(name, tensor, vec![n])));
-        parts.extend(self.norm.as_ref().map(GatedNormSource::part));
-        parts.push(MixerPart::Map("o", &self.o));
-        parts
-    }
-}
+use crate::ops::Ops;
+use crate::spec::mixers::StateSpaceSpec;
+use std::borrow::Cow;
 
 /// The weights of a state space.
 pub struct StateSpaceWeights<'a, O: Ops> {
@@ -100,12 +41,12 @@ impl<'a, O: Ops> StateSpaceWeights<'a, O> {
             b: shelf.linear(&spec.b)?,
             c: shelf.linear(&spec.c)?,
             steps: shelf.linear(&spec.steps)?,
-            kernel: spec.convolution.read(shelf)?,
+            kernel: read_kernel(&spec.convolution, shelf)?,
             decay: log_decay.iter().map(|v| -v.exp()).collect(),
             skip: shelf.vector(&spec.skip, spec.n_heads)?,
             step_bias: shelf.vector(&spec.step_bias, spec.n_heads)?,
             gain: match &spec.norm {
-                Some(norm) => Some(norm.read(shelf)?),
+                Some(norm) => Some(read_gain(norm, shelf)?),
                 None => None,
             },
             o: shelf.linear(&spec.o)?,
@@ -163,7 +104,7 @@ pub(super) fn run<O: Ops>(
         state_space(of, tokens, &mut kept.state)
     }); // [position, n_inner]
     let norm = spec.norm.as_ref().zip(weights.gain.as_deref());
-    let norm = norm.map(|(norm, gain)| norm.with(gain));
+    let norm = norm.map(|(norm, gain)| with_gain(norm, gain));
     GatedNorm::apply(norm, &mut read, &gates, n_inner);
     ops.put(&read, n_inner, &mut projected)?;
     ops.linear(&projected, &weights.o, to, pace) // [position, d_model]

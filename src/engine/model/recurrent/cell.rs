@@ -1,10 +1,10 @@
 //! One LSTM layer in one direction, step by step (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000).
 
-use super::spec::CellSpec;
 use crate::error::Result;
 use crate::model::weights::Shelf;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::spec::recurrent::CellSpec;
 
 /// A layer's weights, and where it stands.
 pub(super) struct Cell<'a, O: Ops> {

@@ -3,11 +3,7 @@
 mod cell;
 mod reader;
 mod scoring;
-mod spec;
 mod writer;
 
 pub use reader::{Ends, read};
-pub use spec::{
-    Additive, Bridge, CellSpec, ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec,
-};
 pub use writer::write;

@@ -1,12 +1,12 @@
 //! A recurrent encoder: every layer over the whole sequence, one direction after the other.
 
 use super::cell::Cell;
-use super::spec::ReaderSpec;
 use crate::error::{Error, Result};
 use crate::model::context::BlockContext;
 use crate::model::emit::emit;
 use crate::model::hook::{Hook, Hooks};
 use crate::ops::Ops;
+use crate::spec::recurrent::{CellSpec, ReaderSpec};
 
 /// What an encoder's layers ended with, for a decoder to begin with.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -36,7 +36,7 @@ pub fn read<O: Ops>(
         .collect();
     let mut ends = Ends::default();
     for directions in &spec.layers {
-        let width: usize = directions.iter().map(super::CellSpec::width).sum();
+        let width: usize = directions.iter().map(CellSpec::width).sum();
         let mut out = vec![0.0; n * width]; // [position, direction · width]
         let (mut h, mut c) = (Vec::new(), Vec::new());
         let mut at = 0;

@@ -1,10 +1,10 @@
 //! Products of decoder states with encoder states, as the spec scores them: what scale, cap and softmax are applied to.
 
-use super::spec::{ScoreSource, WriterSpec};
 use crate::error::Result;
 use crate::kernels::sum_of_squares;
 use crate::model::context::BlockContext;
 use crate::ops::{HostLinear, Ops};
+use crate::spec::recurrent::{ScoreSource, WriterSpec};
 
 /// Added to a mean square, as norms without weights do.
 const EPS: f64 = 1e-6;

@@ -3,7 +3,6 @@
 use super::cell::Cell;
 use super::reader::Ends;
 use super::scoring::Scoring;
-use super::spec::{Start, WriterSpec};
 use crate::attention::{
     AttentionSpec, HeadBias, HeadMath, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
     finish_row,
@@ -12,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::kernels::sum_of_squares;
 use crate::model::context::{BlockContext, Memory};
 use crate::model::emit::emit;
-use crate::model::exception::Ablation;
 use crate::model::forward::AttentionRun;
 use crate::model::hook::{Hook, Hooks, NoHooks};
-use crate::model::source::LinearSource;
 use crate::ops::Ops;
+use crate::spec::recurrent::{Start, WriterSpec};
+use crate::spec::{Ablation, LinearSource};
 
 /// Turns embedded target tokens into what the steps give, in place. Steps of padding run too, and count nowhere.
 ///

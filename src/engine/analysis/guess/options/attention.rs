@@ -4,7 +4,7 @@ use super::{Answer, Known, NEAR, RARE, UNUSUAL, answer};
 use crate::analysis::guess::norms::orders;
 use crate::attention::Scale;
 use crate::family::description::{Axis, Described, MapPart, Mlp, NormPart, Per, Positions, Qkv};
-use crate::model::Sines;
+use crate::spec::Sines;
 
 /// The widths that a head may have.
 pub fn widths_of_heads(known: &Known<'_>) -> Vec<usize> {

@@ -4,7 +4,6 @@ mod parts;
 mod spec;
 mod tensors;
 
-use self::parts::Tables;
 pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer,
     name_of_all_heads, quoted, written_hole,
@@ -12,9 +11,10 @@ pub use self::parts::{
 
 use serde_json::{Map, Value};
 
+use self::parts::Tables;
 use crate::attention::Scale;
 use crate::checkpoint::Tensors;
-use crate::model::Sines;
+use crate::spec::Sines;
 
 /// The places that a norm of a layer can have, and their keys.
 pub const NORM_PLACES: [&str; 6] = [

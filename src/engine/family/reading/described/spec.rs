@@ -5,11 +5,11 @@ use super::{Arranged, Described, EmbedScale, Mlp, Positions, Qkv};
 use crate::attention::{Alibi, AttentionSpec, Bias, Mask, RopeSpec, Window};
 use crate::checkpoint::Tensors;
 use crate::family::reading::activation_by_name;
-use crate::model::{
+use crate::ops::{Activation, NormKind};
+use crate::spec::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     NormSource, Part, PositionTable, ProjectionSpec, StackSpec, TableSource, TransformSpec,
 };
-use crate::ops::{Activation, NormKind};
 
 /// The name under which a stored vector of several axes is read.
 pub fn flat_name(name: &str) -> String {

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::embed_spec::PositionTable;
-use super::feed_forward::{FeedForward, MlpSpec};
-use super::mixer::{MixerPart, TokenMixer};
-use super::patches::PatchSpec;
-use super::recurrent::Recurrence;
-use super::source::{LinearSource, NormSource, TableSource};
-use super::spec::{BlockSpec, ModelSpec, ProjectionSpec, StackSpec};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
+use crate::spec::mixers::MixerPart;
+use crate::spec::recurrent::Recurrence;
+use crate::spec::{
+    BlockSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, PatchSpec, PositionTable,
+    ProjectionSpec, StackSpec, TableSource, TokenMixer,
+};
 
 /// A tensor's name and shape.
 pub type NeededTensor<'a> = (&'a str, Vec<usize>);

@@ -1,11 +1,11 @@
-//! Heads that are to run otherwise than their layer: only ever supposed, never read from a checkpoint.
+//! Self-attention of a block, and exceptions for single heads. Exceptions come from what-ifs, never from a checkpoint.
 
+use super::ablation::Ablation;
+use super::projection::ProjectionSpec;
+use crate::attention::AttentionSpec;
 use std::ops::Range;
 
-use super::spec::{ProjectionSpec, SelfSpec};
-use crate::attention::AttentionSpec;
-
-/// Heads with an attention of their own.
+/// Heads that run with another attention than their layer (a what-if).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
     pub heads: Range<usize>,
@@ -14,7 +14,7 @@ pub struct Variant {
 }
 
 impl SelfSpec {
-    /// How one head runs.
+    /// The attention and projections that one head runs with.
     pub fn of_head(&self, head_idx: usize) -> (&AttentionSpec, &ProjectionSpec) {
         let mut variants = self.exceptions.variants.iter();
         let variant = variants.find(|variant| variant.heads.contains(&head_idx));
@@ -24,18 +24,10 @@ impl SelfSpec {
     }
 }
 
-/// What stands in the place of a head's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ablation {
-    Zero,
-    /// Its mean over the real positions of the prompt.
-    Mean,
-}
-
 /// All exceptions of one attention.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exceptions {
-    /// Without overlap, in the order of heads.
+    /// Non-overlapping, in order of heads.
     pub variants: Vec<Variant>,
     pub ablated: Vec<(usize, Ablation)>,
 }
@@ -54,4 +46,12 @@ impl Exceptions {
         let variant = self.variants.iter().find(|v| v.heads.contains(&head_idx));
         variant.map_or(otherwise, |variant| &variant.attention)
     }
+}
+
+/// Self-attention of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelfSpec {
+    pub attention: AttentionSpec,
+    pub projections: ProjectionSpec,
+    pub exceptions: Exceptions,
 }

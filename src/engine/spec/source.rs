@@ -32,16 +32,16 @@ pub struct LinearSource {
     pub is_input_major: bool,
     pub part: Part,
     pub slab: Option<Slab>,
-    /// The stored bias holds the outputs that are meant alone.
+    /// The stored bias holds only the outputs chosen by `part`.
     pub bias_is_of_part: bool,
-    /// The square matrix that is meant is applied transposed: only ever supposed.
+    /// Applies the square matrix transposed. Set by what-ifs only.
     pub is_transposed: bool,
     pub scale: MapScale,
     /// The axes that inputs are stored in, where they are the channels, rows and columns of a patch.
     pub patch: Option<[usize; 3]>,
     /// Multiplies outputs, the bias included. // [n_out]
     pub factors: Option<String>,
-    /// The stored matrix meets both halves of the input, one after the other.
+    /// The stored matrix is applied to both halves of the input.
     pub meets_halves: bool,
 }
 
@@ -59,7 +59,7 @@ impl MapScale {
         output: 1.0,
     };
 
-    /// What the weights are multiplied with.
+    /// The factor of the weights.
     pub fn of_weight(self) -> f32 {
         self.input * self.output
     }

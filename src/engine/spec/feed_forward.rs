@@ -11,9 +11,9 @@ pub struct MlpSpec {
     pub down: LinearSource,
     pub activation: Activation,
     pub gate_rule: GateRule,
-    /// The activation has learned curvatures, and takes the place of the other.
+    /// An activation with learned curvatures, used instead of `activation`.
     pub learned: Option<LearnedActivation>,
-    /// The share of gates that stay shut, if they were normally distributed.
+    /// Share of gates set to zero, for normally distributed gates (activation sparsity).
     pub sparsity: Option<f32>,
 }
 
@@ -147,16 +147,16 @@ pub enum RouterScores {
     /// Softmax over the chosen ones.
     SoftmaxOfChosen,
     Sigmoid,
-    /// Two experts, one after the other: each weighs the softmax over those that come close to it (Liu et al. 2024, arXiv
-    /// 2409.12136). The number is how close, relative to the score.
+    /// SparseMixer: two experts chosen one after the other, each weighted by the softmax over the experts close to it (Liu et al. 2024,
+    /// arXiv 2409.12136). The number is how close, relative to the score.
     Mixer(f32),
 }
 
-/// What follows attention in a block.
+/// The feed-forward part of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForward {
     Dense(Box<MlpSpec>),
     Experts(Box<ExpertsSpec>),
-    /// Nothing: the block mixes tokens only.
+    /// No feed-forward layer.
     None,
 }

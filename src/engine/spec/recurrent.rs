@@ -1,8 +1,7 @@
 //! What recurrent layers are made of, as data. They stand where other stacks have blocks.
 
 use crate::attention::AttentionSpec;
-use crate::model::exception::Ablation;
-use crate::model::source::LinearSource;
+use crate::spec::{Ablation, LinearSource};
 
 /// One LSTM layer in one direction; gates stand in the order input, forget, cell, output (`torch.nn.LSTM`).
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,56 @@
+//! What a model is, as data: blocks, mixers, embeddings, heads, and the tensors that each of them reads. Nothing here runs.
+//!
+//! Families fill these values from a configuration; the forward pass runs them. Neither knows the other.
+
+mod ablation;
+mod block;
+mod decoder_start;
+mod difference;
+mod embed;
+mod feed_forward;
+mod global_maps;
+mod grids;
+mod head;
+mod labels;
+pub mod mixers;
+mod model;
+mod needed;
+mod patches;
+pub mod place;
+mod projected;
+mod projection;
+mod quirks;
+pub mod recurrent;
+mod rows;
+mod self_attention;
+mod source;
+mod stack;
+mod stem;
+mod timing;
+
+pub use ablation::Ablation;
+pub use block::{BlockSpec, CrossSpec, Mixer};
+pub use decoder_start::{DecoderStart, Forced, ReadsAgain};
+pub use difference::DifferenceSource;
+pub use embed::{DroppedToken, EmbedSpec, PositionTable, Sines};
+pub use feed_forward::{
+    ApartNorms, ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LearnedActivation,
+    MlpSpec, RouterRule, RouterScores,
+};
+pub use global_maps::GlobalMaps;
+pub use head::{HeadSpec, TransformSpec};
+pub use labels::{LabelKind, Labels, Pooled};
+pub use mixers::TokenMixer;
+pub use model::{Model, ModelSpec};
+pub use needed::NeededTensor;
+pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
+pub use place::{Grid, Place, Places, Stack};
+pub use projected::{LatentSpec, RelativeSource};
+pub use projection::ProjectionSpec;
+pub use quirks::{NarrowBranch, ProbeSpec, TokenBranch};
+pub use rows::{BlockRow, KeySharing, RowSpec, StreamMaps, StreamsSpec};
+pub use self_attention::{Exceptions, SelfSpec, Variant};
+pub use source::{LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource};
+pub use stack::{Layers, StackSpec};
+pub use stem::{SoundStem, StemConvolution};
+pub use timing::Timing;

@@ -1,0 +1,74 @@
+//! The linear maps of one attention: queries, keys, values and output, and what is applied to them.
+
+use super::difference::DifferenceSource;
+use super::global_maps::GlobalMaps;
+use super::projected::{LatentSpec, RelativeSource};
+use super::rows::KeySharing;
+use super::source::{LinearSource, NormSource, TableSource};
+
+/// Queries, keys, values and output of one attention.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProjectionSpec {
+    pub q: LinearSource,
+    pub k: LinearSource,
+    pub v: LinearSource,
+    pub o: LinearSource,
+    /// Norms of queries and keys before rope: over each head where the width is d_head, else over all heads together.
+    pub q_norm: Option<NormSource>,
+    pub k_norm: Option<NormSource>,
+    /// A norm of values over each head.
+    pub v_norm: Option<NormSource>,
+    pub latent: Option<Box<LatentSpec>>,
+    /// Clamps queries, keys and values to ±clip.
+    pub clip: Option<f32>,
+    /// Learned sink logits. // [head]
+    pub sinks: Option<String>,
+    /// Applies the norms of queries and keys after rope instead of before it.
+    pub norms_after_rope: bool,
+    /// Learned bias per distance bucket, of this attention alone. // [bucket, head]
+    pub bucket_values: Option<TableSource>,
+    /// Learned vectors per distance.
+    pub relative: Option<Box<RelativeSource>>,
+    /// Output gate: the sigmoid of this map of the input multiplies the heads' outputs elementwise. // [n_heads · d_value]
+    pub gate: Option<LinearSource>,
+    /// Differential attention: the second half's pattern is subtracted from the first's.
+    pub difference: Option<Box<DifferenceSource>>,
+    /// KV sharing: reads another layer's keys and values, or provides its own to later layers.
+    pub shared: Option<Box<KeySharing>>,
+    /// Linear maps of global tokens, which see all others.
+    pub global: Option<Box<GlobalMaps>>,
+}
+
+impl ProjectionSpec {
+    pub fn plain(q: LinearSource, k: LinearSource, v: LinearSource, o: LinearSource) -> Self {
+        Self {
+            q,
+            k,
+            v,
+            o,
+            q_norm: None,
+            k_norm: None,
+            v_norm: None,
+            latent: None,
+            clip: None,
+            sinks: None,
+            norms_after_rope: false,
+            bucket_values: None,
+            relative: None,
+            gate: None,
+            difference: None,
+            shared: None,
+            global: None,
+        }
+    }
+
+    /// Whether it reads an earlier layer's keys and values.
+    pub fn takes_keys(&self) -> bool {
+        matches!(self.shared.as_deref(), Some(KeySharing::Taken { .. }))
+    }
+
+    /// Whether every head owns rows and columns of the maps: false with a latent vector or a partner head.
+    pub fn is_by_head(&self) -> bool {
+        self.latent.is_none() && self.difference.is_none()
+    }
+}
