@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use attnscope_engine::analysis::{self, Options, Silent};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
-use attnscope_engine::model::{Input, Sequence};
-use attnscope_engine::ops::Cpu;
+use attnscope_checkpoint::Opening;
+use attnscope_run::{Options, Silent};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Input, Sequence};
 use checkpoint_file::{Shape, THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use times::Times;
@@ -67,7 +67,7 @@ fn main() {
 
 fn measure(path: PathBuf, length: usize, n_stops: u32) -> Times {
     let checkpoint = Opening::from(Some(path)).open().expect("it opens");
-    let model = family::read(checkpoint).expect("a model that is known");
+    let model = attnscope_families::read(checkpoint).expect("a model that is known");
     let input = Input {
         source: None,
         sequence: Sequence {
@@ -84,7 +84,7 @@ fn measure(path: PathBuf, length: usize, n_stops: u32) -> Times {
     };
     let whole = {
         let start = Instant::now();
-        analysis::run(&Cpu, &model, &input, options, &mut Silent, None, &|| false)
+        attnscope_run::run(&Cpu, &model, &input, options, &mut Silent, None, &|| false)
             .expect("it runs");
         start.elapsed()
     };
@@ -98,7 +98,7 @@ fn measure(path: PathBuf, length: usize, n_stops: u32) -> Times {
                 Instant::now()
             });
             let pace = || is_over.load(Ordering::Relaxed);
-            let ran = analysis::run(&Cpu, &model, &input, options, &mut Silent, None, &pace);
+            let ran = attnscope_run::run(&Cpu, &model, &input, options, &mut Silent, None, &pace);
             let end = Instant::now();
             let asked = asked.join().expect("a clock");
             // A run that was faster than the first one may be over before it is stopped.

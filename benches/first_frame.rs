@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use attnscope::tui::Msg;
 use attnscope::worker::Event;
-use attnscope_engine::prompt::Request;
+use attnscope_prompt::Request;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use divan::Bencher;
 use screen_loop::ScreenLoop;

@@ -10,7 +10,7 @@ mod times;
 use std::time::Instant;
 
 use attnscope::tui::Panel;
-use attnscope_engine::prompt::Request;
+use attnscope_prompt::Request;
 use checkpoint_file::{Shape, checkpoint, ids};
 use clap::Parser;
 use crossterm::event::KeyCode;

@@ -3,7 +3,7 @@
 mod attention_case;
 
 use attention_case::Case;
-use attnscope_engine::attention::{Alibi, AttentionSpec, Bias, SoftmaxAxis, Window};
+use attnscope_compute::attention::{Alibi, AttentionSpec, Bias, SoftmaxAxis, Window};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 

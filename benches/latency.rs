@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use attnscope::tui::{Msg, Panel};
 use attnscope::worker::Event;
-use attnscope_engine::prompt::Request;
+use attnscope_prompt::Request;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use crossterm::event::KeyCode;

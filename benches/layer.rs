@@ -11,7 +11,7 @@ mod times;
 use std::process::Command;
 
 use attention_case::Case;
-use attnscope_engine::attention::AttentionSpec;
+use attnscope_compute::attention::AttentionSpec;
 use clap::Parser;
 use repeated::{all_threads, repeat};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attnscope_engine::ops::{Cpu, HostLinear, HostWeight, Ops, Values};
+use attnscope_compute::ops::{Cpu, HostLinear, HostWeight, Ops, Values};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 

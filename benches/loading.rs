@@ -3,8 +3,8 @@
 mod checkpoint_file;
 
 use attnscope::bundles::BUNDLES;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
+use attnscope_checkpoint::Opening;
+
 use checkpoint_file::{Shape, THIRD_OF_GPT2, checkpoint};
 use divan::Bencher;
 use divan::counter::BytesCount;
@@ -30,13 +30,17 @@ fn of_dtype(dtype: &str) -> Opening {
 #[divan::bench(args = DTYPES, sample_count = 30, sample_size = 1)]
 fn open(bencher: Bencher<'_, '_>, dtype: &str) {
     let opening = of_dtype(dtype);
-    bencher.bench_local(|| family::read(opening.open().expect("it opens")).expect("a model"));
+    bencher.bench_local(|| {
+        attnscope_families::read(opening.open().expect("it opens")).expect("a model")
+    });
 }
 
 /// The demo lies inside the program.
 #[divan::bench(sample_count = 30, sample_size = 1)]
 fn open_demo(bencher: Bencher<'_, '_>) {
-    bencher.bench_local(|| family::read(BUNDLES[0].open().expect("it opens")).expect("a model"));
+    bencher.bench_local(|| {
+        attnscope_families::read(BUNDLES[0].open().expect("it opens")).expect("a model")
+    });
 }
 
 /// Every tensor as f32, one at a time: mapped where it is stored so, widened where not.

@@ -10,12 +10,12 @@ mod times;
 
 use std::path::PathBuf;
 
-use attnscope_engine::analysis::{self, Layers, Options, Outcome};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
-use attnscope_engine::model::{Input, Sequence};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Opening;
+use attnscope_run::{Layers, Options, Outcome};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Input, Sequence};
+use attnscope_spec::Model;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use repeated::{all_threads, repeat};
@@ -54,7 +54,7 @@ fn run(model: &Model, input: &Input) -> Outcome {
         predicts: true,
     };
     let mut keeps = Layers::default();
-    let ran = analysis::run(&Cpu, model, input, options, &mut keeps, None, &|| false);
+    let ran = attnscope_run::run(&Cpu, model, input, options, &mut keeps, None, &|| false);
     let outcome = ran.expect("the model runs");
     assert!(!keeps.0.is_empty(), "a model has layers");
     outcome
@@ -65,7 +65,7 @@ fn main() {
     let path = args.checkpoint.clone();
     let path = path.unwrap_or_else(|| checkpoint(THIRD_OF_GPT2));
     let checkpoint = Opening::from(Some(path)).open().expect("it opens");
-    let model = family::read(checkpoint).expect("a model that is known");
+    let model = attnscope_families::read(checkpoint).expect("a model that is known");
     let sequence = Sequence {
         tokens: ids(args.length, model.spec.limits().d_vocab),
         positions: (0..args.length).collect(),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use attnscope::cli::{Cli, Ended, refusal, unknown_command};
 use attnscope::report::one_line;
 use attnscope::{signals, store};
-use attnscope_engine::caught::panics_are_caught;
+use attnscope_checkpoint::caught::panics_are_caught;
 use clap::Parser;
 
 /// There are findings.

@@ -1,9 +1,9 @@
 //! One layer's attention on random queries, keys and values: the only place here that knows how a `Run` is built.
 
-use attnscope_engine::attention::{
+use attnscope_compute::attention::{
     AttentionSpec, HeadSummary, Repeats, Run, SoftmaxAxis, Visibility,
 };
-use attnscope_engine::ops::{Cpu, Ops, Values};
+use attnscope_compute::ops::{Cpu, Ops, Values};
 
 /// A layer to run, with buffers that are kept between calls.
 pub struct Case {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use attnscope_engine::checkpoint::open_regular;
+use attnscope_checkpoint::open_regular;
 
 /// Bytes that are read of a file at a time.
 const PIECE: usize = 1 << 20;

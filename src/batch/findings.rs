@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 
 use crate::report::FindingRecord;
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 
 /// How findings are told apart, and their order: the worst first, then by check and place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::weights::Weights;
 use crate::record::{ParquetReader, natural, step_of_name};
 use crate::report::UnitRecord;
-use attnscope_engine::error::Result;
+use attnscope_compute::error::Result;
 
 /// A unit that has ended.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use super::digest;
 use crate::report::UnitRecord;
 use crate::signals::{Owner, Temporary, is_live, owner_of, undisturbed};
 use crate::store;
-use attnscope_engine::checkpoint::{CONFIGURATION, read_regular};
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::{CONFIGURATION, read_regular};
+use attnscope_compute::error::{Error, Result};
 
 /// The directory of units in that of a batch.
 const PARTS: &str = "parts";

@@ -10,8 +10,8 @@ use super::digest;
 use super::parts::{PLANS, put};
 use crate::history::is_weights;
 use crate::store::is_address;
-use attnscope_engine::checkpoint::{DOCUMENT, read_text};
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::{DOCUMENT, read_text};
+use attnscope_compute::error::{Error, Result};
 
 /// Version of the plan's file, and of how ids are made.
 const VERSION: u32 = 1;

@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::listing::Unit;
 use crate::record::{About, ParquetReader, ParquetWriter, Row, in_order};
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 /// Units that are open at once at most; of each some hundreds of rows are in memory.
 const MOST_OPEN: usize = 64;
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::record::Table;
     use crate::report::UnitRecord;
-    use attnscope_engine::stats::STATISTICS;
+    use attnscope_checks::stats::STATISTICS;
 
     fn row(prompt: &str, layer: u64) -> Row {
         Row {

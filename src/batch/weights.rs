@@ -13,8 +13,8 @@ use super::digest;
 use super::parts::{WEIGHTS, put};
 use crate::history::is_weights;
 use crate::store;
-use attnscope_engine::checkpoint::{CONFIGURATION, described_above, read_regular};
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::{CONFIGURATION, described_above, read_regular};
+use attnscope_compute::error::{Error, Result};
 
 /// What stands for the digest of files that cannot be read: such units fail, and have new ids once the files can be read.
 const UNREADABLE: &str = "unreadable";

@@ -6,7 +6,7 @@ mod tables;
 pub use log::{COLLAPSING_LOG, STEADY_LOG};
 pub use tables::{TABLES, demo_alignment};
 
-use attnscope_engine::checkpoint::Bundle;
+use attnscope_checkpoint::Bundle;
 
 macro_rules! file {
     ($directory:literal, $name:literal) => {

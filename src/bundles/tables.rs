@@ -1,9 +1,9 @@
 //! Two tables of embeddings, German and English words of numbers and dates, and a pair of sentences.
 
-use attnscope_engine::analysis::align::Alignment;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::embeddings::Table;
-use attnscope_engine::error::Result;
+use attnscope_checkpoint::embeddings::Table;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_compute::error::Result;
+use attnscope_run::align::Alignment;
 
 /// What the demo aligns: verb, date, tens and ones have other places in either language.
 const QUERIES: &str = "she bought eighty eight letters on july ninth";

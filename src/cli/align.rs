@@ -11,9 +11,9 @@ use super::figures::Format;
 use super::settings::ScreenArgs;
 use crate::report::{AlignShown, Output, printable, write_arrays};
 use crate::tui::{self, InFront};
-use attnscope_engine::analysis::align::Alignment;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::embeddings::Table;
+use attnscope_checkpoint::embeddings::Table;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_run::align::Alignment;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]

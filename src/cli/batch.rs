@@ -17,8 +17,8 @@ use crate::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights, dig
 use crate::report::{Output, UnitRecord, named, printable};
 use crate::signals;
 use crate::store;
-use attnscope_engine::counted::counted;
-use attnscope_engine::error::Error;
+use attnscope_checkpoint::counted::counted;
+use attnscope_compute::error::Error;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -9,11 +9,11 @@ use super::session::{Opened, Ran, Session};
 use crate::batch::Findings;
 use crate::record::{Source, Table, step_of};
 use crate::report::{FindingRecord, ModelRecord, PromptRecord, Shown, judge_run};
-use attnscope_engine::analysis::Options;
-use attnscope_engine::attention::POOLED_CELLS;
-use attnscope_engine::caught::caught;
-use attnscope_engine::model::Input;
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::caught::caught;
+use attnscope_compute::attention::POOLED_CELLS;
+use attnscope_forward::Input;
+use attnscope_run::Options;
+use attnscope_spec::Model;
 
 const OPTIONS: Options = Options {
     keep_bytes: None,

@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use crate::history::cache::{clear, directory, list};
 use crate::report::{Output, printable, text_table};
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::prompt::{ChatTemplate, Messages, Request, Source};
-use attnscope_engine::spec::Model;
+use attnscope_compute::error::{Error, Result};
+use attnscope_prompt::{ChatTemplate, Messages, Request, Source};
+use attnscope_spec::Model;
 
 /// Whether the prompt is a turn of a conversation, and what the system says before it.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -23,13 +23,13 @@ use crate::report::{
     Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
     write_verdicts,
 };
-use attnscope_engine::analysis::{self, Declared, DeclaredMask, Judging, Options, input_of};
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::will_read;
-use attnscope_engine::checks::{self, Check, Thresholds};
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::Lost;
+use attnscope_checkpoint::will_read;
+use attnscope_checks::{Check, Thresholds};
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_compute::on_device;
+use attnscope_forward::Input;
+use attnscope_prompt::Lost;
+use attnscope_run::{Declared, DeclaredMask, Judging, Options, input_of};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -140,10 +140,15 @@ enum Format {
 }
 
 fn known_check(id: &str) -> Result<&'static str, String> {
-    checks::find(id).map(|check| check.id).ok_or_else(|| {
-        let known: Vec<&str> = checks::CHECKS.iter().map(|check| check.id).collect();
-        format!("unknown check; known: {}", known.join(", "))
-    })
+    attnscope_checks::find(id)
+        .map(|check| check.id)
+        .ok_or_else(|| {
+            let known: Vec<&str> = attnscope_checks::CHECKS
+                .iter()
+                .map(|check| check.id)
+                .collect();
+            format!("unknown check; known: {}", known.join(", "))
+        })
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
@@ -261,7 +266,7 @@ fn judged(
         }
         return log_target::judged(target, &log, thresholds, wants);
     }
-    if analysis::is_captured(target) {
+    if attnscope_run::is_captured(target) {
         if args.what_if.is_set() {
             bail!(
                 "{}: --what-if is for checkpoints; a trace holds no weights to run again",
@@ -269,7 +274,8 @@ fn judged(
             );
         }
         let declared = args.trace.declared(prompt);
-        let (verdicts, about) = analysis::judge_captured(target, &declared, thresholds, wants)?;
+        let (verdicts, about) =
+            attnscope_run::judge_captured(target, &declared, thresholds, wants)?;
         note(&format!("{}: {about}", target.display()));
         return Ok(TargetVerdict {
             target: target.display().to_string(),
@@ -318,7 +324,7 @@ fn judged(
         pace: &|| false,
     };
     let judgement = on_device!(&session.compute, ops => {
-        analysis::judge(ops, &model, &prompts, &mut judging)
+        attnscope_run::judge(ops, &model, &prompts, &mut judging)
     })?;
     drop(task);
     Ok(TargetVerdict {

@@ -11,8 +11,8 @@ use crate::history::{
     Found, History, Judge, LINES, Line, Origin, Reading, Scope, Update, training_in,
 };
 use crate::report::TargetVerdict;
-use attnscope_engine::checks::{Check, Finding, Thresholds};
-use attnscope_engine::error::Error;
+use attnscope_checks::{Check, Finding, Thresholds};
+use attnscope_compute::error::Error;
 
 /// A training among the targets: its last step, which is judged, and the ones before, in order.
 #[derive(Debug, Clone)]
@@ -264,7 +264,7 @@ fn line_of(of: &Open) -> Option<&'static Line> {
 fn was(reading: &Reading, of: &Open) -> Option<f64> {
     let line = line_of(of)?;
     let cell = reading.grid.cell(&of.finding.place)?;
-    let nth = attnscope_engine::stats::index_of(line.statistic)?;
+    let nth = attnscope_checks::stats::index_of(line.statistic)?;
     let value = reading
         .numbers
         .values

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use attnscope_engine::ops::{Compute, Device};
+use attnscope_compute::ops::{Compute, Device};
 
 /// The device that a command computes on.
 pub(super) struct Chosen {

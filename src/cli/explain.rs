@@ -3,8 +3,6 @@
 use anyhow::{Result, bail};
 
 use crate::report::{Output, printable};
-use attnscope_engine::checks;
-use attnscope_engine::family;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -16,13 +14,17 @@ pub fn run(args: &Args) -> Result<()> {
     let text = match args.id.as_deref() {
         None => list(),
         Some("set") => {
-            let keys = family::settable().map(|(key, takes)| format!("{key}: {takes}\n"));
+            let keys =
+                attnscope_families::settable().map(|(key, takes)| format!("{key}: {takes}\n"));
             keys.collect()
         }
-        Some(id) => match checks::find(id) {
-            Some(check) => checks::page(check),
+        Some(id) => match attnscope_checks::find(id) {
+            Some(check) => attnscope_checks::page(check),
             None => {
-                let known: Vec<&str> = checks::CHECKS.iter().map(|check| check.id).collect();
+                let known: Vec<&str> = attnscope_checks::CHECKS
+                    .iter()
+                    .map(|check| check.id)
+                    .collect();
                 bail!("{id:?} is not a check; known: set, {}", known.join(", "));
             }
         },
@@ -31,17 +33,17 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 pub fn thresholds() -> Result<()> {
-    print(checks::DEFAULT_THRESHOLDS)
+    print(attnscope_checks::DEFAULT_THRESHOLDS)
 }
 
 fn list() -> String {
-    let width = checks::CHECKS
+    let width = attnscope_checks::CHECKS
         .iter()
         .map(|check| check.id.len())
         .max()
         .unwrap_or(0);
-    let line = |check: &&checks::Check| {
-        let page = checks::page(check);
+    let line = |check: &&attnscope_checks::Check| {
+        let page = attnscope_checks::page(check);
         let title = page.lines().nth(2).unwrap_or_default().to_owned();
         format!(
             "{:<width$}  {:<7}  {title}\n",
@@ -49,7 +51,7 @@ fn list() -> String {
             check.severity.label()
         )
     };
-    checks::CHECKS.iter().map(line).collect()
+    attnscope_checks::CHECKS.iter().map(line).collect()
 }
 
 fn print(text: &str) -> Result<()> {

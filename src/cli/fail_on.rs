@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {

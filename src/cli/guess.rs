@@ -9,10 +9,10 @@ use super::progress::{Task, note};
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs};
 use crate::report::{GuessReport, Output, printable, undecided};
-use attnscope_engine::analysis::guess::{Given, Kind, guess};
-use attnscope_engine::checkpoint::{Opening, TokenizerFile};
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::{Reading, Request, Source, Tokenizer};
+use attnscope_checkpoint::{Opening, TokenizerFile};
+use attnscope_compute::on_device;
+use attnscope_prompt::{Reading, Request, Source, Tokenizer};
+use attnscope_studies::guess::{Given, Kind, guess};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

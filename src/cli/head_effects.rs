@@ -8,17 +8,17 @@ use clap::ValueEnum;
 
 use super::progress::note;
 use super::session::Session;
-use attnscope_engine::analysis::effect::{
+use attnscope_checks::stats::{HeadReport, Stat};
+use attnscope_compute::error::Error;
+use attnscope_compute::on_device;
+use attnscope_forward::Input;
+use attnscope_prompt::Prompt;
+use attnscope_run::input_of;
+use attnscope_spec::{Model, Place};
+use attnscope_studies::effect::{
     Ablation, Asked, Base, Part, Replaced, ShareOf, attribute, check_linear, circuits, lens,
     retrieval,
 };
-use attnscope_engine::analysis::input_of;
-use attnscope_engine::error::Error;
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::{Model, Place};
-use attnscope_engine::stats::{HeadReport, Stat};
 
 /// A measure of what heads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -123,7 +123,7 @@ impl<'a> HeadEffects<'a> {
             && let Some(ablation) = possible(self.ablated(&input))?
         {
             for effect in &ablation.parts {
-                let mean = |estimate: Option<attnscope_engine::analysis::effect::Estimate>| {
+                let mean = |estimate: Option<attnscope_studies::effect::Estimate>| {
                     estimate.map_or(f64::NAN, |estimate| estimate.mean)
                 };
                 self.of_prompt.extend([
@@ -140,7 +140,7 @@ impl<'a> HeadEffects<'a> {
         Ok(())
     }
 
-    fn ablated(&self, input: &Input) -> attnscope_engine::error::Result<Ablation> {
+    fn ablated(&self, input: &Input) -> attnscope_compute::error::Result<Ablation> {
         let wants = |part: Part, _: Place| part == Part::Head;
         let mut ablation = Ablation::plan(self.model, Replaced::Zero, wants)?;
         let inputs = std::slice::from_ref(input);
@@ -152,7 +152,7 @@ impl<'a> HeadEffects<'a> {
     }
 
     /// Shares of the logit of the likeliest token at the last real position.
-    fn attributed(&self, input: &Input) -> attnscope_engine::error::Result<Values> {
+    fn attributed(&self, input: &Input) -> attnscope_compute::error::Result<Values> {
         check_linear(self.model)?;
         let sequence = &input.sequence;
         let last = (0..sequence.len()).rfind(|idx| sequence.is_real(*idx));
@@ -186,7 +186,7 @@ impl<'a> HeadEffects<'a> {
 }
 
 /// What could be measured; what a model cannot be asked is said, and left out.
-fn possible<T>(found: attnscope_engine::error::Result<T>) -> Result<Option<T>> {
+fn possible<T>(found: attnscope_compute::error::Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(why @ (Error::Setting(_) | Error::Prompt(_))) => {

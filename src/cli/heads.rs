@@ -15,10 +15,10 @@ use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
     HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
 };
-use attnscope_engine::analysis::{Options, Stripes, stripes};
-use attnscope_engine::on_device;
-use attnscope_engine::spec::{Place, Stack};
-use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
+use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
+use attnscope_compute::on_device;
+use attnscope_run::{Options, Stripes, stripes};
+use attnscope_spec::{Place, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -19,8 +19,8 @@ use crate::history::{
     Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
 };
 use crate::report::{Output, printable, write_history};
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Thresholds;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -151,7 +151,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     following.run(
         &mut |found| {
             let Some(session) = &session else {
-                return Err(attnscope_engine::error::Error::Cancelled);
+                return Err(attnscope_compute::error::Error::Cancelled);
             };
             read(session, found)
         },

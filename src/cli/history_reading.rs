@@ -11,9 +11,9 @@ use crate::history::cache::{Cache, directory};
 use crate::history::log::is_monitor_log;
 use crate::history::{Found, History, Origin, Reading, Sources, list, training_in};
 use crate::report::ModelRecord;
-use attnscope_engine::analysis::Options;
-use attnscope_engine::checkpoint::{DOCUMENT, other_directory, read_whole};
-use attnscope_engine::error::Error;
+use attnscope_checkpoint::{DOCUMENT, other_directory, read_whole};
+use attnscope_compute::error::Error;
+use attnscope_run::Options;
 
 /// Statistics alone are wanted.
 const OPTIONS: Options = Options {

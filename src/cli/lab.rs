@@ -15,8 +15,9 @@ use crate::report::lab::{
 };
 use crate::report::wrapped;
 use crate::tui::figure_text;
-use attnscope_engine::analysis::lab::{
-    Distribution, Divisor, Family, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
+use attnscope_compute::sample::{Distribution, Family};
+use attnscope_studies::lab::{
+    Divisor, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
 };
 
 #[derive(Debug, clap::Args)]

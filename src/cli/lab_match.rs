@@ -10,7 +10,8 @@ use crate::report::lab::{
 };
 use crate::report::wrapped;
 use crate::tui::figure_text;
-use attnscope_engine::analysis::lab::{Distribution, Match, MatchSetup, Similarity, match_lab};
+use attnscope_compute::sample::Distribution;
+use attnscope_studies::lab::{Match, MatchSetup, Similarity, match_lab};
 
 /// How a lookup matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
-use attnscope_engine::checkpoint::{was_read, will_read};
+use attnscope_checkpoint::{was_read, will_read};
 
 /// What the first line of a log begins with: a file that does not is something else.
 const MARK: &str = "attnscope log";

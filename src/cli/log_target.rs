@@ -10,9 +10,9 @@ use crate::history::{
     Again, Following, History, Judge, LINES, Sources, beginning, grouped, is_checkpoint, on_its_way,
 };
 use crate::report::TargetVerdict;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::checks::{CHECKS, Check, Finding, Thresholds, Verdict};
-use attnscope_engine::error::Error;
+use attnscope_checkpoint::Opening;
+use attnscope_checks::{CHECKS, Check, Finding, Thresholds, Verdict};
+use attnscope_compute::error::Error;
 
 /// What is said of checks that need more than statistics of heads.
 const NO_WEIGHTS: &str =

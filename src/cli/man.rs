@@ -10,8 +10,8 @@ use clap_mangen::roff::{Roff, roman};
 
 use super::Cli;
 use crate::report::Output;
-use attnscope_engine::error::Error;
-use attnscope_engine::nearest::nearest;
+use attnscope_checkpoint::nearest::nearest;
+use attnscope_compute::error::Error;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

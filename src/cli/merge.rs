@@ -14,8 +14,8 @@ use crate::batch::{Listing, Unit, merged};
 use crate::record::{About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row};
 use crate::report::{Merged, Output, printable, write_batch_page};
 use crate::store;
-use attnscope_engine::counted::counted;
-use attnscope_engine::error::Error;
+use attnscope_checkpoint::counted::counted;
+use attnscope_compute::error::Error;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -71,12 +71,12 @@ use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
 use self::what_if_args::WhatIfArgs;
 use crate::bundles::BUNDLES;
-use attnscope_engine::analysis::MemoryNeed;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
-use attnscope_engine::kernels::simd::Level;
-use attnscope_engine::machine;
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Opening;
+use attnscope_run::MemoryNeed;
+
+use attnscope_compute::kernels::simd::Level;
+
+use attnscope_spec::Model;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]
@@ -374,7 +374,7 @@ impl WeightArgs {
 
 /// Every key, from the table that reads them.
 fn set_help() -> String {
-    let keys: Vec<String> = attnscope_engine::family::settable()
+    let keys: Vec<String> = attnscope_families::settable()
         .map(|(key, takes)| format!("  {key}: {takes}"))
         .collect();
     format!(
@@ -403,13 +403,14 @@ impl RunArgs {
     /// # Errors
     /// When it needs more, and is not forced.
     fn check_memory(&self, need: MemoryNeed) -> Result<()> {
-        let said = [need.total(), need.weights, need.working].map(|n| machine::mebibytes(n as u64));
+        let said = [need.total(), need.weights, need.working]
+            .map(|n| attnscope_checkpoint::machine::mebibytes(n as u64));
         let [total, weights, working] = said;
         log::info!("memory: about {total} (weights {weights}, working {working})");
         if self.force {
             Ok(())
         } else {
-            Ok(machine::check_memory(need.total())?)
+            Ok(attnscope_checkpoint::machine::check_memory(need.total())?)
         }
     }
 
@@ -431,7 +432,7 @@ impl RunArgs {
             sees,
             ..self.opening(Some(path.to_path_buf()))
         };
-        let model = family::read(opening.open()?)?;
+        let model = attnscope_families::read(opening.open()?)?;
         let remarks = model.checkpoint.remarks();
         remarks.iter().for_each(|said| progress::note(said));
         Ok(model)

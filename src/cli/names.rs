@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::hub::{self, Address, Hub};
+use attnscope_checkpoint::hub::{Address, Hub};
 
 /// Variables that forbid every download, as `huggingface_hub` and transformers read them.
 const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
@@ -55,5 +55,7 @@ pub fn may_be_model(argument: &Path) -> bool {
 /// Whether an argument names a model rather than a text: it has the scheme of an address, or is in the cache.
 pub fn is_model(argument: &str) -> bool {
     let is_word = !argument.contains(char::is_whitespace);
-    is_word && (crate::store::is_address(Path::new(argument)) || hub::is_known(argument))
+    is_word
+        && (crate::store::is_address(Path::new(argument))
+            || attnscope_checkpoint::hub::is_known(argument))
 }

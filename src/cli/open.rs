@@ -15,10 +15,10 @@ use crate::history::is_checkpoint;
 use crate::record::natural;
 use crate::tui::{self, InFront, Panel, Remembered, Session, Shown, Start};
 use crate::worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::nearest::nearest;
-use attnscope_engine::prompt::{Request, Source, is_sound};
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Opening;
+use attnscope_checkpoint::nearest::nearest;
+use attnscope_prompt::{Request, Source, is_sound};
+use attnscope_spec::Model;
 
 /// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
 const MOST_LISTED: usize = 2000;

@@ -12,9 +12,9 @@ use crate::history::log::is_monitor_log;
 use crate::history::{Again, Following, Sources, is_checkpoint, training_in};
 use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
 use crate::worker::{PromptOrigin, UsualPrompt};
-use attnscope_engine::error::Error;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Model;
+use attnscope_compute::error::Error;
+use attnscope_prompt::Request;
+use attnscope_spec::Model;
 
 /// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
 ///

@@ -16,13 +16,13 @@ use crate::tui::{
     self, Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
 };
 use crate::worker::{Against, Sink, Worker};
-use attnscope_engine::analysis::{HeadMap, is_captured};
-use attnscope_engine::checkpoint::will_read;
-use attnscope_engine::checks;
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::{Request, Source};
-use attnscope_engine::spec::{Place, Stack};
-use attnscope_engine::stats::{STATISTICS, index_of};
+use attnscope_checkpoint::will_read;
+use attnscope_run::{HeadMap, is_captured};
+
+use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_compute::ops::Device;
+use attnscope_prompt::{Request, Source};
+use attnscope_spec::{Place, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -197,7 +197,7 @@ fn statistic(text: &str) -> Result<usize, String> {
 }
 
 fn check(text: &str) -> Result<&'static str, String> {
-    let found = checks::find(text).map(|check| check.id);
+    let found = attnscope_checks::find(text).map(|check| check.id);
     found.ok_or_else(|| "expected the id of a check: attnscope explain lists them".to_owned())
 }
 

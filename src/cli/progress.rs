@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::one_line;
-use attnscope_engine::analysis::{Options, Progress, Step, work_of};
-use attnscope_engine::model::Input;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::spec::Model;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_run::{Options, Progress, Step, work_of};
+use attnscope_spec::Model;
 
 /// Work that is over sooner is not spoken of.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -7,13 +7,13 @@ use clap::ValueEnum;
 use super::chat_args::ChatArgs;
 use super::targets::{is_path, names_picture, source_of};
 use crate::bundles::DEMO_PROMPT;
-use attnscope_engine::analysis::can_write;
-use attnscope_engine::checkpoint::{DOCUMENT, read_text};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::prompt::{
+use attnscope_checkpoint::{DOCUMENT, read_text};
+use attnscope_compute::error::{Error, Result};
+use attnscope_prompt::{
     BUILT_IN_SOUND, N_GENERATED, PictureSource, Positions, Request, Sampling, Source, Target,
 };
-use attnscope_engine::spec::ModelSpec;
+use attnscope_run::can_write;
+use attnscope_spec::ModelSpec;
 
 /// A prompt: at most one of the ways to give it.
 #[derive(Debug, Clone, clap::Args)]

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use super::PromptArgs;
 use super::progress::{Task, note};
 use crate::store;
-use attnscope_engine::analysis::{Rules, WriterMemory, generate, input_of};
-use attnscope_engine::checkpoint::DOCUMENT;
-use attnscope_engine::counted::counted;
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::machine::mebibytes;
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::ops::Compute;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, parse_inputs, read_inputs};
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::DOCUMENT;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checkpoint::machine::mebibytes;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::ops::Compute;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_prompt::{Prompt, Reading, Request, Source, parse_inputs, read_inputs};
+use attnscope_run::{Rules, WriterMemory, generate, input_of};
+use attnscope_spec::Model;
 
 /// The id of a prompt that is the only one.
 pub const ONLY: &str = "prompt";
@@ -153,7 +153,7 @@ pub fn prepare(
     args.check_fits(&model.spec)?;
     let Some(set) = set else {
         let request = request(args, model, reading)?;
-        let prompt = prompt::prepare(&request, reading, model.spec.limits())?;
+        let prompt = attnscope_prompt::prepare(&request, reading, model.spec.limits())?;
         told_of(model, &prompt).for_each(|said| note(&said));
         return Ok(vec![Named {
             id: ONLY.to_owned(),
@@ -162,11 +162,12 @@ pub fn prepare(
     };
     let prepared = set.requests.iter().map(|(id, request)| {
         let request = args.chat.apply(request.clone(), model)?;
-        let prompt =
-            prompt::prepare(&request, reading, model.spec.limits()).map_err(|e| match e {
+        let prompt = attnscope_prompt::prepare(&request, reading, model.spec.limits()).map_err(
+            |e| match e {
                 Error::Prompt(problem) => Error::file(&set.path, format!("prompt {id}: {problem}")),
                 other => other,
-            })?;
+            },
+        )?;
         let id = id.clone();
         Ok(Named { id, prompt })
     });

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
 use super::prompts::PromptSet;
-use attnscope_engine::prompt::{Request, read_inputs};
+use attnscope_prompt::{Request, read_inputs};
 
 /// What the file is called.
 const FILE: &str = "prompts.jsonl";

@@ -15,13 +15,11 @@ use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
     AlignedBy, ModelRecord, Output, QualityDocument, Scored, Translated, printable,
 };
-use attnscope_engine::analysis::quality::{
-    AlignmentErrors, BleuCounts, GoldAlignment, WordMap, links,
-};
-use attnscope_engine::analysis::{Options, input_of};
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target};
-use attnscope_engine::spec::{Model, Place};
+use attnscope_compute::on_device;
+use attnscope_prompt::{Prompt, Reading, Request, Source, Target};
+use attnscope_run::{Options, input_of};
+use attnscope_spec::{Model, Place};
+use attnscope_studies::quality::{AlignmentErrors, BleuCounts, GoldAlignment, WordMap, links};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -197,7 +195,7 @@ fn aligned(
         target: Target::Text(pair.references[0].clone()),
         ..pair.request.clone()
     };
-    let forced = prompt::prepare(&request, reading, limits)?;
+    let forced = attnscope_prompt::prepare(&request, reading, limits)?;
     let source = match &pair.request.source {
         Source::Text(text) => words_of(reading, text, pair.request.special_tokens, 0)?,
         Source::Ids(ids) => WordMap((0..ids.len()).map(Some).collect()),

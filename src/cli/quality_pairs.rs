@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use attnscope_engine::analysis::quality::{GoldAlignment, parse_alignment};
-use attnscope_engine::checkpoint::{DOCUMENT, read_text};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::prompt::{Request, Source};
+use attnscope_checkpoint::{DOCUMENT, read_text};
+use attnscope_compute::error::{Error, Result};
+use attnscope_prompt::{Request, Source};
+use attnscope_studies::quality::{GoldAlignment, parse_alignment};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -20,8 +20,8 @@ use crate::report::{
     CheckpointRecord, ModelRecord, Output, Readable, Report, Shown, printable, write_html,
     write_json, write_markdown, write_several,
 };
-use attnscope_engine::analysis::Options;
-use attnscope_engine::checkpoint::will_read;
+use attnscope_checkpoint::will_read;
+use attnscope_run::Options;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

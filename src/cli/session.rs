@@ -11,13 +11,13 @@ use super::progress::Meter;
 use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{PromptRecord, Recorder};
-use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::ops::{Compute, Device};
-use attnscope_engine::prompt::{Reading, Request, Tokenizer};
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::on_device;
+use attnscope_compute::ops::{Compute, Device};
+use attnscope_forward::Input;
+use attnscope_prompt::{Reading, Request, Tokenizer};
+use attnscope_run::{Job, MemoryNeed, Options, Outcome, Progress, input_of};
+use attnscope_spec::Model;
 
 /// A device, and what is to run on it.
 pub struct Session<'a> {
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         });
         let jobs: Vec<Job<'_>> = jobs.collect();
         let outcomes = on_device!(&self.compute, ops => {
-            analysis::run_all(ops, model, jobs, options, &meter)
+            attnscope_run::run_all(ops, model, jobs, options, &meter)
         })?;
         let ran = chunk.iter().zip(recorders).zip(outcomes);
         let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), Outcome)| Ran {

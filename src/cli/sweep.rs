@@ -8,10 +8,11 @@ use super::sweep_checkpoint::{self, Swept};
 use crate::report::chart::Mark;
 use crate::report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use crate::tui::figure_text;
-use attnscope_engine::analysis::Sweep;
-use attnscope_engine::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
-use attnscope_engine::counted::counted;
-use attnscope_engine::error::Error;
+use attnscope_checkpoint::counted::counted;
+use attnscope_compute::error::Error;
+use attnscope_compute::sample::Family;
+use attnscope_run::Sweep;
+use attnscope_studies::lab::{Drawn, Wanted, sweep_drawn};
 
 /// The scores of the write-up about attention that collapsed.
 const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];

@@ -7,9 +7,9 @@ use super::lab::family;
 use super::sweep_place::PlaceArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::report::chart::Mark;
-use attnscope_engine::analysis::lab::Family;
-use attnscope_engine::analysis::sweep_scales;
-use attnscope_engine::error::Error;
+use attnscope_compute::error::Error;
+use attnscope_compute::sample::Family;
+use attnscope_run::sweep_scales;
 
 /// The interval of scales of the write-up about attention that collapsed.
 const FROM: f64 = 0.1;

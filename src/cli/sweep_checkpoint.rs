@@ -12,12 +12,12 @@ use super::sweep_args::Args;
 use super::sweep_place::missing;
 use crate::report::chart::Mark;
 use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
-use attnscope_engine::analysis::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
-use attnscope_engine::attention::{Bias, SoftmaxAxis};
-use attnscope_engine::error::Error;
-use attnscope_engine::on_device;
-use attnscope_engine::spec::{Place, Stack};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::attention::{Bias, SoftmaxAxis};
+use attnscope_compute::error::Error;
+use attnscope_compute::on_device;
+use attnscope_run::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
+use attnscope_spec::{Place, Stack};
 
 /// What a checkpoint's sweep gives: where it goes, what it is, and what is to be said of it.
 pub struct Swept {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use clap::ArgGroup;
 
 use super::WhatIfArgs;
-use attnscope_engine::error::Error;
-use attnscope_engine::spec::{ModelSpec, Place, Stack};
+use attnscope_compute::error::Error;
+use attnscope_spec::{ModelSpec, Place, Stack};
 
 /// Which rows.
 #[derive(Debug, clap::Args)]

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 
 use crate::record::{Row, Table};
 use crate::report::read_baseline;
-use attnscope_engine::checks::Baseline;
-use attnscope_engine::nearest::did_you_mean;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::nearest::did_you_mean;
+use attnscope_checks::Baseline;
+use attnscope_checks::stats::STATISTICS;
 
 /// Baselines by prompt, of one checkpoint or of several.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use super::progress::{Task, note};
 use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
 use crate::store;
-use attnscope_engine::prompt::{Source, is_picture, is_sound};
+use attnscope_prompt::{Source, is_picture, is_sound};
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
 const ENDINGS: [&str; 12] = [

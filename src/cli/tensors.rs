@@ -8,8 +8,8 @@ use clap::ValueEnum;
 
 use super::WeightArgs;
 use crate::report::{Output, TensorList, TensorRecord, one_line, printable};
-use attnscope_engine::analysis::{TensorStats, tensor_stats};
-use attnscope_engine::checkpoint::{Checkpoint, TensorInfo};
+use attnscope_checkpoint::{Checkpoint, TensorInfo};
+use attnscope_run::{TensorStats, tensor_stats};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -10,9 +10,9 @@ use super::session::Session;
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{ModelRecord, Output, Timestamps, Transcript, printable};
-use attnscope_engine::analysis::{Options, input_of, token_times};
-use attnscope_engine::on_device;
-use attnscope_engine::spec::{Model, Places, Stack};
+use attnscope_compute::on_device;
+use attnscope_run::{Options, input_of, token_times};
+use attnscope_spec::{Model, Places, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use super::WeightArgs;
 use super::progress::note;
 use crate::report::{Output, TokenList, printable};
-use attnscope_engine::checkpoint::{DOCUMENT, TokenizerFile, read_text};
-use attnscope_engine::family;
-use attnscope_engine::prompt::{Lost, Reading, Tokenizer};
+use attnscope_checkpoint::{DOCUMENT, TokenizerFile, read_text};
+
+use attnscope_prompt::{Lost, Reading, Tokenizer};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -79,7 +79,7 @@ fn tokenizer_of(args: &Args) -> Result<TokenizerFile> {
     let refused = match opening.open() {
         Ok(checkpoint) => {
             let stored = checkpoint.tokenizer.clone();
-            return Ok(match family::read(checkpoint) {
+            return Ok(match attnscope_families::read(checkpoint) {
                 Ok(model) => model.checkpoint.tokenizer.clone(),
                 Err(_) => stored,
             });

@@ -12,11 +12,11 @@ use super::prompts::{InputsArgs, Named};
 use super::session::{Opened, Session};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{Output, Selection, TracePlan, TraceWriter};
-use attnscope_engine::analysis::{self, Job, Observer, Options, Progress, input_of};
-use attnscope_engine::model::{Hook, Input};
-use attnscope_engine::on_device;
-use attnscope_engine::spec::{Places, Stack};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::on_device;
+use attnscope_forward::{Hook, Input};
+use attnscope_run::{Job, Observer, Options, Progress, input_of};
+use attnscope_spec::{Places, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -191,7 +191,7 @@ pub fn run(args: &Args) -> Result<()> {
     });
     let jobs: Vec<Job<'_>> = jobs.collect();
     let outcomes = on_device!(&session.compute, ops => {
-        analysis::run_all(ops, &model, jobs, options, &meter)
+        attnscope_run::run_all(ops, &model, jobs, options, &meter)
     })?;
     drop(meter);
     if let Some(found) = outcomes

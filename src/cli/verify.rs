@@ -10,8 +10,9 @@ use super::prompts::InputsArgs;
 use super::session::Session;
 use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, share};
 use crate::report::{Engines, ModelRecord, Output, Verification, printable};
-use attnscope_engine::analysis::{self, Floor, Options, Verifying, input_of, is_captured};
-use attnscope_engine::ops::{Candle, Compute, Cpu, Device};
+use attnscope_compare::verify::{Floor, Verifying};
+use attnscope_compute::ops::{Candle, Compute, Cpu, Device};
+use attnscope_run::{Options, input_of, is_captured};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -77,7 +78,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     let n_threads = rayon::current_num_threads();
     let longest = opened.longest().into_iter();
     let beside = longest.map(|longest| {
-        analysis::verify_bytes(&opened.model, &longest, verifying.row_bytes, n_threads)
+        attnscope_compare::verify::verify_bytes(
+            &opened.model,
+            &longest,
+            verifying.row_bytes,
+            n_threads,
+        )
     });
     let beside = beside.sum();
     session.ready(&mut opened, options, beside)?;
@@ -87,7 +93,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let input = input_of(&named.prompt);
     // Both engines count what they multiply.
     let meter = Meter::of(&opened.model, &[input.clone(), input.clone()], options);
-    let found = analysis::verify(
+    let found = attnscope_compare::verify::verify(
         (&Cpu, &candle),
         &opened.model,
         &input,

@@ -16,8 +16,8 @@ use super::settings;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::history::{Again, Finding, Following, History, Judge, News, Sources, Update, heading};
 use crate::report::printable;
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::error::Error;
+use attnscope_checks::Thresholds;
+use attnscope_compute::error::Error;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::progress::note;
-use attnscope_engine::analysis::{WHAT_IF_KEYS, WhatIf, supposed};
-use attnscope_engine::spec::Model;
+use attnscope_run::{WHAT_IF_KEYS, WhatIf, supposed};
+use attnscope_spec::Model;
 
 /// What is supposed of a model.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -11,9 +11,9 @@ use super::place;
 use super::setting::{SETTINGS, Setting};
 use super::typed::{kind, number, value_of};
 use super::value::{Origin, Value};
-use attnscope_engine::checkpoint::{CONFIGURATION, read_text};
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::nearest::did_you_mean;
+use attnscope_checkpoint::nearest::did_you_mean;
+use attnscope_checkpoint::{CONFIGURATION, read_text};
+use attnscope_checks::Thresholds;
 
 /// Sections beside those of settings.
 const KEYS: &str = "keys";

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::value::Value;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Setting {
         if known.contains(&word) {
             return Ok(Value::Text(word.to_owned()));
         }
-        let meant = attnscope_engine::nearest::did_you_mean(word, known);
+        let meant = attnscope_checkpoint::nearest::did_you_mean(word, known);
         Err(format!(
             "expected {}, found {word:?}{meant}",
             self.expected()

@@ -2,26 +2,13 @@
 //!
 //! It prints nothing and names no terminal.
 
-pub mod analysis;
-pub mod caught;
-pub mod checkpoint;
-pub mod checks;
-pub mod compare;
-pub mod counted;
-pub mod family;
-pub mod machine;
-pub mod model;
-pub mod nearest;
-pub mod prompt;
-pub mod spec;
-pub mod stats;
-
-pub use attnscope_compute::{attention, bootstrap, error, kernels, on_device, ops, pace, sample};
-
-/// A file of the repository's fixtures, for tests.
-#[cfg(test)]
-fn fixture(path: &str) -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(path)
-}
+pub use attnscope_checkpoint as checkpoint;
+pub use attnscope_checks as checks;
+pub use attnscope_compare as compare;
+pub use attnscope_compute as compute;
+pub use attnscope_families as families;
+pub use attnscope_forward as forward;
+pub use attnscope_prompt as prompt;
+pub use attnscope_run as run;
+pub use attnscope_spec as spec;
+pub use attnscope_studies as studies;

@@ -11,9 +11,9 @@ use super::client::{About, Client};
 use super::files;
 use super::pieces::{Pieces, stall};
 use super::{Fetched, Place, make_directory_of, tell};
-use attnscope_engine::checkpoint::hub::Address;
-use attnscope_engine::checkpoint::open_regular;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::hub::Address;
+use attnscope_checkpoint::open_regular;
+use attnscope_compute::error::{Error, Result};
 
 /// How often a download that is cut off is taken up again, and how long before.
 const MOST_TRIES: u32 = 5;

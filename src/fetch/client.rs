@@ -8,8 +8,8 @@ use ureq::config::RedirectAuthHeaders;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-use attnscope_engine::checkpoint::hub::Address;
-use attnscope_engine::checkpoint::read_regular;
+use attnscope_checkpoint::hub::Address;
+use attnscope_checkpoint::read_regular;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long to wait for a connection, and for the beginning of an answer.

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use attnscope_engine::checkpoint::{CONFIGURATION, VOCABULARY, index_files};
-use attnscope_engine::error::Error;
+use attnscope_checkpoint::{CONFIGURATION, VOCABULARY, index_files};
+use attnscope_compute::error::Error;
 
 /// Files that say what weights are, and those of tokenizers.
 const BESIDE: [&str; 22] = [

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::client::{Client, Refusal};
 use super::{blob, files};
-use attnscope_engine::checkpoint::hub::{Address, Cache};
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::hub::{Address, Cache};
+use attnscope_compute::error::{Error, Result};
 
 /// Fetches what a model needs, and gives the directory of its snapshot.
 ///

@@ -13,9 +13,9 @@ use super::grid::{Grid, LayerShape};
 use super::read::Reading;
 use crate::record::Row;
 use crate::signals::Temporary;
-use attnscope_engine::checkpoint::{DOCUMENT, read_regular};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::{DOCUMENT, read_regular};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_spec::Stack;
 
 /// What an entry begins with; changes when entries are written otherwise.
 const MAGIC: &[u8] = b"attnscope history 1\n";

@@ -6,9 +6,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::sources::{is_weights, shards_of};
-use attnscope_engine::checkpoint::other_directory;
+use attnscope_checkpoint::other_directory;
 
-use attnscope_engine::checkpoint::{VOCABULARY, open_regular, read_regular};
+use attnscope_checkpoint::{VOCABULARY, open_regular, read_regular};
 
 /// A header of safetensors is at most that long.
 const LONGEST_HEADER: u64 = 100 << 20;

@@ -9,8 +9,8 @@ use crate::report::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
     HistoryStep, HistoryTrend, HistoryWarning, Number,
 };
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::{Compute, STATISTICS};
+use attnscope_checks::stats::{Compute, STATISTICS};
+use attnscope_spec::Place;
 
 /// What the rows of a log name as their prompt: batches of the training.
 const BATCH: &str = "training";

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::sources::is_weights;
-use attnscope_engine::checkpoint::described_above;
+use attnscope_checkpoint::described_above;
 
-use attnscope_engine::checkpoint::open_regular;
+use attnscope_checkpoint::open_regular;
 
 /// Bytes at the beginning of a file that are taken whole: headers, and small files altogether.
 const HEAD: u64 = 1 << 16;
@@ -37,7 +37,7 @@ struct Entry {
 }
 
 impl Fingerprint {
-    /// Of the places of a checkpoint ([`Opening::places`](attnscope_engine::checkpoint::Opening::places)). `None` where nothing is at
+    /// Of the places of a checkpoint ([`Opening::places`](attnscope_checkpoint::Opening::places)). `None` where nothing is at
     /// the first, which is the checkpoint itself.
     pub fn of(places: &[PathBuf]) -> Option<Self> {
         let (first, others) = places.split_first()?;

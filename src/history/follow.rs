@@ -17,8 +17,8 @@ use super::record::State;
 use super::sources::{self, Found};
 use super::value::Update;
 use super::wake::Wake;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::Opening;
+use attnscope_compute::error::{Error, Result};
 
 /// Between two looks for what is new, where nothing tells of it sooner.
 const EVERY: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! The heads and layers that a history has numbers for, in one order for every record.
 
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::{Place, Stack};
+use attnscope_checkpoint::counted::counted;
+use attnscope_spec::{Place, Stack};
 
 /// One layer with attention.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use super::record::is_unknown;
 use super::trend::{self, Trend};
 use super::value::{History, Origin};
 use super::weigh::weigh;
-use attnscope_engine::checks::weight::Weight;
-use attnscope_engine::checks::{Severity, Thresholds};
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::weight::Weight;
+use attnscope_checks::{Severity, Thresholds};
+use attnscope_spec::Place;
 
 /// A finding of a history.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 
 use super::grid::{Grid, LayerShape};
 use super::record::UNKNOWN;
-use attnscope_engine::spec::Stack;
+use attnscope_spec::Stack;
 
 /// Where values of one shape lie in rows of another.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The lines that statistics cross: which check draws each, on which side the fault lies, and what was ordinary before.
 
 use super::value::History;
-use attnscope_engine::checks::{Thresholds, weight};
+use attnscope_checks::Thresholds;
 
 /// The side of a line on which the fault lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,8 +248,8 @@ impl Line {
     }
 
     /// What the line is about, as severities follow from it.
-    pub fn kind(&self) -> weight::Line {
-        weight::Line {
+    pub fn kind(&self) -> attnscope_checks::weight::Line {
+        attnscope_checks::weight::Line {
             is_fault: self.is_fault,
             excuses_design: self.excuses_design,
             is_of_heads: self.scope == Scope::Heads,
@@ -284,8 +284,8 @@ pub fn lines_of(statistic: &str, thresholds: &Thresholds) -> Vec<(&'static str, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_engine::checks::find;
-    use attnscope_engine::stats::index_of;
+    use attnscope_checks::find;
+    use attnscope_checks::stats::index_of;
 
     #[test]
     fn every_line_is_of_a_check_a_statistic_and_a_threshold_that_are() {

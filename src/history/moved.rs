@@ -3,7 +3,7 @@
 use super::lines::Line;
 use super::robust::median;
 use super::value::History;
-use attnscope_engine::checks::Thresholds;
+use attnscope_checks::Thresholds;
 
 /// Records back that a move to a line may have begun.
 const MOVED_WITHIN: usize = 512;

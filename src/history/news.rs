@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::judge::{Finding, Judge};
 use super::text::{beginning, grouped, on_its_way, reasons};
 use super::value::History;
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 
 /// Findings and trends that were told.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use super::log::batch_of;
 use super::value::{History, Origin, Update};
-use attnscope_engine::error::Result;
+use attnscope_compute::error::Result;
 
 /// The history of a log.
 ///

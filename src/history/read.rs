@@ -4,7 +4,7 @@ use super::grid::{Grid, LayerShape};
 use super::record::{Numbers, UNKNOWN};
 use crate::record::{Row, Source, Table};
 use crate::report::{ModelRecord, PromptRecord};
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 
 /// Statistics of one checkpoint.
 #[derive(Debug, Clone, PartialEq)]

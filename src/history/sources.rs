@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use crate::record::{natural, step_of};
-use attnscope_engine::checkpoint::is_trainer_state;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::is_trainer_state;
+use attnscope_compute::error::{Error, Result};
 
 /// Endings of files of weights.
 const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];

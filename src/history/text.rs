@@ -6,9 +6,9 @@ use super::judge::{Finding, change_of};
 use super::trend::Trend;
 use super::value::{History, Origin};
 use crate::report::digits;
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::{STATISTICS, index_of};
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_spec::Place;
 
 /// What a statistic is called on screens.
 fn title(id: &'static str) -> &'static str {

@@ -5,7 +5,7 @@
 
 use super::lines::{Line, Side};
 use super::robust::median;
-use attnscope_engine::spec::Place;
+use attnscope_spec::Place;
 
 /// Records that a fit looks back on, the fewest first.
 const WINDOWS: [usize; 5] = [7, 10, 12, 20, 32];

@@ -4,8 +4,8 @@ use super::crossing::Crossing;
 use super::lines::{Line, design_of};
 use super::robust::{median, noise};
 use super::value::{History, Origin};
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
+use attnscope_checks::Thresholds;
+use attnscope_checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
 
 /// Losses before a crossing that it is compared with, and losses after it.
 const BEFORE: usize = 8;

@@ -1,6 +1,6 @@
 //! The columns of the table, in their order: where a row belongs, then every statistic by its id.
 
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 
 /// Version of the columns: changes when a reader of the old ones would misread the new ones.
 pub const SCHEMA: u32 = 1;

@@ -13,7 +13,7 @@ use parquet::schema::types::{Type, TypePtr};
 
 use super::columns::{COLUMNS, Kind, SCHEMA};
 use super::table::{About, Row, Table};
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 
 /// Rows that are compressed together: some megabytes.
 const GROUP: usize = 1 << 16;

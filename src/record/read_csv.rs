@@ -5,9 +5,9 @@ use std::path::Path;
 use super::columns::COLUMNS;
 use super::table::{Row, Table};
 use crate::report::text_of_cell;
-use attnscope_engine::checkpoint::{DOCUMENT, read_whole};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::{DOCUMENT, read_whole};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_compute::error::{Error, Result};
 
 impl Table {
     /// Reads a table that was written as CSV.

@@ -10,11 +10,11 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::columns::{COLUMNS, Kind};
 use super::table::{About, Row, Table};
-use attnscope_engine::caught::caught;
-use attnscope_engine::checkpoint::{open_regular, will_read};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::machine::too_much;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::caught::caught;
+use attnscope_checkpoint::machine::too_much;
+use attnscope_checkpoint::{open_regular, will_read};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_compute::error::{Error, Result};
 
 /// Values of one column, `None` where a row has none.
 enum Column {

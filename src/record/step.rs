@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::{CONFIGURATION, read_text};
+use attnscope_checkpoint::{CONFIGURATION, read_text};
 
 /// Words that stand before the number of a step.
 const WORDS: [&str; 6] = ["checkpoint", "ckpt", "step", "steps", "iter", "iteration"];

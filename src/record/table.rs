@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::natural::natural;
 use crate::report::{LayerRecord, ModelRecord, PromptRecord};
-use attnscope_engine::spec::{Place, Stack};
-use attnscope_engine::stats::{STATISTICS, Values};
+use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_spec::{Place, Stack};
 
 /// What the rows come from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -141,7 +141,7 @@ fn label(stack: Stack) -> Option<String> {
 
 fn stats_of(values: &Values, is_head: bool) -> Vec<Option<f64>> {
     let statistics = STATISTICS.iter().enumerate();
-    let value = |(idx, statistic): (usize, &&attnscope_engine::stats::Statistic)| {
+    let value = |(idx, statistic): (usize, &&attnscope_checks::stats::Statistic)| {
         (!is_head || statistic.is_per_head()).then(|| values.at(idx))
     };
     statistics.map(value).collect()

@@ -16,11 +16,11 @@ use super::plain::cell;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::{Quiet, write_text};
 use super::verdicts::{TargetRecord, TargetVerdict};
-use attnscope_engine::analysis::align::{Aligned, Alignment, Sentence, Word};
-use attnscope_engine::attention::RowSummary;
-use attnscope_engine::checkpoint::embeddings::Table;
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::embeddings::Table;
+use attnscope_checks::Thresholds;
+use attnscope_compute::attention::RowSummary;
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::align::{Aligned, Alignment, Sentence, Word};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;

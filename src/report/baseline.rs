@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::document::VERSION;
-use attnscope_engine::checkpoint::{DOCUMENT, read_text};
-use attnscope_engine::checks::{Baseline, Then};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::spec::Stack;
+use attnscope_checkpoint::{DOCUMENT, read_text};
+use attnscope_checks::{Baseline, Then};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::Stack;
 
 /// Reads a report by the ids of its prompts.
 ///

@@ -8,12 +8,12 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::number::Number;
-use attnscope_engine::analysis::{LabelAt, NonFinite, Observer, Outcome, Progress};
-use attnscope_engine::attention::AttentionSpec;
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::{Model, Stack};
-use attnscope_engine::stats::LayerReport;
-use attnscope_engine::stats::{STATISTICS, Values};
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_prompt::Prompt;
+use attnscope_run::{LabelAt, NonFinite, Observer, Outcome, Progress};
+use attnscope_spec::{Model, Stack};
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;

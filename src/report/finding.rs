@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::number::Number;
-use attnscope_engine::checks::{Finding, Severity};
+use attnscope_checks::{Finding, Severity};
 
 /// A finding of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

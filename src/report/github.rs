@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::named_place;
 use super::verdicts::TargetVerdict;
-use attnscope_engine::checks::{Finding, Severity, Status};
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::{Finding, Severity, Status};
 
 /// Findings that are shown of one check and target. GitHub shows ten annotations of a kind in a step: one check must not
 /// take them all.

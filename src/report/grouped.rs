@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::finding::{FindingRecord, PlaceRecord};
 use super::plain::one_line;
 use super::verdict_text::figure;
-use attnscope_engine::checks::Severity;
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
 
 /// Places that are named; the rest is counted.
 const MOST_NAMED: usize = 8;
@@ -210,8 +210,9 @@ pub fn severities(findings: &[FindingRecord]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_engine::checks::{Finding, Place};
-    use attnscope_engine::spec::Stack;
+    use attnscope_checks::Finding;
+    use attnscope_spec::Place;
+    use attnscope_spec::Stack;
 
     fn record(check: &'static str, place: Place, value: f64, threshold: f64) -> FindingRecord {
         FindingRecord::of(&Finding {

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::json::write_pretty;
 use super::number::Number;
 use super::plain::one_line;
-use attnscope_engine::analysis::guess::{Guess, Kind, Line, Rival};
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
+use attnscope_studies::guess::{Guess, Kind, Line, Rival};
 
 /// The version of the shape in this file.
 const VERSION: u32 = 1;
@@ -184,7 +184,7 @@ pub fn undecided(guess: &Guess) -> Vec<String> {
 
 fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
     let mut text = String::new();
-    let quoted = attnscope_engine::family::description::quoted;
+    let quoted = attnscope_families::description::quoted;
     let told = match (guess.kind, guess.mask_token) {
         (Kind::Encoder, Some(id)) => {
             let hidden = counted(guess.n_positions, "token");

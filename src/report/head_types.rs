@@ -1,6 +1,6 @@
 //! What kind of place each head looks at: as a table for people, as JSON and CSV for programs.
 
-use attnscope_engine::stats::Stat;
+use attnscope_checks::stats::Stat;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};

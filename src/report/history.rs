@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::json::write_pretty;
 use super::number::Number;
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const HISTORY_VERSION: u32 = 1;

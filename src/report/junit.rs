@@ -7,7 +7,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use super::named_place;
 use super::verdict_text::figure;
 use super::verdicts::TargetVerdict;
-use attnscope_engine::checks::{Check, Finding, Severity, Status, Verdict};
+use attnscope_checks::{Check, Finding, Severity, Status, Verdict};
 
 /// Writes every target, with errors as failures.
 ///

@@ -2,8 +2,8 @@
 
 use super::document::{LayerRecord, Report};
 use super::verdict_text::figure;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{Compute, Gather, STATISTICS, Stat, Statistic};
+use attnscope_checks::stats::{Compute, Gather, STATISTICS, Stat, Statistic};
+use attnscope_spec::Stack;
 
 /// The statistics in the table of layers.
 const OF_LAYERS: [Stat; 6] = [

@@ -8,10 +8,10 @@ use super::key_statistics::{cell, heading, of_heads, of_layers, over_prompts, st
 use super::named_place;
 use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
-use attnscope_engine::checks::{Severity, Status};
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::{Severity, Status};
+use attnscope_spec::Stack;
 
 /// Characters of a comment on GitHub; details of layers that would not fit are left out.
 const MOST_CHARACTERS: usize = 60_000;

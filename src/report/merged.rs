@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::finding::FindingRecord;
 use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
-use attnscope_engine::checks::Severity;
-use attnscope_engine::counted::counted;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::STATISTICS;
 
 /// Changes when a reader of the old shape would misread the new one.
 const VERSION: u32 = 1;

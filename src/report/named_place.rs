@@ -1,7 +1,7 @@
 //! Where a finding is, by the names that hooks have: `decoder.blocks.3.cross_attn head 7`.
 
-use attnscope_engine::checks::Place;
-use attnscope_engine::spec::Stack;
+use attnscope_spec::Place;
+use attnscope_spec::Stack;
 
 /// The layer or its attention as traces name it, and the head; `model` for the whole model.
 pub(super) fn module(place: &Place) -> String {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::signals::Temporary;
 use crate::store;
-use attnscope_engine::checkpoint::was_read;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::was_read;
+use attnscope_compute::error::{Error, Result};
 
 /// An open target.
 #[derive(Debug)]

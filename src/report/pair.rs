@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Output;
 use crate::signals::undisturbed;
-use attnscope_engine::error::Result;
+use attnscope_compute::error::Result;
 
 /// Two open targets.
 #[derive(Debug)]

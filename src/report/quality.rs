@@ -11,7 +11,7 @@ use super::json::write_pretty;
 use super::number::{Number, number};
 use super::plain::{cell, one_line};
 use super::text_table::{digits, text_table};
-use attnscope_engine::analysis::quality::{AlignmentErrors, BleuCounts};
+use attnscope_studies::quality::{AlignmentErrors, BleuCounts};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

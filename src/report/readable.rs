@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::document::Report;
 use super::run_findings::judge_run;
-use attnscope_engine::analysis::Outcome;
-use attnscope_engine::attention::{Pooled, RowSummary};
-use attnscope_engine::checks::{Check, Finding, Status, Verdict};
-use attnscope_engine::model::Input;
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::{Model, Stack};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Check, Finding, Status, Verdict};
+use attnscope_compute::attention::{Pooled, RowSummary};
+use attnscope_forward::Input;
+use attnscope_prompt::Prompt;
+use attnscope_run::Outcome;
+use attnscope_spec::{Model, Stack};
 
 /// A report and what people are shown beside it.
 #[derive(Debug)]
@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_check_that_fires_everywhere_does_not_hide_the_others() {
-        use attnscope_engine::checks::{Place, Severity};
+        use attnscope_checks::Severity;
+        use attnscope_spec::Place;
         let of = |check| Finding {
             check,
             severity: Severity::Warning,

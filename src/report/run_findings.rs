@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use attnscope_engine::analysis::{Outcome, judge_layers, unasked};
-use attnscope_engine::checks::{Check, Thresholds, Verdict};
-use attnscope_engine::prompt::Lost;
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Check, Thresholds, Verdict};
+use attnscope_prompt::Lost;
+use attnscope_run::{Outcome, judge_layers, unasked};
+use attnscope_spec::Model;
 
 /// Why checks that change prompts or look at weights say nothing.
 const NO_PROBES: &str = "not run in a report: attnscope check does";

@@ -10,7 +10,7 @@ use super::named_place;
 use super::number::Number;
 use super::verdict_text::figure;
 use super::verdicts::TargetVerdict;
-use attnscope_engine::checks::{CHECKS, Check, Finding, Severity, Status, Verdict, page};
+use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict, page};
 
 /// Where the shape is written down.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";

@@ -4,12 +4,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use super::number::Number;
-use attnscope_engine::analysis::lab::Family;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checks::{Severity, Status};
-use attnscope_engine::compare::Relation;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{HeadType, STATISTICS, SeenOn, Statistic};
+use attnscope_checks::stats::{HeadType, STATISTICS, SeenOn, Statistic};
+use attnscope_checks::{Severity, Status};
+use attnscope_compare::Relation;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_compute::sample::Family;
+use attnscope_spec::Stack;
 
 /// A name out of a list.
 fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {

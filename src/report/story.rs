@@ -2,7 +2,7 @@
 
 use super::chart::Chart;
 use super::text_table::{n_columns_within, text_table};
-use attnscope_engine::analysis::Pyramid;
+use attnscope_run::Pyramid;
 
 /// One page.
 #[derive(Debug, Clone)]

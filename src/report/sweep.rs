@@ -10,8 +10,8 @@ use super::json::write_pretty;
 use super::number::Number;
 use super::number::number;
 use super::text_table::{digits, text_table};
-use attnscope_engine::analysis::{Averaged, Sweep, SweepPoint, round_scales};
-use attnscope_engine::attention::{AttentionSpec, RowSummary};
+use attnscope_compute::attention::{AttentionSpec, RowSummary};
+use attnscope_run::{Averaged, Sweep, SweepPoint, round_scales};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::json::write_pretty;
 use super::number::Number;
-use attnscope_engine::analysis::TensorStats;
-use attnscope_engine::checkpoint::TensorInfo;
+use attnscope_checkpoint::TensorInfo;
+use attnscope_run::TensorStats;
 
 /// The tensors of a checkpoint, with their figures where those were asked for.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -10,8 +10,8 @@ use super::ModelRecord;
 use super::json::write_pretty;
 use super::plain::{cell, one_line};
 use super::text_table::text_table;
-use attnscope_engine::analysis::TokenTimes;
-use attnscope_engine::prompt::Prompt;
+use attnscope_prompt::Prompt;
+use attnscope_run::TokenTimes;
 
 /// The version of the shape in this file.
 const VERSION: u32 = 1;

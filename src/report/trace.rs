@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
-use attnscope_engine::analysis::Tap;
-use attnscope_engine::attention::{BlockSink, GlobalKeys};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::Hook;
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::{ModelSpec, Stack};
+use attnscope_compute::attention::{BlockSink, GlobalKeys};
+use attnscope_compute::error::{Error, Result};
+use attnscope_forward::Hook;
+use attnscope_prompt::Prompt;
+use attnscope_run::Tap;
+use attnscope_spec::{ModelSpec, Stack};
 
 /// A trace file being written.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use attnscope_engine::attention::{AttentionSpec, Window};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::Hook;
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::{BlockSpec, Model, ModelSpec, Place, Stack, StackSpec};
+use attnscope_compute::attention::{AttentionSpec, Window};
+use attnscope_compute::error::{Error, Result};
+use attnscope_forward::Hook;
+use attnscope_prompt::Prompt;
+use attnscope_spec::{BlockSpec, Model, ModelSpec, Place, Stack, StackSpec};
 
 /// Which hooks, layers and heads a trace takes.
 #[derive(Debug, Clone)]

@@ -9,9 +9,9 @@ use super::document::ModelRecord;
 use super::json::write_pretty;
 use super::number::Number;
 use super::text_table::{digits, text_table};
-use attnscope_engine::analysis::{Floor, HookDifference, ValuePlace};
-use attnscope_engine::counted::counted;
-use attnscope_engine::prompt::Prompt;
+use attnscope_checkpoint::counted::counted;
+use attnscope_compare::verify::{Floor, HookDifference, ValuePlace};
+use attnscope_prompt::Prompt;
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

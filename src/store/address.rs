@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 const SCHEME: &str = "s3://";
 

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use super::address::Address;
 use super::credentials;
 use crate::fetch::{Fetched, tell};
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 /// Bytes that are read with one request.
 const PIECE: u64 = 8 << 20;

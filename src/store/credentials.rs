@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use attnscope_engine::checkpoint::{CONFIGURATION, read_regular};
+use attnscope_checkpoint::{CONFIGURATION, read_regular};
 
 /// Variables of which any says where keys come from.
 const SOURCES: [&str; 6] = [

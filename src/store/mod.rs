@@ -32,7 +32,7 @@ mod without {
     use std::path::{Path, PathBuf};
 
     use super::is_address;
-    use attnscope_engine::error::{Error, Result};
+    use attnscope_compute::error::{Error, Result};
 
     fn refused<T>(path: &Path, otherwise: T) -> Result<T> {
         if is_address(path) {

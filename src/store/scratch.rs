@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 use crate::signals::{forgotten, removed_at_end};
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 /// Where the directory is to be made, and the directory.
 static SCRATCH: Mutex<(Option<PathBuf>, Option<TempDir>)> = Mutex::new((None, None));

@@ -10,8 +10,8 @@ use super::address::Address;
 use super::bucket::{self, Level, Object};
 use super::scratch;
 use crate::fetch::{shards_of, wanted};
-use attnscope_engine::checkpoint::read_regular;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::read_regular;
+use attnscope_compute::error::{Error, Result};
 
 /// Endings of files beside weights that say how these are read, and the size from which such a file says something else.
 const ENDINGS: [&str; 8] = [

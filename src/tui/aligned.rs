@@ -2,7 +2,7 @@
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use attnscope_engine::prompt::Prompt;
+use attnscope_prompt::Prompt;
 
 /// Positions of A and of B that stand for each other, in order; `None` where a token is on one side only.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

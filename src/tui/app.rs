@@ -32,12 +32,12 @@ use crate::worker::{
     Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
     SweepQuery,
 };
-use attnscope_engine::analysis::{HeadMap, HeadQuery, Subject, TensorStats, WhatIf};
-use attnscope_engine::checks::Check;
-use attnscope_engine::error::Result;
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::{Request, Source};
-use attnscope_engine::stats::HeadType;
+use attnscope_checks::Check;
+use attnscope_checks::stats::HeadType;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Device;
+use attnscope_prompt::{Request, Source};
+use attnscope_run::{HeadMap, HeadQuery, Subject, TensorStats, WhatIf};
 
 /// Everything that can happen.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use super::run::{Run, RunState};
 use super::runs::{Second, Shows, Way};
 use super::scene::Scene;
 use crate::worker::{Against, RunId};
-use attnscope_engine::analysis::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
-use attnscope_engine::attention::Pooled;
-use attnscope_engine::prompt::{Prompt, Source};
+use attnscope_compute::attention::Pooled;
+use attnscope_prompt::{Prompt, Source};
+use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
 
 impl App {
     /// Supposes something more; it runs once the run on screen is over.

@@ -8,8 +8,8 @@ use super::panel::Panel;
 use super::plot::Shown;
 use super::selection::{Selection, step};
 use super::token_statistics::{n_statistics, statistic};
-use attnscope_engine::analysis::HeadMap;
-use attnscope_engine::spec::Stack;
+use attnscope_run::HeadMap;
+use attnscope_spec::Stack;
 
 /// Where somebody looks, in names that outlive a version: a panel, a place, a statistic, and what of a head is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use attnscope_engine::analysis::WhatIf;
-use attnscope_engine::spec::{Place, Stack};
+use attnscope_run::WhatIf;
+use attnscope_spec::{Place, Stack};
 
 /// Changes worth a line of their own, and what they ask.
 const CHOICES: &[(&str, &str)] = &[

@@ -8,10 +8,10 @@ use super::run::{Run, RunState};
 use super::runs::Second;
 use super::scene::Scene;
 use crate::worker::Pair;
-use attnscope_engine::analysis::{Step, Subject};
-use attnscope_engine::compare::{Comparison, HeadDifference, PredictionDifference};
-use attnscope_engine::model::Hook;
-use attnscope_engine::spec::Stack;
+use attnscope_compare::{Comparison, HeadDifference, PredictionDifference};
+use attnscope_forward::Hook;
+use attnscope_run::{Step, Subject};
+use attnscope_spec::Stack;
 
 /// How far A and B are compared.
 #[derive(Debug, Clone, Default)]

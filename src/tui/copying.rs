@@ -9,9 +9,9 @@ use super::figure::figure;
 use super::panel::Panel;
 use super::panels;
 use super::scene::Scene;
-use attnscope_engine::analysis::HeadMap;
-use attnscope_engine::prompt::Source;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_prompt::Source;
+use attnscope_run::HeadMap;
 
 /// Terminals take about 100 000 bytes of a sequence at most; base64 makes 4 bytes of 3.
 pub const MOST_BYTES: usize = 74_000;

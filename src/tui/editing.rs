@@ -8,7 +8,7 @@ use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Way;
 use crate::worker::Against;
-use attnscope_engine::prompt::{PictureSource, Request, Source};
+use attnscope_prompt::{PictureSource, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent};
 
 impl App {

@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::{CursorMove, TextArea};
 
-use attnscope_engine::prompt::{PictureSource, Request, Source};
+use attnscope_prompt::{PictureSource, Request, Source};
 
 /// A prompt being edited: its text, or its ids where there is no tokenizer.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use super::run::RunState;
 use super::scene::Scene;
 use super::selection::step;
 use crate::worker::{EffectQuery, EffectShown, Measure};
-use attnscope_engine::analysis::WhatIf;
-use attnscope_engine::analysis::effect::head_of;
-use attnscope_engine::spec::Place;
+use attnscope_run::WhatIf;
+use attnscope_spec::Place;
+use attnscope_studies::effect::head_of;
 
 /// The measure that is chosen, what came last, and what is awaited.
 #[derive(Debug, Default)]

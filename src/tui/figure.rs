@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use attnscope_engine::stats::{Span, Statistic};
+use attnscope_checks::stats::{Span, Statistic};
 
 /// A number in at most `width` columns, right-aligned.
 pub fn figure(value: f64, width: usize) -> String {

@@ -8,8 +8,8 @@ use super::keys::Action;
 use super::panel::Panel;
 use super::showing::Colours;
 use crate::worker::Against;
-use attnscope_engine::prompt::Source;
-use attnscope_engine::spec::Stack;
+use attnscope_prompt::Source;
+use attnscope_spec::Stack;
 
 /// What a typed line is called, beside what was found.
 const TYPED: &str = "typed";

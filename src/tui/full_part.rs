@@ -8,7 +8,7 @@ use super::panel::Panel;
 use super::panels;
 use super::scene::Scene;
 use crate::worker::PartQuery;
-use attnscope_engine::analysis::{HeadDetail, PartDetail};
+use attnscope_run::{HeadDetail, PartDetail};
 
 impl<'a> Scene<'a> {
     /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.

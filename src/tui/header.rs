@@ -13,10 +13,10 @@ use super::run::{Preparing, Run, RunState};
 use super::runs::{Second, Way};
 use super::scene::Scene;
 use crate::worker::Against;
-use attnscope_engine::analysis::{Progress, Subject};
-use attnscope_engine::checks::Severity;
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::Place;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_run::{Progress, Subject};
+use attnscope_spec::Place;
 
 /// Line 1: what is open, what runs, and the worst that was found.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {

@@ -11,9 +11,9 @@ use super::run::Preparing;
 use super::selection::step;
 use crate::history::Update;
 use crate::worker::{Against, StepOpening};
-use attnscope_engine::error::Result;
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::{Stat, index_of};
+use attnscope_checks::stats::{Stat, index_of};
+use attnscope_compute::error::Result;
+use attnscope_spec::Place;
 
 impl App {
     /// Shows a training; one of its steps may be open in the other panels already.

@@ -7,12 +7,12 @@ use crate::history::{
     Again, Finding, History, Judge, Origin, Record, Sink, State, Trend, Update, beginning, grouped,
     on_its_way,
 };
-use attnscope_engine::checkpoint::{Bundle, Opening};
-use attnscope_engine::checks::{Severity, Thresholds};
-use attnscope_engine::counted::counted;
-use attnscope_engine::error::Result;
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checkpoint::{Bundle, Opening};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::{Severity, Thresholds};
+use attnscope_compute::error::Result;
+use attnscope_spec::Place;
 
 /// Reads a training and hands what it finds to a sink, on a thread of its own.
 pub type HistoryReader = Box<dyn FnOnce(&mut Sink<'_>) -> Result<()> + Send>;

@@ -9,7 +9,7 @@ use super::chord::{Chord, name_of, parse};
 use super::keys::{Action, BINDINGS, Binding, Group};
 use super::panel::Panel;
 use crate::config::KeyChange;
-use attnscope_engine::nearest::did_you_mean;
+use attnscope_checkpoint::nearest::did_you_mean;
 
 /// The keys of one row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::app::App;
 use super::comparing::{no_distance, no_first};
 use super::history_keys::needs_training;
 use super::panel::Panel;
-use attnscope_engine::analysis::{Ability, HeadMap, can_write};
+use attnscope_run::{Ability, HeadMap, can_write};
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

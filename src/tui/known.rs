@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::editor::as_text;
 use super::setup::Limits;
-use attnscope_engine::prompt::Request;
+use attnscope_prompt::Request;
 
 /// Prompts and checkpoints that can be chosen without typing them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use super::panel::Panel;
 use super::panels::checks;
 use super::token_statistics::{n_statistics, statistic};
 use crate::worker::Against;
-use attnscope_engine::analysis::Ability;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::{Request, Source, is_sound};
-use attnscope_engine::spec::Place;
+use attnscope_checkpoint::Opening;
+use attnscope_prompt::{Request, Source, is_sound};
+use attnscope_run::Ability;
+use attnscope_spec::Place;
 
 /// What a line that compares begins with.
 const COMPARE: &str = "compare with ";

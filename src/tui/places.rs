@@ -6,8 +6,8 @@ use super::panel::Panel;
 use super::panels;
 use super::run::Preparing;
 use super::selection::{step, step_to};
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Place;
+use attnscope_prompt::Request;
+use attnscope_spec::Place;
 
 impl App {
     /// Selects a layer above or below; those that do not attend have no head to select.

@@ -11,9 +11,9 @@ use super::run::Run;
 use super::story_view::StoryView;
 use super::theme::Theme;
 use crate::worker::{Against, Event, Sink, Worker};
-use attnscope_engine::analysis::{Subject, WhatIf};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::spec::Stack;
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::{Subject, WhatIf};
+use attnscope_spec::Stack;
 
 /// What to run, and what to show of it.
 pub struct Plot {

@@ -2,7 +2,7 @@
 
 use super::app::{App, Effect};
 use super::run::Run;
-use attnscope_engine::analysis::{Options, Step, input_of, work_of};
+use attnscope_run::{Options, Step, input_of, work_of};
 
 /// Multiplications of a run up to which a model is asked by itself. Asking takes a few hundred times as many: a second or two.
 const SMALL: u64 = 50_000_000;

@@ -15,8 +15,8 @@ use super::editor::as_text;
 use super::known::Known;
 use super::setup::Limits;
 use crate::signals::Temporary;
-use attnscope_engine::checkpoint::read_regular;
-use attnscope_engine::prompt::Source;
+use attnscope_checkpoint::read_regular;
+use attnscope_prompt::Source;
 
 /// A larger file is not ours.
 const LARGEST: usize = 4 << 20;

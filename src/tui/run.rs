@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::worker::{PromptOrigin, RunId};
-use attnscope_engine::analysis::{
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Finding, Severity};
+use attnscope_prompt::{Prompt, Source};
+use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
 };
-use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::prompt::{Prompt, Source};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::LayerReport;
+use attnscope_spec::Stack;
 
 /// The part of a long head that is wanted: the head, its queries and its keys.
 pub type Wanted = (HeadQuery, Range<usize>, Range<usize>);

@@ -6,8 +6,8 @@ use super::aligned::Aligned;
 use super::comparing::Comparing;
 use super::run::Run;
 use crate::worker::{Against, RunId};
-use attnscope_engine::analysis::{HeadMap, HeadQuery, Pyramid, WhatIf};
-use attnscope_engine::spec::Stack;
+use attnscope_run::{HeadMap, HeadQuery, Pyramid, WhatIf};
+use attnscope_spec::Stack;
 
 /// What panels show while there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

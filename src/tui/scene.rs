@@ -9,12 +9,12 @@ use super::run::Run;
 use super::runs::Shows;
 use super::selection::{Selection, step};
 use super::token_statistics::statistic;
-use attnscope_engine::analysis::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
-use attnscope_engine::attention::AttentionSpec;
-use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
+use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
+use attnscope_checks::{Finding, Severity};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_prompt::Prompt;
+use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
+use attnscope_spec::Stack;
 
 /// The state of the screen as it shows A, B, or what B is less A.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! The one selection that all panels share.
 
-use attnscope_engine::spec::{Place, Stack};
+use attnscope_spec::{Place, Stack};
 
 /// A place in the model and in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

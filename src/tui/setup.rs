@@ -4,7 +4,7 @@ use super::graphics::Graphics;
 use super::keymap::Keymap;
 use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
 use crate::config::Config;
-use attnscope_engine::stats::index_of;
+use attnscope_checks::stats::index_of;
 
 /// How the screen is to be.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! The story that a demo tells: its pages, and which one is open.
 
 use crate::report::Page;
-use attnscope_engine::error::Result;
+use attnscope_compute::error::Result;
 
 /// Makes the pages; it may run models.
 pub type Storyteller = Box<dyn FnOnce() -> Result<Vec<Page>> + Send>;

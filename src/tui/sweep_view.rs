@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::worker::{LayerSweepOf, SweepOf, Swept};
-use attnscope_engine::analysis::SweepPoint;
+use attnscope_run::SweepPoint;
 
 /// The last sweep, and the one that is awaited.
 #[derive(Debug, Default)]

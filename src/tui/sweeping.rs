@@ -8,8 +8,8 @@ use super::panel::Panel;
 use super::panels::sweep::marks;
 use super::scene::Scene;
 use crate::worker::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
-use attnscope_engine::analysis::SweepPoint;
-use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_run::SweepPoint;
 
 impl<'a> Scene<'a> {
     fn sweep_wanted(self) -> Option<SweepOf> {

@@ -7,7 +7,7 @@ use super::panels::story::most_scroll;
 use super::selection::step;
 use super::story_view::StoryView;
 use crate::report::Page;
-use attnscope_engine::error::Result;
+use attnscope_compute::error::Result;
 
 impl App {
     /// The panels that there are here: only demos tell stories, and only a training has a history.

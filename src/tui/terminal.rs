@@ -35,12 +35,12 @@ use crate::history::Update;
 #[cfg(unix)]
 use crate::signals::{self, Asked};
 use crate::worker::{Against, Event, FirstPrompt, Sink, UsualPrompt, Worker, caught};
-use attnscope_engine::analysis::WhatIf;
-use attnscope_engine::analysis::align::Alignment;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::Request;
+use attnscope_checkpoint::Opening;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Device;
+use attnscope_prompt::Request;
+use attnscope_run::WhatIf;
+use attnscope_run::align::Alignment;
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);

@@ -8,11 +8,11 @@ use super::run::{Run, RunState};
 use super::runs::Shows;
 use super::scene::Scene;
 use crate::worker::{QueryRows, RowsQuery};
-use attnscope_engine::attention::HeadSummary;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{
+use attnscope_checks::stats::{
     Compute, Gather, HeadReport, LayerReport, STATISTICS, Span, Statistic,
 };
+use attnscope_compute::attention::HeadSummary;
+use attnscope_spec::Stack;
 
 /// What stands after the statistics of reports: numbers that depend on what is selected.
 static ON_KEY: Statistic = Statistic {

@@ -18,7 +18,7 @@ use super::runs::Shows;
 use super::scene::Scene;
 use super::selection::step;
 use super::token_statistics::n_statistics;
-use attnscope_engine::spec::Stack;
+use attnscope_spec::Stack;
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;

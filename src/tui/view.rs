@@ -19,7 +19,7 @@ use super::scene::Scene;
 use super::widgets::{chooser, overlay, palette, writing};
 use crate::report::is_hidden;
 use crate::worker::PromptOrigin;
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {

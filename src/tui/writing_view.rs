@@ -8,7 +8,7 @@ use super::app::{App, Effect, Overlay};
 use super::run::Preparing;
 use super::selection::step;
 use crate::worker::{Event, WrittenToken};
-use attnscope_engine::prompt::{Request, Source, Target};
+use attnscope_prompt::{Request, Source, Target};
 
 /// What the model has written so far.
 #[derive(Debug, Default)]

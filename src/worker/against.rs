@@ -9,19 +9,16 @@ use super::lane::lock;
 use super::run_id::RunId;
 use super::runner::{Runner, trace_of};
 use super::{ModelRun, Ran, What};
-use attnscope_engine::analysis::{
-    self, Declared, MemoryNeed, Recorded, Subject, input_of, is_probe,
-};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::checkpoint::captured::Captured;
-use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::family;
-use attnscope_engine::machine;
-use attnscope_engine::on_device;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Opening;
+use attnscope_checkpoint::captured::Captured;
+use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
+
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_spec::Model;
 
 /// What runs beside A.
 #[derive(Debug, Clone)]
@@ -135,13 +132,13 @@ impl Runner {
         pace: &dyn Pace,
     ) -> Result<()> {
         let limits = model.spec.limits();
-        let mut prompt = prompt::prepare(request, &self.reading, limits)?;
+        let mut prompt = attnscope_prompt::prepare(request, &self.reading, limits)?;
         self.check_memory(model, &prompt)?;
         let compute = self.device.get()?;
         let reading = &self.reading;
         let label = |id| reading.of_target(limits).label(id);
         on_device!(&compute, ops => {
-            analysis::generate(ops, model, &mut prompt, &label, &mut |_| {}, pace)
+            attnscope_run::generate(ops, model, &mut prompt, &label, &mut |_| {}, pace)
         })?;
         self.begin_beside(run, model, Arc::new(prompt), request.source.clone());
         self.execute_beside(run, None, pace)
@@ -161,7 +158,7 @@ impl Runner {
         let (model, reading) = match known {
             Some(other) => (other.model, other.reading),
             None => {
-                let model = Arc::new(family::read(opening.open()?)?);
+                let model = Arc::new(attnscope_families::read(opening.open()?)?);
                 let reading = Arc::new(Tokenizer::open(&model.checkpoint.tokenizer)?);
                 (model, reading)
             }
@@ -192,7 +189,7 @@ impl Runner {
         let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
         if let (Source::Picture(_), true) = (&usual.source, of_a.picture.is_some()) {
             // Each sees the picture as its own processor makes it; what follows says whether tokens still lie alike.
-            let theirs = prompt::prepare(&usual, reading, limits)?;
+            let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
             if theirs.tokens.len() != of_a.tokens.len() {
                 return Err(refuses(format!(
                     "A cuts the picture into {} tokens, B into {}",
@@ -203,7 +200,7 @@ impl Runner {
             return Ok(theirs);
         }
         if let (Source::Text(_), Some(_)) = (&usual.source, reading.tokenizer()) {
-            let theirs = prompt::prepare(&usual, reading, limits)?;
+            let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
             if let Some(apart) = tokenizers_differ(ids, theirs.given()) {
                 let hint = "--tokens gives ids, which both take";
                 return Err(refuses(format!("{apart}; {hint}")));
@@ -229,7 +226,7 @@ impl Runner {
             n_to_write: 0,
             ..usual
         };
-        let mut prompt = prompt::prepare(&request, reading, limits)?;
+        let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
         if reading.tokenizer().is_none() && prompt.tokens == of_a.tokens {
             // What A's tokenizer calls them says more than ids.
             prompt.labels.clone_from(&of_a.labels);
@@ -242,11 +239,11 @@ impl Runner {
             return Err(Error::file(path, "a probe holds no attention to compare"));
         }
         let captured = Captured::open(path)?;
-        let trace = analysis::read_trace(&captured, &Declared::default())?;
+        let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
         let recorded = Arc::new(Recorded::new(captured, &trace));
         let is_renumbered = |(own, shown): (&Arc<_>, &Arc<_>)| {
-            let own: &attnscope_engine::stats::LayerReport = own;
-            let shown: &attnscope_engine::stats::LayerReport = shown;
+            let own: &attnscope_checks::stats::LayerReport = own;
+            let shown: &attnscope_checks::stats::LayerReport = shown;
             own.layer_idx != shown.layer_idx
         };
         let is_partial = trace.layers.iter().zip(&recorded.layers).any(is_renumbered);
@@ -276,7 +273,7 @@ impl Runner {
         }
         let longest = input_of(&prompt.longest());
         let need = MemoryNeed::on_screen(model, &longest, rayon::current_num_threads());
-        machine::check_memory(need.total())
+        attnscope_checkpoint::machine::check_memory(need.total())
     }
 
     fn begin_beside(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
@@ -350,7 +347,7 @@ pub fn recorded_prompt(opening: &Opening, usual: Request) -> Result<Option<Reque
         return Ok(None);
     };
     let captured = Captured::open(path)?;
-    let trace = analysis::read_trace(&captured, &Declared::default())?;
+    let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
     if trace.tokens.is_empty() {
         return Ok(None);
     }

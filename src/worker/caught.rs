@@ -2,11 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use attnscope_engine::caught::said_by;
+use attnscope_checkpoint::caught::said_by;
 
 /// Does some work; a panic ends the work alone.
 ///
-/// It is a mistake of ours, not of a file: hooks tell of it, unlike of those that `attnscope_engine::caught` catches.
+/// It is a mistake of ours, not of a file: hooks tell of it, unlike of those that `attnscope_checkpoint::caught` catches.
 ///
 /// What the work changed must be usable after a panic: state that is replaced whole, and locks that ignore poison.
 ///

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::{Context, Event, ModelRun, RunId, Sink, What};
-use attnscope_engine::analysis::{Progress, Recorded, Step};
-use attnscope_engine::compare::{Beside, Comparing, Comparison, Recording, Side};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::on_device;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::spec::Model;
+use attnscope_compare::{Beside, Comparing, Comparison, Recording, Side};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_run::{Progress, Recorded, Step};
+use attnscope_spec::Model;
 
 /// A, and what it is compared with.
 pub type Pair = (RunId, RunId);

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use super::event::Event;
 use super::run_id::RunId;
 use super::{ModelRun, Sink};
-use attnscope_engine::analysis::effect::{
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_prompt::Tokenizer;
+use attnscope_spec::Place;
+use attnscope_studies::effect::{
     Ablation, Asked, Base, LensRow, Part, PartEffect, Replaced, RetrievalHead, ShareOf, Step,
     attribute, check_linear, circuits, contributions, lens, retrieval,
 };
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::ops::Ops;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::Tokenizer;
-use attnscope_engine::spec::Place;
 
 /// Likeliest tokens that are named at each depth.
 const N_TOP: usize = 3;
@@ -251,7 +251,7 @@ fn predicted<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<()> {
     let (model, input) = (&*ran.model, &*ran.input);
-    attnscope_engine::analysis::effect::head_of(model)?;
+    attnscope_studies::effect::head_of(model)?;
     let base = Base::run(ops, model, input, &[], &mut |_| {}, pace)?;
     let at = (&[position_idx][..], N_TOP);
     shown.lens = lens(ops, model, (input, &base), at, pace, |_| {})?;

@@ -10,14 +10,14 @@ use super::query_rows::{QueryRows, RowsQuery};
 use super::run_id::RunId;
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
 use super::writing::WrittenToken;
-use attnscope_engine::analysis::{
+use attnscope_checks::stats::LayerReport;
+use attnscope_compare::Comparison;
+use attnscope_compute::ops::Device;
+use attnscope_prompt::{Prompt, Source};
+use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
 };
-use attnscope_engine::compare::Comparison;
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::{Prompt, Source};
-use attnscope_engine::stats::LayerReport;
 
 /// What was asked about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

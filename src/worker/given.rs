@@ -9,24 +9,24 @@ use super::lane::lock;
 use super::run_id::RunId;
 use super::runner::Runner;
 use super::{Context, Ran, Sink, What};
-use attnscope_engine::analysis::align::{Aligned, Alignment};
-use attnscope_engine::analysis::{self, Declared, Judgement, Recorded, Subject, Trace, WhatIf};
-use attnscope_engine::checkpoint::captured::Captured;
-use attnscope_engine::checks::{Probes, Thresholds};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::{Request, Source};
+use attnscope_checkpoint::captured::Captured;
+use attnscope_checks::{Probes, Thresholds};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Device;
+use attnscope_prompt::{Request, Source};
+use attnscope_run::align::{Aligned, Alignment};
+use attnscope_run::{Declared, Judgement, Recorded, Subject, Trace, WhatIf};
 
 impl Runner {
     /// Shows a trace as a run that is over.
     pub(super) fn show_trace(&mut self, run: RunId, path: &Path) -> Result<()> {
-        if analysis::is_probe(path) {
+        if attnscope_run::is_probe(path) {
             let problem =
                 "a probe holds what moved, and no attention to show: attnscope check judges it";
             return Err(Error::file(path, problem));
         }
         let captured = Captured::open(path)?;
-        let trace = analysis::read_trace(&captured, &Declared::default())?;
+        let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
         let recorded = Arc::new(Recorded::new(captured, &trace));
         let subject = Subject::Trace(recorded.clone());
         self.shows(run, subject.clone(), What::Trace(recorded.clone()));
@@ -141,7 +141,7 @@ pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &T
         labels: Arc::default(),
         took: Duration::ZERO,
     });
-    let verdicts = analysis::judge_trace(trace, &recorded.layers, &Thresholds::in_force());
+    let verdicts = attnscope_run::judge_trace(trace, &recorded.layers, &Thresholds::in_force());
     let probes = Probes::none("a trace holds one run");
     sink(Event::Judged {
         run,

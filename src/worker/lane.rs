@@ -1,7 +1,7 @@
 //! A thread that does one job at a time: one running, one waiting, the newest wins.
 
 use super::caught::caught;
-use attnscope_engine::pace::Pace;
+use attnscope_compute::pace::Pace;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

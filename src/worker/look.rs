@@ -12,11 +12,11 @@ use super::query_rows::query_rows;
 use super::runner::{judged, reason, tell_of_change};
 use super::sweep::{sweep, sweep_layer};
 use super::{Context, Event, Look, Question, RunId, Sink, What};
-use attnscope_engine::analysis::{self, HeadDetail, HeadQuery, Judging, Step};
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::on_device;
-use attnscope_engine::pace::Pace;
+use attnscope_checks::Thresholds;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
 
 /// What a question is about, to tell when it could not be answered.
 #[derive(Debug, Clone)]
@@ -103,14 +103,14 @@ fn find(
         Look::Tensor(name) => {
             let subject = lock(context).subject.clone();
             let stats = match subject {
-                Some(subject) => analysis::tensor_stats(subject.tensors(), &name)?,
+                Some(subject) => attnscope_run::tensor_stats(subject.tensors(), &name)?,
                 None => None,
             };
             sink(Event::Tensor { name, stats });
         }
         Look::Part(run, part) => {
             // All it needs is in the question.
-            let detail = analysis::part_detail(&part.rows, part.head, part.queries, part.keys);
+            let detail = attnscope_run::part_detail(&part.rows, part.head, part.queries, part.keys);
             sink(Event::Part {
                 run,
                 head: part.head,
@@ -151,7 +151,7 @@ fn find(
             };
             let inputs = std::slice::from_ref(&*input);
             let probed = device.get().and_then(|compute| {
-                on_device!(&compute, ops => analysis::probe(ops, &model, inputs, &mut judging))
+                on_device!(&compute, ops => attnscope_run::probe(ops, &model, inputs, &mut judging))
             });
             judged(sink, run, &model, (&layers, &outcome, lost), Some(probed?));
         }
@@ -202,13 +202,17 @@ fn detail(
         What::Alignment(aligned) => Some(Ok(aligned.detail(query))),
         What::Trace(recorded) => {
             let names = recorded.arrays_of(query.stack, query.layer_idx);
-            Some(analysis::captured_head(&recorded.captured, &names, query))
+            Some(attnscope_run::captured_head(
+                &recorded.captured,
+                &names,
+                query,
+            ))
         }
         What::Model(ran) => {
             let kept = ran.kept.as_ref()?;
             Some(device.get().and_then(|compute| {
                 on_device!(&compute, ops => {
-                    analysis::head_detail(ops, &ran.model, &ran.input, kept, query, pace)
+                    attnscope_run::head_detail(ops, &ran.model, &ran.input, kept, query, pace)
                 })
             }))
         }

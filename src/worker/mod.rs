@@ -35,19 +35,17 @@ use self::look::answer;
 use self::own_device::OwnDevice;
 use self::runner::Runner;
 use self::watch::Watch;
-use attnscope_engine::analysis::align::{Aligned, Alignment};
-use attnscope_engine::analysis::{
-    Earlier, HeadQuery, Kept, Outcome, Recorded, Resume, Shared, Subject, WhatIf,
-};
-use attnscope_engine::attention::HeadRows;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::error::Result;
-use attnscope_engine::model::Input;
-use attnscope_engine::ops::Device;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{Lost, Reading, Request};
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+use attnscope_checkpoint::Opening;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::attention::HeadRows;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Device;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_prompt::{Lost, Reading, Request};
+use attnscope_run::align::{Aligned, Alignment};
+use attnscope_run::{Earlier, HeadQuery, Kept, Outcome, Recorded, Resume, Shared, Subject, WhatIf};
+use attnscope_spec::Model;
 
 /// Receives events, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;

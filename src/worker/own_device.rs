@@ -1,7 +1,7 @@
 //! The device of one thread: what a thread puts on a graphics card is its own.
 
-use attnscope_engine::error::Result;
-use attnscope_engine::ops::{Compute, Device};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::{Compute, Device};
 
 /// A device that is opened when something is first to be computed on it.
 pub(super) struct OwnDevice {

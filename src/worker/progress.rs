@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Event, RunId, Sink};
-use attnscope_engine::pace::Pace;
+use attnscope_compute::pace::Pace;
 
 /// Steps that a run is told in: finer than any gauge, and few enough that listeners hardly notice.
 const STEPS: u64 = 200;

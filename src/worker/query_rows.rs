@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::run_id::RunId;
-use attnscope_engine::analysis::{HeadDetail, HeadQuery, part_detail};
-use attnscope_engine::error::Result;
-use attnscope_engine::spec::Stack;
+use attnscope_compute::error::Result;
+use attnscope_run::{HeadDetail, HeadQuery, part_detail};
+use attnscope_spec::Stack;
 
 /// A head: its grid, layer and number in the layer.
 pub type HeadAt = (Stack, usize, usize);

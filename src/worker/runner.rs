@@ -14,21 +14,20 @@ use super::progress::Told;
 use super::run_id::RunId;
 use super::writing::Remembered;
 use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, UsualPrompt, What};
-use attnscope_engine::analysis::{
-    self, Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
-    Outcome, Progress, Subject, WhatIf,
+use attnscope_checkpoint::Opening;
+use attnscope_checks::{Probes, Thresholds};
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::{
+    Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options, Outcome,
+    Progress, Subject, WhatIf,
 };
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::checks::{Probes, Thresholds};
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::family;
-use attnscope_engine::machine;
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{self, Lost, Prompt, Reading, Request, Tokenizer};
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_prompt::{Lost, Prompt, Reading, Request, Tokenizer};
+use attnscope_spec::Model;
 
 /// Why something did not run, in words; `stopped` where a person gave it up.
 pub(super) fn reason(error: &Error) -> String {
@@ -48,7 +47,7 @@ pub(super) fn tell_of_change(sink: &Sink, error: &Error) {
 /// The file of a trace, where one is opened in place of a checkpoint.
 pub(super) fn trace_of(opening: &Opening) -> Option<&Path> {
     let path = opening.path.as_deref();
-    path.filter(|path| analysis::is_captured(path))
+    path.filter(|path| attnscope_run::is_captured(path))
 }
 
 /// The thread that opens and runs.
@@ -177,7 +176,7 @@ impl Runner {
     /// Reads what a checkpoint says of itself; only when all of it can be used does it take the place of the last one.
     fn read(&mut self, opening: &Opening) -> Result<Arc<Model>> {
         let started = Instant::now();
-        let model = Arc::new(family::read(opening.open()?)?);
+        let model = Arc::new(attnscope_families::read(opening.open()?)?);
         let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
         log::info!(
             "opened {} in {:?}",
@@ -222,11 +221,11 @@ impl Runner {
         self.last = Some((request.clone(), origin));
         let reading = &self.reading;
         let limits = model.spec.limits();
-        let mut prompt = prompt::prepare(&request, reading, limits)?;
+        let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
         if !self.is_forced {
-            let longest = analysis::input_of(&prompt.longest());
+            let longest = attnscope_run::input_of(&prompt.longest());
             let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
-            machine::check_memory(need.total())?;
+            attnscope_checkpoint::machine::check_memory(need.total())?;
         }
         let compute = self.device.get()?;
         let label = |id| reading.of_target(limits).label(id);
@@ -237,11 +236,11 @@ impl Runner {
             });
         };
         on_device!(&compute, ops => {
-            analysis::generate(ops, &model, &mut prompt, &label, &mut wrote, pace)
+            attnscope_run::generate(ops, &model, &mut prompt, &label, &mut wrote, pace)
         })?;
         let prompt = Arc::new(prompt);
         self.prompt = Some(prompt.clone());
-        let input = Arc::new(analysis::input_of(&prompt));
+        let input = Arc::new(attnscope_run::input_of(&prompt));
         {
             let mut context = lock(&self.context);
             context.a = Some(Ran {
@@ -288,7 +287,7 @@ impl Runner {
             let problem = "nothing ran yet that could be supposed otherwise";
             return Err(Error::Prompt(problem.to_owned()));
         };
-        let spec = analysis::supposed(&plain.model.spec, what_ifs)?;
+        let spec = attnscope_run::supposed(&plain.model.spec, what_ifs)?;
         let model = Arc::new(plain.model.with_spec(spec));
         lock(&self.context).b = Some(Ran {
             run,
@@ -333,12 +332,12 @@ impl Runner {
         let resume = earlier.and_then(ModelRun::resume);
         let before = self.before.as_ref().filter(|_| resume.is_none());
         let shared = before.and_then(|before| before.shared_with(model, input));
-        let mut all = analysis::work_of(model, std::slice::from_ref(input), options);
+        let mut all = attnscope_run::work_of(model, std::slice::from_ref(input), options);
         if let Some(shared) = &shared {
             let (n, of) = (shared.n_tokens(), input.sequence.len());
             log::info!("run {run}: {n} of {of} tokens are those of the run before");
             all = all
-                .saturating_sub(analysis::work_spared(model, shared, options))
+                .saturating_sub(attnscope_run::work_spared(model, shared, options))
                 .max(1);
         }
         let told = Told::new(run, sink, pace, all);
@@ -349,13 +348,13 @@ impl Runner {
         };
         let ran = match (resume, shared) {
             (Some(resume), _) => on_device!(&compute, ops => {
-                analysis::run_changed(ops, model, job, options, resume, &told)
+                attnscope_run::run_changed(ops, model, job, options, resume, &told)
             }),
             (None, Some(shared)) => on_device!(&compute, ops => {
-                analysis::run_edited(ops, model, job, options, shared, &told)
+                attnscope_run::run_edited(ops, model, job, options, shared, &told)
             }),
             (None, None) => on_device!(&compute, ops => {
-                analysis::run(ops, model, input, options, job.observer, None, &told)
+                attnscope_run::run(ops, model, input, options, job.observer, None, &told)
             }),
         };
         match ran {
@@ -417,8 +416,8 @@ pub(super) fn judged(
     probes: Option<Probes>,
 ) {
     let is_probed = probes.is_some();
-    let probes = probes.unwrap_or_else(|| analysis::unasked("not run yet: p runs it"));
-    let verdicts = analysis::judge_layers(
+    let probes = probes.unwrap_or_else(|| attnscope_run::unasked("not run yet: p runs it"));
+    let verdicts = attnscope_run::judge_layers(
         model,
         layers,
         outcome,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::run_id::RunId;
-use attnscope_engine::analysis::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
-use attnscope_engine::error::Result;
-use attnscope_engine::spec::Stack;
+use attnscope_compute::error::Result;
+use attnscope_run::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
+use attnscope_spec::Stack;
 
 /// Ends of the sweep, and points between.
 const FROM: f64 = 0.05;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::lane::lock;
 use super::runner::tell_of_change;
 use super::{Context, Sink};
-use attnscope_engine::analysis::Subject;
-use attnscope_engine::error::Error;
+use attnscope_compute::error::Error;
+use attnscope_run::Subject;
 
 /// Between two looks: each asks the system for the times of every file, and reads nothing.
 const EVERY: Duration = Duration::from_secs(2);

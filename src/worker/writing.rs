@@ -8,17 +8,16 @@ use super::event::Event;
 use super::lane::lock;
 use super::runner::Runner;
 use super::{Context, Sink, What};
-use attnscope_engine::analysis::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
-use attnscope_engine::attention::BlockSink;
-use attnscope_engine::error::{Error, Result};
-use attnscope_engine::family;
-use attnscope_engine::machine;
-use attnscope_engine::model::Hook;
-use attnscope_engine::on_device;
-use attnscope_engine::ops::Ops;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::Prompt;
-use attnscope_engine::spec::{Model, Stack};
+use attnscope_compute::attention::BlockSink;
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
+
+use attnscope_compute::on_device;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Hook;
+use attnscope_prompt::Prompt;
+use attnscope_spec::{Model, Stack};
 
 /// Tokens that are written before a person asks for more.
 const N_WRITTEN: usize = 64;
@@ -115,7 +114,7 @@ impl Runner {
         // A checkpoint that is told beside another one writes beside it.
         let bundle = self.opening.as_ref().and_then(|opening| opening.bundle);
         let twin = match bundle.and_then(|bundle| (bundle.twin)()) {
-            Some(bundle) => Some(Arc::new(family::read(bundle.open()?)?)),
+            Some(bundle) => Some(Arc::new(attnscope_families::read(bundle.open()?)?)),
             None => supposed,
         };
         let Some(prompt) = self.prompt.clone() else {
@@ -134,7 +133,7 @@ impl Runner {
         if !self.is_forced {
             let longest = input_of(&prompt.longest());
             let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
-            machine::check_memory(need.total())?;
+            attnscope_checkpoint::machine::check_memory(need.total())?;
         }
         let n_before = prompt.tokens.len();
         let compute = self.device.get()?;

@@ -1,10 +1,10 @@
 //! Verdicts that agree with each other: statistics, checks, panels, help and exit codes say one thing of one model.
 
-use attnscope_engine::analysis::{self, Layers, Options, input_of};
-use attnscope_engine::checks::{Status, Thresholds};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Request, Target, Tokenizer};
-use attnscope_engine::stats::{LayerReport, Stat};
+use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_checks::{Status, Thresholds};
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Request, Target, Tokenizer};
+use attnscope_run::{Layers, Options, input_of};
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, Stored, attnscope, text};
 use testing::judged::{fixture, healthy_with, ids, judged_by, stories};
@@ -14,14 +14,14 @@ use testing::opening::opened;
 fn layers(directory: &std::path::Path, request: &Request) -> Vec<LayerReport> {
     let model = opened(directory, &[]);
     let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
-    let prompt = prompt::prepare(request, &reading, model.spec.limits()).expect("fits");
+    let prompt = attnscope_prompt::prepare(request, &reading, model.spec.limits()).expect("fits");
     let options = Options {
         keep_bytes: None,
         predicts: false,
     };
     let mut keep = Layers::default();
     let input = input_of(&prompt);
-    analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
+    attnscope_run::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
     keep.0
 }
 

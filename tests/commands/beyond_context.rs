@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use attnscope_engine::checkpoint::TokenizerFile;
-use attnscope_engine::prompt::{PositionRule, Reading, Request, Tokenizer, prepare};
+use attnscope_checkpoint::TokenizerFile;
+use attnscope_prompt::{PositionRule, Reading, Request, Tokenizer, prepare};
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, original, text};
 
@@ -97,7 +97,7 @@ fn around(name: &str) -> Reading {
 fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
     for (name, n_end) in [("bert", 1), ("roberta", 1), ("t5", 1), ("mbart", 2)] {
         let reading = around(name);
-        let limits = attnscope_engine::prompt::Limits {
+        let limits = attnscope_prompt::Limits {
             d_vocab: usize::MAX,
             d_vocab_target: None,
             n_ctx: None,
@@ -106,7 +106,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             positions: PositionRule::Index,
             start_token: None,
             look: None,
-            starts: attnscope_engine::prompt::Starts::NONE,
+            starts: attnscope_prompt::Starts::NONE,
             sound: None,
         };
         let request = Request {
@@ -117,7 +117,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             .expect("a prompt")
             .tokens;
         for n_ctx in n_end + 1..whole.len() {
-            let limits = attnscope_engine::prompt::Limits {
+            let limits = attnscope_prompt::Limits {
                 n_ctx: Some(n_ctx),
                 ..limits
             };
@@ -137,7 +137,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             ..request
         };
         let whole = prepare(&plain, &reading, limits).expect("a prompt").tokens;
-        let limits = attnscope_engine::prompt::Limits {
+        let limits = attnscope_prompt::Limits {
             n_ctx: Some(5),
             ..limits
         };

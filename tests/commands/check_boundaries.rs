@@ -8,12 +8,12 @@ use testing::judged::{
 };
 use testing::opening::opened;
 
-use attnscope_engine::analysis::{self, Declared, Job, Observer, Options, Progress, Silent};
-use attnscope_engine::checks::{Severity, Status, Thresholds};
-use attnscope_engine::model::Input;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Severity, Status, Thresholds};
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::Input;
+use attnscope_run::{Declared, Job, Observer, Options, Progress, Silent};
+use attnscope_spec::Model;
 
 /// Which side of a threshold a check speaks on, and whether at it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -252,7 +252,7 @@ fn a_massive_activation_must_exceed_both_its_lines() {
         observer: &mut ratios,
         tap: None,
     };
-    analysis::run_all(&Cpu, &model, vec![job], options, &|| false).expect("runs");
+    attnscope_run::run_all(&Cpu, &model, vec![job], options, &|| false).expect("runs");
     let _ = Silent;
     let largest = ratios.0.iter().copied().fold(0.0, f64::max);
     let check = "massive-activation";
@@ -310,7 +310,7 @@ fn said(path: &Path, declared: &Declared, table: &str) -> testing::judged::Said 
 }
 
 const CAUSAL: Declared = Declared {
-    mask: Some(analysis::DeclaredMask::Causal),
+    mask: Some(attnscope_run::DeclaredMask::Causal),
     window: None,
     axis: None,
     attention_mask: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use attnscope_engine::checks::CHECKS;
+use attnscope_checks::CHECKS;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{attnscope, text};
 use testing::judged::fixture;
@@ -354,10 +354,7 @@ fn every_check_is_explained_and_the_table_of_thresholds_is_printed() {
     assert_eq!(list.lines().count(), CHECKS.len());
     let output = attnscope(&["thresholds"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(
-        text(&output.stdout),
-        attnscope_engine::checks::DEFAULT_THRESHOLDS
-    );
+    assert_eq!(text(&output.stdout), attnscope_checks::DEFAULT_THRESHOLDS);
     // What is printed is a file that may be given back.
     let directory = tempfile::tempdir().expect("a directory");
     let table = directory.path().join("defaults.toml");

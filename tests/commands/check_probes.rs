@@ -11,14 +11,14 @@ use testing::judged::{
 use testing::opening::opened;
 use testing::oracle_case::model_of;
 
-use attnscope_engine::analysis::{self, Change, Job, Kept, Observer, Options, Progress, Silent};
-use attnscope_engine::attention::{Globals, Mask, Scale, SoftmaxAxis};
-use attnscope_engine::checks::{Probed, Severity, Status};
-use attnscope_engine::model::Input;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{PositionRule, Request};
-use attnscope_engine::spec::{FeedForward, Model, ModelSpec, Stack};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Probed, Severity, Status};
+use attnscope_compute::attention::{Globals, Mask, Scale, SoftmaxAxis};
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::Input;
+use attnscope_prompt::{PositionRule, Request};
+use attnscope_run::{Change, Job, Kept, Observer, Options, Progress, Silent};
+use attnscope_spec::{FeedForward, Model, ModelSpec, Stack};
 
 /// Cases in which padding before a text is part of what a mixer reads.
 const CARRYING: [&str; 8] = [
@@ -39,7 +39,7 @@ const OPTIONS: Options = Options {
 
 /// Next-token losses of a whole run.
 fn losses(model: &Model, input: &Input) -> Vec<f32> {
-    let ran = analysis::run(&Cpu, model, input, OPTIONS, &mut Silent, None, &|| false);
+    let ran = attnscope_run::run(&Cpu, model, input, OPTIONS, &mut Silent, None, &|| false);
     let predictions = ran.expect("runs").predictions.expect("predicts");
     predictions.next_loss.expect("a next-token loss")
 }
@@ -108,7 +108,7 @@ fn run_keeping(model: &Model, input: &Input, keep_bytes: usize) -> Keeping {
         observer: &mut keeping,
         tap: None,
     };
-    analysis::run_all(&Cpu, model, vec![job], options, &|| false).expect("runs");
+    attnscope_run::run_all(&Cpu, model, vec![job], options, &|| false).expect("runs");
     keeping
 }
 
@@ -124,13 +124,13 @@ fn what_is_declared_loses_in_a_race_of_readings_what_it_loses_in_a_run() {
     for case in some_of(references_of_kinds(), 2) {
         let model = model_of(&case).expect("opens");
         let inputs = reference_inputs(&model, &case);
-        let all = analysis::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
+        let all = attnscope_run::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
         let all = all.expect("runs");
         let Some((declared, found)) = all.first() else {
             continue;
         };
         assert_eq!(declared.claim.family, "declared");
-        let ran = analysis::run(
+        let ran = attnscope_run::run(
             &Cpu,
             &model,
             &inputs[0],
@@ -209,7 +209,7 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
             }),
             _ => None,
         };
-        let all = analysis::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
+        let all = attnscope_run::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
         let mut seen = std::collections::BTreeSet::new();
         for (reading, found) in all.expect("runs") {
             let Some(factors) =
@@ -286,7 +286,7 @@ fn one_head_with_a_change_is_that_head_of_a_whole_run_with_the_change_in_its_lay
                 let expected = run_keeping(&whole, &input, 0).layers;
                 let expected = &expected[layer_idx].heads[head_idx].summary;
                 let at = (Stack::Only, layer_idx, head_idx);
-                let found = analysis::head_with(&Cpu, &model, &input, &kept, at, &[change]);
+                let found = attnscope_run::head_with(&Cpu, &model, &input, &kept, at, &[change]);
                 let Ok(Some(found)) = found else {
                     // Nothing may have been kept where nothing fits.
                     assert_eq!(keep_bytes, 1, "{found:?}");
@@ -324,19 +324,19 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         let room = model.spec.n_ctx.unwrap_or(256).min(72);
         let long = {
             let ids = match &short.source {
-                attnscope_engine::prompt::Source::Ids(ids) => ids.clone(),
+                attnscope_prompt::Source::Ids(ids) => ids.clone(),
                 // Pictures and sounds have the length that they have.
                 _ => continue,
             };
             let n = ids.len().max(room);
             let ids = ids.iter().copied().cycle().take(n).collect();
             Request {
-                source: attnscope_engine::prompt::Source::Ids(ids),
+                source: attnscope_prompt::Source::Ids(ids),
                 ..short
             }
         };
         let input = prompt_of(&model, &long)[0].1.clone();
-        let probed = analysis::probe_future(&Cpu, &model, &input, |_| {}, &|| false);
+        let probed = attnscope_run::probe_future(&Cpu, &model, &input, |_| {}, &|| false);
         let probe = match probed.expect("runs") {
             Probed::Ran(probe) => probe,
             Probed::Not(_) | Probed::Untried(_) => {
@@ -407,7 +407,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
         let input = prompt_of(&model, &reference_request(case, false))[0]
             .1
             .clone();
-        let probed = analysis::probe_padding(&Cpu, &model, &input, |_| {}, &|| false);
+        let probed = attnscope_run::probe_padding(&Cpu, &model, &input, |_| {}, &|| false);
         let probe = match probed.expect("runs") {
             Probed::Ran(probe) => probe,
             // A picture and a sound are never padded as tokens are.

@@ -8,10 +8,10 @@ use testing::judged::{
 use testing::opening::opened;
 
 use attnscope::bundles::{BUNDLES, DEMO_PROMPT};
-use attnscope_engine::checks::{Severity, Status, Thresholds};
-use attnscope_engine::family;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Model;
+use attnscope_checks::{Severity, Status, Thresholds};
+
+use attnscope_prompt::Request;
+use attnscope_spec::Model;
 
 const D_MODEL: usize = 64;
 const D_HEAD: usize = 16;
@@ -159,7 +159,7 @@ fn a_single_story_is_enough_to_expose_the_degenerate_twin() {
 
 fn demo() -> Model {
     let checkpoint = BUNDLES[0].open().expect("opens");
-    family::read(checkpoint).expect("reads")
+    attnscope_families::read(checkpoint).expect("reads")
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn left_pads_do_not_make_a_sink_of_a_key() {
         real.resize(tokens.len(), true);
         let request = Request {
             attention_mask: Some(real),
-            positions: attnscope_engine::prompt::Positions::Mask,
+            positions: attnscope_prompt::Positions::Mask,
             ..Request::ids(tokens)
         };
         let prompts = prompt_of(&model, &request);
@@ -375,7 +375,7 @@ fn a_score_is_exploded_from_just_above_the_limit_on() {
     let all = thresholds("[score-explosion]\nmax_abs_score = 1e-9\n");
     let said = judged_by(&model, &prompts, &all, &["score-explosion"]);
     let findings = said.of("score-explosion").findings.iter();
-    let is_it = |f: &&attnscope_engine::checks::Finding| {
+    let is_it = |f: &&attnscope_checks::Finding| {
         (f.place.layer_idx, f.place.head_idx) == (Some(layer_idx), Some(head_idx))
     };
     let largest = findings.filter(is_it).map(|f| f.value).fold(0.0, f64::max);

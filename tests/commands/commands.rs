@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Copy, Stored, attnscope, original, text, unread, weights};
 use testing::running::{ALL_HOOKS, TOKENS, ids, ran, report, report_bytes, trace};

@@ -9,10 +9,10 @@ use testing::oracle_case::model_of;
 use super::generated_wrapped::{heads_table, wrapped_table};
 use crate::library_layouts::CASES as LAYOUTS;
 use attnscope::report::{SCHEMAS, schema};
-use attnscope_engine::attention::{AttentionSpec, Bias};
-use attnscope_engine::checkpoint::{Checkpoint, Opening, gguf};
-use attnscope_engine::family;
-use attnscope_engine::spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
+use attnscope_checkpoint::{Checkpoint, Opening};
+use attnscope_compute::attention::{AttentionSpec, Bias};
+
+use attnscope_spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 
 fn is_up_to_date(page: &str, content: &str) {
     is_generated(&format!("docs/{page}"), content);
@@ -47,17 +47,17 @@ fn the_page_of_exports_is_what_the_panels_say_of_their_data() {
 
 #[test]
 fn the_page_of_statistics_is_the_registry() {
-    is_up_to_date("statistics.md", &attnscope_engine::stats::statistics_page());
+    is_up_to_date("statistics.md", &attnscope_checks::stats::statistics_page());
 }
 
 #[test]
 fn the_page_of_checks_is_made_of_their_own_files() {
-    is_up_to_date("checks.md", &attnscope_engine::checks::checks_page());
+    is_up_to_date("checks.md", &attnscope_checks::checks_page());
 }
 
 #[test]
 fn the_page_of_readings_is_made_of_the_families_own_files() {
-    is_up_to_date("readings.md", &attnscope_engine::analysis::readings_page());
+    is_up_to_date("readings.md", &attnscope_run::readings_page());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn gguf_table() -> String {
         ("qwen3vlmoe", "as qwen3moe"),
         ("t5encoder", "as t5, its encoder"),
     ];
-    for (architecture, model_type) in gguf::architectures() {
+    for (architecture, model_type) in attnscope_checkpoint::gguf::architectures() {
         let files = FILES
             .iter()
             .filter(|file| file.architecture == architecture);
@@ -276,7 +276,9 @@ fn families_page() -> String {
             ..Opening::from(Some(homegrown.join(name)))
         };
         let checkpoint = opening.open().expect("opens");
-        let spec = family::read(checkpoint).expect("is understood").spec;
+        let spec = attnscope_families::read(checkpoint)
+            .expect("is understood")
+            .spec;
         let proof = proofs.entry(spec.family).or_default();
         proof.cases.push(format!(
             "`{name}` (compared with PyTorch: `cargo test --test formats homegrown_files`)"
@@ -294,7 +296,11 @@ fn families_page() -> String {
                 root.join("fixtures/formats/layouts").join(name).join(file),
             ))
         };
-        let spec = opening.open().and_then(family::read).expect("opens").spec;
+        let spec = opening
+            .open()
+            .and_then(attnscope_families::read)
+            .expect("opens")
+            .spec;
         let said = if set.is_empty() {
             "nothing".to_owned()
         } else {
@@ -330,7 +336,9 @@ fn families_page() -> String {
     names.sort();
     for name in names {
         let checkpoint = Checkpoint::open(&directory.join(&name)).expect("opens");
-        let spec = family::read(checkpoint).expect("is understood").spec;
+        let spec = attnscope_families::read(checkpoint)
+            .expect("is understood")
+            .spec;
         let proof = proofs.entry(spec.family).or_default();
         proof.cases.push(format!("`{name}`"));
         proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
@@ -363,7 +371,7 @@ fn families_page() -> String {
         wrapped_table(),
         heads_table()
     );
-    for family in family::FAMILIES {
+    for family in attnscope_families::FAMILIES {
         let file = family.model_type.replace('-', "_");
         let source = root.join(format!("src/engine/family/{file}.rs"));
         let source = std::fs::read_to_string(source).expect("the family's file");

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::checkpoint::{Checkpoint, Dtype};
-use attnscope_engine::family;
+use attnscope_checkpoint::{Checkpoint, Dtype};
+
 use serde_json::Value;
 
 /// The directories of a kind, sorted.
@@ -60,7 +60,9 @@ pub fn wrapped_table() -> String {
     let mut line = |path: &Path, is: &str, against: &str| {
         let checkpoint = Checkpoint::open(path).expect("opens");
         let packed = packings(&checkpoint);
-        let spec = family::read(checkpoint).expect("is understood").spec;
+        let spec = attnscope_families::read(checkpoint)
+            .expect("is understood")
+            .spec;
         let is = if is.is_empty() { packed.as_str() } else { is };
         let _ = writeln!(
             table,
@@ -97,7 +99,9 @@ pub fn heads_table() -> String {
     for path in directories("heads") {
         let class = &json(&path.join("config.json"))["architectures"][0];
         let checkpoint = Checkpoint::open(&path).expect("opens");
-        let spec = family::read(checkpoint).expect("is understood").spec;
+        let spec = attnscope_families::read(checkpoint)
+            .expect("is understood")
+            .spec;
         let head = spec.head.as_ref().expect("a head");
         let labels = head.labels.as_deref().expect("labels");
         let _ = writeln!(

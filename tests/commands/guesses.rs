@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::analysis::guess::{Given, Guess, Kind, guess};
-use attnscope_engine::checkpoint::{Checkpoint, TokenizerFile};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Tokenizer;
+use attnscope_checkpoint::{Checkpoint, TokenizerFile};
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Tokenizer;
+use attnscope_studies::guess::{Given, Guess, Kind, guess};
 use serde_json::Value;
 use testing::checkpoint_copy::attnscope;
 use testing::effort::some_of;

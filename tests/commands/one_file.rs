@@ -111,9 +111,9 @@ fn checkpoints_that_share_one_of_their_files_differ_in_the_other() {
 /// Half of a model in Meta's names, as the rank of a tensor-parallel program has it.
 fn meta_slice(slice: usize) -> Vec<u8> {
     use testing::checkpoint_copy::{Stored, Weights, file_of};
-    let whole = attnscope_engine::checkpoint::Checkpoint::open(&format("homegrown/meta"));
+    let whole = attnscope_checkpoint::Checkpoint::open(&format("homegrown/meta"));
     let whole = whole.expect("opens");
-    let part = |(name, info): (&str, &attnscope_engine::checkpoint::TensorInfo)| {
+    let part = |(name, info): (&str, &attnscope_checkpoint::TensorInfo)| {
         let values = whole
             .tensors
             .get(name)

@@ -4,15 +4,14 @@ use testing::checkpoint_copy::{Copy, Stored};
 use testing::judged::{fixture, ids, judged, text};
 use testing::opening::opened;
 
-use attnscope_engine::analysis;
-use attnscope_engine::attention::Bias;
-use attnscope_engine::checks::{OrderProbe, Probed, Severity, Status};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::spec::Model;
+use attnscope_checks::{OrderProbe, Probed, Severity, Status};
+use attnscope_compute::attention::Bias;
+use attnscope_compute::ops::Cpu;
+use attnscope_spec::Model;
 
 fn order_of(model: &Model, prompt: &[u32]) -> OrderProbe {
     let input = &ids(model, prompt)[0].1;
-    match analysis::probe_order(&Cpu, model, input, |_| {}, &|| false).expect("runs") {
+    match attnscope_run::probe_order(&Cpu, model, input, |_| {}, &|| false).expect("runs") {
         Probed::Ran(probe) => probe,
         Probed::Not(why) | Probed::Untried(why) => panic!("{why}"),
     }

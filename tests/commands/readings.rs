@@ -7,8 +7,8 @@ use testing::effort::{some_of, tries_all};
 use testing::judged::{Said, fixture, judged, judged_by, prompts_in};
 use testing::opening::opened;
 
-use attnscope_engine::checks::{Severity, Status, Thresholds};
-use attnscope_engine::model::Input;
+use attnscope_checks::{Severity, Status, Thresholds};
+use attnscope_forward::Input;
 
 /// Mistakes that change so little that a loss does not show them.
 const WITHOUT_EFFECT: [&str; 2] = ["soft_mask_ten", "softmax_plus_one"];
@@ -64,7 +64,7 @@ fn texts_of(truth: &Value) -> String {
     truth["texts"].as_str().unwrap_or("texts.jsonl").to_owned()
 }
 
-fn prompts(model: &attnscope_engine::spec::Model, texts: &str) -> Vec<(String, Input)> {
+fn prompts(model: &attnscope_spec::Model, texts: &str) -> Vec<(String, Input)> {
     prompts_in(model, &fixture("readings").join(texts))
 }
 

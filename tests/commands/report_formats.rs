@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 use scraper::{Html, Selector};
 use testing::checkpoint_copy::{Copy, attnscope, original, text, unread};
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use attnscope_engine::analysis::{self, Layers, Options, input_of, questions};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Request, Target, Tokenizer};
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Request, Target, Tokenizer};
+use attnscope_run::{Layers, Options, input_of, questions};
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, text};
 use testing::judged::fixture;
@@ -124,13 +124,13 @@ fn of_translator(name: &str) -> (Vec<String>, &'static str) {
         target: Target::Text(ENGLISH.to_owned()),
         ..Request::text(GERMAN)
     };
-    let prompt = prompt::prepare(&request, &reading, model.spec.limits()).expect("fits");
+    let prompt = attnscope_prompt::prepare(&request, &reading, model.spec.limits()).expect("fits");
     let (input, mut keep) = (input_of(&prompt), Layers::default());
     let options = Options {
         keep_bytes: None,
         predicts: false,
     };
-    analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
+    attnscope_run::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
     let layer = keep.0.iter().find(|layer| !layer.heads.is_empty());
     let layer = layer.expect("attention");
     let asked = questions(layer, &layer.heads[0], &|_| false);

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use testing::checkpoint_copy::{Copy, attnscope, text, unread};
 
 use attnscope::report::{TargetVerdict, write_github, write_junit, write_sarif};
-use attnscope_engine::checks::{CHECKS, Check, Finding, Place, Severity, Status, Verdict};
-use attnscope_engine::spec::Stack;
+use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict};
+use attnscope_spec::Place;
+use attnscope_spec::Stack;
 
 const TOKENS: &str = "5,9,2,5,9,2,200,7,7,31,5,9";
 const FORMATS: [&str; 3] = ["junit", "sarif", "github"];

@@ -1,6 +1,6 @@
 //! Checks that look at weights alone: a trained model damaged in one way at a time, and healthy look-alikes of each.
 
-use attnscope_engine::checks::{Severity, Status, Thresholds};
+use attnscope_checks::{Severity, Status, Thresholds};
 use testing::checkpoint_copy::{Copy, Stored, Weights, put_together, take_apart};
 use testing::judged::{Said, fixture, healthy_with, ids, judged_by};
 use testing::opening::opened;
@@ -101,10 +101,7 @@ fn a_model_of_initial_values_is_untrained_and_named_once() {
             initialise(weights, 1, even(seed));
         });
         assert_eq!(warned(&said), ["untrained"], "{seed}");
-        assert_eq!(
-            said.one("untrained").place,
-            attnscope_engine::checks::Place::MODEL
-        );
+        assert_eq!(said.one("untrained").place, attnscope_spec::Place::MODEL);
         assert_eq!(said.status("untrained-layer"), Status::NotApplicable);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use attnscope_engine::checkpoint::embeddings::Table;
+use attnscope_checkpoint::embeddings::Table;
 use serde_json::Value;
 
 use testing::effort::{some_of, tries};

@@ -6,9 +6,9 @@ use safetensors::SafeTensors;
 use testing::hooks::hooks_of;
 use testing::opening::{knob, opened};
 
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Model;
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
+use attnscope_spec::Model;
 
 fn case(name: &str) -> PathBuf {
     testing::root().join("fixtures/formats/versions").join(name)

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use attnscope_engine::analysis::{self, Declared, DeclaredMask};
-use attnscope_engine::checks::{Severity, Status};
+use attnscope_checks::{Severity, Status};
+use attnscope_run::{Declared, DeclaredMask};
 use serde_json::json;
 use testing::checkpoint_copy::{Stored, Weights, attnscope, text};
 use testing::judged::{Said, captured, fixture};
@@ -11,7 +11,7 @@ use testing::trace_files::{Written, arrays, npz};
 
 /// Check, severity, then stack, layer, head, query and key as far as they apply.
 fn places(said: &Said) -> Vec<String> {
-    let line = |finding: &attnscope_engine::checks::Finding| {
+    let line = |finding: &attnscope_checks::Finding| {
         format!(
             "{} {} {}",
             finding.severity.label(),
@@ -134,7 +134,7 @@ fn every_captured_file_has_exactly_the_findings_it_was_made_for() {
     let mut n_files = 0;
     for entry in std::fs::read_dir(fixture("captured")).expect("the fixtures") {
         let path = entry.expect("an entry").path();
-        if !analysis::is_captured(&path) {
+        if !attnscope_run::is_captured(&path) {
             continue;
         }
         n_files += 1;
@@ -334,7 +334,7 @@ fn transformer_lens_keeps_positions_before_heads() {
 // What is declared.
 
 fn about(path: &Path, declared: &Declared) -> String {
-    let said = analysis::judge_captured(path, declared, &Default::default(), &|_| true);
+    let said = attnscope_run::judge_captured(path, declared, &Default::default(), &|_| true);
     said.expect("reads").1
 }
 

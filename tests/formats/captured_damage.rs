@@ -1,7 +1,7 @@
 //! Traces and probes that are broken: refused in one line that names the file, or judged; never a panic.
 
-use attnscope_engine::analysis::{self, Declared};
-use attnscope_engine::checks::Status;
+use attnscope_checks::Status;
+use attnscope_run::Declared;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Stored, Weights, attnscope, put_together, take_apart, text};
 use testing::effort::tries;
@@ -191,7 +191,7 @@ fn changed_bytes_never_end_in_a_panic() {
             }
             let file = Written::bytes(name, &changed);
             let judge = || {
-                analysis::judge_captured(
+                attnscope_run::judge_captured(
                     &file.1,
                     &Declared::default(),
                     &Default::default(),

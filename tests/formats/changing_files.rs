@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::Checkpoint;
+use attnscope_compute::error::{Error, Result};
 use testing::checkpoint_copy::{Stored, Weights, file_of};
 
 /// How long a trainer saves beside the readers.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use attnscope_engine::prompt::{ChatTemplate, Messages};
+use attnscope_prompt::{ChatTemplate, Messages};
 use serde_json::Value;
 use testing::root;
 

@@ -9,9 +9,9 @@ use testing::alone::{is_alone, peak_memory};
 use testing::checkpoint_copy::{Copy, Weights, file_of, put_together, take_apart, weights};
 use testing::effort::tries;
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Checkpoint;
+
+use attnscope_spec::Model;
 
 /// Byte values that mean something to a JSON reader, and some that mean nothing to anyone.
 const BYTES: &[u8] = b"0123456789[]{}:,\"\\eE-+.nulltruefalse \0\x7f\xff\xc3";
@@ -85,7 +85,7 @@ fn open(copy: &Copy) -> Option<Model> {
         };
         assert_eq!(view.widen().expect("reads").len(), n_values, "{name}");
     }
-    let model = family::read(checkpoint).ok()?;
+    let model = attnscope_families::read(checkpoint).ok()?;
     for (name, shape) in model.spec.needed_tensors() {
         let info = model
             .checkpoint

@@ -1,6 +1,6 @@
 //! What the metadata of each architecture becomes in the words of `config.json`.
 
-use attnscope_engine::checkpoint::gguf::{self, Gguf};
+use attnscope_checkpoint::gguf::Gguf;
 use serde_json::{Value, json};
 use testing::gguf_pieces::{BOOL, LIST, Pieces, Place, entry, number, tensor, word};
 
@@ -29,7 +29,7 @@ fn file(architecture: &str, n_layers: u32, more: &[Vec<u8>]) -> Pieces {
 
 fn open(pieces: &Pieces) -> Gguf {
     let path = Place::default();
-    gguf::open_file(&path.write(&pieces.bytes())).expect("opens")
+    attnscope_checkpoint::gguf::open_file(&path.write(&pieces.bytes())).expect("opens")
 }
 
 /// Compares the keys that are named, and no others.
@@ -262,7 +262,8 @@ fn mixer(architecture: &str) -> Vec<Vec<u8>> {
 
 fn refused(pieces: &Pieces) -> String {
     let path = Place::default();
-    let told = gguf::open_file(&path.write(&pieces.bytes())).expect_err("refused");
+    let told =
+        attnscope_checkpoint::gguf::open_file(&path.write(&pieces.bytes())).expect_err("refused");
     told.to_string()
 }
 

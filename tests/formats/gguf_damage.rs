@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::{Checkpoint, gguf};
-use attnscope_engine::family;
+use attnscope_checkpoint::Checkpoint;
+
 use testing::effort::tries;
 use testing::gguf_pieces::{
     BOOL, LIST, Pieces, Place, TEXT, U32, entry, number, tensor, text, word,
@@ -12,7 +12,8 @@ use testing::gguf_pieces::{
 #[test]
 fn the_sound_file_that_the_others_are_damaged_from_opens() {
     let place = Place::default();
-    let opened = gguf::open_file(&place.write(&Pieces::sound().bytes())).expect("opens");
+    let opened = attnscope_checkpoint::gguf::open_file(&place.write(&Pieces::sound().bytes()))
+        .expect("opens");
     let embedding = opened
         .tensors
         .info("model.embed_tokens.weight")
@@ -27,7 +28,7 @@ fn the_sound_file_that_the_others_are_damaged_from_opens() {
         version: 2,
         ..Pieces::sound()
     };
-    gguf::open_file(&place.write(&old.bytes())).expect("opens");
+    attnscope_checkpoint::gguf::open_file(&place.write(&old.bytes())).expect("opens");
 }
 
 #[test]
@@ -286,7 +287,8 @@ fn blocks_that_cannot_be_read_are_refused_when_they_are_needed() {
     opaque.tensors[0] = tensor("token_embd.weight", &[256, 1], 29, 128);
     opaque.tensors[1] = tensor("output.weight", &[4], 26, 0);
     opaque.data.resize(512, 0);
-    let opened = gguf::open_file(&place.write(&opaque.bytes())).expect("opens");
+    let opened =
+        attnscope_checkpoint::gguf::open_file(&place.write(&opaque.bytes())).expect("opens");
     let name = "model.embed_tokens.weight";
     assert_eq!(
         opened
@@ -330,7 +332,7 @@ fn blocks_that_cannot_be_read_are_refused_when_they_are_needed() {
 
 /// Opens what is there; whatever opens must also be what it says.
 fn open(path: &Path) -> bool {
-    let Ok(opened) = gguf::open_file(path) else {
+    let Ok(opened) = attnscope_checkpoint::gguf::open_file(path) else {
         return false;
     };
     for (name, info) in opened.tensors.iter() {
@@ -354,7 +356,7 @@ fn open(path: &Path) -> bool {
         }
     }
     // A family may still find something missing; it must not fall over it.
-    let _ = Checkpoint::open(path).and_then(family::read);
+    let _ = Checkpoint::open(path).and_then(attnscope_families::read);
     true
 }
 

@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::checkpoint::{Checkpoint, TokenizerFile, gguf};
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
+use attnscope_checkpoint::{Checkpoint, TokenizerFile};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
 use safetensors::SafeTensors;
 use testing::gguf_pieces::{self, Pieces};
 use testing::hooks::hooks_of;
@@ -68,7 +68,7 @@ fn reference(name: &str) -> Vec<u8> {
 #[test]
 fn every_tensor_has_its_hugging_face_name_and_values() {
     for (name, ..) in FILES {
-        let opened = gguf::open_file(&file(name)).expect("opens");
+        let opened = attnscope_checkpoint::gguf::open_file(&file(name)).expect("opens");
         let bytes = reference(name);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let mut n_compared = 0;
@@ -122,10 +122,13 @@ fn every_file_gives_the_logits_of_the_weights_in_it() {
         assert_eq!(checkpoint.dtype_label(), *dtypes, "{name}");
         let found = checkpoint.config.get("model_type");
         assert_eq!(found.and_then(|v| v.as_str()), Some(*model_type), "{name}");
-        if !family::FAMILIES.iter().any(|f| f.model_type == *model_type) {
+        if !attnscope_families::FAMILIES
+            .iter()
+            .any(|f| f.model_type == *model_type)
+        {
             continue;
         }
-        let model = family::read(checkpoint).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let model = attnscope_families::read(checkpoint).unwrap_or_else(|e| panic!("{name}: {e}"));
         let bytes = reference(name);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let tensor = |name: &str| reference.tensor(name).expect("a tensor").data().to_vec();
@@ -153,7 +156,7 @@ fn every_file_gives_the_logits_of_the_weights_in_it() {
 #[test]
 fn a_file_s_metadata_becomes_the_configuration_that_hugging_face_would_write() {
     let value = |name: &str, key: &str| {
-        let opened = gguf::open_file(&file(name)).expect("opens");
+        let opened = attnscope_checkpoint::gguf::open_file(&file(name)).expect("opens");
         opened.config.get(key).cloned().unwrap_or_default()
     };
     // The factors of llama3 that the file holds as a tensor are found out.
@@ -183,7 +186,7 @@ fn a_file_s_metadata_becomes_the_configuration_that_hugging_face_would_write() {
 
 #[test]
 fn a_vocabulary_is_decoded_when_it_is_asked_for() {
-    let opened = gguf::open_file(&file("llama-q8_0")).expect("opens");
+    let opened = attnscope_checkpoint::gguf::open_file(&file("llama-q8_0")).expect("opens");
     let vocabulary = opened.vocabulary.expect("a vocabulary");
     assert_eq!(vocabulary.model, "llama");
     assert_eq!((vocabulary.bos, vocabulary.eos), (Some(1), Some(2)));

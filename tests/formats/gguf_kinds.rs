@@ -1,8 +1,8 @@
 //! Architectures of GGUF that a table reads: each file holds a model of the oracle, and gives what its reference has.
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
+use attnscope_checkpoint::Checkpoint;
+
+use attnscope_compute::ops::Cpu;
 use testing::gguf_kinds::FILES;
 use testing::oracle_case::{compare, compare_without_head};
 
@@ -15,7 +15,7 @@ fn every_kind_gives_what_its_model_gives() {
         .filter_map(|known| {
             let path = fixtures.join(format!("formats/gguf_kinds/{}.gguf", known.file));
             let case = fixtures.join("oracle").join(known.case);
-            let told = match Checkpoint::open(&path).and_then(family::read) {
+            let told = match Checkpoint::open(&path).and_then(attnscope_families::read) {
                 Ok(model) if known.lacks_head => {
                     compare_without_head(&Cpu, &model, &case, &mut furthest).err()?
                 }
@@ -43,7 +43,7 @@ fn the_families_of_hybrids_know_every_key_that_their_files_give_them() {
     ] {
         let path = fixtures.join(format!("{name}.gguf"));
         let model = Checkpoint::open(&path)
-            .and_then(family::read)
+            .and_then(attnscope_families::read)
             .expect("opens");
         assert_eq!(model.spec.unread_keys, [""; 0], "{name}");
         assert_eq!(

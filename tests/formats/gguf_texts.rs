@@ -1,7 +1,7 @@
 //! Texts on GGUF files: the vocabulary inside one gives the ids of its reference, or the reason why it gives none.
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::prompt::{Reading, Tokenizer};
+use attnscope_checkpoint::Checkpoint;
+use attnscope_prompt::{Reading, Tokenizer};
 use serde_json::Value;
 use testing::gguf_pieces::{BOOL, LIST, Pieces, Place, TEXT, entry, number, text, word};
 

@@ -12,10 +12,9 @@ use testing::hooks::hooks_of;
 use testing::opening::{fails, knob, opened, opening};
 use testing::refusal::{PROMPT, assert_says, refused};
 
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Reading, Request, Target, Tokenizer};
-use attnscope_engine::spec::{Model, StackSpec};
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Reading, Request, Target, Tokenizer};
+use attnscope_spec::{Model, StackSpec};
 
 const PATTERN_TOLERANCE: f64 = 2e-4;
 const RELATIVE_TOLERANCE: f64 = 2e-3;
@@ -242,7 +241,8 @@ fn hugging_face_s_weights_without_their_configuration_are_known_by_their_names()
         let copy = Copy::of(family);
         copy.remove("config.json");
         let with_config =
-            family::read(opening(&original(family), &[]).open().expect("opens")).expect("reads");
+            attnscope_families::read(opening(&original(family), &[]).open().expect("opens"))
+                .expect("reads");
         let model = opened(copy.path(), set);
         assert_eq!(model.spec.family, family);
         // The weights alone give the same description; llama's fixture has a context that no shape tells.
@@ -372,7 +372,9 @@ fn weights_that_lack_a_part_or_have_another_shape_are_an_error_or_a_reading() {
         // Some file systems flush a file that is written over, and wait for it.
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, file_of(weights)).expect("writes");
-        let read = opening(&path, set).open().and_then(family::read);
+        let read = opening(&path, set)
+            .open()
+            .and_then(attnscope_families::read);
         read.map_err(|e| assert_eq!(e.to_string().lines().count(), 1, "{e}"))
     };
     let (mut n_read, mut n_refused) = (0, 0);
@@ -466,7 +468,7 @@ fn a_decoder_with_words_of_its_own_has_ids_of_its_own() {
             target: Target::Ids(vec![target]),
             ..Request::ids(vec![source])
         };
-        prompt::prepare(&request, &no_text, limits).map_err(|e| e.to_string())
+        attnscope_prompt::prepare(&request, &no_text, limits).map_err(|e| e.to_string())
     };
     assert!(prepared(19, 13).is_ok());
     assert_says(&prepared(20, 13).expect_err("refused"), &["id 20", "0..19"]);

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use attnscope_engine::checkpoint::TokenizerFile;
-use attnscope_engine::error::Result;
-use attnscope_engine::prompt::{Reading, Tokenizer};
+use attnscope_checkpoint::TokenizerFile;
+use attnscope_compute::error::Result;
+use attnscope_prompt::{Reading, Tokenizer};
 use serde_json::{Value, json};
 
 /// Byte pairs of a few letters; `change` breaks it.

@@ -1,6 +1,6 @@
 //! Traces that PyTorch computed (`fixtures/captured/judged`): what is healthy stays so, and each bug has its name.
 
-use attnscope_engine::analysis::Declared;
+use attnscope_run::Declared;
 use testing::judged::{captured, fixture};
 use testing::made_traces::{accused, evidence};
 

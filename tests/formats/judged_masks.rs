@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use attnscope_engine::analysis::{self, Declared};
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
+use attnscope_run::Declared;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::Stored;
 use testing::judged::Said;
@@ -244,7 +244,7 @@ fn a_prefix_is_information_until_it_is_declared_or_denied() {
         .layer(0, &of(&sees), None)
         .says("prefix", "many")
         .written();
-    let said = analysis::judge_captured(
+    let said = attnscope_run::judge_captured(
         &refused.1,
         &Declared::default(),
         &Default::default(),

@@ -1,6 +1,6 @@
 //! Generated traces: every way to normalise and every mask shape, healthy and broken, and what the checks make of each.
 
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 use testing::made_traces::{
     Random, Rows, Sees, Trace, accused, evidence, filled, normalised, softmax, stored, whole,
 };

@@ -1,7 +1,7 @@
 //! Kinds of models that are read as another kind: their own defaults, what is said of them, and kinds that nothing reads.
 
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
+use attnscope_checkpoint::Opening;
+
 use serde_json::json;
 use testing::checkpoint_copy::{Copy, attnscope, text};
 use testing::opening::{knob, opened};
@@ -87,7 +87,7 @@ fn what_a_configuration_leaves_out_is_what_its_own_kind_has() {
         "true"
     );
     let glm = another("glm4_b", "glm4", &["attention_bias"]);
-    let read = family::read(
+    let read = attnscope_families::read(
         Opening::from(Some(glm.path().to_path_buf()))
             .open()
             .expect("opens"),

@@ -1,9 +1,9 @@
 //! Checkpoints of libraries that read both ways: logits of the last position against what each library computes.
 
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
+use attnscope_checkpoint::Opening;
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
 use testing::hooks::hooks_of;
 
 /// Largest difference of a logit.
@@ -38,7 +38,7 @@ fn layouts_that_read_both_ways_compute_what_their_libraries_compute() {
                 .collect(),
             ..Opening::from(Some(root.join(name)))
         };
-        let model = opening.open().and_then(family::read);
+        let model = opening.open().and_then(attnscope_families::read);
         let model = model.unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut hooks = hooks_of(&Cpu, &model, &Request::ids(ids.clone()));
         let logits = hooks.remove("logits").expect("logits");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use attnscope::history::log::{Header, Item, LogReader, Logged, is_monitor_log};
 use attnscope::history::{History, Judge, Origin, State, Update};
-use attnscope_engine::checks::Thresholds;
+use attnscope_checks::Thresholds;
 use tempfile::TempDir;
 use testing::made_logs::{Made, read};
 

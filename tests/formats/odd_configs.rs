@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use testing::checkpoint_copy::Copy;
 use testing::refusal::{assert_says, refused_report};
 
-use attnscope_engine::attention::{Bias, Window};
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
-use attnscope_engine::family;
-use attnscope_engine::spec::{BlockSpec, FeedForward, Model};
+use attnscope_checkpoint::{Checkpoint, Opening};
+use attnscope_compute::attention::{Bias, Window};
+
+use attnscope_spec::{BlockSpec, FeedForward, Model};
 
 fn set(copy: &Copy, key: &str, value: Value) {
     let path = copy.file("config.json");
@@ -23,7 +23,7 @@ fn set(copy: &Copy, key: &str, value: Value) {
 
 fn opened(copy: &Copy) -> Model {
     let checkpoint = Checkpoint::open(copy.path()).expect("a checkpoint");
-    family::read(checkpoint).expect("a model")
+    attnscope_families::read(checkpoint).expect("a model")
 }
 
 fn windows(copy: &Copy) -> Vec<Option<Window>> {
@@ -165,7 +165,10 @@ fn keys_that_a_class_passes_over_change_nothing() {
         set: vec![("rope_theta".to_owned(), "100".to_owned())],
         ..Opening::from(Some(copy.path().to_path_buf()))
     };
-    let changed = opening.open().and_then(family::read).expect("opens");
+    let changed = opening
+        .open()
+        .and_then(attnscope_families::read)
+        .expect("opens");
     assert_ne!(changed.spec.stacks, opened(&copy).spec.stacks);
 }
 

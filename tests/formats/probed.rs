@@ -1,6 +1,6 @@
 //! Probes of models with one fault each, beside healthy look-alikes: what fires, and which module is named first.
 
-use attnscope_engine::analysis::Declared;
+use attnscope_run::Declared;
 use testing::judged::{Said, captured, fixture};
 
 fn said(name: &str) -> Said {

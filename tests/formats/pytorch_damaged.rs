@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::pytorch;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use testing::alone::{is_alone, peak_memory};
@@ -121,7 +120,8 @@ fn every_byte_of_a_plain_pickle_may_be_wrong() {
                 let mut bytes = whole.clone();
                 bytes[at] = *byte;
                 // An error or a value: what counts is that it comes back.
-                let read = pytorch::plain_pickle(&bytes, Path::new("meta.pkl"));
+                let read =
+                    attnscope_checkpoint::pytorch::plain_pickle(&bytes, Path::new("meta.pkl"));
                 let n = read.map_or(0, |value| value.to_string().len());
                 assert!(n < 1 << 20, "protocol {protocol}, byte {at}");
             }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use attnscope_engine::checkpoint::pytorch::{self, StateDict};
-use attnscope_engine::checkpoint::{Checkpoint, Dtype};
+use attnscope_checkpoint::pytorch::StateDict;
+use attnscope_checkpoint::{Checkpoint, Dtype};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::Copy;
 
@@ -11,11 +11,11 @@ fn fixture(file: &str) -> PathBuf {
     testing::root().join("fixtures/formats/pytorch").join(file)
 }
 
-fn open(file: &str) -> attnscope_engine::error::Result<StateDict> {
+fn open(file: &str) -> attnscope_compute::error::Result<StateDict> {
     if file.ends_with(".json") {
-        pytorch::open_sharded(&fixture(file))
+        attnscope_checkpoint::pytorch::open_sharded(&fixture(file))
     } else {
-        pytorch::open_file(&fixture(file))
+        attnscope_checkpoint::pytorch::open_file(&fixture(file))
     }
 }
 
@@ -110,7 +110,7 @@ fn plain_pickles_of_every_protocol_say_the_same() {
     for protocol in 0..6 {
         let path = fixture(&format!("meta{protocol}.pkl"));
         let bytes = std::fs::read(&path).expect("reads");
-        let found = pytorch::plain_pickle(&bytes, &path).expect("plain");
+        let found = attnscope_checkpoint::pytorch::plain_pickle(&bytes, &path).expect("plain");
         assert_eq!(found, expected, "protocol {protocol}");
     }
 }

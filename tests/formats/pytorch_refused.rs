@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::{Checkpoint, pytorch};
+use attnscope_checkpoint::Checkpoint;
 use testing::pickle_parts::*;
 
 fn assert_says(said: &str, parts: &[&str]) {
@@ -102,14 +102,15 @@ fn calls_of_anything_are_refused_by_name() {
     for (pickle, parts) in cases {
         assert_says(&refused_pickle(pickle), parts);
         // The same inside plain data, which may hold even less.
-        let plain = pytorch::plain_pickle(pickle, Path::new("meta.pkl"));
+        let plain = attnscope_checkpoint::pytorch::plain_pickle(pickle, Path::new("meta.pkl"));
         assert!(plain.is_err(), "{parts:?}");
     }
 }
 
 #[test]
 fn plain_data_holds_no_tensors() {
-    let said = pytorch::plain_pickle(&healthy(), Path::new("meta.pkl")).expect_err("refused");
+    let said = attnscope_checkpoint::pytorch::plain_pickle(&healthy(), Path::new("meta.pkl"))
+        .expect_err("refused");
     assert_says(
         &said.to_string(),
         &["meta.pkl", "torch._utils._rebuild_tensor_v2", "plain"],
@@ -158,7 +159,8 @@ fn nesting_and_sharing_beyond_reason_are_refused() {
     let marks = [b"(".repeat(100_000), b".".to_vec()].concat();
     assert_says(&refused_pickle(&marks), &["inside each other"]);
     let lists = [b"]".repeat(100_000), b"a".repeat(99_999), b".".to_vec()].concat();
-    let said = pytorch::plain_pickle(&lists, Path::new("meta.pkl")).expect_err("refused");
+    let said = attnscope_checkpoint::pytorch::plain_pickle(&lists, Path::new("meta.pkl"))
+        .expect_err("refused");
     assert_says(&said.to_string(), &["inside each other"]);
     // Each list holds the one before twice: 2^60 items when written out.
     let mut bomb = b"]q\0".to_vec();
@@ -176,12 +178,14 @@ fn nesting_and_sharing_beyond_reason_are_refused() {
         ]);
     }
     bomb.push(b'.');
-    let said = pytorch::plain_pickle(&bomb, Path::new("meta.pkl")).expect_err("refused");
+    let said = attnscope_checkpoint::pytorch::plain_pickle(&bomb, Path::new("meta.pkl"))
+        .expect_err("refused");
     assert_says(&said.to_string(), &["refer to each other"]);
     // A large text that is held often.
     let text = [b"X\0\0\x10\0", &b"a".repeat(1 << 20)[..], b"q\0"].concat();
     let often = [b"](", &text[..], &b"h\0".repeat(10_000), b"e."].concat();
-    let said = pytorch::plain_pickle(&often, Path::new("meta.pkl")).expect_err("refused");
+    let said = attnscope_checkpoint::pytorch::plain_pickle(&often, Path::new("meta.pkl"))
+        .expect_err("refused");
     assert_says(&said.to_string(), &["refer to each other"]);
     // Keys inside keys: their escapes double at every level.
     let mut keys = b"X\x01\0\0\0\"".to_vec();
@@ -189,10 +193,10 @@ fn nesting_and_sharing_beyond_reason_are_refused() {
         keys = [b"}", &keys[..], b"Ns\x85"].concat();
     }
     let keys = [b"}", &keys[..], b"Ns."].concat();
-    assert!(pytorch::plain_pickle(&keys, Path::new("meta.pkl")).is_err());
+    assert!(attnscope_checkpoint::pytorch::plain_pickle(&keys, Path::new("meta.pkl")).is_err());
     // A list that holds itself.
     let circle = b"]q\0h\0a.";
-    assert!(pytorch::plain_pickle(circle, Path::new("meta.pkl")).is_err());
+    assert!(attnscope_checkpoint::pytorch::plain_pickle(circle, Path::new("meta.pkl")).is_err());
     // A name behind more wrappers than anyone has.
     let name = "module.".repeat(100_000);
     let mut wrapped = healthy();

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use attnscope_engine::checkpoint::{Checkpoint, Dtype};
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
+use attnscope_checkpoint::{Checkpoint, Dtype};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 use testing::checkpoint_copy::{Stored, Weights, attnscope, file_of, text};
@@ -41,7 +41,7 @@ fn every_quantised_checkpoint_agrees_with_its_reference() {
         let bytes = std::fs::read(case(name).join("reference.safetensors")).expect("a reference");
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let checkpoint = Checkpoint::open(&case(name).join("model")).expect("opens");
-        let model = family::read(checkpoint).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let model = attnscope_families::read(checkpoint).unwrap_or_else(|e| panic!("{name}: {e}"));
         let tokens = reference.tensor("tokens").expect("tokens");
         let ids = tokens.data().chunks(8).map(|b| u32::from(b[0])).collect();
         let ours = hooks_of(&Cpu, &model, &Request::ids(ids));
@@ -124,7 +124,8 @@ fn weights_mean_to_the_bit_what_they_mean_to_transformers() {
 #[test]
 fn numbers_and_scales_are_listed_once_as_the_tensor_they_mean() {
     for name in CASES {
-        let model = family::read(Checkpoint::open(&case(name).join("model")).expect("opens"));
+        let model =
+            attnscope_families::read(Checkpoint::open(&case(name).join("model")).expect("opens"));
         let model = model.unwrap_or_else(|e| panic!("{e}"));
         let tensors = &model.checkpoint.tensors;
         assert!(model.spec.unused_tensors(tensors).is_empty(), "{name}");

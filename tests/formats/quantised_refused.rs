@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
+use attnscope_checkpoint::Checkpoint;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl Copy {
 
     /// What is said of it; it must be refused in one line.
     fn refused(&self) -> String {
-        let opened = Checkpoint::open(self.write()).and_then(family::read);
+        let opened = Checkpoint::open(self.write()).and_then(attnscope_families::read);
         let said = opened.expect_err("refused").to_string();
         assert_eq!(said.lines().count(), 1, "{said}");
         said
@@ -79,7 +79,7 @@ const KV: &str = "model.layers.0.self_attn.kv_b_proj.weight";
 fn copies_that_nothing_was_done_to_open() {
     for name in ["gpt_oss_mxfp4", "deepseek_v3_fp8", "qwen3_fp8"] {
         let copy = Copy::of(name);
-        let model = Checkpoint::open(copy.write()).and_then(family::read);
+        let model = Checkpoint::open(copy.write()).and_then(attnscope_families::read);
         assert!(model.is_ok(), "{name}: {:?}", model.err());
     }
 }
@@ -230,7 +230,7 @@ fn one_scale_for_a_whole_matrix_is_read_where_the_configuration_says_so() {
             copy.weights.retain(|name, _| !name.ends_with("_scale_inv"));
         }
         if has_config {
-            let opened = Checkpoint::open(copy.write()).and_then(family::read);
+            let opened = Checkpoint::open(copy.write()).and_then(attnscope_families::read);
             assert!(opened.is_ok(), "{:?}", opened.err());
             continue;
         }
@@ -442,7 +442,7 @@ fn damaged_headers_are_refused_or_read_correctly() {
                                 );
                             }
                         }
-                        if family::read(checkpoint).is_err() {
+                        if attnscope_families::read(checkpoint).is_err() {
                             n_refused.set(n_refused.get() + 1);
                         }
                     }

@@ -1,9 +1,9 @@
 //! `--set` and `attnscope.toml`: what a person says about a checkpoint is used, shown, or refused in one line.
 
 use attnscope::worker::{Event, PromptOrigin, Worker};
-use attnscope_engine::family;
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::Request;
+
+use attnscope_compute::ops::Device;
+use attnscope_prompt::Request;
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope as program, original, text};
 use testing::opening::{fails, knob, opened, opening};
@@ -272,7 +272,10 @@ fn damaged_settings_are_an_error_or_a_reading_and_never_a_panic() {
             }
         }
         copy.write("attnscope.toml", letters.iter().collect::<String>());
-        match opening(copy.path(), &[]).open().and_then(family::read) {
+        match opening(copy.path(), &[])
+            .open()
+            .and_then(attnscope_families::read)
+        {
             Ok(_) => n_read += 1,
             Err(error) => {
                 let said = error.to_string();
@@ -328,7 +331,7 @@ fn a_file_whose_rows_depend_on_its_heads_takes_no_other_heads() {
 fn every_key_is_told_by_help_and_the_page_of_checkpoints() {
     let page = include_str!("../../docs/checkpoints.md");
     let output = program(&["report", "--help"]);
-    for (key, _) in family::settable() {
+    for (key, _) in attnscope_families::settable() {
         assert!(text(&output.stdout).contains(key), "{key}");
         assert!(page.contains(&format!("`{key}`")), "{key}");
     }

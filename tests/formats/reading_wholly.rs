@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
-use attnscope_engine::family;
-use attnscope_engine::prompt::{self, Request, Tokenizer};
+use attnscope_checkpoint::{Checkpoint, Opening};
+
+use attnscope_prompt::{Request, Tokenizer};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{attnscope as program, original, text};
 use testing::opening::{fails, knob, opened};
@@ -44,7 +44,7 @@ fn an_adapter_beside_the_weights_is_refused_or_left_out_with_a_word() {
         ignores_adapter: true,
         ..Opening::from(Some(copy.path().to_path_buf()))
     };
-    let model = family::read(opening.open().expect("opens")).expect("is read");
+    let model = attnscope_families::read(opening.open().expect("opens")).expect("is read");
     assert!(model.checkpoint.remarks().join("\n").contains("left out"));
     let path = copy.path().to_str().expect("a path");
     let output = program(&["report", path, "--tokens", "1,2,3", "--no-adapter"]);
@@ -86,7 +86,7 @@ fn tensors_that_a_near_relative_leaves_unread_are_named_everywhere() {
 
 fn attnscope_engine_reads(path: &Path, set: &[&str]) -> Option<String> {
     let opening = testing::opening::opening(path, set);
-    let model = opening.open().and_then(family::read).ok()?;
+    let model = opening.open().and_then(attnscope_families::read).ok()?;
     Some(model.checkpoint.remarks().join("\n"))
 }
 
@@ -153,7 +153,7 @@ fn empty_rotary_parameters_are_absent_ones() {
         config["rope_scaling"] = json!({});
         config["rope_parameters"] = Value::Null;
     });
-    let read = Checkpoint::open(copy.path()).and_then(family::read);
+    let read = Checkpoint::open(copy.path()).and_then(attnscope_families::read);
     let said = read.expect_err("refused").to_string();
     assert!(said.contains("rope_parameters"), "{said}");
 }
@@ -188,7 +188,7 @@ fn values_at_the_edge_are_refused_by_their_key() {
             continue;
         }
         let copy = changed(family, |config| config[key] = value.clone());
-        let read = Checkpoint::open(copy.path()).and_then(family::read);
+        let read = Checkpoint::open(copy.path()).and_then(attnscope_families::read);
         let said = match read {
             Ok(_) => panic!("{family}: {key} = {value} is read"),
             Err(e) => e.to_string(),
@@ -204,7 +204,7 @@ fn values_at_the_edge_are_refused_by_their_key() {
     let copy = changed("llama", |config| {
         config["num_key_value_heads"] = Value::Null
     });
-    let read = Checkpoint::open(copy.path()).and_then(family::read);
+    let read = Checkpoint::open(copy.path()).and_then(attnscope_families::read);
     // As many as there are heads, or refused by the shape where the file has fewer.
     if let Ok(model) = read {
         let attention = model
@@ -352,7 +352,7 @@ fn characters_that_the_tokenizer_loses_are_counted_and_a_lost_text_is_refused() 
     let model = opened(copy.path(), &[]);
     let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
     let limits = model.spec.limits();
-    let prepared = |text: &str| prompt::prepare(&Request::text(text), &reading, limits);
+    let prepared = |text: &str| attnscope_prompt::prepare(&Request::text(text), &reading, limits);
     let said = prepared("ello world")
         .expect_err("nothing comes through")
         .to_string();

@@ -1,8 +1,8 @@
 //! One attention in many spellings, and captures of healthy transformers models: what the capture file saw is judged alike.
 
-use attnscope_engine::analysis::{self, Declared, Recorded};
-use attnscope_engine::checkpoint::captured::Captured;
-use attnscope_engine::checks::Severity;
+use attnscope_checkpoint::captured::Captured;
+use attnscope_checks::Severity;
+use attnscope_run::{Declared, Recorded};
 use testing::judged::{captured, fixture};
 
 /// The only array of a file whose name ends so.
@@ -77,7 +77,7 @@ fn a_capture_with_a_tokenizer_shows_texts() {
     let recorded = |name: &str| {
         let path = fixture("captured/healthy").join(format!("{name}.safetensors"));
         let captured = Captured::open(&path).expect("opens");
-        let trace = analysis::read_trace(&captured, &Declared::default()).expect("reads");
+        let trace = attnscope_run::read_trace(&captured, &Declared::default()).expect("reads");
         Recorded::new(captured, &trace)
     };
     let prompt = recorded("bert_eager_left").prompt;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::checkpoint::TokenizerFile;
-use attnscope_engine::prompt::{Reading, Tokenizer, Vocabulary};
+use attnscope_checkpoint::TokenizerFile;
+use attnscope_prompt::{Reading, Tokenizer, Vocabulary};
 use serde_json::{Value, json};
 
 fn fixtures() -> PathBuf {
@@ -15,7 +15,7 @@ fn json_at(path: &Path) -> Value {
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-fn reading(directory: &Path) -> attnscope_engine::error::Result<Reading> {
+fn reading(directory: &Path) -> attnscope_compute::error::Result<Reading> {
     if directory.join("vocabulary.json").exists() {
         let path = directory.join("vocabulary.json");
         return Tokenizer::vocabulary(&path, &vocabulary(&json_at(&path)));

@@ -1,6 +1,6 @@
 //! Files and tensors that look like something else: layouts that came before, archives of weights, models of numbers, and classifiers.
 
-use attnscope_engine::checkpoint::Checkpoint;
+use attnscope_checkpoint::Checkpoint;
 use serde_json::Value;
 use tempfile::TempDir;
 use testing::checkpoint_copy::{Stored, Weights, attnscope, file_of, text};
@@ -148,10 +148,6 @@ fn an_archive_of_weights_is_no_trace() {
     let file = file.map(|entry| entry.path());
     let file = file.filter(|path| path.extension().is_some_and(|ending| ending == "npz"));
     for file in file {
-        assert!(
-            !attnscope_engine::analysis::is_captured(&file),
-            "{}",
-            file.display()
-        );
+        assert!(!attnscope_run::is_captured(&file), "{}", file.display());
     }
 }

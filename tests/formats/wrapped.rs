@@ -7,11 +7,11 @@ use safetensors::SafeTensors;
 use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
 use testing::hooks::hooks_of;
 
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::{Checkpoint, Opening};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
+use attnscope_spec::Model;
 
 /// Largest difference of a probability, and of logits relative to the largest.
 const PATTERN_TOLERANCE: f32 = 2e-4;
@@ -65,7 +65,7 @@ fn packed(name: &str) -> PathBuf {
 }
 
 fn opened(path: &Path) -> Model {
-    let opened = Checkpoint::open(path).and_then(family::read);
+    let opened = Checkpoint::open(path).and_then(attnscope_families::read);
     opened.unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -123,7 +123,7 @@ fn an_adapter_counts_unless_it_is_left_out_and_its_base_may_be_named() {
         ..Opening::from(Some(lora.clone()))
     };
     assert_eq!(
-        ran(&family::read(alone.open().expect("opens")).expect("reads")),
+        ran(&attnscope_families::read(alone.open().expect("opens")).expect("reads")),
         plain
     );
     let adapted = opened(&lora);
@@ -151,7 +151,7 @@ fn an_adapter_counts_unless_it_is_left_out_and_its_base_may_be_named() {
         base: Some(adapter("llama_base")),
         ..Opening::from(Some(moved.path().to_path_buf()))
     };
-    let named = family::read(named.open().expect("opens")).expect("reads");
+    let named = attnscope_families::read(named.open().expect("opens")).expect("reads");
     assert_eq!(ran(&named), ran(&adapted));
     // Beside a whole model, it is for that model.
     for file in ["config.json", "model.safetensors"] {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use attnscope::report::one_line;
-use attnscope_engine::caught::panics_are_caught;
+use attnscope_checkpoint::caught::panics_are_caught;
 use fastrand::Rng;
 use tempfile::TempDir;
 use testing::counting::{limit_growth, peak_of};

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use attnscope::bundles::demo_alignment;
-use attnscope_engine::analysis::align::Alignment;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::embeddings::Table;
-use attnscope_engine::checks::{CHECKS, Status, Thresholds};
+use attnscope_checkpoint::embeddings::Table;
+use attnscope_checks::{CHECKS, Status, Thresholds};
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_run::align::Alignment;
 use serde_json::Value;
 use testing::gold::{Alignments, fixture_json, gold_pairs};
 
@@ -330,8 +330,8 @@ fn written_arrays_are_read_back_and_judged_as_a_trace() {
             "{}",
             String::from_utf8_lossy(&ran.stderr)
         );
-        let read = attnscope_engine::checkpoint::captured::Captured::open(Path::new(&path))
-            .expect("arrays");
+        let read =
+            attnscope_checkpoint::captured::Captured::open(Path::new(&path)).expect("arrays");
         let output = read.array("output").expect("the output");
         assert_eq!(
             (output.shape, output.values),

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use testing::alone::is_alone;
 use testing::hooks::hooks_of;
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::kernels::amx::{self, Bf16Product};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Checkpoint;
+
+use attnscope_compute::kernels::amx;
+use attnscope_compute::kernels::amx::Bf16Product;
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
+use attnscope_spec::Model;
 
 /// Largest relative difference of anything a hook shows, by Frobenius norms. Measured: at most 6e-7, but 1.3e-6 in the third block of
 /// the mixture of experts, where the rounding of two blocks has grown.
@@ -38,8 +39,10 @@ fn weights_left_as_bf16_compute_what_widened_ones_do() {
     }
     let cases = testing::root().join("fixtures/oracle");
     for case in CASES {
-        let model = family::read(Checkpoint::open(&cases.join(case).join("model")).expect("opens"))
-            .unwrap_or_else(|e| panic!("{case}: {e}"));
+        let model = attnscope_families::read(
+            Checkpoint::open(&cases.join(case).join("model")).expect("opens"),
+        )
+        .unwrap_or_else(|e| panic!("{case}: {e}"));
         let by = |product| {
             amx::choose(product);
             let hooks = run(&model, 19);

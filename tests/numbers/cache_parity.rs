@@ -8,15 +8,13 @@ use testing::effort::{one_of_each, tries_all};
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 use testing::oracle_tap::Collected;
 
-use attnscope_engine::analysis::{
-    Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run,
-};
-use attnscope_engine::attention::RowSummary;
-use attnscope_engine::model::{Input, Sequence};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{Reading, prepare};
-use attnscope_engine::spec::{Model, Stack};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::attention::RowSummary;
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Input, Sequence};
+use attnscope_prompt::{Reading, prepare};
+use attnscope_run::{Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run};
+use attnscope_spec::{Model, Stack};
 
 type Values = BTreeMap<String, Vec<f32>>;
 

@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 
 use testing::oracle_tap::Collected;
 
-use attnscope_engine::analysis::{self, Layers, Options, Tap};
-use attnscope_engine::attention::AttentionSpec;
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::model::{Hook, Input, Sequence};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::spec::recurrent::Recurrence;
-use attnscope_engine::spec::{Layers as Of, Model, Place, Stack};
-use attnscope_engine::stats::{LayerReport, Stat};
+use attnscope_checkpoint::Checkpoint;
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_run::{Layers, Options, Tap};
+
+use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Hook, Input, Sequence};
+use attnscope_spec::recurrent::Recurrence;
+use attnscope_spec::{Layers as Of, Model, Place, Stack};
 
 fn run(
     directory: &str,
     source: Option<Vec<u32>>,
     n: usize,
 ) -> (Model, BTreeMap<String, Vec<f32>>, Vec<LayerReport>) {
-    let model = family::read(Checkpoint::open(&testing::root().join(directory)).expect("opens"))
-        .expect("is understood");
+    let model = attnscope_families::read(
+        Checkpoint::open(&testing::root().join(directory)).expect("opens"),
+    )
+    .expect("is understood");
     let sequence = |tokens: Vec<u32>| Sequence {
         picture: None,
         positions: (0..tokens.len()).collect(),
@@ -43,7 +45,7 @@ fn run(
         predicts: false,
     };
     let mut layers = Layers::default();
-    analysis::run(&Cpu, &model, &input, options, &mut layers, tap, &|| false).expect("runs");
+    attnscope_run::run(&Cpu, &model, &input, options, &mut layers, tap, &|| false).expect("runs");
     (model, collected.finish(), layers.0)
 }
 
@@ -210,7 +212,8 @@ fn rows_of_global_tokens_carry_what_they_look_at() {
             (0..12).collect(),
         ),
     };
-    let found = analysis::effect::contributions(&Cpu, &model, &input, &|| false).expect("runs");
+    let found =
+        attnscope_studies::effect::contributions(&Cpu, &model, &input, &|| false).expect("runs");
     let mut found = found.iter();
     let mut n_apart = 0;
     for layer in &layers {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use testing::effort::tries;
 use testing::on_each_device;
 
-use attnscope_engine::attention::{AttentionSpec, Bias, SoftmaxAxis};
-use attnscope_engine::error::Error;
-use attnscope_engine::ops::{Candle, Ops};
+use attnscope_compute::attention::{AttentionSpec, Bias, SoftmaxAxis};
+use attnscope_compute::error::Error;
+use attnscope_compute::ops::{Candle, Ops};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use testing::device_case::{Apart, Case, Collect, by_definition, compare, noise, on_device};

@@ -8,12 +8,12 @@ use testing::effort::{one_of_each, some_of};
 use testing::on_each_device;
 use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
 
-use attnscope_engine::analysis::{self, HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
-use attnscope_engine::model::{Input, Sequence};
-use attnscope_engine::ops::{Candle, Cpu, Ops};
-use attnscope_engine::prompt::{self, Reading};
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::{LayerReport, STATISTICS};
+use attnscope_checks::stats::{LayerReport, STATISTICS};
+use attnscope_compute::ops::{Candle, Cpu, Ops};
+use attnscope_forward::{Input, Sequence};
+use attnscope_prompt::Reading;
+use attnscope_run::{HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
+use attnscope_spec::Model;
 
 /// Of an entropy, in nats.
 const ENTROPY_TOLERANCE: f64 = 1e-3;
@@ -50,8 +50,9 @@ fn input_for(case: &Path, model: &Model) -> Input {
         let reference = safetensors::SafeTensors::deserialize(&bytes).expect("a reference");
         let request = request_of(case, &reference);
         let no_text = Reading::Ids("not asked for".to_owned());
-        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
-        return analysis::input_of(&prompt);
+        let prompt =
+            attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        return attnscope_run::input_of(&prompt);
     }
     let sequence = |n: usize, step: usize| Sequence {
         picture: None,
@@ -75,7 +76,7 @@ fn run<O: Ops>(ops: &O, model: &Model, input: &Input) -> Keep {
         predicts: true,
     };
     let mut keep = Keep::default();
-    analysis::run(ops, model, input, options, &mut keep, None, &|| false).expect("runs");
+    attnscope_run::run(ops, model, input, options, &mut keep, None, &|| false).expect("runs");
     keep
 }
 
@@ -139,7 +140,7 @@ fn same_head(candle: &Candle) {
         let input = input_for(&path, &model);
         let stacks = [
             model.spec.stacks.last().map(|stack| stack.stack),
-            (name == "t5_v11").then_some(attnscope_engine::spec::Stack::Cross),
+            (name == "t5_v11").then_some(attnscope_spec::Stack::Cross),
         ];
         for stack in stacks.into_iter().flatten() {
             let query = HeadQuery {
@@ -150,10 +151,11 @@ fn same_head(candle: &Candle) {
                 weighs_values: false,
             };
             let kept = run(candle, &model, &input).kept.expect("kept inputs");
-            let found = analysis::head_detail(candle, &model, &input, &kept, query, &|| false);
+            let found = attnscope_run::head_detail(candle, &model, &input, &kept, query, &|| false);
             let found = found.expect("runs");
             let kept = run(&Cpu, &model, &input).kept.expect("kept inputs");
-            let expected = analysis::head_detail(&Cpu, &model, &input, &kept, query, &|| false);
+            let expected =
+                attnscope_run::head_detail(&Cpu, &model, &input, &kept, query, &|| false);
             let expected = expected.expect("runs");
             let patterns = (found.pattern.finest(), expected.pattern.finest());
             assert_eq!(patterns.0.cells.len(), patterns.1.cells.len());

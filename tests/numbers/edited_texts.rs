@@ -9,14 +9,14 @@ use testing::effort::{some_of, tries_all};
 use testing::oracle_case::cases;
 
 use super::cache_parity::writing_cases;
-use attnscope_engine::analysis::{
-    self, Earlier, Job, Kept, Observer, Options, Outcome, Progress, Shared, work_spared,
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::ops::Cpu;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Input, Recomputed};
+use attnscope_run::{
+    Earlier, Job, Kept, Observer, Options, Outcome, Progress, Shared, work_spared,
 };
-use attnscope_engine::model::{Input, Recomputed};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::pace::Pace;
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+use attnscope_spec::Model;
 
 /// What a run tells, and keeps.
 #[derive(Default)]
@@ -67,8 +67,8 @@ fn ran(model: &Model, input: &Input, shared: Option<Shared<'_>>) -> (Told, Outco
         tap: None,
     };
     let outcome = match shared {
-        Some(shared) => analysis::run_edited(&Cpu, model, job, OPTIONS, shared, &counter),
-        None => analysis::run(&Cpu, model, input, OPTIONS, job.observer, None, &counter),
+        Some(shared) => attnscope_run::run_edited(&Cpu, model, job, OPTIONS, shared, &counter),
+        None => attnscope_run::run(&Cpu, model, input, OPTIONS, job.observer, None, &counter),
     };
     (told, outcome.expect("runs"), counter.0.into_inner())
 }

@@ -9,15 +9,15 @@ use testing::effort::{one_of_each, some_of, tries_all};
 use testing::hooks::hooks_of;
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
-use attnscope_engine::analysis::effect::{
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::Input;
+use attnscope_prompt::{Reading, Request};
+use attnscope_run::{WhatIf, input_of, supposed};
+use attnscope_spec::{Model, Place, Stack};
+use attnscope_studies::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, check_linear,
     head_of, lens,
 };
-use attnscope_engine::analysis::{WhatIf, input_of, supposed};
-use attnscope_engine::model::Input;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Reading, Request};
-use attnscope_engine::spec::{Model, Place, Stack};
 
 /// A case that can be run, its name, and its prompt.
 pub struct Case {
@@ -45,7 +45,8 @@ fn loaded(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = Case
         let model = model.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let request = request_of(&path, &reference);
         let no_text = Reading::Ids("not asked for".to_owned());
-        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        let prompt =
+            attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         Case {
             name: name_of(&path),
             input: input_of(&prompt),

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 
 use testing::opening::opened;
 
-use attnscope_engine::analysis::effect::{
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::Input;
+use attnscope_prompt::{Request, Tokenizer};
+use attnscope_run::{WhatIf, input_of, stripes, supposed};
+use attnscope_spec::{Model, Place};
+use attnscope_studies::effect::{
     Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, retrieval,
     rollout,
 };
-use attnscope_engine::analysis::{WhatIf, input_of, stripes, supposed};
-use attnscope_engine::model::Input;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Request, Tokenizer};
-use attnscope_engine::spec::{Model, Place};
 
 const TEXT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
      one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";
@@ -21,7 +21,7 @@ const TEXT: &str = "one cold morning the old king gave a red apple to his good h
 fn demo() -> (Model, Input) {
     let model = opened(&testing::root().join("fixtures/induction"), &[]);
     let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
-    let prompt = prompt::prepare(&Request::text(TEXT), &reading, model.spec.limits());
+    let prompt = attnscope_prompt::prepare(&Request::text(TEXT), &reading, model.spec.limits());
     let input = input_of(&prompt.expect("fits"));
     (model, input)
 }
@@ -36,7 +36,7 @@ fn named(model: &Model) -> (Place, Vec<Place>) {
         .expect("runs")
         .expect("a copy fits");
     let heads = all.iter().enumerate().flat_map(|(layer_idx, heads)| {
-        let layer = Place::layer(attnscope_engine::spec::Stack::Only, layer_idx);
+        let layer = Place::layer(attnscope_spec::Stack::Only, layer_idx);
         heads
             .iter()
             .enumerate()

@@ -2,7 +2,7 @@
 //! a change no more often than is stated.
 
 use attnscope::history::{Finding, History, Judge, change_of, change_point};
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 use testing::effort::tries;
 use testing::made_logs::{Head, Made, judged, normal};
 

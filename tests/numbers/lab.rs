@@ -1,8 +1,8 @@
 //! Simulations without a checkpoint: shapes, distances and variances against other computations, and NumPy's run of the same.
 
-use attnscope_engine::analysis::lab::{
-    Density, Distribution, Divisor, Family, RescaleSetup, Rescaled, Shape, VarianceSetup,
-    ks_distance, rescale, variance_lab,
+use attnscope_compute::sample::{Density, Distribution, Family, Shape, ks_distance};
+use attnscope_studies::lab::{
+    Divisor, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
 };
 
 fn is_near(found: f64, expected: f64, tolerance: f64, what: &str) {

@@ -1,8 +1,7 @@
 //! What lookups send back to queries and keys, against finite differences of a loss written from its definition.
 
-use attnscope_engine::analysis::lab::{
-    Distribution, Family, Lookup, Match, MatchSetup, Similarity, match_lab,
-};
+use attnscope_compute::sample::{Distribution, Family};
+use attnscope_studies::lab::{Lookup, Match, MatchSetup, Similarity, match_lab};
 
 fn is_near(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!(

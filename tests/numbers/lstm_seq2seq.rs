@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use testing::on_each_device;
 
-use attnscope_engine::analysis::{WhatIf, supposed};
-use attnscope_engine::ops::{Cpu, Ops};
-use attnscope_engine::prompt::{Request, Target};
+use attnscope_compute::ops::{Cpu, Ops};
+use attnscope_prompt::{Request, Target};
+use attnscope_run::{WhatIf, supposed};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::json;

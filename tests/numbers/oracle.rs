@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use safetensors::SafeTensors;
 use testing::on_each_device;
 
-use attnscope_engine::analysis::{self, HeadQuery, Kept, Observer, Options, Progress, input_of};
-use attnscope_engine::ops::{Cpu, Ops};
-use attnscope_engine::prompt::{self, Reading};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::ops::{Cpu, Ops};
+use attnscope_prompt::Reading;
+use attnscope_run::{HeadQuery, Kept, Observer, Options, Progress, input_of};
 use testing::effort::one_of_each;
 use testing::oracle_case::{cases, compare, model_of, reference_bytes, request_of};
 
@@ -76,14 +76,16 @@ fn heads_run_alone_as_among_others() {
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let no_text = Reading::Ids("not asked for".to_owned());
         let request = request_of(&case, &reference);
-        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        let prompt =
+            attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         let input = input_of(&prompt);
         let mut keeping = Keeping::default();
         let options = Options {
             keep_bytes: Some(budget),
             predicts: false,
         };
-        analysis::run(&Cpu, &model, &input, options, &mut keeping, None, &|| false).expect("runs");
+        attnscope_run::run(&Cpu, &model, &input, options, &mut keeping, None, &|| false)
+            .expect("runs");
         let kept = keeping.0.expect("kept inputs");
         let stack = model.spec.main_stack();
         for layer_idx in 0..stack.n_layers() {
@@ -94,7 +96,7 @@ fn heads_run_alone_as_among_others() {
                 hides_first_key: false,
                 weighs_values: false,
             };
-            let found = analysis::head_detail(&Cpu, &model, &input, &kept, query, &|| false);
+            let found = attnscope_run::head_detail(&Cpu, &model, &input, &kept, query, &|| false);
             let found = found.expect("runs");
             let expected = reference.tensor(&format!("blocks.{layer_idx}.attn.pattern"));
             let values: Vec<f32> = expected

@@ -1,11 +1,11 @@
 //! Statistics of a text with padding before it: those of the text alone.
 
-use attnscope_engine::analysis::{self, Layers, Options};
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::model::{Input, Sequence};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::stats::Stat;
+use attnscope_checkpoint::Checkpoint;
+use attnscope_run::{Layers, Options};
+
+use attnscope_checks::stats::Stat;
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Input, Sequence};
 
 #[test]
 fn padding_before_a_text_changes_no_share_of_its_tokens() {
@@ -13,7 +13,8 @@ fn padding_before_a_text_changes_no_share_of_its_tokens() {
     // Positions and tokens of the text are those that it has without pads.
     let run = |n_pads: usize| {
         let directory = testing::root().join("fixtures/oracle/gpt2/model");
-        let model = family::read(Checkpoint::open(&directory).expect("opens")).expect("reads");
+        let model =
+            attnscope_families::read(Checkpoint::open(&directory).expect("opens")).expect("reads");
         let token = |i: usize| ((i * i * 7 + 3 * i) % 23) as u32;
         let pads = std::iter::repeat_n(0, n_pads);
         let positions = std::iter::repeat_n(0, n_pads).chain(0..20);
@@ -33,7 +34,8 @@ fn padding_before_a_text_changes_no_share_of_its_tokens() {
             keep_bytes: None,
             predicts: false,
         };
-        analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
+        attnscope_run::run(&Cpu, &model, &input, options, &mut keep, None, &|| false)
+            .expect("runs");
         keep.0
     };
     let (alone, padded) = (run(0), run(n_pads));

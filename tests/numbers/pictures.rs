@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_engine::analysis::{self, Options, Silent, input_of};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{
-    self, Firsts, Look, Picture, PictureSource, Reading, Request, Source,
-};
+use attnscope_checkpoint::Opening;
+use attnscope_run::{Options, Silent, input_of};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Firsts, Look, Picture, PictureSource, Reading, Request, Source};
 use safetensors::SafeTensors;
 use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
 use testing::root;
@@ -114,7 +112,7 @@ fn files_are_read_as_pillow_reads_them() {
 fn refused(case: &str, request: &Request) -> String {
     let model = model_of(&root().join("fixtures/oracle").join(case)).expect("opens");
     let no_text = Reading::Ids("no tokenizer".to_owned());
-    let refused = prompt::prepare(request, &no_text, model.spec.limits());
+    let refused = attnscope_prompt::prepare(request, &no_text, model.spec.limits());
     refused.expect_err("is refused").to_string()
 }
 
@@ -157,7 +155,7 @@ fn a_model_of_two_towers_opens_the_one_that_the_prompt_is_for() {
             set: set.collect(),
             ..Opening::from(Some(path.clone()))
         };
-        family::read(opening.open().expect("opens")).expect("is understood")
+        attnscope_families::read(opening.open().expect("opens")).expect("is understood")
     };
     assert_eq!(open(true, &[]).spec.family, "clip_vision_model");
     assert_eq!(
@@ -185,7 +183,7 @@ fn another_order_of_patches_is_another_picture() {
     let reference = SafeTensors::deserialize(&bytes).expect("a reference");
     let no_text = Reading::Ids("no tokenizer".to_owned());
     let request = request_of(&case, &reference);
-    let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+    let prompt = attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
     assert_eq!(prompt.labels[..3], ["[CLS]", "r1 c1", "r1 c2"]);
     let hidden = |swap: bool| {
         let mut input = input_of(&prompt);
@@ -196,7 +194,7 @@ fn another_order_of_patches_is_another_picture() {
             keep_bytes: None,
             predicts: true,
         };
-        let ran = analysis::run(&Cpu, &model, &input, options, &mut Silent, None, &|| false);
+        let ran = attnscope_run::run(&Cpu, &model, &input, options, &mut Silent, None, &|| false);
         let outcome = ran.expect("runs");
         let predictions = outcome.predictions.expect("labels");
         format!("{predictions:?}")

@@ -1,6 +1,6 @@
 //! BLEU against sacreBLEU, alignment errors against the trainer's, and a translator without attention on long sentences.
 
-use attnscope_engine::analysis::quality::{BleuCounts, tokenise_13a};
+use attnscope_studies::quality::{BleuCounts, tokenise_13a};
 use serde_json::Value;
 
 fn judged() -> Value {

@@ -1,6 +1,6 @@
 //! One head in row blocks against the same head in f64: scores, pattern, output and every figure of every row.
 
-use attnscope_engine::attention::{
+use attnscope_compute::attention::{
     Alibi, AttentionSpec, Bias, HeadBias, HeadRows, NoVisible, Relative, RelativeTables, Scale,
     SoftmaxAxis, Visibility, Window,
 };

@@ -3,12 +3,12 @@
 use safetensors::SafeTensors;
 use testing::root;
 
-use attnscope_engine::analysis::{Chosen, generate, input_of, token_times};
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Target};
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Checkpoint;
+use attnscope_run::{Chosen, generate, input_of, token_times};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Prompt, Reading, Request, Target};
+use attnscope_spec::Model;
 
 const CASES: [&str; 2] = ["whisper", "whisper_b"];
 
@@ -24,7 +24,7 @@ struct Case {
 impl Case {
     fn open(name: &str) -> Self {
         let at = root().join("fixtures/oracle").join(name);
-        let model = Checkpoint::open(&at.join("model")).and_then(family::read);
+        let model = Checkpoint::open(&at.join("model")).and_then(attnscope_families::read);
         Self {
             model: model.expect("opens"),
             reference: std::fs::read(at.join("reference.safetensors")).expect("a reference"),
@@ -38,7 +38,7 @@ impl Case {
             ..Request::text(&self.sound)
         };
         let reading = Reading::Ids("not asked for".to_owned());
-        prompt::prepare(&request, &reading, self.model.spec.limits()).expect("fits")
+        attnscope_prompt::prepare(&request, &reading, self.model.spec.limits()).expect("fits")
     }
 
     fn floats(&self, name: &str) -> (Vec<usize>, Vec<f32>) {

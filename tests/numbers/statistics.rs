@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use testing::oracle_tap::Collected;
 
 use super::plain_math::{assert_near, dot, largest, mean, norm, variance};
-use attnscope_engine::analysis::{self, Layers, Options, Tap};
-use attnscope_engine::attention::Window;
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
-use attnscope_engine::model::{Input, Sequence};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::spec::{Model, Stack};
-use attnscope_engine::stats::{LayerReport, Stat};
+use attnscope_checkpoint::Checkpoint;
+use attnscope_compute::attention::Window;
+use attnscope_run::{Layers, Options, Tap};
+
+use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Input, Sequence};
+use attnscope_spec::{Model, Stack};
 
 /// What decides how heads' values become a layer's.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,8 @@ impl Whole {
             .join("fixtures/oracle")
             .join(family)
             .join("model");
-        let model =
-            family::read(Checkpoint::open(&directory).expect("opens")).expect("is understood");
+        let model = attnscope_families::read(Checkpoint::open(&directory).expect("opens"))
+            .expect("is understood");
         let sequence = Sequence {
             picture: None,
             tokens: (0..n).map(|i| ((i * i * 7 + 3 * i) % 23) as u32).collect(),
@@ -58,7 +58,7 @@ impl Whole {
             source: None,
             sequence,
         };
-        analysis::run(&Cpu, &model, &input, options, &mut keep, tap, &|| false).expect("runs");
+        attnscope_run::run(&Cpu, &model, &input, options, &mut keep, tap, &|| false).expect("runs");
         Self {
             model,
             tokens: input.sequence.tokens.clone(),

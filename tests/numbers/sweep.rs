@@ -1,9 +1,9 @@
 //! A softmax against the scale of its scores: figures against closed forms, NumPy and whole matrices; rows drawn as asked.
 
-use attnscope_engine::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
-use attnscope_engine::analysis::{
-    SoftmaxRow, Sweep, SweepPoint, round_scales, softmax_in_place, spectral_norm, sweep_scales,
-};
+use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
+use attnscope_compute::sample::Family;
+use attnscope_run::{Sweep, SweepPoint, round_scales, sweep_scales};
+use attnscope_studies::lab::{Drawn, Wanted, sweep_drawn};
 
 const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::thread::ScopedJoinHandle;
 
-use attnscope_engine::analysis::{self, Layers, Options, input_of};
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Request, Target, Tokenizer};
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Request, Target, Tokenizer};
+use attnscope_run::{Layers, Options, input_of};
 use testing::effort::tries_all;
 use testing::gold::{Alignments, fixture_json, gold_pairs};
 use testing::opening::opened;
@@ -40,13 +40,14 @@ fn measured(name: &str) -> Measured {
             target: Target::Text(pair.target.clone()),
             ..Request::text(&pair.source)
         };
-        let prompt = prompt::prepare(&request, &reading, model.spec.limits()).expect("a prompt");
+        let prompt =
+            attnscope_prompt::prepare(&request, &reading, model.spec.limits()).expect("a prompt");
         let options = Options {
             keep_bytes: None,
             predicts: true,
         };
         let (input, mut keep) = (input_of(&prompt), Layers::default());
-        let outcome = analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false);
+        let outcome = attnscope_run::run(&Cpu, &model, &input, options, &mut keep, None, &|| false);
         let predictions = outcome.expect("runs").predictions.expect("a decoder");
         let rows = &keep.0[0].heads[0].summary.rows;
         for (row, links) in rows.iter().zip(&pair.links) {

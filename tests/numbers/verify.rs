@@ -9,18 +9,17 @@ use testing::on_each_device;
 use testing::opening::opened;
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
-use attnscope_engine::analysis::{
-    self, Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, WhatIf, input_of, supposed,
-};
-use attnscope_engine::model::Input;
-use attnscope_engine::ops::{Candle, Cpu, Ops};
-use attnscope_engine::prompt::{self, Reading, Request, Target};
-use attnscope_engine::spec::{Model, Stack};
+use attnscope_compare::verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying};
+use attnscope_compute::ops::{Candle, Cpu, Ops};
+use attnscope_forward::Input;
+use attnscope_prompt::{Reading, Request, Target};
+use attnscope_run::{WhatIf, input_of, supposed};
+use attnscope_spec::{Model, Stack};
 
 fn input(model: &Model, request: &Request) -> Input {
     let no_text = Reading::Ids("not asked for".to_owned());
     let limits = model.spec.limits();
-    input_of(&prompt::prepare(request, &no_text, limits).expect("fits"))
+    input_of(&attnscope_prompt::prepare(request, &no_text, limits).expect("fits"))
 }
 
 /// Seven tokens on every side of a model.
@@ -51,7 +50,8 @@ fn verified<B: Ops>(
         floor: Floor::default(),
     };
     let both = (&Cpu, other);
-    analysis::verify(both, model, input, verifying, &|_| {}, &|| false).expect("runs")
+    attnscope_compare::verify::verify(both, model, input, verifying, &|_| {}, &|| false)
+        .expect("runs")
 }
 
 fn oracle(name: &str) -> Model {
@@ -271,7 +271,7 @@ fn a_wrong_cell_is_found_in_its_layer_head_query_and_key() {
 fn a_run_that_is_stopped_gives_nothing() {
     let model = oracle("gpt2");
     let input = few_tokens(&model);
-    let stopped = analysis::verify(
+    let stopped = attnscope_compare::verify::verify(
         (&Cpu, &Candle::cpu()),
         &model,
         &input,
@@ -281,7 +281,7 @@ fn a_run_that_is_stopped_gives_nothing() {
     );
     let error = stopped.expect_err("stopped");
     assert!(
-        matches!(error, attnscope_engine::error::Error::Cancelled),
+        matches!(error, attnscope_compute::error::Error::Cancelled),
         "{error}"
     );
 }

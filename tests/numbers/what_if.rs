@@ -10,13 +10,11 @@ use testing::checkpoint_copy::{attnscope, text};
 use testing::hooks::hooks_of;
 use testing::opening::opened;
 
-use attnscope_engine::analysis::{
-    self, HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed,
-};
-use attnscope_engine::ops::{Candle, Cpu};
-use attnscope_engine::prompt::{self, Reading, Request, Target};
-use attnscope_engine::spec::{Model, Stack};
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::ops::{Candle, Cpu};
+use attnscope_prompt::{Reading, Request, Target};
+use attnscope_run::{HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed};
+use attnscope_spec::{Model, Stack};
 
 const N: usize = 17;
 
@@ -467,11 +465,13 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
             ..request()
         };
         let no_text = Reading::Ids("not asked for".to_owned());
-        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
-        let input = analysis::input_of(&prompt);
+        let prompt =
+            attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        let input = attnscope_run::input_of(&prompt);
         let run = |model: &Model| {
             let mut told = Told::default();
-            let outcome = analysis::run(&Cpu, model, &input, options, &mut told, None, &|| false);
+            let outcome =
+                attnscope_run::run(&Cpu, model, &input, options, &mut told, None, &|| false);
             (told, outcome.expect("runs"))
         };
         let (base, _) = run(&model);
@@ -488,7 +488,7 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
             observer: &mut resumed,
             tap: None,
         };
-        let outcome = analysis::run_changed(&Cpu, &changed, job, options, resume, &|| false);
+        let outcome = attnscope_run::run_changed(&Cpu, &changed, job, options, resume, &|| false);
         assert_eq!(whole.n_run - resumed.n_run, n_spared, "{name} {what_if}");
         assert_eq!(
             format!("{expected:?}"),
@@ -513,7 +513,8 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
         };
         let kept = [whole.kept, resumed.kept].map(|kept| kept.expect("keeps"));
         let [whole, resumed] = kept.map(|kept| {
-            analysis::head_detail(&Cpu, &changed, &input, &kept, query, &|| false).expect("runs")
+            attnscope_run::head_detail(&Cpu, &changed, &input, &kept, query, &|| false)
+                .expect("runs")
         });
         assert_eq!(format!("{whole:?}"), format!("{resumed:?}"));
     }

@@ -2,7 +2,7 @@
 
 use attnscope::bundles::demo_alignment;
 use attnscope::tui::Panel;
-use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_compute::attention::SoftmaxAxis;
 use crossterm::event::KeyCode;
 
 use testing::screen::Screen;

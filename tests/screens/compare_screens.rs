@@ -10,10 +10,10 @@ use testing::screen::Screen;
 
 use attnscope::tui::{Depth, Panel, Shows};
 use attnscope::worker::Against;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::Stat;
+use attnscope_checkpoint::Opening;
+use attnscope_checks::stats::Stat;
+use attnscope_prompt::Request;
+use attnscope_spec::Stack;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 const TEXT: &str = "the king took a quiet story in the night . a big cat sang in the green city .";

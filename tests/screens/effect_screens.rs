@@ -2,10 +2,10 @@
 
 use attnscope::tui::{Depth, Panel};
 use attnscope::worker::Measure;
-use attnscope_engine::analysis::effect::{Asked, ShareOf, attribute};
-use attnscope_engine::analysis::input_of;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::Request;
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::Request;
+use attnscope_run::input_of;
+use attnscope_studies::effect::{Asked, ShareOf, attribute};
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 

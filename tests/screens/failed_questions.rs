@@ -2,10 +2,10 @@
 
 use attnscope::tui::{Depth, Msg, Panel};
 use attnscope::worker::{Event, Question};
-use attnscope_engine::analysis::Step;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::Request;
+use attnscope_checkpoint::Opening;
+use attnscope_compute::ops::Device;
+use attnscope_prompt::Request;
+use attnscope_run::Step;
 use testing::screen::Screen;
 
 fn open() -> Screen {

@@ -2,8 +2,8 @@
 
 use attnscope::history::{History, Origin, State, Update, batch_of};
 use attnscope::tui::{Depth, HistoryView, Msg, Onset};
-use attnscope_engine::checks::Severity;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::STATISTICS;
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
 

@@ -11,11 +11,11 @@ use attnscope::bundles::{COLLAPSING_LOG, named};
 use attnscope::history::of_text;
 use attnscope::history::{Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update};
 use attnscope::tui::{Depth, HistoryView, Steps};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::checks::Thresholds;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{STATISTICS, Stat};
+use attnscope_checkpoint::Opening;
+use attnscope_checks::Thresholds;
+use attnscope_checks::stats::{STATISTICS, Stat};
+use attnscope_prompt::Request;
+use attnscope_spec::Stack;
 
 pub fn judged(history: &History) -> Judge {
     let mut judge = Judge::new(Thresholds::default());

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use attnscope::history::{History, Origin, State, Update};
 use attnscope::tui::{Depth, HistoryView, Msg, Panel, Reading as Read};
-use attnscope_engine::error::Error;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_compute::error::Error;
+use attnscope_prompt::Request;
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
 use testing::screen::Screen;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use attnscope::config::Config;
 use attnscope::tui::{Depth, Panel, Setup, Theme};
-use attnscope_engine::prompt::Request;
+use attnscope_prompt::Request;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;

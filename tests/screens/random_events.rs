@@ -16,11 +16,11 @@ use attnscope::history::{
 };
 use attnscope::tui::{Depth, HistoryView, Msg, Panel, Steps};
 use attnscope::worker::Against;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::{PictureSource, Request, Source};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checkpoint::Opening;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_prompt::{PictureSource, Request, Source};
+use attnscope_spec::Stack;
 
 /// Events of each subject unless told otherwise.
 const USUAL: u64 = 60;

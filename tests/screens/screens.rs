@@ -4,9 +4,9 @@ use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
 use attnscope::tui::{Axis, Depth, Panel};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::{Request, Target};
-use attnscope_engine::spec::Stack;
+use attnscope_checkpoint::Opening;
+use attnscope_prompt::{Request, Target};
+use attnscope_spec::Stack;
 
 /// Words of the demo's vocabulary, said twice.
 const TEXT: &str =
@@ -69,7 +69,7 @@ fn checks() {
 fn a_broken_model_shows_its_findings_and_enter_goes_to_their_place() {
     for size in SIZES {
         let path = testing::root().join("fixtures/captured/dropped_mask.safetensors");
-        let request = attnscope_engine::prompt::Request::ids(vec![0]);
+        let request = attnscope_prompt::Request::ids(vec![0]);
         let mut screen = Screen::open(Some(path), request, size, Depth::Truecolor);
         shows("trace_overview", size, &mut screen);
         screen.go(Panel::Checks);

@@ -4,9 +4,9 @@ use attnscope::bundles;
 use attnscope::cli::demo::pages_of;
 use attnscope::report::{Page, Picture};
 use attnscope::tui::{Depth, Export, Msg, Panel, StoryView};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::Request;
+use attnscope_checkpoint::Opening;
+use attnscope_compute::ops::Device;
+use attnscope_prompt::Request;
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 

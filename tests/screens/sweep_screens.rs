@@ -4,9 +4,9 @@ use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
 use attnscope::tui::{Depth, Export, Panel};
-use attnscope_engine::analysis::{Sweep, SweepPoint};
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Stack;
+use attnscope_prompt::Request;
+use attnscope_run::{Sweep, SweepPoint};
+use attnscope_spec::Stack;
 
 const TEXT: &str = "the old king gave a red apple to his good horse";
 

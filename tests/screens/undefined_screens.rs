@@ -2,9 +2,9 @@
 
 use attnscope::bundles::named;
 use attnscope::tui::{Depth, Panel};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::stats::{STATISTICS, Stat};
+use attnscope_checkpoint::Opening;
+use attnscope_checks::stats::{STATISTICS, Stat};
+use attnscope_prompt::Request;
 use crossterm::event::KeyCode;
 use testing::checkpoint_copy::{Copy, Stored};
 use testing::judged::fixture;

@@ -5,11 +5,11 @@ use testing::screen::Screen;
 
 use attnscope::bundles;
 use attnscope::tui::{Depth, Effect, Export, Msg, Panel, Shows};
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::{Request, Target};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::Stat;
+use attnscope_checkpoint::Opening;
+use attnscope_checks::stats::Stat;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_prompt::{Request, Target};
+use attnscope_spec::Stack;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
@@ -116,7 +116,7 @@ fn a_change_is_after_less_before() {
         .scene()
         .both_layers(Stack::Only, 0)
         .expect("both");
-    let of = |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of(Stat::Entropy);
+    let of = |layer: &attnscope_checks::stats::LayerReport| layer.heads[0].stats.of(Stat::Entropy);
     let moved = of(after) - of(before);
     assert!(moved < -0.1, "{moved}");
     screen.typed("v");
@@ -215,7 +215,7 @@ fn another_text_keeps_what_is_supposed() {
         .scene()
         .both_layers(Stack::Only, 0)
         .expect("both");
-    let of = |layer: &attnscope_engine::stats::LayerReport| layer.stats.of(Stat::Entropy);
+    let of = |layer: &attnscope_checks::stats::LayerReport| layer.stats.of(Stat::Entropy);
     assert!(of(after) > of(before));
 }
 
@@ -242,12 +242,12 @@ fn a_translator_heals_when_its_scores_are_scaled() {
         .scene()
         .both_layers(Stack::Cross, 0)
         .expect("both");
-    let relative = |layer: &attnscope_engine::stats::LayerReport| {
+    let relative = |layer: &attnscope_checks::stats::LayerReport| {
         layer.heads[0].stats.of(Stat::EntropyRelative)
     };
     assert!(relative(before) < 0.2 && relative(after) > 0.9);
     let std =
-        |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of(Stat::ScoreStd);
+        |layer: &attnscope_checks::stats::LayerReport| layer.heads[0].stats.of(Stat::ScoreStd);
     assert!(std(before) > 5.0 && std(after) < 1.5);
     screen.go(Panel::Rows);
     let text = screen.text();

@@ -5,9 +5,9 @@ use testing::screen::Screen;
 
 use attnscope::bundles;
 use attnscope::tui::{Depth, Overlay, Panel};
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::prompt::Request;
-use attnscope_engine::spec::Stack;
+use attnscope_checkpoint::Opening;
+use attnscope_prompt::Request;
+use attnscope_spec::Stack;
 
 const TEXT: &str = "one cold morning the old king gave a red apple . one cold morning the";
 

@@ -9,8 +9,8 @@ use super::translators::{bottleneck, early};
 use super::twins::{curve, number, pattern_map, record};
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Table, digits};
-use attnscope_engine::analysis::{questions, separates};
-use attnscope_engine::attention::{HeadSummary, RowSummary};
+use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_run::{questions, separates};
 
 /// Checkpoint, what it is called, and how its scores are made.
 const TWINS: [(&str, &str, &str); 2] = [

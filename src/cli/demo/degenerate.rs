@@ -8,9 +8,9 @@ use super::story::Telling;
 use super::twins::{curve, number, pattern_map, range, record};
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Sheet, Table, digits};
-use attnscope_engine::analysis::Pyramid;
-use attnscope_engine::attention::Pooled;
-use attnscope_engine::ops::Compute;
+use attnscope_compute::attention::Pooled;
+use attnscope_compute::ops::Compute;
+use attnscope_run::Pyramid;
 
 /// Checkpoint, axis, and what that is.
 const READINGS: [(&str, &str, &str); 4] = [

@@ -8,13 +8,13 @@ use super::ran::Ran;
 use super::story::Telling;
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Page, Picture, Table, digits};
-use attnscope_engine::analysis::effect::{
+use attnscope_compute::error::Error;
+use attnscope_compute::on_device;
+use attnscope_run::input_of;
+use attnscope_spec::Place;
+use attnscope_studies::effect::{
     Ablation, Asked, Attribution, Circuits, Into, Part, Replaced, ShareOf, attribute, circuits,
 };
-use attnscope_engine::analysis::input_of;
-use attnscope_engine::error::Error;
-use attnscope_engine::on_device;
-use attnscope_engine::spec::Place;
 
 pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let ran = Ran::of(telling, telling.story.bundle, &[])?;

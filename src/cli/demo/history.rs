@@ -10,9 +10,9 @@ use crate::history::of_text;
 use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
 use crate::report::{digits, text_table, wrapped};
 use crate::tui::{HistoryView, Steps, Training};
-use attnscope_engine::checks::{Severity, Thresholds};
-use attnscope_engine::counted::counted;
-use attnscope_engine::stats::Stat;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::stats::Stat;
+use attnscope_checks::{Severity, Thresholds};
 
 /// What the demo is called.
 pub const NAME: &str = "history";

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::ran::Ran;
 use super::story::Telling;
 use crate::report::{digits, text_table};
-use attnscope_engine::stats::{HeadType, Stat};
+use attnscope_checks::stats::{HeadType, Stat};
 
 const MASSES: [(&str, Stat); 4] = [
     ("previous", Stat::PreviousMass),

@@ -30,13 +30,13 @@ use crate::bundles::{self, demo_alignment};
 use crate::report::{Output, Page, printable};
 use crate::tui::{self, InFront, Panel, Shown, Start, Storyteller};
 use crate::worker::{FirstPrompt, PromptOrigin};
-use attnscope_engine::analysis::WhatIf;
-use attnscope_engine::analysis::align::Alignment;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::error::Error;
-use attnscope_engine::ops::{Compute, Device};
-use attnscope_engine::spec::Model;
+use attnscope_checkpoint::Opening;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_compute::error::Error;
+use attnscope_compute::ops::{Compute, Device};
+use attnscope_run::WhatIf;
+use attnscope_run::align::Alignment;
+use attnscope_spec::Model;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -3,15 +3,15 @@
 use anyhow::Result;
 
 use super::story::{Story, Telling};
-use attnscope_engine::analysis::{self, Layers, Options, Outcome};
-use attnscope_engine::attention::HeadSummary;
-use attnscope_engine::checks::{FutureProbe, Probed};
-use attnscope_engine::family;
-use attnscope_engine::on_device;
-use attnscope_engine::ops::Compute;
-use attnscope_engine::prompt::{self, Prompt, Reading, Tokenizer};
-use attnscope_engine::spec::Model;
-use attnscope_engine::stats::LayerReport;
+use attnscope_checks::{FutureProbe, Probed};
+use attnscope_compute::attention::HeadSummary;
+use attnscope_run::{Layers, Options, Outcome};
+
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::on_device;
+use attnscope_compute::ops::Compute;
+use attnscope_prompt::{Prompt, Reading, Tokenizer};
+use attnscope_spec::Model;
 
 /// A run that is over.
 pub struct Ran {
@@ -39,17 +39,17 @@ impl Ran {
         };
         let compute = telling.compute;
         let set = [own, telling.set].concat();
-        let model = family::read(super::opening(&story, &set).open()?)?;
+        let model = attnscope_families::read(super::opening(&story, &set).open()?)?;
         let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-        let prompt = prompt::prepare(&story.request(), &reading, model.spec.limits())?;
-        let input = analysis::input_of(&prompt);
+        let prompt = attnscope_prompt::prepare(&story.request(), &reading, model.spec.limits())?;
+        let input = attnscope_run::input_of(&prompt);
         let options = Options {
             keep_bytes: None,
             predicts: true,
         };
         let mut keep = Layers::default();
         let outcome = on_device!(compute, ops => {
-            analysis::run(ops, &model, &input, options, &mut keep, None, &|| false)
+            attnscope_run::run(ops, &model, &input, options, &mut keep, None, &|| false)
         })?;
         Ok(Self {
             model,
@@ -91,9 +91,9 @@ impl Ran {
     /// # Errors
     /// When it cannot be run.
     pub fn future(&self, compute: &Compute) -> Result<Option<FutureProbe>> {
-        let input = analysis::input_of(&self.prompt);
+        let input = attnscope_run::input_of(&self.prompt);
         let probed = on_device!(compute, ops => {
-            analysis::probe_future(ops, &self.model, &input, |_| {}, &|| false)
+            attnscope_run::probe_future(ops, &self.model, &input, |_| {}, &|| false)
         })?;
         Ok(match probed {
             Probed::Ran(probe) => Some(probe),

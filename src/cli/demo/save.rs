@@ -9,7 +9,7 @@ use super::stories::STORIES;
 use super::story::Figures;
 use crate::bundles::{self, COLLAPSING_LOG, PROMPTS, STEADY_LOG, TABLES};
 use crate::report::Output;
-use attnscope_engine::checkpoint::Bundle;
+use attnscope_checkpoint::Bundle;
 
 /// A file and its place below the directory.
 type Saved = (PathBuf, &'static [u8]);

@@ -1,14 +1,14 @@
 //! The demos: which checkpoint, which text, what is in front, and what is to be tried.
 
 use anyhow::Result;
-use attnscope_engine::stats::Stat;
+use attnscope_checks::stats::Stat;
 
 use super::story::{Figures, Story};
 use super::{collapse, degenerate, effect, history, induction, rescale};
 use crate::bundles::DEMO_PROMPT;
 use crate::tui::Panel;
-use attnscope_engine::analysis::WhatIf;
-use attnscope_engine::prompt::{Request, Target};
+use attnscope_prompt::{Request, Target};
+use attnscope_run::WhatIf;
 
 /// A German phrase and its translation: units and tens change places.
 const GERMAN: &str = "der lehrer hat am neun und zwanzigsten juli drei tausend neun hundert fünf und siebzig sterne gekauft";

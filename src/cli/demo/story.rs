@@ -1,8 +1,8 @@
 //! What a demo is: a checkpoint, a text, what is in front, and where the figures of its report come from.
 
 use anyhow::Result;
-use attnscope_engine::ops::Compute;
-use attnscope_engine::stats::Stat;
+use attnscope_checks::stats::Stat;
+use attnscope_compute::ops::Compute;
 
 use crate::report::Page;
 use crate::tui::Panel;

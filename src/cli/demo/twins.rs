@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::ran::Ran;
 use crate::bundles;
 use crate::report::{Map, Sheet};
-use attnscope_engine::analysis::Pyramid;
-use attnscope_engine::attention::HeadSummary;
+use attnscope_compute::attention::HeadSummary;
+use attnscope_run::Pyramid;
 
 /// A number of a record; NaN where there is none.
 pub fn number(value: &Value) -> f64 {

@@ -7,13 +7,13 @@ use crate::cli::WhatIfArgs;
 use crate::cli::progress::{Meter, Task};
 use crate::cli::prompts::{Named, ONLY};
 use crate::cli::session::{Opened, Session};
-use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
-use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
-use attnscope_engine::error::Error;
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Target, Tokenizer};
-use attnscope_engine::spec::Model;
+use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
+use attnscope_compute::error::Error;
+use attnscope_compute::on_device;
+use attnscope_forward::Input;
+use attnscope_prompt::{Prompt, Reading, Request, Target, Tokenizer};
+use attnscope_run::{MemoryNeed, Options, input_of};
+use attnscope_spec::Model;
 
 /// Nothing but the comparison of logits predicts: no side keeps what it said.
 const OPTIONS: Options = Options {
@@ -176,7 +176,7 @@ impl Sides {
             ..self.usual.clone()
         };
         let reading = Reading::Ids("ids of the other side".to_owned());
-        let theirs = prompt::prepare(&request, &reading, self.other.spec.limits())?;
+        let theirs = attnscope_prompt::prepare(&request, &reading, self.other.spec.limits())?;
         let n_both = [prompt.tokens.len(), theirs.tokens.len()];
         if prompt.picture.is_some() && n_both[0] != n_both[1] {
             let [n_own, n_other] = n_both;

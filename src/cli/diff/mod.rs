@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, share};
 use crate::report::{Difference, Output, printable};
-use attnscope_engine::compare::{Comparing, Comparison, LayerMap, Side, is_recording};
+use attnscope_compare::{Comparing, Comparison, LayerMap, Side, is_recording};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

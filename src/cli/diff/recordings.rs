@@ -7,11 +7,11 @@ use crate::cli::WhatIfArgs;
 use crate::cli::progress::Meter;
 use crate::cli::prompts::ONLY;
 use crate::cli::session::Session;
-use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
-use attnscope_engine::compare::{Beside, Comparison, RecordedTokens, Recording, Side};
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
-use attnscope_engine::spec::Model;
+use attnscope_compare::{Beside, Comparison, RecordedTokens, Recording, Side};
+use attnscope_compute::on_device;
+use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_run::{MemoryNeed, Options, input_of};
+use attnscope_spec::Model;
 
 const OPTIONS: Options = Options {
     keep_bytes: None,
@@ -144,7 +144,7 @@ fn recorded_prompt(
         ..usual
     };
     let reading = Reading::Ids("ids of the recording".to_owned());
-    let prompt = prompt::prepare(&request, &reading, model.spec.limits())?;
+    let prompt = attnscope_prompt::prepare(&request, &reading, model.spec.limits())?;
     if prompt.n_to_generate > 0 {
         bail!(
             "{}: expected decoder_tokens in the recording, found none: give them with --target-tokens",

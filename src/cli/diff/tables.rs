@@ -8,9 +8,9 @@ use anyhow::Result;
 use super::{Args, Compared, names};
 use crate::record::Table;
 use crate::report::read_baseline;
-use attnscope_engine::compare::{Comparison, TableHead};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{Values, index_of};
+use attnscope_checks::stats::{Values, index_of};
+use attnscope_compare::{Comparison, TableHead};
+use attnscope_spec::Stack;
 
 fn ending(path: &Path) -> Option<&str> {
     path.extension().and_then(|ending| ending.to_str())

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use attnscope_engine::error::Error;
-use attnscope_engine::model::Input;
-use attnscope_engine::prompt::Reading;
+use attnscope_compute::error::Error;
+use attnscope_forward::Input;
+use attnscope_prompt::Reading;
 
 /// The id of a token that is given as a text that is one token, or as an id.
 ///

@@ -13,16 +13,16 @@ use crate::report::{
     Labels, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet,
     lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
 };
-use attnscope_engine::analysis::effect::{
+use attnscope_compute::error::Error;
+use attnscope_compute::on_device;
+use attnscope_forward::Input;
+use attnscope_prompt::{Prompt, Request, Source};
+use attnscope_run::input_of;
+use attnscope_spec::{Place, Stack};
+use attnscope_studies::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, PatchingStep, Step, attribute, circuits,
     contributions, head_of, lens, retrieval, rollout,
 };
-use attnscope_engine::analysis::input_of;
-use attnscope_engine::error::Error;
-use attnscope_engine::model::Input;
-use attnscope_engine::on_device;
-use attnscope_engine::prompt::{self, Prompt, Request, Source};
-use attnscope_engine::spec::{Place, Stack};
 
 /// Longest prompt of which every position is patched without being asked for.
 const EACH_POSITION: usize = 64;
@@ -36,7 +36,7 @@ pub struct Measuring<'a> {
 }
 
 /// Whether the work ended by itself; an error that is not a stop goes on.
-fn ended(ran: attnscope_engine::error::Result<()>) -> Result<bool> {
+fn ended(ran: attnscope_compute::error::Result<()>) -> Result<bool> {
     match ran {
         Ok(()) => Ok(true),
         Err(Error::Cancelled) => Ok(false),
@@ -162,7 +162,7 @@ impl Measuring<'_> {
         let (args, model) = (self.args, &self.opened.model);
         let (prompt, input) = self.prompt()?;
         // What cannot be shared out is said before anything runs.
-        attnscope_engine::analysis::effect::check_linear(model)?;
+        attnscope_studies::effect::check_linear(model)?;
         let position_idx = asked::position(args.position, &input)?;
         let token = match self.named_token(args.token.as_ref())? {
             Some(token) => token,
@@ -217,7 +217,7 @@ impl Measuring<'_> {
             ..self.session.usual()
         };
         let limits = opened.model.spec.limits();
-        let corrupted = prompt::prepare(&request, &opened.reading, limits)?;
+        let corrupted = attnscope_prompt::prepare(&request, &opened.reading, limits)?;
         let mut input = input_of(&corrupted);
         if opened.model.spec.is_encoder_decoder() {
             // What is corrupted is what the encoder reads: the target is that of the clean prompt.

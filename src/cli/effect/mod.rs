@@ -16,10 +16,10 @@ use super::session::{Opened, Session};
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{EffectReport, ModelRecord, Output, PromptOf, printable};
-use attnscope_engine::analysis::Options;
-use attnscope_engine::analysis::effect::{Part, Replaced, bytes_of_copies, n_parts};
-use attnscope_engine::error::Error;
-use attnscope_engine::spec::{Place, Places};
+use attnscope_compute::error::Error;
+use attnscope_run::Options;
+use attnscope_spec::{Place, Places};
+use attnscope_studies::effect::{Part, Replaced, bytes_of_copies, n_parts};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(unix)]
 use crate::signals::{self, Asked};
-use attnscope_engine::pace::Pace;
+use attnscope_compute::pace::Pace;
 
 /// Asked to stop, or not; signals are heard as long as this is held.
 pub struct Stopping {

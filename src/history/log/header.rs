@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::history::grid::{Grid, LayerShape};
-use attnscope_engine::checkpoint::open_regular;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::index_of;
+use attnscope_checkpoint::open_regular;
+use attnscope_checks::stats::index_of;
+use attnscope_spec::Stack;
 
 /// The version of logs that this program reads.
 const VERSION: u64 = 1;

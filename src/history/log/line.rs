@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::header::Header;
 use crate::history::record::UNKNOWN;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 
 /// What a line says.
 #[derive(Debug, Clone, PartialEq)]
@@ -277,7 +277,7 @@ impl<'de> Visitor<'de> for Layers<'_> {
 /// The values of the heads of one layer.
 struct Heads<'a> {
     id: &'a str,
-    layer: attnscope_engine::spec::place::Place,
+    layer: attnscope_spec::Place,
     cells: &'a mut [f32],
 }
 

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use super::header::{Header, may_begin_segment};
 use super::line::{self, Item};
-use attnscope_engine::checkpoint::open_regular;
-use attnscope_engine::error::{Error, Result};
+use attnscope_checkpoint::open_regular;
+use attnscope_compute::error::{Error, Result};
 
 /// Bytes that are read and taken apart together.
 const BLOCK: usize = 32 << 20;

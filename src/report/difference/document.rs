@@ -6,11 +6,11 @@ use serde::{Serialize, Serializer};
 
 use super::Difference;
 use crate::report::number::Number;
-use attnscope_engine::compare::{
+use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_compare::{
     HeadDifference, HookDifference, KnobDifference, KnobValue, PromptDifference, TensorDifference,
 };
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{STATISTICS, Values};
+use attnscope_spec::Stack;
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

@@ -10,7 +10,7 @@ pub use document::Document;
 use std::io::{self, Write};
 
 use super::json::write_pretty;
-use attnscope_engine::compare::Comparison;
+use attnscope_compare::Comparison;
 
 /// A comparison, and what the two sides are called.
 pub struct Difference<'a> {

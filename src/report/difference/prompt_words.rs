@@ -2,9 +2,9 @@
 
 use super::words::{Section, section};
 use crate::report::text_table::digits;
-use attnscope_engine::compare::{HeadDifference, PromptDifference};
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_compare::{HeadDifference, PromptDifference};
+use attnscope_spec::Place;
 
 /// Heads that a text names; the JSON has all of them.
 const MOST_HEADS: usize = 8;

@@ -5,13 +5,11 @@ use std::fmt::Write as _;
 use super::Difference;
 use super::prompt_words::{heads, predictions, statistics};
 use crate::report::text_table::{digits, text_table};
-use attnscope_engine::analysis::Chance;
-use attnscope_engine::compare::{
-    Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference,
-};
-use attnscope_engine::counted::counted;
-use attnscope_engine::model::Hook;
-use attnscope_engine::spec::{Place, Stack};
+use attnscope_checkpoint::counted::counted;
+use attnscope_compare::{Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference};
+use attnscope_forward::Hook;
+use attnscope_run::Chance;
+use attnscope_spec::{Place, Stack};
 
 /// Tensors that a text names; the JSON has all of them.
 const MOST_TENSORS: usize = 12;

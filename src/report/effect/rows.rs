@@ -5,11 +5,11 @@ use super::columns::{
     of_rollout,
 };
 use super::sheet::{Cell, SheetRows};
-use attnscope_engine::analysis::effect::{
+use attnscope_spec::Place;
+use attnscope_studies::effect::{
     Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
     Patching, Replaced, Retrieval, Rollout, ShareOf,
 };
-use attnscope_engine::spec::Place;
 
 /// The words for tokens and positions.
 pub struct Labels<'a> {

@@ -8,8 +8,8 @@ use super::colour::{Colours, wants_dark_text};
 use crate::report::finding::FindingRecord;
 use crate::report::merged::{Merged, named};
 use crate::report::verdict_text::figure;
-use attnscope_engine::checks::Severity;
-use attnscope_engine::stats::Stat;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::Stat;
 
 /// Findings of one check that are shown of a checkpoint.
 const MOST_OF_A_CHECK: usize = 3;

@@ -6,8 +6,8 @@ use super::Part;
 use crate::report::chart::Ticks;
 use crate::report::document::LayerRecord;
 use crate::report::verdict_text::figure;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{STATISTICS, Stat};
+use attnscope_checks::stats::{STATISTICS, Stat};
+use attnscope_spec::Stack;
 
 /// The drawing, in its own units.
 const WIDTH: f64 = 372.0;

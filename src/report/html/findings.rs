@@ -8,8 +8,9 @@ use super::grid::link;
 use crate::report::named_place;
 use crate::report::readable::{Found, Readable, leading};
 use crate::report::verdict_text::figure;
-use attnscope_engine::checks::{Check, Place, Severity, Status};
-use attnscope_engine::spec::Stack;
+use attnscope_checks::{Check, Severity, Status};
+use attnscope_spec::Place;
+use attnscope_spec::Stack;
 
 /// The worst finding at each layer and head.
 pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);

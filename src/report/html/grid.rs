@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::colour::wants_dark_text;
 use super::{Part, head_anchor};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::Stat;
+use attnscope_checks::stats::Stat;
+use attnscope_spec::Stack;
 
 /// The statistic that colours the grid: comparable between prompts of any length.
 const STATISTIC: Stat = Stat::EntropyRelative;

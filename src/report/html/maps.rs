@@ -8,8 +8,8 @@ use maud::{Markup, html};
 
 use super::Part;
 use super::colour::{Colours, NOT_A_NUMBER};
-use attnscope_engine::attention::Pooled;
-use attnscope_engine::spec::Stack;
+use attnscope_compute::attention::Pooled;
+use attnscope_spec::Stack;
 
 /// Palette entries before those of the map: a masked cell, and NaN.
 const MASKED: u8 = 0;

@@ -20,8 +20,8 @@ use self::findings::Marks;
 use super::document::{ModelRecord, PromptRecord};
 use super::readable::{Readable, Shown};
 use super::verdict_text::figure;
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::Stack;
+use attnscope_checkpoint::counted::counted;
+use attnscope_spec::Stack;
 
 /// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
 const MOST_HEADS: usize = 4096;

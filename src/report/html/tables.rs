@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::Part;
 use crate::report::key_statistics::{cell, heading, of_layers};
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{STATISTICS, Values};
+use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_spec::Stack;
 
 /// Statistics of the layers of a stack.
 pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {

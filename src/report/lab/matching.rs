@@ -11,7 +11,7 @@ use crate::report::json::write_pretty;
 use crate::report::number;
 use crate::report::number::Number;
 use crate::report::text_table::{digits, text_table};
-use attnscope_engine::analysis::lab::{Match, MatchPoint, MatchSetup};
+use attnscope_studies::lab::{Match, MatchPoint, MatchSetup};
 
 /// Gradients of hard and soft lookups.
 #[derive(Debug, Serialize, JsonSchema)]

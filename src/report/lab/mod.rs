@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::number::Number;
-use attnscope_engine::analysis::lab::Distribution;
+use attnscope_compute::sample::Distribution;
 
 /// The version of the shapes in this room.
 const VERSION: u32 = 1;

@@ -11,9 +11,8 @@ use crate::report::json::write_pretty;
 use crate::report::number;
 use crate::report::number::Number;
 use crate::report::text_table::{digits, share_digits, text_table};
-use attnscope_engine::analysis::lab::{
-    Density, Distribution, Divisor, RescaleSetup, Rescaled, Rescaling, Shape,
-};
+use attnscope_compute::sample::{Density, Distribution, Shape};
+use attnscope_studies::lab::{Divisor, RescaleSetup, Rescaled, Rescaling};
 
 /// Softmax weights under several divisors of the scores.
 #[derive(Debug, Serialize, JsonSchema)]

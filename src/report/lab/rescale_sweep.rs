@@ -2,7 +2,8 @@
 
 use super::rescale::short;
 use crate::report::chart::{Axis, Chart, Figure, Series};
-use attnscope_engine::analysis::lab::{Distribution, RescaleSetup, Rescaled, Rescaling};
+use attnscope_compute::sample::Distribution;
+use attnscope_studies::lab::{RescaleSetup, Rescaled, Rescaling};
 
 /// Relative entropy of the weights against d, each divisor a line, each number of keys a chart.
 pub fn rescale_sweep_figure(setup: &RescaleSetup, cases: &[Rescaled]) -> Figure {

@@ -11,7 +11,7 @@ use crate::report::json::write_pretty;
 use crate::report::number;
 use crate::report::number::Number;
 use crate::report::text_table::{digits, text_table};
-use attnscope_engine::analysis::lab::{
+use attnscope_studies::lab::{
     GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
 };
 

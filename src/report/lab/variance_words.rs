@@ -2,7 +2,7 @@
 
 use super::variance::scaled;
 use crate::report::text_table::digits;
-use attnscope_engine::analysis::lab::{Saturation, VarianceLab, VarianceSetup};
+use attnscope_studies::lab::{Saturation, VarianceLab, VarianceSetup};
 
 /// A measured variance this many standard errors away is no longer what independence predicts. Ours: once in 16,000 at random,
 /// for tails that are not too heavy.

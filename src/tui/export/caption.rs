@@ -2,8 +2,8 @@
 
 use super::svg::Caption;
 use crate::tui::scene::Scene;
-use attnscope_engine::counted::counted;
-use attnscope_engine::prompt::Source;
+use attnscope_checkpoint::counted::counted;
+use attnscope_prompt::Source;
 
 /// Letters of the text that are quoted.
 const QUOTED: usize = 300;

@@ -8,7 +8,7 @@ use super::Export;
 use super::written::Written;
 use crate::report::Pair;
 use crate::worker::caught;
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 /// More exports of one thing in a directory than anyone makes.
 const MOST: usize = 10_000;

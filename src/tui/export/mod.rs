@@ -23,7 +23,7 @@ use ratatui::buffer::Buffer;
 use super::app::{App, Effect};
 use super::view;
 use crate::report::drawing;
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 /// A picture and its data, ready to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::tui::app::Overlay;
 use crate::tui::panel::Panel;
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::HeadMap;
+use attnscope_run::HeadMap;
 
 /// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
 const LONGEST: usize = 32;

@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use attnscope_engine::analysis::Pyramid;
-use attnscope_engine::attention::Pooled;
+use attnscope_compute::attention::Pooled;
+use attnscope_run::Pyramid;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 

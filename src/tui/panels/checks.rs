@@ -17,10 +17,8 @@ use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::{Judgement, Pyramid, Subject};
-use attnscope_engine::checks::{
-    Check, Finding, Influence, Probed, Severity, Status, Verdict, page,
-};
+use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
+use attnscope_run::{Judgement, Pyramid, Subject};
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
 const BAR: usize = 10;
@@ -123,9 +121,7 @@ pub fn selected_finding(app: Scene<'_>) -> Option<&Finding> {
 
 pub fn selected_check(app: Scene<'_>) -> Option<&'static Check> {
     match selected(app)? {
-        Entry::Finding(finding) | Entry::Side(finding, _) => {
-            attnscope_engine::checks::find(finding.check)
-        }
+        Entry::Finding(finding) | Entry::Side(finding, _) => attnscope_checks::find(finding.check),
         Entry::Check(check, _) => Some(check),
     }
 }
@@ -358,7 +354,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             parts.push(("seen", finding.evidence.clone()));
             parts.push(("measured", format!("{}{unit}", against(finding))));
             parts.push(("do", finding.advice.clone()));
-            attnscope_engine::checks::find(finding.check)
+            attnscope_checks::find(finding.check)
         }
         Entry::Check(check, verdict) => {
             let status = words(verdict.status);

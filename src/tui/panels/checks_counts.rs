@@ -3,9 +3,9 @@
 use super::checks_sides::{Sides, both_findings};
 use crate::tui::keys::Action;
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::Judgement;
-use attnscope_engine::checks::{Severity, Status};
-use attnscope_engine::counted::counted;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::{Severity, Status};
+use attnscope_run::Judgement;
 
 /// Where checks of a status stand in the list: what was not run right under the findings.
 pub fn rank(status: Status) -> usize {

@@ -2,7 +2,7 @@
 
 use crate::tui::run::Run;
 use crate::tui::scene::Scene;
-use attnscope_engine::checks::Finding;
+use attnscope_checks::Finding;
 
 /// Which of two runs have a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -17,9 +17,9 @@ use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::{Ability, HeadMap, Pyramid, TopToken};
-use attnscope_engine::spec::Place;
-use attnscope_engine::stats::{HeadReport, Stat};
+use attnscope_checks::stats::{HeadReport, Stat};
+use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
+use attnscope_spec::Place;
 
 /// Predictions that are shown of either side.
 const N_PREDICTED: usize = 3;
@@ -296,7 +296,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
         return;
     };
     let at = app.selection.query_idx;
-    let of = |predictions: &attnscope_engine::analysis::Predictions, side: Shows| {
+    let of = |predictions: &attnscope_run::Predictions, side: Shows| {
         let top = predictions.top.get(app.crosshair_in(side).0);
         let top = top.into_iter().flatten().take(N_PREDICTED);
         top.copied().collect::<Vec<TopToken>>()

@@ -12,8 +12,8 @@ use crate::tui::runs::Way;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use crate::worker::Against;
-use attnscope_engine::compare::{Comparison, HookDifference, Side};
-use attnscope_engine::spec::{Place, Stack};
+use attnscope_compare::{Comparison, HookDifference, Side};
+use attnscope_spec::{Place, Stack};
 
 /// Tensors and knobs that a line names.
 const MOST_NAMED: usize = 24;

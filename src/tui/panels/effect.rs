@@ -17,7 +17,7 @@ use crate::tui::widgets::chart::draw_chart;
 use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::widgets::legend::legend;
 use crate::worker::EffectShown;
-use attnscope_engine::spec::Place;
+use attnscope_spec::Place;
 
 /// Rows of the grid beyond its layers: border, head numbers, legend.
 const AROUND: usize = 4;

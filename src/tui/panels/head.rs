@@ -15,9 +15,9 @@ use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Ratio, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
-use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
-use attnscope_engine::attention::HeadSummary;
-use attnscope_engine::stats::HeadType;
+use attnscope_checks::stats::HeadType;
+use attnscope_compute::attention::HeadSummary;
+use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
 const QUERY_LABELS: u16 = 10;

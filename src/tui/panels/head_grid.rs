@@ -19,10 +19,10 @@ use crate::tui::theme::Theme;
 use crate::tui::token_statistics::n_statistics;
 use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::widgets::legend::legend;
-use attnscope_engine::checks::Severity;
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::{Place, Stack};
-use attnscope_engine::stats::HeadType;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::HeadType;
+use attnscope_spec::{Place, Stack};
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;

@@ -12,8 +12,8 @@ use crate::tui::app::Axis;
 use crate::tui::figure::{bar, change, figure, fit, share};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
-use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
-use attnscope_engine::stats::HeadReport;
+use attnscope_checks::stats::HeadReport;
+use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 /// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDetail) {
@@ -192,7 +192,7 @@ fn figures(
     let spec = app.attention();
     // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
     let is_plain = spec
-        .is_some_and(|s| s.softcap.is_none() && s.bias == attnscope_engine::attention::Bias::None);
+        .is_some_and(|s| s.softcap.is_none() && s.bias == attnscope_compute::attention::Bias::None);
     // The scale is that of the run on screen.
     if is_shown && is_plain && app.knows_width() && !masked && pooling == 1 {
         let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));

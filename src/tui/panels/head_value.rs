@@ -3,8 +3,8 @@
 
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
-use attnscope_engine::spec::Stack;
-use attnscope_engine::stats::{Compute, LayerReport, STATISTICS, Values};
+use attnscope_checks::stats::{Compute, LayerReport, STATISTICS, Values};
+use attnscope_spec::Stack;
 
 /// The value of a head, or of a layer; NaN where there is none yet.
 pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {

@@ -20,7 +20,7 @@ use crate::tui::keys::Action;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use crate::tui::widgets::legend::legend;
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 
 /// The parts of the panel inside their frames.
 struct Parts {

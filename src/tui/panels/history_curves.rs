@@ -11,7 +11,7 @@ use crate::tui::history_view::HistoryView;
 use crate::tui::scene::Scene;
 use crate::tui::token_statistics::statistic;
 use crate::tui::widgets::chart::draw_chart;
-use attnscope_engine::stats::{Compute, Span, Stat, Statistic, index_of};
+use attnscope_checks::stats::{Compute, Span, Stat, Statistic, index_of};
 
 /// Rows that a chart needs to say something.
 const ROWS: u16 = 9;

@@ -5,7 +5,7 @@ use ratatui::text::Span;
 use crate::history::heading;
 use crate::tui::history_view::{HistoryView, Reading};
 use crate::tui::scene::Scene;
-use attnscope_engine::checks::Severity;
+use attnscope_checks::Severity;
 
 /// Left and right ends of the line; `None` where no training is open.
 pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Span<'static>>)> {

@@ -12,8 +12,8 @@ use crate::history::{LINES, Side, State};
 use crate::tui::figure::{colour_range, cut, figure, fit, share};
 use crate::tui::history_view::HistoryView;
 use crate::tui::scene::Scene;
-use attnscope_engine::checks::Severity;
-use attnscope_engine::stats::Compute;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::Compute;
 
 /// Columns of the labels of rows.
 const LABELS: u16 = 9;

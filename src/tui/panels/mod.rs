@@ -35,7 +35,7 @@ use super::copying::told_of_cell;
 use super::figure::figure;
 use super::panel::Panel;
 use crate::tui::scene::Scene;
-use attnscope_engine::spec::Place;
+use attnscope_spec::Place;
 
 /// Draws the panel that is open.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {

@@ -15,8 +15,8 @@ use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit, wrapped};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, waiting};
-use attnscope_engine::analysis::{Subject, TensorStats};
-use attnscope_engine::checkpoint::Knob;
+use attnscope_checkpoint::Knob;
+use attnscope_run::{Subject, TensorStats};
 
 /// Where things lie inside the panel.
 struct Parts {

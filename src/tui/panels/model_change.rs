@@ -10,7 +10,7 @@ use crate::tui::figure::{figure, fit};
 use crate::tui::run::Run;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
-use attnscope_engine::compare::{Comparison, KnobKind, TensorDifference};
+use attnscope_compare::{Comparison, KnobKind, TensorDifference};
 
 /// Columns of a number.
 const FIGURE: usize = 10;

@@ -16,10 +16,10 @@ use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::Pyramid;
-use attnscope_engine::attention::Pooled;
-use attnscope_engine::spec::{Place, Stack};
-use attnscope_engine::stats::{HeadReport, LayerReport, Stat};
+use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
+use attnscope_compute::attention::Pooled;
+use attnscope_run::Pyramid;
+use attnscope_spec::{Place, Stack};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;

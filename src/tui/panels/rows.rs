@@ -10,9 +10,8 @@ use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, change, cut, figure, fit};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
-use attnscope_engine::analysis::{Ability, Bearing, Question, questions, separates};
-use attnscope_engine::attention::{HeadSummary, RowSummary};
-use attnscope_engine::checks::collapse;
+use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_run::{Ability, Bearing, Question, questions, separates};
 
 /// Columns of a token, and of a figure.
 const TOKEN: usize = 12;
@@ -108,7 +107,7 @@ pub fn asked(app: Scene<'_>) -> Vec<Question> {
 fn hint(app: Scene<'_>) -> &'static str {
     let is_larger = app
         .attention()
-        .is_some_and(|spec| collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
+        .is_some_and(|spec| attnscope_checks::collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
     if is_larger {
         " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does"
     } else {

@@ -11,10 +11,10 @@ use super::scores_change;
 use crate::tui::figure::{cut, figure, fit, share};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
-use attnscope_engine::analysis::Histogram;
-use attnscope_engine::attention::RowSummary;
-use attnscope_engine::stats::STATISTICS;
-use attnscope_engine::stats::{HeadReport, LayerReport, Stat};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
+use attnscope_compute::attention::RowSummary;
+use attnscope_run::Histogram;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let left_share = if area.width < 100 { 61 } else { 58 };

@@ -13,7 +13,7 @@ use crate::tui::figure::{change, fit};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::chart::draw_chart;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
-use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
+use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS};
 
 /// Columns of a number.
 const FIGURE: usize = 10;

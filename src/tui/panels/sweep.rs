@@ -13,7 +13,7 @@ use crate::tui::scene::Scene;
 use crate::tui::widgets::chart::{chart_places, draw_chart};
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::worker::Swept;
-use attnscope_engine::analysis::SweepPoint;
+use attnscope_run::SweepPoint;
 
 /// What is drawn: title, axis, and the figure of a point.
 type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);

@@ -15,8 +15,8 @@ use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::legend::legend;
-use attnscope_engine::analysis::{Ability, HeadDetail, Predictions};
-use attnscope_engine::spec::Stack;
+use attnscope_run::{Ability, HeadDetail, Predictions};
+use attnscope_spec::Stack;
 
 /// Where things lie inside the panel.
 struct Parts {

@@ -12,7 +12,7 @@ use crate::tui::run::Run;
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
-use attnscope_engine::analysis::{Ability, Predictions};
+use attnscope_run::{Ability, Predictions};
 
 /// Columns of a number.
 const FIGURE: usize = 8;

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use super::tokens::{Shades, axes, selected};
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
-use attnscope_engine::prompt::Picture;
+use attnscope_prompt::Picture;
 
 /// How much of a shaded pixel is the shade; the rest is the picture.
 const SHADE: f32 = 0.7;
@@ -322,7 +322,7 @@ pub(super) fn step(picture: &Picture, token: usize, down: isize) -> isize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_engine::prompt::{Firsts, Look, PictureSource};
+    use attnscope_prompt::{Firsts, Look, PictureSource};
 
     fn drawn() -> Picture {
         let look = Look {

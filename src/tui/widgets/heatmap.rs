@@ -8,8 +8,8 @@ use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
 
 use crate::tui::theme::Theme;
-use attnscope_engine::analysis::Pyramid;
-use attnscope_engine::attention::Pooled;
+use attnscope_compute::attention::Pooled;
+use attnscope_run::Pyramid;
 
 /// How values become shares of the colour scale.
 #[derive(Debug, Clone, Copy, PartialEq)]

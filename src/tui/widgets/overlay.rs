@@ -13,7 +13,7 @@ use crate::tui::figure::{cut, fit, wrapped};
 use crate::tui::find::Find;
 use crate::tui::keys::{Binding, Group};
 use crate::tui::scene::Scene;
-use attnscope_engine::checks::Check;
+use attnscope_checks::Check;
 
 /// A box in the middle, as large as it may be.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {
@@ -29,7 +29,7 @@ pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, sc
     let theme = &app.theme;
     let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for (nth, part) in paragraphs(&attnscope_engine::checks::page(check))
+    for (nth, part) in paragraphs(&attnscope_checks::page(check))
         .into_iter()
         .skip(1)
         .enumerate()

@@ -8,7 +8,7 @@ use super::legend::legend;
 use super::margins::{Margin, draw_columns, draw_rows};
 use crate::tui::figure::figure;
 use crate::tui::theme::Theme;
-use attnscope_engine::analysis::Pyramid;
+use attnscope_run::Pyramid;
 
 /// Columns of the scale in the legend at most.
 const MOST_SWATCHES: usize = 12;

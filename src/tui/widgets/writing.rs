@@ -12,8 +12,8 @@ use super::frame::{clear_box, framed};
 use crate::tui::figure::{bar, figure, fit, token_label};
 use crate::tui::scene::Scene;
 use crate::tui::writing_view::{WritingState, WritingView};
-use attnscope_engine::counted::counted;
-use attnscope_engine::spec::Stack;
+use attnscope_checkpoint::counted::counted;
+use attnscope_spec::Stack;
 
 /// Width of a token's name beside its bar.
 const NAME: usize = 14;

@@ -24,7 +24,7 @@ fn record(error: Option<&str>) -> UnitRecord {
 }
 
 fn read(path: &Path) -> Result<(), String> {
-    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let said = |e: attnscope_compute::error::Error| e.to_string();
     let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
     let parts = Parts::open(directory.path()).map_err(said)?;
     let name = path.file_name().unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use attnscope_engine::analysis::tensor_stats;
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
-use attnscope_engine::error::Result;
-use attnscope_engine::family;
-use attnscope_engine::prompt::Tokenizer;
+use attnscope_checkpoint::{Checkpoint, Opening};
+use attnscope_compute::error::Result;
+use attnscope_run::tensor_stats;
+
+use attnscope_prompt::Tokenizer;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Stored, Weights, file_of, put_together};
 use testing::gguf_pieces::{BOOL, LIST, Pieces, TEXT, entry, number, tensor, text, word};
@@ -40,7 +40,7 @@ pub const NAMES: &[&str] = &[
 
 /// A file that opens counts as read: few mutants stay a model.
 fn opens(path: &Path) -> std::result::Result<(), String> {
-    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let said = |e: attnscope_compute::error::Error| e.to_string();
     let checkpoint = Checkpoint::open(path).map_err(said)?;
     list(&checkpoint).map_err(said)?;
     let vocabulary = Tokenizer::open(&checkpoint.tokenizer).map_err(said)?;
@@ -50,7 +50,7 @@ fn opens(path: &Path) -> std::result::Result<(), String> {
             tokenizer.label(id);
         }
     }
-    let _ = family::read(checkpoint);
+    let _ = attnscope_families::read(checkpoint);
     Ok(())
 }
 

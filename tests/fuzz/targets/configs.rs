@@ -5,14 +5,14 @@ use std::path::Path;
 use super::Target;
 use super::checkpoints::opened;
 use crate::seeds::{Kind, Seed, directories, fixture};
-use attnscope_engine::analysis::{self, MemoryNeed, Options, Silent, generate, input_of};
-use attnscope_engine::error::Result;
-use attnscope_engine::family;
-use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{
-    self, BUILT_IN_SOUND, PictureSource, Reading, Request, Source, Target as Written,
+use attnscope_compute::error::Result;
+use attnscope_run::{MemoryNeed, Options, Silent, generate, input_of};
+
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{
+    BUILT_IN_SOUND, PictureSource, Reading, Request, Source, Target as Written,
 };
-use attnscope_engine::spec::Model;
+use attnscope_spec::Model;
 
 /// The largest weights that are laid out: what is larger would be read most of the time.
 const LARGEST: usize = 100_000;
@@ -120,14 +120,14 @@ pub fn run(model: &Model) -> Result<()> {
         ..given(model)
     };
     let no_text = Reading::Ids("not asked for".to_owned());
-    let mut prompt = prompt::prepare(&request, &no_text, model.spec.limits())?;
+    let mut prompt = attnscope_prompt::prepare(&request, &no_text, model.spec.limits())?;
     let options = Options {
         keep_bytes: Some(1 << 20),
         predicts: true,
     };
     let longest = input_of(&prompt.longest());
     let need = MemoryNeed::of(model, std::slice::from_ref(&longest), options, 1);
-    attnscope_engine::machine::check_memory(need.total())?;
+    attnscope_checkpoint::machine::check_memory(need.total())?;
     generate(
         &Cpu,
         model,
@@ -137,13 +137,13 @@ pub fn run(model: &Model) -> Result<()> {
         &|| false,
     )?;
     let input = input_of(&prompt);
-    analysis::run(&Cpu, model, &input, options, &mut Silent, None, &|| false)?;
+    attnscope_run::run(&Cpu, model, &input, options, &mut Silent, None, &|| false)?;
     Ok(())
 }
 
 fn open_and_run(file: &Path) -> std::result::Result<(), String> {
     let directory = file.parent().expect("a directory");
-    let read = opened(directory).and_then(family::read);
+    let read = opened(directory).and_then(attnscope_families::read);
     read.and_then(|model| run(&model))
         .map_err(|e| e.to_string())
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use attnscope::report::read_baseline;
-use attnscope_engine::checks::{DEFAULT_THRESHOLDS, Thresholds};
-use attnscope_engine::prompt::{
-    self, Filter, Firsts, Limits, Look, Picture, PictureSource, PositionRule, Reading, Request,
-    Size, SoundRule, Starts, read_inputs,
+use attnscope_checks::{DEFAULT_THRESHOLDS, Thresholds};
+use attnscope_prompt::{
+    Filter, Firsts, Limits, Look, Picture, PictureSource, PositionRule, Reading, Request, Size,
+    SoundRule, Starts, read_inputs,
 };
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::seeds::{Kind, Seed, fixture};
 
 /// Prompts, prepared for a small model with an encoder and for one without.
 fn prepared(path: &Path) -> Result<(), String> {
-    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let said = |e: attnscope_compute::error::Error| e.to_string();
     let requests = read_inputs(path, &Request::text("")).map_err(said)?;
     let reading = Reading::Ids("not asked for".to_owned());
     for (_, request) in &requests {
@@ -36,7 +36,7 @@ fn prepared(path: &Path) -> Result<(), String> {
                 starts: Starts::NONE,
                 sound: None,
             };
-            if let Ok(prompt) = prompt::prepare(request, &reading, limits) {
+            if let Ok(prompt) = attnscope_prompt::prepare(request, &reading, limits) {
                 prompt.longest();
             }
         }
@@ -218,7 +218,8 @@ fn heard(path: &Path) -> Result<(), String> {
     };
     let request = Request::text(path.to_string_lossy());
     let reading = Reading::Ids("not asked for".to_owned());
-    let prompt = prompt::prepare(&request, &reading, limits).map_err(|e| e.to_string())?;
+    let prompt =
+        attnscope_prompt::prepare(&request, &reading, limits).map_err(|e| e.to_string())?;
     let sound = prompt.given().sound.as_deref().expect("a sound");
     assert!(sound.values.iter().all(|value| value.is_finite()));
     Ok(())

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::error::Result;
-use attnscope_engine::family;
+use attnscope_checkpoint::Checkpoint;
+use attnscope_compute::error::Result;
+
 use serde_json::json;
 use testing::checkpoint_copy::{Stored, Weights, file_of};
 
@@ -16,7 +16,7 @@ use crate::seeds::{Kind, Seed, fixture};
 fn read(path: &Path) -> Result<()> {
     let checkpoint = Checkpoint::open(path)?;
     list(&checkpoint)?;
-    family::read(checkpoint)?;
+    attnscope_families::read(checkpoint)?;
     Ok(())
 }
 

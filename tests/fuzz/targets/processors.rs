@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use attnscope_engine::family;
-use attnscope_engine::prompt::{Look, Picture, PictureSource, Size};
+use attnscope_prompt::{Look, Picture, PictureSource, Size};
 
 use super::Target;
 use super::checkpoints::opened;
@@ -30,9 +29,9 @@ fn most_pixels(look: &Look) -> usize {
 }
 
 fn looked(path: &Path) -> Result<(), String> {
-    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let said = |e: attnscope_compute::error::Error| e.to_string();
     let directory = path.parent().expect("a directory");
-    let model = family::read(opened(directory).map_err(said)?).map_err(said)?;
+    let model = attnscope_families::read(opened(directory).map_err(said)?).map_err(said)?;
     let look = model
         .spec
         .limits()

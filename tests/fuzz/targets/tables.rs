@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use attnscope_engine::analysis::align::Alignment;
-use attnscope_engine::analysis::{Declared, judge_captured};
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checkpoint::embeddings::Table;
-use attnscope_engine::checks::Thresholds;
+use attnscope_checkpoint::embeddings::Table;
+use attnscope_checks::Thresholds;
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_run::align::Alignment;
+use attnscope_run::{Declared, judge_captured};
 use serde_json::json;
 use testing::checkpoint_copy::{Weights, put_together, take_apart};
 use testing::embedding_files::{Stored, npy, npz, pickle, tensors};
@@ -19,7 +19,7 @@ const DICTIONARY: &str = "words.json";
 
 /// What `attnscope align` does with a table of two sides.
 fn aligned(path: &Path) -> Result<(), String> {
-    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let said = |e: attnscope_compute::error::Error| e.to_string();
     let beside = path.with_file_name(DICTIONARY);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (table, words) = match name.as_ref() {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::TokenizerFile;
-use attnscope_engine::prompt::{Reading, Tokenizer};
+use attnscope_checkpoint::TokenizerFile;
+use attnscope_prompt::{Reading, Tokenizer};
 use serde_json::{Value, json};
 
 use super::Target;
@@ -13,7 +13,7 @@ const TEXT: &str = "hello a hello";
 
 /// Opens a vocabulary, and uses it both ways.
 fn used(file: &TokenizerFile) -> Result<(), String> {
-    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let said = |e: attnscope_compute::error::Error| e.to_string();
     match Tokenizer::open(file).map_err(said)? {
         Reading::Ids(reason) => Err(reason),
         Reading::Tokenizer(tokenizer) => {

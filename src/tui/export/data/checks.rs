@@ -6,7 +6,7 @@ use super::{Column, Figure, HEAD, PART, PanelData, STACK, Sheet, column};
 use crate::tui::panel::Panel;
 use crate::tui::panels::checks::influence;
 use crate::tui::scene::Scene;
-use attnscope_engine::checks::Finding;
+use attnscope_checks::Finding;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Checks,

@@ -7,7 +7,7 @@ use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
 use crate::tui::panel::Panel;
 use crate::tui::runs::{Shows, Way};
 use crate::tui::scene::Scene;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_checks::stats::STATISTICS;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Compare,

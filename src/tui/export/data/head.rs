@@ -9,8 +9,8 @@ use crate::tui::app::Axis;
 use crate::tui::panel::Panel;
 use crate::tui::panels::head::{View, received, view};
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::{HeadDetail, Pyramid};
-use attnscope_engine::attention::HeadSummary;
+use attnscope_compute::attention::HeadSummary;
+use attnscope_run::{HeadDetail, Pyramid};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Head,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
 use crate::tui::panel::Panel;
 use crate::tui::scene::Scene;
-use attnscope_engine::spec::Place;
+use attnscope_spec::Place;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::History,

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::{Column, Figure, PART, PanelData, Sheet, column};
 use crate::tui::panel::Panel;
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::{Subject, TensorStats};
-use attnscope_engine::checkpoint::TensorInfo;
+use attnscope_checkpoint::TensorInfo;
+use attnscope_run::{Subject, TensorStats};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Model,

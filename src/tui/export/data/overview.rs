@@ -6,7 +6,7 @@ use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, 
 use crate::tui::panel::Panel;
 use crate::tui::panels::overview::figures;
 use crate::tui::scene::Scene;
-use attnscope_engine::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
+use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Overview,

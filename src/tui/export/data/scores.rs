@@ -7,8 +7,8 @@ use crate::tui::app::Axis;
 use crate::tui::panel::Panel;
 use crate::tui::panels::scores::{Ranges, normal_density, ranges};
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::Histogram;
-use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS, Stat};
+use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
+use attnscope_run::Histogram;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Scores,
@@ -194,7 +194,7 @@ fn queries(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
     let rows = head.summary.rows.iter().enumerate();
     // A row of padding, or of a query that sees nothing, has no figures.
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0);
-    let query = |(query_idx, row): (usize, &attnscope_engine::attention::RowSummary)| {
+    let query = |(query_idx, row): (usize, &attnscope_compute::attention::RowSummary)| {
         let most = f64::from(row.n_visible).ln();
         Row {
             part: "query",

@@ -7,7 +7,7 @@ use crate::tui::app::Axis;
 use crate::tui::panel::Panel;
 use crate::tui::panels::tokens::{axes, selected, shares};
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::Predictions;
+use attnscope_run::Predictions;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Tokens,

@@ -6,7 +6,7 @@ use crate::tui::figure::{colour_range, figure_within, share};
 use crate::tui::panels::head_value::{value, why_undefined};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::heatmap::Scale;
-use attnscope_engine::spec::Stack;
+use attnscope_spec::Stack;
 
 /// A grid for each stack of the model; values are those of the Overview.
 pub fn of_overview(app: Scene<'_>) -> Vec<Map> {

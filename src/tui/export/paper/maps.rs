@@ -9,8 +9,8 @@ use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::widgets::heatmap::Scale;
-use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
-use attnscope_engine::attention::Pooled;
+use attnscope_compute::attention::Pooled;
+use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 /// The selected head, or how it changed.
 pub fn of_head(app: Scene<'_>) -> Vec<Map> {

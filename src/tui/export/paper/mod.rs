@@ -13,7 +13,7 @@ use crate::tui::panels::sweep;
 use crate::tui::scene::Scene;
 use crate::tui::theme::{Depth, Ground, Theme};
 use crate::tui::widgets::heatmap::{LOG_FLOOR, Scale};
-use attnscope_engine::error::{Error, Result};
+use attnscope_compute::error::{Error, Result};
 
 /// Around a figure, and between two of its parts.
 const MARGIN: f64 = 1.0;

@@ -1,0 +1,337 @@
+//! Arrays that somebody captured: a safetensors file with its metadata, or NumPy's `.npz`. Read one array at a time.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use zip::ZipArchive;
+
+use super::Dtype;
+use super::data_file::{DataFile, Reader};
+use super::inflation::too_large;
+use super::npy::Npy;
+use super::safetensors::{open_file, open_with_metadata};
+use super::tensors::Tensors;
+use crate::machine::{mebibytes, too_much};
+use attnscope_compute::error::{Error, Result};
+
+/// Elements of one array at most: more would not be a pattern.
+const MOST_ELEMENTS: u64 = 1 << 31;
+
+/// One array, widened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    pub shape: Vec<usize>,
+    /// Row-major.
+    pub values: Vec<f32>,
+}
+
+/// A file of arrays, open.
+#[derive(Debug)]
+pub struct Captured {
+    pub path: PathBuf,
+    /// Base name of the file, without its ending.
+    pub name: String,
+    /// Strings that stand beside the arrays.
+    pub metadata: BTreeMap<String, String>,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Tensors(Tensors),
+    /// Names of arrays and of their members in the archive.
+    Zipped(DataFile, BTreeMap<String, String>),
+}
+
+impl Captured {
+    /// # Errors
+    /// When the file cannot be read, or is not what its ending says.
+    pub fn open(path: &Path) -> Result<Self> {
+        let stem = path.file_stem().unwrap_or_default();
+        let (metadata, source) = if is_npz(path) {
+            let file = DataFile::open(path)?;
+            let members = members(&file)?;
+            (BTreeMap::new(), Source::Zipped(file, members))
+        } else {
+            let (tensors, strings) = open_with_metadata(path)?;
+            (strings, Source::Tensors(tensors))
+        };
+        Ok(Self {
+            path: path.to_path_buf(),
+            name: stem.to_string_lossy().into_owned(),
+            metadata,
+            source,
+        })
+    }
+
+    /// The arrays as tensors; `None` for an archive.
+    pub fn tensors(&self) -> Option<&Tensors> {
+        match &self.source {
+            Source::Tensors(tensors) => Some(tensors),
+            Source::Zipped(..) => None,
+        }
+    }
+
+    /// # Errors
+    /// When the file is no longer what was opened.
+    pub fn unchanged(&self) -> Result<()> {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.unchanged(),
+            Source::Zipped(file, _) => file.unchanged(),
+        }
+    }
+
+    /// The names of all arrays, in order.
+    pub fn names(&self) -> Vec<&str> {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.iter().map(|(name, _)| name).collect(),
+            Source::Zipped(_, members) => members.keys().map(String::as_str).collect(),
+        }
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.contains(name),
+            Source::Zipped(_, members) => members.contains_key(name),
+        }
+    }
+
+    /// The element type of an array, as its file calls it; `None` for an archive, whose arrays are looked at when they are read.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.info(name).map(|info| info.dtype),
+            Source::Zipped(..) => None,
+        }
+    }
+
+    /// An array of floats.
+    ///
+    /// # Errors
+    /// When it is missing, or is not an array of floats.
+    pub fn array(&self, name: &str) -> Result<Array> {
+        match &self.source {
+            Source::Tensors(tensors) => {
+                let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                if !view.info.dtype.is_float() {
+                    let problem = format!("expected floating point, found {}", view.info.dtype);
+                    return Err(self.at(name, &problem));
+                }
+                Ok(Array {
+                    shape: view.info.shape.clone(),
+                    values: view.widen()?.into_owned(),
+                })
+            }
+            Source::Zipped(file, members) => {
+                let member = members.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                let (shape, values) = self.zipped(file, name, member, |value| value as f32)?;
+                Ok(Array { shape, values })
+            }
+        }
+    }
+
+    /// The shape of an array, without its values; `None` where it is missing or cannot be read.
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.info(name).map(|info| info.shape.clone()),
+            Source::Zipped(file, members) => {
+                let mut archive = archive(file).ok()?;
+                let stored = archive.by_name(members.get(name)?).ok()?;
+                Some(Npy::open(stored, MOST_ELEMENTS).ok()?.shape)
+            }
+        }
+    }
+
+    /// The values of an array of any kind of number; `None` for an array that holds none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        match &self.source {
+            Source::Tensors(tensors) => {
+                let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                if !view.info.dtype.is_float() {
+                    return view.whole_numbers();
+                }
+                let values = view.widen()?;
+                Ok(Some(values.iter().map(|value| f64::from(*value)).collect()))
+            }
+            Source::Zipped(file, members) => {
+                let member = members.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                Ok(Some(self.zipped(file, name, member, |value| value)?.1))
+            }
+        }
+    }
+
+    /// Whole numbers of an array, such as token ids.
+    ///
+    /// # Errors
+    /// When it is there and holds no whole numbers from 0.
+    pub fn whole_numbers(&self, name: &str) -> Result<Option<Vec<u64>>> {
+        if !self.contains(name) {
+            return Ok(None);
+        }
+        let values: Vec<f64> = match &self.source {
+            Source::Tensors(tensors) => {
+                let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                let numbers = view.whole_numbers()?;
+                numbers.ok_or_else(|| {
+                    self.at(
+                        name,
+                        &format!("expected whole numbers, found {}", view.info.dtype),
+                    )
+                })?
+            }
+            Source::Zipped(file, members) => {
+                self.zipped(file, name, &members[name], |value| value)?.1
+            }
+        };
+        let is_whole = |value: &f64| *value >= 0.0 && value.fract() == 0.0 && *value < 9e15;
+        match values.iter().find(|value| !is_whole(value)) {
+            Some(other) => Err(self.at(
+                name,
+                &format!("expected whole numbers from 0, found {other}"),
+            )),
+            None => Ok(Some(values.into_iter().map(|value| value as u64).collect())),
+        }
+    }
+
+    pub fn at(&self, name: &str, problem: &str) -> Error {
+        Error::tensor(&self.path, name, problem)
+    }
+
+    /// Shape and values of a member of the archive, row-major.
+    fn zipped<T: Copy>(
+        &self,
+        file: &DataFile,
+        name: &str,
+        member: &str,
+        of: impl Fn(f64) -> T,
+    ) -> Result<(Vec<usize>, Vec<T>)> {
+        let mut archive = archive(file)?;
+        let stored = archive.by_name(member);
+        let stored = stored.map_err(|e| self.at(name, &format!("cannot be read ({e})")))?;
+        let refused = |problem: String| self.at(name, &problem);
+        let n_stored = stored.size();
+        let array = Npy::open(stored, MOST_ELEMENTS).map_err(refused)?;
+        array.fits_into(n_stored).map_err(refused)?;
+        let (shape, is_fortran) = (array.shape.clone(), array.is_fortran);
+        // A list that grows is copied to a larger one: for a moment there are two.
+        let needed = array.n_elements().saturating_mul(2 * size_of::<T>());
+        if let Some(expected) = too_large(file, needed as u64) {
+            let needed = mebibytes(needed as u64);
+            return Err(refused(format!(
+                "shape {shape:?} needs {needed} of memory, {expected}"
+            )));
+        }
+        if let Some(problem) = too_much(needed) {
+            return Err(refused(format!("shape {shape:?} {problem}")));
+        }
+        let mut values = Vec::new();
+        let read = array.each(&mut |_, value| values.push(of(value)));
+        file.unchanged()?;
+        read.map_err(refused)?;
+        let values = if is_fortran {
+            row_major(&shape, &values)
+        } else {
+            values
+        };
+        Ok((shape, values))
+    }
+}
+
+/// Elements whose first axis runs fastest, in the order in which the last one does.
+fn row_major<T: Copy>(shape: &[usize], values: &[T]) -> Vec<T> {
+    let mut strides = Vec::with_capacity(shape.len());
+    let mut stride = 1;
+    for axis in shape {
+        strides.push(stride);
+        stride *= axis;
+    }
+    let mut at = vec![0usize; shape.len()];
+    (0..values.len())
+        .map(|_| {
+            let from: usize = at
+                .iter()
+                .zip(&strides)
+                .map(|(idx, stride)| idx * stride)
+                .sum();
+            for axis in (0..shape.len()).rev() {
+                at[axis] += 1;
+                if at[axis] < shape[axis] {
+                    break;
+                }
+                at[axis] = 0;
+            }
+            values[from]
+        })
+        .collect()
+}
+
+fn is_npz(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ending.eq_ignore_ascii_case("npz"))
+}
+
+fn archive(file: &DataFile) -> Result<ZipArchive<BufReader<Reader>>> {
+    ZipArchive::new(BufReader::new(file.reader()?))
+        .map_err(|e| Error::file(file.path(), format!("is not a .npz archive ({e})")))
+}
+
+fn members(file: &DataFile) -> Result<BTreeMap<String, String>> {
+    let archive = archive(file)?;
+    let names = archive.file_names().filter_map(|member| {
+        let member = member.ok()?;
+        let name = member.strip_suffix(".npy")?;
+        Some((name.to_owned(), member.to_string()))
+    });
+    Ok(names.collect())
+}
+
+/// How names of weights end, whoever wrote them.
+const WEIGHTS: [&str; 8] = [
+    "weight",
+    "bias",
+    "kernel",
+    "embedding",
+    "gamma",
+    "beta",
+    ".W_E",
+    ".W_Q",
+];
+
+/// Whether a path could hold captured arrays, by the names in it. In an archive arrays may have any names but those of weights.
+pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    if is_npz(path) {
+        // What cannot be read is told when it is opened as a trace.
+        let names = DataFile::open(path).and_then(|file| members(&file));
+        return names.map_or(true, |names| {
+            let is_weight = |name: &String| WEIGHTS.iter().any(|end| name.ends_with(end));
+            names.keys().any(|name| is_captured(name)) || !names.keys().any(is_weight)
+        });
+    }
+    let is_safetensors = path
+        .extension()
+        .is_some_and(|ending| ending == "safetensors");
+    // What cannot be read is told when it is opened as weights.
+    is_safetensors
+        && open_file(path).is_ok_and(|tensors| tensors.iter().any(|(name, _)| is_captured(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row_major;
+
+    #[test]
+    fn a_fortran_array_is_turned_into_rows() {
+        // [[1, 2, 3], [4, 5, 6]] by columns.
+        assert_eq!(
+            row_major(&[2, 3], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]),
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+        );
+        assert_eq!(row_major(&[], &[7.0]), [7.0]);
+    }
+}

@@ -1,0 +1,200 @@
+//! `config.json` as data, and what a person or the weights say instead of it.
+
+use crate::{CONFIGURATION, read_text};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use attnscope_compute::error::{Error, Result};
+
+/// A parsed `config.json`, and what a person or the weights say instead of it.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    pub(super) path: PathBuf,
+    pub(super) values: Map<String, Value>,
+    /// Where keys come from that the file does not hold.
+    pub(super) origins: BTreeMap<String, Origin>,
+    /// Knobs that hold whatever the keys say.
+    pub(super) fixed: BTreeMap<String, (Value, Origin)>,
+    is_absent: bool,
+}
+
+impl Config {
+    /// # Errors
+    /// When the file cannot be read or is not a JSON object.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = read_text(path, CONFIGURATION)?;
+        Self::parse(path, &text)
+    }
+
+    /// # Errors
+    /// When the text is not a JSON object.
+    pub fn parse(path: &Path, text: &str) -> Result<Self> {
+        let parsed = serde_json::from_str(text)
+            .or_else(|refused| serde_json::from_str(&worded(text)).map_err(|_| refused));
+        match parsed {
+            Ok(Value::Object(values)) => Ok(Self::from_map(path, values)),
+            Ok(_) => Err(Error::file(
+                path,
+                "expected a JSON object, found another JSON value",
+            )),
+            Err(e) => Err(Error::file(path, format!("is not valid JSON ({e})"))),
+        }
+    }
+
+    /// A configuration that another format tells, in the words of `config.json`; `path` is what messages call it.
+    pub fn from_map(path: &Path, values: Map<String, Value>) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            values,
+            ..Self::default()
+        }
+    }
+
+    /// No configuration at all; `path` is the file that messages blame.
+    pub fn absent(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            is_absent: true,
+            ..Self::default()
+        }
+    }
+
+    pub fn is_absent(&self) -> bool {
+        self.is_absent
+    }
+
+    /// Gives a key a value that the file does not hold.
+    pub fn put(&mut self, key: &str, value: impl Into<Value>, origin: Origin) {
+        self.values.insert(key.to_owned(), value.into());
+        self.origins.insert(key.to_owned(), origin);
+        self.is_absent = false;
+    }
+
+    /// Gives a knob its value, whatever the key says that a family reads it from.
+    pub fn fix(&mut self, knob: &str, value: impl Into<Value>, origin: Origin) {
+        self.fixed.insert(knob.to_owned(), (value.into(), origin));
+    }
+
+    /// Whether a knob has a value whatever the keys say.
+    pub fn is_fixed(&self, knob: &str) -> bool {
+        self.fixed.contains_key(knob)
+    }
+
+    pub fn into_values(self) -> Map<String, Value> {
+        self.values
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The part of a model of text and something else that describes its text.
+    pub fn text_part(&self) -> Option<Self> {
+        self.part("text_config")
+    }
+
+    /// What an object inside describes; `None` where there is none.
+    pub fn part(&self, key: &str) -> Option<Self> {
+        match self.values.get(key) {
+            Some(Value::Object(values)) => Some(Self {
+                values: values.clone(),
+                ..self.clone()
+            }),
+            _ => None,
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+}
+
+/// Text in which the numbers that JSON has no word for, and Python writes all the same, stand as transformers writes them: inside
+/// an object.
+fn worded(text: &str) -> String {
+    const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    let mut worded = String::with_capacity(text.len());
+    let (mut in_string, mut rest) = (false, text);
+    while let Some(next) = rest.chars().next() {
+        let found = WORDS.into_iter().find(|word| rest.starts_with(word));
+        if let Some(word) = found.filter(|_| !in_string) {
+            worded.push_str(&format!("{{\"__float__\": \"{word}\"}}"));
+            rest = &rest[word.len()..];
+            continue;
+        }
+        // A quote behind a backslash ends no string.
+        let n = match next {
+            '\\' if in_string => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
+            other => other.len_utf8(),
+        };
+        in_string ^= next == '"';
+        worded.push_str(&rest[..n]);
+        rest = &rest[n..];
+    }
+    worded
+}
+
+/// Where the value of a knob came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A key of the configuration.
+    Key(String),
+    /// The key is absent, and the family's default holds; names the key that would change it.
+    Default(String),
+    /// Computed from other knobs; says how.
+    Derived(String),
+    /// What the family always does.
+    Family,
+    /// A person gave it.
+    Set(SetBy),
+}
+
+/// Where a person gave a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetBy {
+    CommandLine,
+    /// `attnscope.toml` beside the checkpoint.
+    File,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "config {key}"),
+            Self::Default(key) => write!(f, "default, no {key}"),
+            Self::Derived(how) => write!(f, "from {how}"),
+            Self::Family => f.write_str("always so here"),
+            Self::Set(SetBy::CommandLine) => f.write_str("set on the command line"),
+            Self::Set(SetBy::File) => f.write_str("set in attnscope.toml"),
+        }
+    }
+}
+
+/// One fact about how the checkpoint was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knob {
+    pub name: &'static str,
+    pub value: String,
+    pub origin: Origin,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_without_a_word_in_json_are_read() {
+        let text = r#"{"limit": [0.0, Infinity], "low": -Infinity, "said": "NaN \" Infinity"}"#;
+        let config = Config::parse(Path::new("config.json"), text).expect("is read");
+        let infinite = json!([0.0, {"__float__": "Infinity"}]);
+        assert_eq!(config.get("limit"), Some(&infinite));
+        assert_eq!(config.get("low"), Some(&json!({"__float__": "-Infinity"})));
+        assert_eq!(config.get("said"), Some(&json!("NaN \" Infinity")));
+        let broken = Config::parse(Path::new("config.json"), "{\"limit\": Infinit}");
+        assert!(broken.is_err());
+    }
+}

@@ -1,0 +1,444 @@
+//! One file of weights, read where it is asked to be; or bytes that are compiled into a program.
+//!
+//! Files are read and not mapped: a map of a file that another process shortens ends this one with SIGBUS, and a map shows what
+//! is written in place without a word. What was measured: docs/performance.md, "Reading and mapping".
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::identity::Identity;
+use super::read_files;
+use super::regular::open_regular;
+use super::writers::{Writers, writers_of};
+use attnscope_compute::error::{Error, Result};
+
+/// How long is waited for a process that has a file open to write, and how often.
+const WAIT: Duration = Duration::from_millis(5);
+const MOST_WAITS: u32 = 1000;
+/// How long where the system does not say whether there is one.
+const BLIND_WAIT: Duration = Duration::from_millis(300);
+
+/// A file that is held open for as long as its checkpoint is; clones share the handle.
+///
+/// Every read is followed by a look at the file's identity: bytes that may belong to another save are never handed on.
+#[derive(Debug, Clone)]
+pub struct DataFile {
+    path: PathBuf,
+    held: Held,
+}
+
+#[derive(Debug, Clone)]
+enum Held {
+    Open(Arc<Opened>),
+    CompiledIn(&'static [u8]),
+    Unpacked(Arc<[u8]>),
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    identity: Identity,
+    /// Whether a write could have happened since that does not show in the file's times.
+    is_unsettled: AtomicBool,
+    /// What was read until then, by place and digest.
+    early: Mutex<Vec<(Range<usize>, u64)>>,
+}
+
+impl DataFile {
+    /// Opens a file; nothing is read.
+    ///
+    /// # Errors
+    /// When it is not a regular file, or cannot be opened.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_as(path, "a weight file")
+    }
+
+    /// Opens a file that messages call by another word.
+    ///
+    /// # Errors
+    /// As for [`DataFile::open`].
+    pub fn open_as(path: &Path, expected: &str) -> Result<Self> {
+        // Asked before it is opened: opening a pipe would wait for whoever writes to it.
+        refuse_other_kinds(path, expected)?;
+        let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
+        let file = open_regular(path).map_err(cannot)?;
+        let about = file.metadata().map_err(cannot)?;
+        read_files::remember(path, &about);
+        let identity = Identity::from(&about);
+        let opened = Opened {
+            is_unsettled: AtomicBool::new(identity.is_fresh()),
+            early: Mutex::default(),
+            file,
+            identity,
+        };
+        Ok(Self {
+            path: path.to_path_buf(),
+            held: Held::Open(Arc::new(opened)),
+        })
+    }
+
+    /// Bytes that are part of the program; `path` is only what messages call them.
+    pub fn compiled_in(path: &str, bytes: &'static [u8]) -> Self {
+        Self {
+            path: PathBuf::from(path),
+            held: Held::CompiledIn(bytes),
+        }
+    }
+
+    /// Bytes in memory, for tests of what reads files.
+    #[cfg(test)]
+    pub(super) fn in_memory(bytes: &[u8]) -> Self {
+        Self::unpacked(Path::new("memory"), bytes.to_vec())
+    }
+
+    /// Bytes that were unpacked from a file of this path; clones share them.
+    pub(super) fn unpacked(path: &Path, bytes: Vec<u8>) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            held: Held::Unpacked(bytes.into()),
+        }
+    }
+
+    /// All of it, where it is in memory.
+    fn in_hand(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Open(_) => None,
+            Held::CompiledIn(bytes) => Some(bytes),
+            Held::Unpacked(bytes) => Some(bytes),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether two were opened on one file, in one state.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.held, &other.held) {
+            (Held::Open(a), Held::Open(b)) => a.identity == b.identity,
+            _ => false,
+        }
+    }
+
+    /// Bytes of the file, as it was opened.
+    pub fn len(&self) -> usize {
+        match &self.held {
+            Held::Open(opened) => opened.identity.len(),
+            Held::CompiledIn(bytes) => bytes.len(),
+            Held::Unpacked(bytes) => bytes.len(),
+        }
+    }
+
+    /// A part of the file that needs no reading; `None` for files on disk.
+    pub fn borrowed(&self, range: Range<usize>) -> Option<&[u8]> {
+        self.in_hand()?.get(range)
+    }
+
+    /// A part of the file; less of it where the file ends before.
+    ///
+    /// # Errors
+    /// As for [`DataFile::read_into`].
+    pub fn read(&self, range: Range<usize>) -> Result<Cow<'_, [u8]>> {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        if let Some(bytes) = self.borrowed(range.clone()) {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut bytes = vec![0; range.len()];
+        self.read_into(range.start, &mut bytes)?;
+        if let Held::Open(opened) = &self.held {
+            opened.remember(range, &bytes);
+        }
+        Ok(Cow::Owned(bytes))
+    }
+
+    /// Makes sure that from here on no write goes unnoticed, and that what was read before is still what the file holds.
+    ///
+    /// Of a file that was written a moment ago, the end of the clock's tick is waited for, which takes some milliseconds, and the
+    /// end of a write that is under way. To be called before the numbers of tensors are read; headers alone are not worth the wait.
+    ///
+    /// # Errors
+    /// When the file changed, is still being written, or cannot be read.
+    pub fn settle(&self) -> Result<()> {
+        let Held::Open(opened) = &self.held else {
+            return Ok(());
+        };
+        if !opened.is_unsettled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut early = opened.early.lock().unwrap_or_else(PoisonError::into_inner);
+        if !opened.is_unsettled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        while let Some(rest) = opened.identity.unsettled() {
+            thread::sleep(rest);
+        }
+        self.await_writers(opened)?;
+        for (range, seen) in early.drain(..) {
+            let mut bytes = vec![0; range.len()];
+            self.read_into(range.start, &mut bytes)?;
+            if digest(&bytes) != seen {
+                return Err(Error::changed(&self.path, "it was written to"));
+            }
+        }
+        self.unwritten(opened)?;
+        opened.is_unsettled.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Fills a buffer from byte `start` on.
+    ///
+    /// # Errors
+    /// When the file cannot be read, ends before, or was written to since it was opened.
+    pub fn read_into(&self, start: usize, to: &mut [u8]) -> Result<()> {
+        match &self.held {
+            Held::Open(opened) => {
+                let read = opened.file.read_exact_at(to, start as u64);
+                // Asked afterwards: what was not changed after the read was not changed before it either.
+                self.unwritten(opened)?;
+                read.map_err(|e| Error::file(&self.path, format!("cannot be read ({e})")))
+            }
+            Held::CompiledIn(_) | Held::Unpacked(_) => {
+                let from = self.borrowed(start..start.saturating_add(to.len()));
+                let from = from.ok_or_else(|| Error::file(&self.path, "ends early"))?;
+                to.copy_from_slice(from);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until nobody has the file open to write.
+    fn await_writers(&self, opened: &Opened) -> Result<()> {
+        for _ in 0..MOST_WAITS {
+            match writers_of(&opened.file) {
+                Writers::None => return Ok(()),
+                Writers::Some => {
+                    thread::sleep(WAIT);
+                    self.unwritten(opened)?;
+                }
+                Writers::Unknown => {
+                    // Nobody says: a write that began before takes a moment at most.
+                    thread::sleep(BLIND_WAIT);
+                    return Ok(());
+                }
+            }
+        }
+        // Whoever has it open does not write: times that stand still for seconds say so.
+        Ok(())
+    }
+
+    /// The file from its beginning, for what wants a stream.
+    ///
+    /// # Errors
+    /// As for [`DataFile::settle`].
+    pub fn reader(&self) -> Result<Reader> {
+        self.settle()?;
+        Ok(Reader {
+            file: self.clone(),
+            at: 0,
+        })
+    }
+
+    /// Whether the path still leads to the file that was opened, and it was not written to since.
+    ///
+    /// A file that was removed is still read whole through its handle: that is not a change.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] says what is different.
+    pub fn unchanged(&self) -> Result<()> {
+        let Held::Open(opened) = &self.held else {
+            return Ok(());
+        };
+        self.unwritten(opened)?;
+        match self.path.metadata() {
+            Ok(now) if !opened.identity.is_of(&now) => {
+                Err(Error::changed(&self.path, "another file took its place"))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn unwritten(&self, opened: &Opened) -> Result<()> {
+        let now = Identity::of(&opened.file)
+            .map_err(|e| Error::file(&self.path, format!("cannot be looked at ({e})")))?;
+        match opened.identity.difference(&now) {
+            Some(what) => Err(Error::changed(&self.path, what)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Opened {
+    fn remember(&self, range: Range<usize>, bytes: &[u8]) {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+            early.push((range, digest(bytes)));
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Refuses what is not a regular file, without opening it.
+///
+/// # Errors
+/// When the path leads to a directory, a pipe or a device; a path that leads nowhere is left to whoever opens it.
+fn refuse_other_kinds(path: &Path, expected: &str) -> Result<()> {
+    let Ok(about) = path.metadata() else {
+        return Ok(());
+    };
+    if about.is_file() {
+        return Ok(());
+    }
+    let found = if about.is_dir() {
+        "a directory"
+    } else {
+        "a pipe or a device"
+    };
+    Err(Error::file(
+        path,
+        format!("expected {expected}, found {found}"),
+    ))
+}
+
+/// A stream over a file.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    file: DataFile,
+    at: usize,
+}
+
+impl Read for Reader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = to.len().min(self.file.len().saturating_sub(self.at));
+        let read = self.file.read_into(self.at, &mut to[..n]);
+        read.map_err(io::Error::other)?;
+        self.at += n;
+        Ok(n)
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => i128::from(at),
+            SeekFrom::End(by) => self.file.len() as i128 + i128::from(by),
+            SeekFrom::Current(by) => self.at as i128 + i128::from(by),
+        };
+        self.at = usize::try_from(at)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a seek before the start"))?;
+        Ok(self.at as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn on_disk(bytes: &[u8]) -> (tempfile::TempDir, DataFile) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("weights");
+        fs::write(&path, bytes).expect("writes");
+        let file = DataFile::open(&path).expect("opens");
+        file.settle().expect("settles");
+        (directory, file)
+    }
+
+    fn says(result: Result<()>, words: &str) {
+        match result.expect_err("changed") {
+            Error::Changed { what, .. } => assert!(what.contains(words), "{what}"),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn parts_are_read_where_they_lie_and_end_with_the_file() {
+        let (_directory, file) = on_disk(b"0123456789");
+        assert_eq!(file.read(2..5).expect("reads").as_ref(), b"234");
+        assert_eq!(file.read(8..50).expect("reads").as_ref(), b"89");
+        assert!(file.read(50..60).expect("reads").is_empty());
+        let mut all = String::new();
+        let mut reader = file.reader().expect("settles");
+        reader.seek(SeekFrom::End(-3)).expect("seeks");
+        reader.read_to_string(&mut all).expect("reads");
+        assert_eq!(all, "789");
+        assert!(reader.seek(SeekFrom::Current(-50)).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_shortened_is_an_error_and_no_signal() {
+        let (_directory, file) = on_disk(&[7; 100_000]);
+        let writer = fs::OpenOptions::new().write(true).open(file.path());
+        writer.expect("opens").set_len(10).expect("shortens");
+        says(file.read(0..100_000).map(drop), "100000 to 10 bytes");
+        says(file.unchanged(), "100000 to 10 bytes");
+    }
+
+    #[test]
+    fn bytes_written_in_place_are_noticed_even_when_the_time_is_put_back() {
+        let (_directory, file) = on_disk(b"the first save");
+        let before = file.path().metadata().expect("a file");
+        let writer = fs::OpenOptions::new().write(true).open(file.path());
+        let writer = writer.expect("opens");
+        writer.write_all_at(b"THE", 0).expect("writes");
+        let modified = before.modified().expect("a time");
+        writer.set_modified(modified).expect("puts it back");
+        says(file.read(0..3).map(drop), "written to");
+    }
+
+    #[test]
+    fn a_second_write_within_one_tick_of_the_clock_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for n in 0..50 {
+            let path = directory.path().join(n.to_string());
+            fs::write(&path, b"the first save").expect("writes");
+            let file = DataFile::open(&path).expect("opens");
+            assert_eq!(file.read(4..9).expect("reads").as_ref(), b"first");
+            let writer = fs::OpenOptions::new().write(true).open(&path);
+            writer
+                .expect("opens")
+                .write_all_at(b"other", 4)
+                .expect("writes");
+            // Whether the times show it is the file system's matter.
+            says(file.settle(), "written to");
+        }
+    }
+
+    #[test]
+    fn another_file_in_its_place_is_noticed_and_a_removed_one_is_still_read() {
+        let (directory, file) = on_disk(b"the first save");
+        let other = directory.path().join("other");
+        fs::write(&other, b"another save").expect("writes");
+        fs::remove_file(file.path()).expect("removes");
+        file.unchanged().expect("still there");
+        assert_eq!(file.read(4..9).expect("reads").as_ref(), b"first");
+        fs::rename(&other, file.path()).expect("renames");
+        says(file.unchanged(), "another file");
+        assert_eq!(file.read(4..9).expect("reads").as_ref(), b"first");
+    }
+
+    #[test]
+    fn names_and_rights_are_no_content() {
+        let (directory, file) = on_disk(b"the first save");
+        fs::hard_link(file.path(), directory.path().join("latest")).expect("links");
+        file.unchanged().expect("linked only");
+        let mut rights = file.path().metadata().expect("a file").permissions();
+        rights.set_readonly(true);
+        fs::set_permissions(file.path(), rights).expect("sets");
+        file.unchanged().expect("its rights only");
+    }
+}

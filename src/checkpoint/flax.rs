@@ -1,0 +1,390 @@
+//! Weights of Flax (`.msgpack`): a tree of arrays, each of which becomes a tensor under the name that PyTorch's class has for it.
+//!
+//! `flax.serialization` writes nested maps; an array is an extension of type 1 that holds its shape, its element type and its
+//! bytes. Maps of linear layers are kept the other way round, as `kernel`; tables are an `embedding`, gains of norms a `scale`.
+
+use std::ops::Range;
+
+use super::data_file::DataFile;
+use super::dtype::Dtype;
+use super::shape;
+use super::stored::Stored;
+use super::tensors::{TensorInfo, Tensors};
+use attnscope_compute::error::{Error, Result};
+
+/// Maps inside each other at most.
+const DEEPEST: usize = 32;
+/// Arrays of one file at most.
+const MOST: usize = 1 << 20;
+/// Bytes of a name, of an element type, or of what stands before the bytes of an array, at most.
+const LONGEST: usize = 1 << 10;
+/// Bytes that are read at once.
+const WINDOW: usize = 1 << 14;
+/// The extension that is an array.
+const ARRAY: u8 = 1;
+/// Where training states keep their weights.
+const PARAMS: &str = "params.";
+/// How Flax marks an array that it wrote in pieces.
+const CHUNKED: &str = "__msgpack_chunked_array__";
+
+/// Adds the tensors of a file.
+///
+/// # Errors
+/// When the file is no tree of arrays, or an array does not fit into it.
+pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
+    let path = file.path();
+    let file_idx = tensors.files.len();
+    let mut walk = Walk {
+        file: &file,
+        at: 0,
+        window: (0, Vec::new()),
+        found: Vec::new(),
+    };
+    let walked = walk.value("", 0);
+    let (end, found) = (walk.at, walk.found);
+    walked.map_err(|problem| match problem {
+        Problem::Read(error) => error,
+        Problem::File(problem) => Error::file(path, format!("byte {end}: {problem}")),
+    })?;
+    if end != file.len() {
+        let n = file.len() - end;
+        return Err(Error::file(
+            path,
+            format!("{n} bytes follow the last array"),
+        ));
+    }
+    if found.is_empty() {
+        return Err(Error::file(
+            path,
+            "holds no arrays; expected weights of Flax",
+        ));
+    }
+    let has_params = found.iter().any(|(name, _)| name.starts_with(PARAMS));
+    for (name, info) in found {
+        let inside = name.strip_prefix(PARAMS);
+        if has_params && inside.is_none() {
+            continue;
+        }
+        let (name, info) = of_pytorch(inside.unwrap_or(&name), TensorInfo { file_idx, ..info });
+        if tensors.index.insert(name.clone(), info).is_some() {
+            return Err(Error::tensor(path, name, "stands twice"));
+        }
+    }
+    tensors.files.push(file);
+    Ok(())
+}
+
+/// The name and the order of axes that PyTorch's class has for a tensor.
+fn of_pytorch(name: &str, info: TensorInfo) -> (String, TensorInfo) {
+    let (base, last) = name.rsplit_once('.').unwrap_or(("", name));
+    let weight = format!("{base}.weight");
+    match (last, info.shape.as_slice()) {
+        ("kernel", &[n_in, n_out]) => (
+            weight,
+            TensorInfo {
+                shape: vec![n_out, n_in],
+                strides: Some(vec![1, n_out]),
+                ..info
+            },
+        ),
+        ("embedding", [_, _]) | ("scale", [_]) => (weight, info),
+        _ => (name.to_owned(), info),
+    }
+}
+
+enum Problem {
+    File(String),
+    Read(Error),
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Self::File(problem)
+    }
+}
+
+impl From<&str> for Problem {
+    fn from(problem: &str) -> Self {
+        Self::File(problem.to_owned())
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+type Read<T> = std::result::Result<T, Problem>;
+
+/// Goes through a file without reading the bytes of arrays.
+struct Walk<'f> {
+    file: &'f DataFile,
+    at: usize,
+    /// Bytes that were read last, and where they begin.
+    window: (usize, Vec<u8>),
+    found: Vec<(String, TensorInfo)>,
+}
+
+impl Walk<'_> {
+    /// The next bytes, at most [`LONGEST`].
+    fn take(&mut self, n: usize) -> Read<Vec<u8>> {
+        let end = self.end_of(n)?;
+        let is_inside =
+            |(start, bytes): &(usize, Vec<u8>)| *start <= self.at && end <= start + bytes.len();
+        if !is_inside(&self.window) {
+            let to = self.at.saturating_add(WINDOW.max(n)).min(self.file.len());
+            self.window = (self.at, self.file.read(self.at..to)?.into_owned());
+        }
+        let from = self.at - self.window.0;
+        self.at = end;
+        Ok(self.window.1[from..from + n].to_vec())
+    }
+
+    fn end_of(&self, n: usize) -> Read<usize> {
+        let end = self.at.checked_add(n).filter(|end| *end <= self.file.len());
+        end.ok_or_else(|| format!("{n} bytes more are needed than the file has").into())
+    }
+
+    fn skip(&mut self, n: usize) -> Read<Range<usize>> {
+        let end = self.end_of(n)?;
+        let range = self.at..end;
+        self.at = end;
+        Ok(range)
+    }
+
+    fn byte(&mut self) -> Read<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// A whole number of so many bytes, the greatest first.
+    fn number(&mut self, n_bytes: usize) -> Read<usize> {
+        let bytes = self.take(n_bytes)?;
+        let number = bytes.iter().fold(0u64, |sum, b| sum << 8 | u64::from(*b));
+        usize::try_from(number).map_err(|_| "a length beyond reason".into())
+    }
+
+    fn value(&mut self, name: &str, depth: usize) -> Read<()> {
+        if depth > DEEPEST {
+            return Err(format!("more than {DEEPEST} maps inside each other").into());
+        }
+        match self.byte()? {
+            // Small numbers, nothing, false and true.
+            0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => Ok(()),
+            tag @ 0x80..=0x8f => self.map(name, usize::from(tag & 0x0f), depth),
+            0xde => {
+                let n = self.number(2)?;
+                self.map(name, n, depth)
+            }
+            0xdf => {
+                let n = self.number(4)?;
+                self.map(name, n, depth)
+            }
+            tag @ 0x90..=0x9f => self.list(name, usize::from(tag & 0x0f), depth),
+            0xdc => {
+                let n = self.number(2)?;
+                self.list(name, n, depth)
+            }
+            0xdd => {
+                let n = self.number(4)?;
+                self.list(name, n, depth)
+            }
+            tag @ 0xa0..=0xbf => self.skip(usize::from(tag & 0x1f)).map(drop),
+            tag @ (0xc4..=0xc6 | 0xd9..=0xdb) => {
+                let n = self.number(length_of(tag))?;
+                self.skip(n).map(drop)
+            }
+            0xca | 0xce | 0xd2 => self.skip(4).map(drop),
+            0xcb | 0xcf | 0xd3 => self.skip(8).map(drop),
+            0xcc | 0xd0 => self.skip(1).map(drop),
+            0xcd | 0xd1 => self.skip(2).map(drop),
+            tag @ 0xd4..=0xd8 => self.extension(name, 1 << (tag - 0xd4)),
+            tag @ (0xc7..=0xc9) => {
+                let n = self.number(1 << (tag - 0xc7))?;
+                self.extension(name, n)
+            }
+            0xc1 => Err("a byte that means nothing in MessagePack".into()),
+        }
+    }
+
+    fn map(&mut self, name: &str, n: usize, depth: usize) -> Read<()> {
+        for _ in 0..n {
+            let key = self.text()?;
+            if key == CHUNKED {
+                let problem = format!(
+                    "{name} was written in pieces, which is not read; save the model again with from_flax=True and \
+                     save_pretrained of transformers 4"
+                );
+                return Err(problem.into());
+            }
+            let inside = if name.is_empty() {
+                key
+            } else {
+                format!("{name}.{key}")
+            };
+            self.value(&inside, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, name: &str, n: usize, depth: usize) -> Read<()> {
+        for idx in 0..n {
+            self.value(&format!("{name}.{idx}"), depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn text(&mut self) -> Read<String> {
+        let n = match self.byte()? {
+            tag @ 0xa0..=0xbf => usize::from(tag & 0x1f),
+            tag @ 0xd9..=0xdb => self.number(length_of(tag))?,
+            _ => return Err("expected a name, found another value".into()),
+        };
+        if n > LONGEST {
+            return Err(format!("a name of {n} bytes").into());
+        }
+        let bytes = self.take(n)?;
+        String::from_utf8(bytes).map_err(|_| "a name that is no text".into())
+    }
+
+    /// An array, or another value of a type of its own, which counts for nothing.
+    fn extension(&mut self, name: &str, n: usize) -> Read<()> {
+        let kind = self.byte()?;
+        let end = self.end_of(n)?;
+        if kind != ARRAY {
+            return self.skip(n).map(drop);
+        }
+        if self.byte()? != 0x93 {
+            return Err(format!("{name}: expected shape, element type and bytes").into());
+        }
+        let n_axes = match self.byte()? {
+            tag @ 0x90..=0x9f => usize::from(tag & 0x0f),
+            _ => return Err(format!("{name}: expected a shape").into()),
+        };
+        let mut shape = Vec::with_capacity(n_axes);
+        for _ in 0..n_axes {
+            shape.push(match self.byte()? {
+                small @ 0x00..=0x7f => usize::from(small),
+                tag @ 0xcc..=0xcf => self.number(1 << (tag - 0xcc))?,
+                _ => return Err(format!("{name}: expected a size").into()),
+            });
+        }
+        let dtype = match self.text()?.as_str() {
+            "float32" => Dtype::F32,
+            "float16" => Dtype::F16,
+            "bfloat16" => Dtype::Bf16,
+            "float64" => Dtype::F64,
+            "int64" => Dtype::Other("i64", 8),
+            "int32" => Dtype::Other("i32", 4),
+            "uint32" => Dtype::Other("u32", 4),
+            "uint8" => Dtype::Other("u8", 1),
+            "int8" => Dtype::Other("i8", 1),
+            "bool" => Dtype::Other("bool", 1),
+            other => return Err(format!("{name}: elements of type {other:?} are not read").into()),
+        };
+        let n_bytes = match self.byte()? {
+            tag @ 0xc4..=0xc6 => self.number(length_of(tag))?,
+            _ => return Err(format!("{name}: expected bytes").into()),
+        };
+        let n_needed = shape::n_elements(&shape).and_then(|n| n.checked_mul(dtype.size()));
+        if n_needed != Some(n_bytes) {
+            let problem =
+                format!("{name}: shape {shape:?} of {dtype} does not fill {n_bytes} bytes");
+            return Err(problem.into());
+        }
+        let bytes = self.skip(n_bytes)?;
+        if self.at != end {
+            return Err(format!("{name}: an array of another length than is stated").into());
+        }
+        if self.found.len() == MOST {
+            return Err(format!("more than {MOST} arrays").into());
+        }
+        let info = TensorInfo {
+            dtype,
+            shape,
+            strides: None,
+            file_idx: 0,
+            bytes,
+            stored: Stored::AsIs,
+            scales: None,
+            made: None,
+        };
+        self.found.push((name.to_owned(), info));
+        Ok(())
+    }
+}
+
+/// Bytes of the length that follows the tag of bytes or of a text.
+fn length_of(tag: u8) -> usize {
+    match tag {
+        0xc4 | 0xd9 => 1,
+        0xc5 | 0xda => 2,
+        _ => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// `{name: {…: array}}` as flax.serialization writes it.
+    fn file(names: &[&str], shape: &[u8], dtype: &str, bytes: &[u8]) -> Vec<u8> {
+        let mut array = vec![0x93, 0x90 | shape.len() as u8];
+        array.extend(shape);
+        array.push(0xa0 | dtype.len() as u8);
+        array.extend(dtype.bytes());
+        array.extend([0xc4, bytes.len() as u8]);
+        array.extend(bytes);
+        let mut all = Vec::new();
+        for name in names {
+            all.extend([0x81, 0xd9, name.len() as u8]);
+            all.extend(name.bytes());
+        }
+        all.extend([0xc7, array.len() as u8, ARRAY]);
+        all.extend(array);
+        all
+    }
+
+    fn open(bytes: &[u8]) -> Result<Tensors> {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(bytes).expect("written");
+        let mut tensors = Tensors::default();
+        add(&mut tensors, DataFile::open(file.path())?)?;
+        Ok(tensors)
+    }
+
+    #[test]
+    fn a_kernel_is_read_the_other_way_round_under_the_name_of_a_weight() {
+        let values: Vec<u8> = (0..6u8).flat_map(|v| f32::from(v).to_le_bytes()).collect();
+        let stored = file(&["params", "h", "0", "kernel"], &[2, 3], "float32", &values);
+        let tensors = open(&stored).expect("opens");
+        let names: Vec<&str> = tensors.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["h.0.weight"]);
+        let view = tensors.expect("h.0.weight", &[3, 2]).expect("a matrix");
+        let wide = view.widen().expect("numbers");
+        assert_eq!(wide.as_ref(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        for (last, name) in [("scale", "n.weight"), ("bias", "n.bias")] {
+            let stored = file(&["n", last], &[1], "float32", &[0; 4]);
+            assert!(open(&stored).expect("opens").contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_cut_files_are_too() {
+        let whole = file(&["a", "bias"], &[2], "float32", &[0; 8]);
+        assert!(open(&whole).is_ok());
+        for n in 0..whole.len() {
+            assert!(open(&whole[..n]).is_err(), "{n}");
+        }
+        let mut longer = whole.clone();
+        longer.push(0);
+        assert!(open(&longer).is_err());
+        let other = file(&["a", "bias"], &[3], "float32", &[0; 8]);
+        let said = open(&other).expect_err("refused").to_string();
+        assert!(said.contains("does not fill 8 bytes"), "{said}");
+        let pieces = open(&file(&["a", CHUNKED], &[2], "float32", &[0; 8]));
+        assert!(pieces.expect_err("refused").to_string().contains("pieces"));
+    }
+}

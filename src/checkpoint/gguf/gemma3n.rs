@@ -1,0 +1,71 @@
+//! Gemma 3n: several streams of the residual, and gates of which only the largest open.
+
+use serde_json::{Map, Value, json};
+
+use super::facts::{Facts, set};
+use super::value::Value as Stored;
+use attnscope_compute::error::Result;
+
+pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    const WIDTHS: &str = "feed_forward_length";
+    if let Some(Stored::List(_)) = facts.metadata.get(&facts.key(WIDTHS)) {
+        let widths = facts.metadata.wholes(&facts.key(WIDTHS))?;
+        set(config, "intermediate_size", json!(widths));
+    }
+    set(
+        config,
+        "activation_sparsity_pattern",
+        json!(shut_gates(facts)?),
+    );
+    let has_scale = facts.has("model.layers.0.altup.correct_output_scale");
+    set(config, "altup_correct_scale", json!(has_scale));
+    if let Some(rank) = facts.rows("model.layers.0.laurel.linear_left.weight") {
+        set(config, "laurel_rank", json!(rank));
+    }
+    if let Some(rows) = facts.rows("model.embed_tokens_per_layer.weight") {
+        set(config, "vocab_size_per_layer_input", json!(rows));
+    }
+    let theta = config.remove("rope_theta").unwrap_or_default();
+    let local = facts.number("rope.freq_base_swa")?.unwrap_or(10_000.0);
+    let both = json!({
+        "full_attention": {"rope_type": "default", "rope_theta": theta},
+        "sliding_attention": {"rope_type": "default", "rope_theta": local},
+    });
+    set(config, "rope_parameters", both);
+    let cap = facts.number("final_logit_softcapping")?.unwrap_or(30.0);
+    set(config, "final_logit_softcapping", json!(cap));
+    let has_bias = facts.has("model.layers.0.self_attn.q_proj.bias");
+    set(config, "attention_bias", json!(has_bias));
+    set(config, "hidden_activation", json!("gelu_pytorch_tanh"));
+    Ok(())
+}
+
+/// The share of gates that stay shut, by layer. The file states how many spreads above the mean a gate must lie to open, and
+/// minus infinity where all may.
+fn shut_gates(facts: &Facts<'_>) -> Result<Vec<f64>> {
+    const KEY: &str = "activation_sparsity_scale";
+    let n_layers = facts.sizes.n_layers as usize;
+    let Some(list) = facts.metadata.list(&facts.key(KEY))? else {
+        return facts.refuse(
+            KEY,
+            format!("missing, expected a number for each of {n_layers} layers"),
+        );
+    };
+    let share = |value: Stored| match value {
+        Stored::F32(spreads) if !spreads.is_nan() && spreads < f32::INFINITY => {
+            let share = 0.5 * libm::erfc(-f64::from(spreads) / std::f64::consts::SQRT_2);
+            // As a person wrote it: single precision has seven digits.
+            Some((share * 1e6).round() / 1e6)
+        }
+        _ => None,
+    };
+    let all = facts.metadata.elements(list)?;
+    let shares: Option<Vec<f64>> = all.into_iter().map(share).collect();
+    match shares.filter(|shares| shares.len() == n_layers) {
+        Some(shares) => Ok(shares),
+        None => facts.refuse(
+            KEY,
+            format!("expected a number for each of {n_layers} layers"),
+        ),
+    }
+}

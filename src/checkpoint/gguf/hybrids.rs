@@ -1,0 +1,368 @@
+//! Models of which some layers attend and others mix tokens by something else: what their files say of the layers and the mixers.
+
+use serde_json::{Map, Value, json};
+
+use super::facts::{Facts, set};
+use super::value::Value as Stored;
+use attnscope_compute::error::Result;
+
+const KV_HEADS: &str = "attention.head_count_kv";
+
+/// Which layers attend: those that have heads of keys.
+fn attending(facts: &Facts<'_>) -> Result<Vec<bool>> {
+    let n_layers = facts.sizes.n_layers as usize;
+    if !matches!(
+        facts.metadata.get(&facts.key(KV_HEADS)),
+        Some(Stored::List(_))
+    ) {
+        return Ok(vec![true; n_layers]);
+    }
+    let heads = facts.metadata.wholes(&facts.key(KV_HEADS))?;
+    let n_kv_heads = facts.sizes.n_kv_heads;
+    let is_odd = heads.iter().any(|n| ![0, n_kv_heads].contains(n));
+    if heads.len() < n_layers || is_odd {
+        let problem = format!("expected 0 or {n_kv_heads} for each layer, found {heads:?}");
+        return facts.refuse(KV_HEADS, problem);
+    }
+    Ok(heads.iter().take(n_layers).map(|n| *n > 0).collect())
+}
+
+/// The words for layers that attend and for those that do not.
+fn words(attends: &[bool]) -> Vec<&'static str> {
+    let word = |attends: &bool| {
+        if *attends {
+            "full_attention"
+        } else {
+            "linear_attention"
+        }
+    };
+    attends.iter().map(word).collect()
+}
+
+/// Every how many layers one is chosen, and which is the first.
+fn period_of(chosen: &[bool]) -> Option<(usize, usize)> {
+    let mut all = (0..chosen.len()).filter(|idx| chosen[*idx]);
+    let Some(first) = all.next() else {
+        // None: a period that no layer reaches.
+        return Some((chosen.len() + 1, chosen.len()));
+    };
+    let period = all.next().map_or(chosen.len(), |second| second - first);
+    let is_regular = (0..chosen.len()).all(|idx| chosen[idx] == (idx % period == first));
+    is_regular.then_some((period, first))
+}
+
+/// Whether any tensor has a name that ends so.
+fn has_any(facts: &Facts<'_>, ending: &str) -> bool {
+    facts.tensors.iter().any(|(name, _)| name.ends_with(ending))
+}
+
+/// How many times wider than the stream a mixer is.
+fn expansion(facts: &Facts<'_>) -> Result<u64> {
+    const INNER: &str = "ssm.inner_size";
+    let (inner, d_model) = (size(facts, INNER)?, facts.sizes.d_model);
+    if !inner.is_multiple_of(d_model) {
+        let problem = format!("expected a multiple of {d_model}, found {inner}");
+        return facts.refuse(INNER, problem);
+    }
+    Ok(inner / d_model)
+}
+
+/// A size that must be there.
+fn size(facts: &Facts<'_>, tail: &str) -> Result<u64> {
+    const LARGEST: u64 = 1 << 26;
+    facts.metadata.size(&facts.key(tail), LARGEST)
+}
+
+/// Keys of the state space of Mamba-2 that begin with `mamba_`.
+fn state_space(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    set(
+        config,
+        "mamba_d_conv",
+        json!(size(facts, "ssm.conv_kernel")?),
+    );
+    set(
+        config,
+        "mamba_d_state",
+        json!(size(facts, "ssm.state_size")?),
+    );
+    set(
+        config,
+        "mamba_n_groups",
+        json!(size(facts, "ssm.group_count")?),
+    );
+    set(
+        config,
+        "mamba_n_heads",
+        json!(size(facts, "ssm.time_step_rank")?),
+    );
+    biases_of_mixer(facts, config);
+    Ok(())
+}
+
+fn biases_of_mixer(facts: &Facts<'_>, config: &mut Map<String, Value>) {
+    for (key, ending) in [
+        ("mamba_conv_bias", "mamba.conv1d.bias"),
+        ("mamba_proj_bias", "mamba.in_proj.bias"),
+    ] {
+        set(config, key, json!(has_any(facts, ending)));
+    }
+}
+
+/// Biases of attention and of feed-forward layers, wherever they stand.
+fn biases(facts: &Facts<'_>, config: &mut Map<String, Value>) {
+    for (key, ending) in [
+        ("attention_bias", "self_attn.q_proj.bias"),
+        ("mlp_bias", "feed_forward.up_proj.bias"),
+    ] {
+        set(config, key, json!(has_any(facts, ending)));
+    }
+}
+
+/// Jamba: attention and experts come back after as many layers.
+pub(super) fn jamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    let router = |idx: u64| facts.has(&format!("model.layers.{idx}.feed_forward.router.weight"));
+    let sparse: Vec<bool> = (0..facts.sizes.n_layers).map(router).collect();
+    for (which, chosen, tail) in [
+        ("attn", attending(facts)?, KV_HEADS),
+        ("expert", sparse, "expert_count"),
+    ] {
+        let Some((period, offset)) = period_of(&chosen) else {
+            let problem = format!("expected layers in equal distances, found {chosen:?}");
+            return facts.refuse(tail, problem);
+        };
+        set(config, &format!("{which}_layer_period"), json!(period));
+        set(config, &format!("{which}_layer_offset"), json!(offset));
+    }
+    set(config, "mamba_expand", json!(expansion(facts)?));
+    set(
+        config,
+        "mamba_d_conv",
+        json!(size(facts, "ssm.conv_kernel")?),
+    );
+    set(
+        config,
+        "mamba_d_state",
+        json!(size(facts, "ssm.state_size")?),
+    );
+    set(
+        config,
+        "mamba_dt_rank",
+        json!(size(facts, "ssm.time_step_rank")?),
+    );
+    biases_of_mixer(facts, config);
+    Ok(())
+}
+
+/// Bamba, whose layers that attend are listed by number.
+pub(super) fn bamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    let attends = attending(facts)?;
+    let listed: Vec<usize> = (0..attends.len()).filter(|idx| attends[*idx]).collect();
+    set(config, "attn_layer_indices", json!(listed));
+    set(config, "mamba_expand", json!(expansion(facts)?));
+    biases(facts, config);
+    state_space(facts, config)?;
+    rotates(facts).map(|_| ())
+}
+
+/// Whether layers that attend rotate queries and keys: the file's word for it is whether rotation was tuned.
+fn rotates(facts: &Facts<'_>) -> Result<bool> {
+    Ok(facts.flag("rope.scaling.finetuned")?.unwrap_or(true))
+}
+
+/// Granite 4, and Granite 3 with experts and a layer that every token uses.
+pub(super) fn granite(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    let attends = attending(facts)?;
+    set(config, "layer_types", json!(words(&attends)));
+    let positions = if rotates(facts)? { "rope" } else { "nope" };
+    set(config, "position_embedding_type", json!(positions));
+    if positions == "nope" {
+        config.remove("rope_theta");
+    }
+    let shared = facts.whole("expert_shared_feed_forward_length")?;
+    let n_experts = facts.whole("expert_count")?.unwrap_or(0);
+    let d_shared = if n_experts > 0 { shared } else { None };
+    let d_mlp = config.get("intermediate_size").cloned();
+    let d_shared = d_shared.map_or(d_mlp.unwrap_or_default(), |width| json!(width));
+    set(config, "shared_intermediate_size", d_shared);
+    if n_experts > 0 {
+        // Width of an expert; that of the layer that every token uses has its own key.
+        let stated = facts.whole("expert_feed_forward_length")?;
+        let width = stated.or(facts.whole("feed_forward_length")?);
+        set(config, "intermediate_size", json!(width));
+    } else {
+        set(config, "num_local_experts", json!(0));
+    }
+    set(
+        config,
+        "attention_bias",
+        json!(has_any(facts, "self_attn.q_proj.bias")),
+    );
+    if attends.contains(&false) {
+        set(config, "mamba_expand", json!(expansion(facts)?));
+        state_space(facts, config)?;
+    } else {
+        // The family asks for a mixer whose layers there are none of.
+        set(config, "mamba_n_heads", json!(1));
+        set(config, "mamba_expand", json!(1));
+    }
+    Ok(())
+}
+
+/// Falcon-H1, whose factors the converter multiplies into the weights.
+pub(super) fn falcon_h1(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    set(config, "mamba_d_ssm", json!(size(facts, "ssm.inner_size")?));
+    state_space(facts, config)?;
+    biases(facts, config);
+    let has_norm = has_any(facts, "mamba.norm.weight");
+    set(config, "mamba_rms_norm", json!(has_norm));
+    // llama.cpp has this order alone.
+    set(config, "mamba_norm_before_gate", json!(false));
+    let has_bias = has_any(facts, "mamba.out_proj.bias");
+    set(config, "projectors_bias", json!(has_bias));
+    Ok(())
+}
+
+/// Nemotron-H: what a layer is, its tensors tell.
+pub(super) fn nemotron_h(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    attending(facts)?;
+    facts.metadata.get(&facts.key("rope.dimension_count"));
+    rotates(facts)?;
+    facts.whole("expert_shared_count")?;
+    let mut types = Vec::new();
+    for layer_idx in 0..facts.sizes.n_layers {
+        let at = format!("backbone.layers.{layer_idx}.mixer");
+        let kinds = [
+            ("q_proj.weight", "full_attention"),
+            ("in_proj.weight", "linear_attention"),
+            ("gate.weight", "moe"),
+            ("up_proj.weight", "mlp"),
+        ];
+        let found = kinds
+            .iter()
+            .find(|(probe, _)| facts.has(&format!("{at}.{probe}")));
+        let Some((_, kind)) = found else {
+            let problem = format!("layer {layer_idx} has tensors of no known kind of layer");
+            return facts.refuse("block_count", problem);
+        };
+        types.push(*kind);
+    }
+    let dense = types.iter().position(|kind| *kind == "mlp");
+    let width = dense.and_then(|idx| {
+        let name = format!("backbone.layers.{idx}.mixer.up_proj.weight");
+        facts.rows(&name)
+    });
+    match width {
+        Some(width) => set(config, "intermediate_size", json!(width)),
+        None => {
+            config.remove("intermediate_size");
+        }
+    }
+    if types.contains(&"linear_attention") {
+        let (n_heads, inner) = (
+            size(facts, "ssm.time_step_rank")?,
+            size(facts, "ssm.inner_size")?,
+        );
+        if !inner.is_multiple_of(n_heads) {
+            let problem = format!("expected a multiple of the {n_heads} heads, found {inner}");
+            return facts.refuse("ssm.inner_size", problem);
+        }
+        set(config, "mamba_num_heads", json!(n_heads));
+        set(config, "mamba_head_dim", json!(inner / n_heads));
+        for (tail, key) in [
+            ("ssm.conv_kernel", "conv_kernel"),
+            ("ssm.state_size", "ssm_state_size"),
+            ("ssm.group_count", "n_groups"),
+        ] {
+            set(config, key, json!(size(facts, tail)?));
+        }
+    }
+    set(config, "layers_block_type", json!(types));
+    // llama.cpp takes steps as they are.
+    set(config, "time_step_min", json!(0.0));
+    for (key, ending) in [
+        ("use_conv_bias", "mixer.conv1d.bias"),
+        ("use_bias", "mixer.in_proj.bias"),
+        ("mlp_bias", "up_proj.bias"),
+    ] {
+        set(config, key, json!(has_any(facts, ending)));
+    }
+    if let Some(divides) = facts.flag("expert_weights_norm")? {
+        set(config, "norm_topk_prob", json!(divides));
+    }
+    Ok(())
+}
+
+/// Qwen3-Next: layers by the delta rule, and those that attend.
+pub(super) fn qwen3_next(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    const LISTED: &str = "attention.recurrent_layers";
+    let n_layers = facts.sizes.n_layers as usize;
+    let attends = match facts.metadata.get(&facts.key(LISTED)) {
+        Some(Stored::List(list)) => {
+            let mixes = |value: Stored| match value {
+                Stored::Bool(mixes) => Some(!mixes),
+                _ => None,
+            };
+            let all = facts.metadata.elements(list)?;
+            let all: Option<Vec<bool>> = all.into_iter().map(mixes).collect();
+            match all.filter(|all| all.len() >= n_layers) {
+                Some(all) => all[..n_layers].to_vec(),
+                None => {
+                    let problem = format!("expected one truth value for each of {n_layers} layers");
+                    return facts.refuse(LISTED, problem);
+                }
+            }
+        }
+        _ => {
+            let every = facts.whole("full_attention_interval")?.unwrap_or(4).max(1) as usize;
+            (1..=n_layers)
+                .map(|nth| nth.is_multiple_of(every))
+                .collect()
+        }
+    };
+    facts.metadata.get(&facts.key("full_attention_interval"));
+    set(config, "layer_types", json!(words(&attends)));
+    let (n_values, inner) = (
+        size(facts, "ssm.time_step_rank")?,
+        size(facts, "ssm.inner_size")?,
+    );
+    if !inner.is_multiple_of(n_values) {
+        let problem =
+            format!("expected a multiple of the {n_values} heads of values, found {inner}");
+        return facts.refuse("ssm.inner_size", problem);
+    }
+    for (key, size) in [
+        ("linear_num_value_heads", n_values),
+        ("linear_value_head_dim", inner / n_values),
+        ("linear_num_key_heads", size(facts, "ssm.group_count")?),
+        ("linear_key_head_dim", size(facts, "ssm.state_size")?),
+        ("linear_conv_kernel_dim", size(facts, "ssm.conv_kernel")?),
+    ] {
+        set(config, key, json!(size));
+    }
+    let is_dense = |idx: &u64| !facts.has(&format!("model.layers.{idx}.mlp.gate.weight"));
+    let dense: Vec<u64> = (0..facts.sizes.n_layers).filter(is_dense).collect();
+    if dense.is_empty() {
+        config.remove("intermediate_size");
+    }
+    set(config, "mlp_only_layers", json!(dense));
+    let has_bias = has_any(facts, "self_attn.q_proj.bias");
+    set(config, "attention_bias", json!(has_bias));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_in_equal_distances_have_a_period_and_others_none() {
+        let chosen = |text: &str| text.bytes().map(|b| b == b'x').collect::<Vec<bool>>();
+        assert_eq!(period_of(&chosen("..x..x..")), Some((3, 2)));
+        assert_eq!(period_of(&chosen("xxxx")), Some((1, 0)));
+        assert_eq!(period_of(&chosen(".x..")), Some((4, 1)));
+        assert_eq!(period_of(&chosen("...")), Some((4, 3)));
+        for irregular in ["x..x.x", ".x.x..", "xx.x", "..xx"] {
+            assert_eq!(period_of(&chosen(irregular)), None, "{irregular}");
+        }
+    }
+}

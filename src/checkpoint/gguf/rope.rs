@@ -1,0 +1,226 @@
+//! Rotary scaling of a GGUF file in Hugging Face's words: by name, or worked out from the factors that are stored.
+
+use std::f64::consts::PI;
+
+use serde_json::{Map, Value, json};
+
+use super::metadata::Metadata;
+use crate::tensors::Tensors;
+use attnscope_compute::error::{Error, Result};
+
+const FREQS: &str = "rope_freqs.weight";
+const LONG: &str = "rope_factors_long.weight";
+const SHORT: &str = "rope_factors_short.weight";
+
+/// The bands of Llama 3, and those of Llama 4, between which nothing blends: what the published models use.
+const LOW: f64 = 1.0;
+const HIGH: [f64; 2] = [4.0, 1.0];
+
+/// `rope_scaling` as `config.json` would have it; `None` where positions are not scaled.
+///
+/// # Errors
+/// When the file scales in a way that has no name there.
+pub(super) fn scaling(
+    metadata: &Metadata<'_>,
+    architecture: &str,
+    tensors: &Tensors,
+    theta: f64,
+    d_head: u64,
+) -> Result<Option<Value>> {
+    let key = |tail: &str| format!("{architecture}.rope.{tail}");
+    if architecture == "gemma4" {
+        // Its factors say which pairs turn.
+        return Ok(None);
+    }
+    let kind = metadata.word(&key("scaling.type"))?;
+    let factor = metadata.number(&key("scaling.factor"))?;
+    let linear = metadata.number(&key("scale_linear"))?;
+    let original = metadata.whole(&key("scaling.original_context_length"))?;
+    let attention = metadata.number(&key("scaling.attn_factor"))?;
+    if let (Some(long), Some(short)) = (factors(tensors, LONG)?, factors(tensors, SHORT)?) {
+        let mut scaling =
+            json!({"rope_type": "longrope", "long_factor": long, "short_factor": short});
+        if let Some(attention) = attention {
+            scaling["attention_factor"] = json!(attention);
+        }
+        return Ok(Some(scaling));
+    }
+    let factor = factor.or(linear).filter(|f| *f != 0.0 && *f != 1.0);
+    if let Some(stored) = factors(tensors, FREQS)? {
+        if factor.is_some() {
+            let problem = format!("expected 1 or nothing beside {FREQS}, found another factor");
+            return Err(Error::config(metadata.path, key("scaling.factor"), problem));
+        }
+        if stored.iter().all(|f| *f == 1.0) {
+            return Ok(None);
+        }
+        return llama3(&stored, theta, d_head, original).map(Some).ok_or_else(|| {
+            let problem = "these factors are not llama3 scaling, and no other is known that stores factors";
+            Error::tensor(metadata.path, FREQS, problem)
+        });
+    }
+    let kind = match kind.as_deref() {
+        None if factor.is_some() => "linear",
+        None => "none",
+        Some(kind) => kind,
+    };
+    match (kind, factor) {
+        ("none", _) | ("linear", None) => Ok(None),
+        ("linear", Some(factor)) => Ok(Some(json!({"rope_type": "linear", "factor": factor}))),
+        ("yarn", Some(factor)) => {
+            yarn(metadata, architecture, factor, original, attention).map(Some)
+        }
+        ("yarn", None) => {
+            let problem = "missing, expected a number other than 0 and 1 for yarn";
+            Err(Error::config(metadata.path, key("scaling.factor"), problem))
+        }
+        (other, _) => {
+            let problem = format!("{other:?} is not known here; known: none, linear, yarn");
+            Err(Error::config(metadata.path, key("scaling.type"), problem))
+        }
+    }
+}
+
+fn yarn(
+    metadata: &Metadata<'_>,
+    architecture: &str,
+    factor: f64,
+    original: Option<u64>,
+    attention: Option<f64>,
+) -> Result<Value> {
+    let key = |tail: &str| format!("{architecture}.rope.scaling.{tail}");
+    // What would make the file's numbers other than yarn's own.
+    let sharpens = ["deepseek2", "mistral3"].contains(&architecture);
+    for (tail, neutral) in [("yarn_log_multiplier", 0.0), ("yarn_ext_factor", 1.0)] {
+        if sharpens && tail == "yarn_log_multiplier" {
+            continue;
+        }
+        let found = metadata.number(&key(tail))?;
+        if let Some(found) = found.filter(|found| *found != neutral && *found != -1.0) {
+            let problem = format!("expected {neutral} or nothing, found {found}");
+            return Err(Error::config(metadata.path, key(tail), problem));
+        }
+    }
+    let mut scaling = Map::new();
+    scaling.insert("rope_type".to_owned(), "yarn".into());
+    scaling.insert("factor".to_owned(), factor.into());
+    if let Some(original) = original {
+        scaling.insert(
+            "original_max_position_embeddings".to_owned(),
+            original.into(),
+        );
+    }
+    for (tail, name) in [
+        ("yarn_beta_fast", "beta_fast"),
+        ("yarn_beta_slow", "beta_slow"),
+    ] {
+        if let Some(beta) = metadata.number(&key(tail))? {
+            scaling.insert(name.to_owned(), beta.into());
+        }
+    }
+    if architecture == "gpt-oss" {
+        // No key says so, and all published models have it; llama.cpp rounds the ends of the band.
+        scaling.insert("truncate".to_owned(), false.into());
+    }
+    // llama.cpp's factor multiplies yarn's own; Hugging Face's replaces it.
+    let attention = match attention {
+        Some(attention) => Some(attention),
+        None => metadata.number(&key("yarn_attn_factor"))?,
+    };
+    if let Some(attention) = attention.filter(|a| *a != 1.0) {
+        let whole = attention * (0.1 * factor.ln() + 1.0);
+        scaling.insert("attention_factor".to_owned(), whole.into());
+    }
+    Ok(Value::Object(scaling))
+}
+
+/// The values of a small tensor of factors, where it is there.
+fn factors(tensors: &Tensors, name: &str) -> Result<Option<Vec<f64>>> {
+    let Some(info) = tensors.info(name) else {
+        return Ok(None);
+    };
+    let n = info.n_elements();
+    let values = tensors.expect(name, &[n])?.widen()?;
+    if let Some(bad) = values.iter().find(|v| !(v.is_finite() && **v > 0.0)) {
+        let problem = format!("expected factors above 0, found {bad}");
+        return Err(Error::tensor(tensors.file_of(name), name, problem));
+    }
+    Ok(Some(values.iter().map(|v| f64::from(*v)).collect()))
+}
+
+/// Finds the Llama 3 scaling that gives exactly these factors. The bands matter only through the context length
+/// divided by them, so that one pair of bands is enough; where several lengths fit, they mean the same numbers.
+fn llama3(stored: &[f64], theta: f64, d_head: u64, original: Option<u64>) -> Option<Value> {
+    if stored.len() as u64 * 2 != d_head {
+        return None;
+    }
+    let largest = stored.iter().copied().fold(1.0, f64::max);
+    let lengths = original
+        .into_iter()
+        .chain([8192])
+        .chain((4..24).map(|p| 1 << p));
+    let bands = HIGH
+        .into_iter()
+        .flat_map(|high| lengths.clone().map(move |length| (high, length)));
+    for (high, length) in bands {
+        for factor in [largest, 8.0, 32.0, 16.0, 4.0, 2.0, 64.0] {
+            let fits = stored.iter().enumerate().all(|(pair, stored)| {
+                let wavelength = 2.0 * PI * theta.powf(2.0 * pair as f64 / d_head as f64);
+                let expected = llama3_factor(wavelength, factor, length as f64, high);
+                (expected - stored).abs() <= 2e-5 * expected
+            });
+            if fits {
+                return Some(json!({
+                    "rope_type": "llama3",
+                    "factor": factor,
+                    "low_freq_factor": LOW,
+                    "high_freq_factor": high,
+                    "original_max_position_embeddings": length,
+                }));
+            }
+        }
+    }
+    None
+}
+
+/// What Llama 3 divides a frequency by: 1 for short waves, `factor` for long ones, between them a blend.
+fn llama3_factor(wavelength: f64, factor: f64, length: f64, high: f64) -> f64 {
+    if wavelength < length / high {
+        1.0
+    } else if wavelength > length / LOW {
+        factor
+    } else {
+        let smooth = (length / wavelength - LOW) / (high - LOW);
+        1.0 / ((1.0 - smooth) / factor + smooth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scaling_of_llama_3_is_found_from_its_factors() {
+        for (factor, length, d_head) in [(8.0, 8192u64, 128u64), (32.0, 8192, 64), (8.0, 64, 16)] {
+            let stored: Vec<f64> = (0..d_head / 2)
+                .map(|pair| {
+                    let wavelength = 2.0 * PI * 500_000f64.powf(2.0 * pair as f64 / d_head as f64);
+                    f64::from(llama3_factor(wavelength, factor, length as f64, 4.0) as f32)
+                })
+                .collect();
+            let found = llama3(&stored, 500_000.0, d_head, None).expect("a scaling");
+            assert_eq!(found["factor"], factor);
+            for (pair, stored) in stored.iter().enumerate() {
+                let wavelength = 2.0 * PI * 500_000f64.powf(2.0 * pair as f64 / d_head as f64);
+                let length = found["original_max_position_embeddings"]
+                    .as_f64()
+                    .expect("a length");
+                assert!((llama3_factor(wavelength, factor, length, 4.0) - stored).abs() < 1e-4);
+            }
+            // One factor that is another makes it no llama3 scaling.
+            let mut other = stored.clone();
+            other[1] *= 1.01;
+            assert!(llama3(&other, 500_000.0, d_head, None).is_none());
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What kind of file holds weights, by its name and by how it begins; and what files of other kinds are, in words that say what to do.
+
+use std::path::{Path, PathBuf};
+
+use super::data_file::DataFile;
+use super::{adapter, gguf, llama2c};
+use attnscope_compute::error::{Error, Result};
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Safetensors,
+    SafetensorsIndex,
+    Pytorch,
+    PytorchIndex,
+    Gguf,
+    Npz,
+    /// A tree of arrays of Flax.
+    Flax,
+    /// Variables of TensorFlow in HDF5.
+    Tensorflow,
+    TensorflowIndex,
+    /// What llama2.c exports.
+    Llama2c,
+}
+
+/// What parts that end in `.distcp` make together, and what to do about it.
+const DISTRIBUTED: &str = "a torch distributed checkpoint (.metadata and *.distcp, written by torch.distributed.checkpoint); convert it with \
+     python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT";
+
+/// How a git-lfs pointer begins, and its length at most.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+const LONGEST_POINTER: usize = 1024;
+
+/// Endings of files that hold a model in a form that is not read, and what to do about each.
+const OTHERS: &[(&[&str], &str)] = &[
+    (
+        &[".pt2"],
+        "is an archive of torch.export, which holds a program; save the module's state_dict() with torch.save",
+    ),
+    (
+        &[".distcp"],
+        "is one part of a checkpoint of torch.distributed; merge the directory with \
+         python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT",
+    ),
+    (
+        &[".onnx"],
+        "is an ONNX graph; open the checkpoint that it was exported from",
+    ),
+    (
+        &[".keras"],
+        "is an archive of Keras 3, which is not read; save the model with save_pretrained of transformers 4",
+    ),
+    (
+        &[".ckpt.index", ".ckpt.meta", ".data-00000-of-00001"],
+        "is a checkpoint of TensorFlow; convert it to PyTorch with transformers' conversion script",
+    ),
+    (
+        &[".tflite"],
+        "is a model of TensorFlow Lite; open the checkpoint that it was converted from",
+    ),
+    (
+        &[".nemo"],
+        "is an archive of NeMo; convert it to Hugging Face's layout with NeMo's export script",
+    ),
+];
+
+impl Format {
+    /// By the end of the name, or by how the file begins.
+    ///
+    /// # Errors
+    /// Says what a file is that holds no weights which can be read.
+    pub fn of(file: &Path) -> Result<Self> {
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_lowercase();
+        let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+        refuse_pointer(file)?;
+        if ends(&[".safetensors.index.json"]) {
+            return Ok(Self::SafetensorsIndex);
+        }
+        if ends(&[".bin.index.json"]) {
+            return Ok(Self::PytorchIndex);
+        }
+        if ends(&[".h5.index.json"]) {
+            return Ok(Self::TensorflowIndex);
+        }
+        if let Some((_, problem)) = OTHERS.iter().find(|(endings, _)| ends(endings)) {
+            return Err(Error::file(file, *problem));
+        }
+        if ends(&[".safetensors"]) {
+            Ok(Self::Safetensors)
+        } else if ends(&[".npz"]) {
+            Ok(Self::Npz)
+        } else if ends(&[".msgpack"]) {
+            Ok(Self::Flax)
+        } else if ends(&[".h5", ".hdf5"]) {
+            Ok(Self::Tensorflow)
+        } else if ends(&[".bin"]) && llama2c::Header::of(file).is_some() {
+            Ok(Self::Llama2c)
+        } else if ends(&[
+            ".bin", ".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".pkl",
+        ]) {
+            Ok(Self::Pytorch)
+        } else if gguf::is_gguf(file) {
+            Ok(Self::Gguf)
+        } else if begins_as_pytorch(file) {
+            Ok(Self::Pytorch)
+        } else if begins_as_safetensors(file) {
+            Ok(Self::Safetensors)
+        } else {
+            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz, .msgpack, .h5), \
+                           found a file of another kind";
+            Err(Error::file(file, problem))
+        }
+    }
+}
+
+/// The first bytes of a file.
+fn beginning(file: &Path, n: usize) -> Vec<u8> {
+    let read = || {
+        let file = DataFile::open(file).ok()?;
+        let bytes = file.read(0..n.min(file.len())).ok()?;
+        Some(bytes.into_owned())
+    };
+    read().unwrap_or_default()
+}
+
+/// A zip archive: what `torch.save` writes, whatever the file is called.
+fn begins_as_pytorch(file: &Path) -> bool {
+    file.extension().is_none() && beginning(file, 4) == b"PK\x03\x04"
+}
+
+/// The length of a header, and the header's first letter; only of files without an ending, as a cache keeps them.
+fn begins_as_safetensors(file: &Path) -> bool {
+    let bytes = beginning(file, 9);
+    let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
+        return false;
+    };
+    file.extension().is_none() && u64::from_le_bytes(*length) < 100_000_000 && rest == b"{"
+}
+
+/// Refuses what git keeps in the place of a large file.
+///
+/// # Errors
+/// When the file is a pointer of git-lfs.
+pub fn refuse_pointer(file: &Path) -> Result<()> {
+    let is_short = file
+        .metadata()
+        .is_ok_and(|about| about.is_file() && about.len() <= LONGEST_POINTER as u64);
+    if is_short && beginning(file, POINTER.len()) == POINTER {
+        let problem = "is a git-lfs pointer, not the file itself; git lfs pull fetches it";
+        return Err(Error::file(file, problem));
+    }
+    Ok(())
+}
+
+/// Whether a directory holds the parts of a checkpoint of torch.distributed.
+pub fn has_distributed(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut names = entries
+        .take(10_000)
+        .flatten()
+        .map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().ends_with(".distcp"))
+}
+
+/// What a directory is that holds no weights which can be read, and what to do about it; `None` when nothing is known of it.
+pub fn other_directory(directory: &Path) -> Option<String> {
+    let names: Vec<String> = std::fs::read_dir(directory)
+        .ok()?
+        .take(10_000)
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect();
+    let any = |test: &dyn Fn(&str) -> bool| names.iter().any(|name| test(name));
+    if has_distributed(directory) {
+        return Some(format!("is {DISTRIBUTED}"));
+    }
+    // As accelerate saves FSDP: the parts lie one directory below the configuration.
+    let below = names
+        .iter()
+        .find(|name| has_distributed(&directory.join(name)));
+    if let Some(below) = below {
+        return Some(format!(
+            "holds no weights that can be read: {below} is {DISTRIBUTED}"
+        ));
+    }
+    let is_megatron = any(&|name| name == "latest_checkpointed_iteration.txt")
+        || (any(&|name| name.starts_with("mp_rank_") || name.starts_with("tp_rank_"))
+            && names
+                .iter()
+                .any(|name| directory.join(name).join("model_optim_rng.pt").is_file()));
+    if is_megatron {
+        return Some(
+            "is a checkpoint of Megatron without a model_optim_rng.pt of one rank; save it with --ckpt-format torch, or \
+             convert it with Megatron's tools/checkpoint/convert.py (saver hf)"
+                .to_owned(),
+        );
+    }
+    if any(&|name| name.ends_with("_optim_states.pt"))
+        && !any(&|name| name.ends_with("model_states.pt"))
+    {
+        return Some(
+            "holds optimiser states of DeepSpeed alone; python zero_to_fp32.py makes weights of them".to_owned(),
+        );
+    }
+    let foreign = names.iter().find_map(|name| {
+        let lower = name.to_lowercase();
+        let (_, problem) = OTHERS
+            .iter()
+            .find(|(endings, _)| endings.iter().any(|ending| lower.ends_with(ending)))?;
+        Some(format!("{name} {problem}"))
+    });
+    foreign.map(|problem| format!("holds no weights that can be read: {problem}"))
+}
+
+/// Whether a file is what a trainer leaves beside the weights: a state, an adapter, a projector of pictures.
+pub fn is_beside_weights(path: &Path) -> bool {
+    is_trainer_state(path) || adapter::is_weights(path)
+}
+
+/// Whether a file is the state of an optimiser or of another part of a trainer, by its name, or anything else that is no model.
+pub fn is_trainer_state(path: &Path) -> bool {
+    const STATES: [&str; 10] = [
+        "distrib_optim",
+        "optimizer",
+        "scheduler",
+        "rng_state",
+        "random_states",
+        "training_args",
+        "scaler",
+        "sampler",
+        "mmproj",
+        "tokenizer",
+    ];
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    STATES.iter().any(|state| name.starts_with(state)) || name.contains("_optim_states")
+}
+
+/// Refuses a link whose file is not there: a copy or a download that was cut off.
+///
+/// # Errors
+/// Names the file that is missing.
+pub fn refuse_dangling(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let to: PathBuf = match path.read_link() {
+        Ok(to) => to,
+        Err(_) => return Ok(()),
+    };
+    let problem = format!(
+        "is a symbolic link to {}, which is missing; download or copy it again",
+        to.display()
+    );
+    Err(Error::file(path, problem))
+}

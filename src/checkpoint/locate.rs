@@ -1,0 +1,324 @@
+//! Which files of a directory hold the weights of a checkpoint, whoever saved it.
+
+use std::cmp::Reverse;
+use std::path::{Component, Path, PathBuf};
+
+use super::kinds::{has_distributed, is_beside_weights, other_directory, refuse_dangling};
+use super::sentence::MODULES;
+use super::{adapter, gguf, shards};
+use attnscope_compute::error::{Error, Result};
+
+const SAFETENSORS: &str = "model.safetensors";
+const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
+const PYTORCH: &str = "pytorch_model.bin";
+const PYTORCH_INDEX: &str = "pytorch_model.bin.index.json";
+/// What nanoGPT calls its file.
+const NANOGPT: &str = "ckpt.pt";
+/// What DeepSpeed names the newest of its directories in, and what the weights of one are called.
+const LATEST: &str = "latest";
+const DEEPSPEED: &str = "mp_rank_00_model_states.pt";
+/// What Megatron names its newest step in, and what the weights of one rank are called.
+const MEGATRON_STEP: &str = "latest_checkpointed_iteration.txt";
+const MEGATRON: &str = "model_optim_rng.pt";
+/// Directories inside each other that lead to weights at most.
+const DEEPEST: usize = 4;
+
+/// What a directory is searched for, for messages.
+const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, pytorch_model.bin, \
+     pytorch_model.bin.index.json, one .gguf, ckpt.pt, one .pt, .pth or .ckpt, or one other .safetensors";
+
+/// The weights of a checkpoint, and the directory of the files that say what they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    pub directory: PathBuf,
+    pub weights: Weights,
+}
+
+/// The files that hold weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Weights {
+    /// One file, or the index of several.
+    File(PathBuf),
+    /// Files of one model that no index names, in order.
+    Shards(Vec<PathBuf>),
+    /// Slices of the same tensors, as tensor-parallel programs keep them.
+    Slices(Vec<PathBuf>),
+}
+
+impl Weights {
+    /// The only file, or the first.
+    pub fn first(&self) -> &Path {
+        match self {
+            Self::File(file) => file,
+            Self::Shards(files) | Self::Slices(files) => {
+                files.first().map_or(Path::new("."), PathBuf::as_path)
+            }
+        }
+    }
+}
+
+/// The weights that a file belongs to: those of the other shards with it.
+///
+/// # Errors
+/// When a shard is missing.
+pub fn of_file(file: &Path) -> Result<Weights> {
+    let directory = super::open::directory_of(file);
+    match shards::set_of(file)? {
+        Some(files) => {
+            let index = [SAFETENSORS_INDEX, PYTORCH_INDEX].map(|name| directory.join(name));
+            // An index beside them says more: which tensor is in which.
+            let names = |index: &PathBuf| {
+                let own = file.file_name().unwrap_or_default().to_string_lossy();
+                index.is_file()
+                    && shards::files_of(index)
+                        .is_ok_and(|files| files.iter().any(|name| *name == own))
+            };
+            Ok(match index.into_iter().find(names) {
+                Some(index) => Weights::File(index),
+                None => Weights::Shards(files),
+            })
+        }
+        None => Ok(Weights::File(file.to_path_buf())),
+    }
+}
+
+/// The weights of a directory.
+///
+/// # Errors
+/// When there are none, or one of several has to be named.
+pub fn weights_in(directory: &Path) -> Result<Located> {
+    search(directory, DEEPEST)?.ok_or_else(|| {
+        let problem = other_directory(directory)
+            .unwrap_or_else(|| format!("no weights here; expected {LOOKED_FOR}"));
+        Error::file(directory, problem)
+    })
+}
+
+/// Whether a directory holds a model itself, beside an adapter.
+pub fn has_own_weights(directory: &Path) -> bool {
+    directory.join("config.json").is_file() && matches!(in_directory(directory), Ok(Some(_)))
+}
+
+/// The directory of an adapter that a trainer left in a directory of steps.
+///
+/// # Errors
+/// When a directory that should lead to it cannot be read.
+pub fn adapter_below(directory: &Path) -> Result<Option<PathBuf>> {
+    if !directory.is_dir() || has_own_weights(directory) {
+        return Ok(None);
+    }
+    let inside = leads_to(directory)?;
+    Ok(inside.iter().find_map(|path| adapter::directory_at(path)))
+}
+
+fn search(directory: &Path, depth: usize) -> Result<Option<Located>> {
+    if let Some(weights) = in_directory(directory)? {
+        return Ok(Some(Located {
+            directory: directory.to_path_buf(),
+            weights,
+        }));
+    }
+    if depth == 0 {
+        return Ok(None);
+    }
+    for inside in leads_to(directory)? {
+        if let Some(found) = search(&inside, depth - 1)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Weights that lie in a directory itself.
+fn in_directory(directory: &Path) -> Result<Option<Weights>> {
+    let named = |name: &str| {
+        let path = directory.join(name);
+        path.symlink_metadata().is_ok().then_some(path)
+    };
+    let by_name = [SAFETENSORS, SAFETENSORS_INDEX, PYTORCH, PYTORCH_INDEX];
+    if let Some(found) = by_name.iter().find_map(|name| named(name)) {
+        refuse_dangling(&found)?;
+        return Ok(Some(Weights::File(found)));
+    }
+    if let Some(found) = gguf::file_at(directory)? {
+        return of_file(&found).map(Some);
+    }
+    if let Some(found) = [NANOGPT, DEEPSPEED].iter().find_map(|name| named(name)) {
+        refuse_more_ranks(directory)?;
+        return Ok(Some(Weights::File(found)));
+    }
+    if has_distributed(directory) {
+        // What lies beside the parts is no model: the step, or the arguments of the training.
+        let problem = other_directory(directory).unwrap_or_default();
+        return Err(Error::file(directory, problem));
+    }
+    if let Some(slices) = shards::slices_in(directory)? {
+        return Ok(Some(slices));
+    }
+    for endings in [
+        &["pt", "pth", "ckpt"][..],
+        &["safetensors"],
+        &["bin"],
+        &["tar"],
+        &["npz"],
+        &["msgpack"],
+        &["h5", "hdf5"],
+    ] {
+        let mut found = ending_in(directory, endings);
+        // One that belongs to a set stands for all of them.
+        if let Some(first) = found.first()
+            && let Some(set) = shards::set_of(first)?
+            && found.iter().all(|file| set.contains(file))
+        {
+            return of_file(first).map(Some);
+        }
+        match found.len() {
+            0 => {}
+            1 => return Ok(Some(Weights::File(found.remove(0)))),
+            n => {
+                let kinds: Vec<String> =
+                    endings.iter().map(|ending| format!(".{ending}")).collect();
+                let problem = format!(
+                    "holds {n} files that end in {}; --weights FILE names the one to open",
+                    kinds.join(" or ")
+                );
+                return Err(Error::file(directory, problem));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Directories in which the weights of a directory may lie, the likeliest first.
+fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    if let Some(newest) = named_in(&directory.join(LATEST)) {
+        let inside = directory.join(&newest);
+        if !inside.is_dir() {
+            let problem = format!("names {newest}, which is missing");
+            return Err(Error::file(directory.join(LATEST), problem));
+        }
+        found.push(inside);
+    }
+    if let Some(newest) = named_in(&directory.join(MEGATRON_STEP)) {
+        let step = newest.parse::<u64>();
+        let name = step.map_or(newest, |step| format!("iter_{step:07}"));
+        found.push(directory.join(name));
+    }
+    if let Some(part) = transformer_of(&directory.join(MODULES)) {
+        found.push(directory.join(part));
+    }
+    let entries = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .take(10_000);
+    let inside: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.is_dir())
+        .collect();
+    let name_of = |path: &PathBuf| {
+        path.file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    // One rank of Megatron holds the model, several hold slices of it.
+    let ranks: Vec<&PathBuf> = inside
+        .iter()
+        .filter(|path| path.join(MEGATRON).is_file())
+        .collect();
+    match ranks.as_slice() {
+        [one] => found.push((*one).clone()),
+        [] => {}
+        several => {
+            let problem = format!(
+                "is a checkpoint of Megatron in {} parts; convert it with Megatron's tools/checkpoint/convert.py, \
+                 to one part (--target-tensor-parallel-size 1 --target-pipeline-parallel-size 1) or to Hugging Face's layout",
+                several.len()
+            );
+            return Err(Error::file(directory, problem));
+        }
+    }
+    // The newest of a trainer's steps.
+    let mut steps: Vec<(u64, &PathBuf)> = inside
+        .iter()
+        .filter_map(|path| {
+            let name = name_of(path);
+            let step = ["checkpoint-", "global_step", "step-", "version_"]
+                .iter()
+                .find_map(|word| name.strip_prefix(word))?;
+            Some((step.parse().ok()?, path))
+        })
+        .collect();
+    steps.sort_by_key(|(step, _)| Reverse(*step));
+    found.extend(steps.into_iter().map(|(_, path)| path.clone()));
+    for known in [
+        "checkpoint",
+        "checkpoints",
+        "lightning_logs",
+        "0_Transformer",
+        "model",
+    ] {
+        found.extend(inside.iter().filter(|path| name_of(path) == known).cloned());
+    }
+    Ok(found)
+}
+
+/// The directory that a short file of text names.
+fn named_in(file: &Path) -> Option<String> {
+    const LONGEST: usize = 256;
+    if !file.is_file() {
+        return None;
+    }
+    let text = super::read_text(file, LONGEST).ok()?;
+    let name = text.trim().to_owned();
+    is_inside(&name).then_some(name)
+}
+
+/// Where sentence-transformers keeps the transformer of a model.
+fn transformer_of(modules: &Path) -> Option<String> {
+    if !modules.is_file() {
+        return None;
+    }
+    let text = super::read_text(modules, super::CONFIGURATION).ok()?;
+    let list: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let first = list.as_array()?.iter().find(|part| {
+        part.get("type")
+            .and_then(|kind| kind.as_str())
+            .is_some_and(|kind| kind.ends_with(".Transformer"))
+    })?;
+    let path = first.get("path")?.as_str()?;
+    (!path.is_empty() && is_inside(path)).then(|| path.to_owned())
+}
+
+/// Whether a path of a file leads nowhere but into its directory.
+pub(super) fn is_inside(path: &str) -> bool {
+    !path.is_empty()
+        && Path::new(path)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// DeepSpeed with several ranks of one model keeps slices that only its own configuration tells apart.
+fn refuse_more_ranks(directory: &Path) -> Result<()> {
+    if directory.join("mp_rank_01_model_states.pt").exists() {
+        let problem = "holds several mp_rank_* of one model; DeepSpeed's zero_to_fp32.py or ds_to_universal.py makes one of them";
+        return Err(Error::file(directory, problem));
+    }
+    Ok(())
+}
+
+/// Files of a directory by the ends of their names, in order, without what trainers leave beside weights.
+fn ending_in(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+            path.is_file() && ending.is_some_and(|e| endings.contains(&e.as_str()))
+        })
+        .filter(|path| !is_beside_weights(path) && !adapter::is_weights(path))
+        .collect();
+    found.sort();
+    found
+}

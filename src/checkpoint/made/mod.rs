@@ -1,0 +1,91 @@
+//! Tensors that no file holds as they are: put together from stored ones when their values are asked for.
+
+mod adapted;
+mod joined;
+mod quantised;
+
+use std::ops::Range;
+
+pub(super) use self::adapted::{Adapted, Low, Magnitude};
+pub(super) use self::joined::Joined;
+pub(super) use self::quantised::{Layout, Nested, Quantised};
+
+use super::data_file::DataFile;
+use super::tensor_view::TensorView;
+use super::tensors::TensorInfo;
+use attnscope_compute::error::Result;
+
+/// How a tensor is made from stored ones. Shapes were checked when it was described.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Made {
+    /// A matrix plus a product of two narrow ones.
+    Adapted(Box<Adapted>),
+    /// Parts of one tensor that lie in several.
+    Joined(Joined),
+    /// A matrix of a few bits with scales.
+    Quantised(Box<Quantised>),
+    /// A stored tensor whose axes were exchanged, brought together into fewer.
+    Arranged(Box<TensorInfo>),
+}
+
+impl Made {
+    /// Indices `rows` of the first dimension of a tensor of this shape, as f32, row-major.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn rows(
+        &self,
+        files: &[DataFile],
+        rows: Range<usize>,
+        shape: &[usize],
+    ) -> Result<Vec<f32>> {
+        match self {
+            Self::Adapted(adapted) => adapted.rows(files, rows, shape),
+            Self::Joined(joined) => joined.rows(files, rows, shape),
+            Self::Quantised(quantised) => quantised.rows(files, rows, shape),
+            Self::Arranged(turned) => {
+                let width: usize = shape.iter().skip(1).product();
+                let all = all_of(files, turned)?;
+                let chosen = all.get(rows.start * width..rows.end * width);
+                Ok(chosen.unwrap_or_default().to_vec())
+            }
+        }
+    }
+
+    /// Bytes of all that it is made from.
+    pub fn n_bytes(&self) -> usize {
+        self.parts().iter().map(|part| part.n_bytes()).sum()
+    }
+
+    /// Whether some rows can be made without all the others.
+    pub fn is_row_wise(&self) -> bool {
+        match self {
+            Self::Adapted(adapted) => adapted
+                .magnitude
+                .as_ref()
+                .is_none_or(|magnitude| !magnitude.of_columns),
+            Self::Joined(_) => true,
+            Self::Quantised(quantised) => quantised.is_row_wise(),
+            Self::Arranged(_) => false,
+        }
+    }
+
+    fn parts(&self) -> Vec<&TensorInfo> {
+        match self {
+            Self::Adapted(adapted) => adapted.parts(),
+            Self::Joined(joined) => joined.parts.iter().collect(),
+            Self::Quantised(quantised) => quantised.parts(),
+            Self::Arranged(turned) => vec![turned],
+        }
+    }
+}
+
+/// Indices `rows` of the first dimension of a stored tensor.
+fn rows_of(files: &[DataFile], info: &TensorInfo, rows: Range<usize>) -> Result<Vec<f32>> {
+    Ok(TensorView::new(info, files).widen_rows(rows)?.into_owned())
+}
+
+/// All values of a stored tensor.
+fn all_of(files: &[DataFile], info: &TensorInfo) -> Result<Vec<f32>> {
+    Ok(TensorView::new(info, files).widen()?.into_owned())
+}

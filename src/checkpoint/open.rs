@@ -1,0 +1,480 @@
+//! From a path to an open checkpoint: which file holds the weights, in which format, and what stands beside it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Map;
+
+use super::adapter::{self, AdapterConfig};
+use super::bundle::Bundle;
+use super::config::{Config, Knob, Origin};
+use super::data_file::DataFile;
+use super::hub::{Found, Hub};
+use super::kinds::Format;
+use super::locate::{self, Located, Weights};
+use super::pytorch::StateDict;
+use super::read_files::will_read;
+use super::settings::{self, Settings};
+use super::step_directory::above_step;
+use super::tensors::Tensors;
+use super::tokenizer_file::{BYTES, TokenizerFile};
+use super::{
+    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, npz, packed,
+    packed_bits, pytorch, read_text, safetensors, sentence, shards, tensorflow,
+};
+use attnscope_compute::error::{Error, Result};
+
+const CONFIG: &str = "config.json";
+/// Sizes beside weights as Meta publishes them.
+const PARAMS: &str = "params.json";
+/// Settings beside weights as LitGPT writes them.
+const MODEL_CONFIG: &str = "model_config.yaml";
+
+/// What a checkpoint is to be opened from, and what a person says about it.
+#[derive(Debug, Clone, Default)]
+pub struct Opening {
+    /// A directory or a weight file.
+    pub path: Option<PathBuf>,
+    /// The compiled-in checkpoint that opens where there is no path.
+    pub bundle: Option<&'static Bundle>,
+    /// Which file of the directory holds the weights.
+    pub weights: Option<PathBuf>,
+    /// A tokenizer that lies elsewhere.
+    pub tokenizer: Option<PathBuf>,
+    /// Keys and values that correct how it is read.
+    pub set: Vec<(String, String)>,
+    /// Whether the file of settings beside it counts for nothing.
+    pub ignores_settings: bool,
+    /// The base of an adapter, where it is not the one that the adapter names.
+    pub base: Option<PathBuf>,
+    /// Whether an adapter counts for nothing: its base opens alone.
+    pub ignores_adapter: bool,
+    /// Where names of the hub are looked for.
+    pub hub: Hub,
+    /// The prompt is a picture.
+    pub sees: bool,
+}
+
+impl From<Option<PathBuf>> for Opening {
+    fn from(path: Option<PathBuf>) -> Self {
+        Self {
+            path,
+            ..Self::default()
+        }
+    }
+}
+
+impl Opening {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When the path is missing, there are no weights, or a file lies.
+    pub fn open(&self) -> Result<Checkpoint> {
+        let mut checkpoint = self.open_any()?;
+        checkpoint.sees = self.sees;
+        Ok(checkpoint)
+    }
+
+    fn open_any(&self) -> Result<Checkpoint> {
+        let Some(path) = &self.path else {
+            return self.open_bundle();
+        };
+        let found = self.hub.find(path)?;
+        let directory = match adapter::directory_at(&found.path) {
+            None => locate::adapter_below(&found.path)?,
+            known => known,
+        };
+        if let Some(directory) = directory {
+            return self.open_adapter(&found, &directory);
+        }
+        let mut checkpoint = self.open_model(&found)?;
+        if self.base.is_some() {
+            let name = &checkpoint.name;
+            let said = format!("--base counts for nothing: {name} is no adapter");
+            checkpoint.remarks.push(said);
+        }
+        Ok(checkpoint)
+    }
+
+    fn open_bundle(&self) -> Result<Checkpoint> {
+        let Some(bundle) = self.bundle else {
+            return Err(Error::Setting(
+                "expected a checkpoint, found none".to_owned(),
+            ));
+        };
+        let mut demo = bundle.open()?;
+        if let Some(file) = &self.tokenizer {
+            demo.tokenizer = TokenizerFile::named(file, None)?;
+        }
+        demo.settings = Settings::of_command_line(&self.set);
+        match &self.weights {
+            None => Ok(demo),
+            Some(_) => Err(Error::Setting(
+                "--weights: expected the directory it is in as the checkpoint".to_owned(),
+            )),
+        }
+    }
+
+    /// Opens the base of an adapter, and puts the adapter on it.
+    fn open_adapter(&self, found: &Found, directory: &Path) -> Result<Checkpoint> {
+        let config = AdapterConfig::read(directory)?;
+        let base = self.base_of(&config, directory)?;
+        let mut checkpoint = self.open_model(&base)?;
+        if self.ignores_adapter {
+            let path = directory.join(adapter::CONFIG);
+            let remark = format!("the adapter of {} is left out", path.display());
+            checkpoint.remarks.push(remark);
+            return Ok(checkpoint);
+        }
+        adapter::apply(&mut checkpoint, &config, directory)?;
+        if base.path != directory {
+            checkpoint.name = match &found.name {
+                Some(name) => name.clone(),
+                None => name_of(directory),
+            };
+            let config_path = directory.join(adapter::CONFIG);
+            checkpoint
+                .described_by
+                .push(DataFile::open_as(&config_path, "a file")?);
+            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
+            // Tokens that were added with the adapter are in its own tokenizer.
+            let own = TokenizerFile::find(directory, model_type);
+            if self.tokenizer.is_none() && !matches!(own, TokenizerFile::Missing) {
+                checkpoint.tokenizer = own;
+            }
+        }
+        checkpoint.files().into_iter().for_each(will_read);
+        Ok(checkpoint)
+    }
+
+    /// The base of an adapter: the one that was named, the weights beside it, or the one that it names itself.
+    pub(super) fn base_of(&self, config: &AdapterConfig, directory: &Path) -> Result<Found> {
+        let here = |path: &Path| Found {
+            path: path.to_path_buf(),
+            name: None,
+        };
+        if let Some(base) = &self.base {
+            return self.hub.find(base);
+        }
+        // As transformers does: a complete model with an adapter in it is its own base.
+        if locate::has_own_weights(directory) {
+            return Ok(here(directory));
+        }
+        let Some(named) = &config.base else {
+            let problem = "names no base; --base names it";
+            return Err(Error::config(
+                config.path(),
+                "base_model_name_or_path",
+                problem,
+            ));
+        };
+        let path = Path::new(named);
+        let beside = [directory.join(path), directory.join("..").join(path)];
+        if !path.exists() && path.is_relative() {
+            if let Some(found) = beside.iter().find(|path| path.exists()) {
+                return Ok(here(found));
+            }
+            // A directory that was moved together with its base.
+            let moved = path.file_name().map(|name| directory.join("..").join(name));
+            if named.contains("./")
+                && let Some(found) = moved.filter(|path| locate::has_own_weights(path))
+            {
+                return Ok(here(&found));
+            }
+        }
+        let target = match &config.revision {
+            Some(revision) if !path.exists() => PathBuf::from(format!("{named}@{revision}")),
+            _ => path.to_path_buf(),
+        };
+        self.hub.find(&target).map_err(|e| {
+            let problem = format!("is an adapter, and its base {named} cannot be opened ({e}); --base names another place");
+            Error::file(directory, problem)
+        })
+    }
+
+    /// Opens a directory or a weight file.
+    fn open_model(&self, found: &Found) -> Result<Checkpoint> {
+        let path = &found.path;
+        let located = match (path.is_dir(), &self.weights) {
+            (true, Some(weights)) => {
+                let file = path.join(weights);
+                if !file.exists() {
+                    return Err(Error::file(&file, "no such file; --weights names it"));
+                }
+                Located {
+                    directory: path.clone(),
+                    weights: locate::of_file(&file)?,
+                }
+            }
+            (true, None) => locate::weights_in(path)?,
+            (false, None) => Located {
+                directory: directory_of(path),
+                weights: locate::of_file(path)?,
+            },
+            (false, Some(_)) => {
+                let problem = "found a file; --weights chooses a file of a directory";
+                return Err(Error::file(path, problem));
+            }
+        };
+        let directory = described_in(&located.directory, path);
+        let file = located.weights.first().to_path_buf();
+        let described_by = describing(&directory, &file)?;
+        let settings = if self.ignores_settings {
+            Settings::of_command_line(&self.set)
+        } else {
+            Settings::read(&with_settings(&directory), &self.set)?
+        };
+        let opened = match Format::of(&file)? {
+            Format::Gguf => open_gguf(&located.weights, &directory),
+            format => open_weights(format, &located.weights, &directory),
+        };
+        // A file that is written meanwhile may look damaged: that it changed says more.
+        described_by.iter().try_for_each(DataFile::unchanged)?;
+        let mut checkpoint = Checkpoint {
+            described_by,
+            ..opened?
+        };
+        checkpoint.tensors.unchanged()?;
+        // A directory with several models in it, or a bare file, is called after the file.
+        if let Some(name) = &found.name {
+            checkpoint.name = name.clone();
+        } else if path.is_dir() && self.weights.is_none() && Format::of(&file)? != Format::Gguf {
+            checkpoint.name = name_of(path);
+        }
+        if located.directory != *path && path.is_dir() {
+            let inside = located
+                .directory
+                .strip_prefix(path)
+                .unwrap_or(&located.directory);
+            checkpoint
+                .remarks
+                .push(format!("opened {} of {}", inside.display(), path.display()));
+        }
+        let around = [
+            Some(located.directory.as_path()),
+            located.directory.parent(),
+        ];
+        if let Some(pooling) = around.into_iter().flatten().find_map(sentence::pooling) {
+            let said = format!("sentence-transformers takes the last states further: {pooling}");
+            checkpoint.remarks.push(said);
+            checkpoint.knobs.push(Knob {
+                name: "pooling",
+                value: pooling,
+                origin: Origin::Derived(sentence::MODULES.to_owned()),
+            });
+        }
+        if let Some(file) = &self.tokenizer {
+            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
+            checkpoint.tokenizer = TokenizerFile::named(file, model_type)?;
+        }
+        let is_missing = matches!(checkpoint.tokenizer, TokenizerFile::Missing);
+        if self.tokenizer.is_none() && is_missing {
+            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
+            let above = above_step(&directory).into_iter();
+            let mut above = above.map(|above| TokenizerFile::find(&above, model_type));
+            let found = above.find(|found| !matches!(found, TokenizerFile::Missing));
+            checkpoint.tokenizer = found.unwrap_or(TokenizerFile::Missing);
+        }
+        if let (None, Some(word)) = (&self.tokenizer, &settings.tokenizer) {
+            let file = match word.as_str() {
+                BYTES => PathBuf::from(BYTES),
+                file => with_settings(&directory).join(file),
+            };
+            checkpoint.tokenizer = TokenizerFile::named(&file, None)?;
+        }
+        settings.rename(&mut checkpoint.tensors)?;
+        checkpoint.settings = settings;
+        // Also those that this command may never need, as a tokenizer where ids are given.
+        checkpoint.files().into_iter().for_each(will_read);
+        Ok(checkpoint)
+    }
+}
+
+/// The directory of the settings of a checkpoint: its own, or one that describes its steps.
+fn with_settings(directory: &Path) -> PathBuf {
+    let own = std::iter::once(directory.to_path_buf());
+    own.chain(above_step(directory))
+        .find(|directory| directory.join(settings::FILE).is_file())
+        .unwrap_or_else(|| directory.to_path_buf())
+}
+
+/// The directory of the files that say what weights are: the one they lie in, or one above it up to what was opened, or to the
+/// directory of all steps.
+fn described_in(directory: &Path, opened: &Path) -> PathBuf {
+    let mut above = directory.ancestors();
+    let has =
+        |directory: &&Path| directory.join(CONFIG).is_file() || directory.join(PARAMS).is_file();
+    let inside = above.by_ref().take_while(|path| path.starts_with(opened));
+    if let Some(described) = inside.into_iter().find(has) {
+        return described.to_path_buf();
+    }
+    let steps = above_step(directory);
+    let described = steps.iter().map(PathBuf::as_path).find(has);
+    described.unwrap_or(directory).to_path_buf()
+}
+
+/// The files that say what the weights of another one are: another save of theirs would not go with these.
+fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
+    let is_index = file.extension().is_some_and(|ending| ending == "json");
+    let beside = [CONFIG, PARAMS, MODEL_CONFIG].map(|name| directory.join(name));
+    let settings = with_settings(directory).join(settings::FILE);
+    let beside = beside.into_iter().chain([settings]);
+    let all = beside.chain(is_index.then(|| file.to_path_buf()));
+    all.filter(|path| path.is_file())
+        .map(|path| DataFile::open_as(&path, "a file"))
+        .collect()
+}
+
+/// The directory of a file.
+pub(super) fn directory_of(file: &Path) -> PathBuf {
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// What a directory is called, even when it is given as `.`.
+fn name_of(directory: &Path) -> String {
+    let whole = directory.canonicalize().ok();
+    let name = whole.and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| directory.display().to_string())
+}
+
+fn open_gguf(weights: &Weights, directory: &Path) -> Result<Checkpoint> {
+    let file = weights.first();
+    let opened = match weights {
+        Weights::Shards(files) => gguf::open_parts(files)?,
+        _ => gguf::open_file(file)?,
+    };
+    let tokenizer = match opened.vocabulary {
+        Some(vocabulary) => TokenizerFile::Gguf {
+            path: file.to_path_buf(),
+            vocabulary: Box::new(vocabulary),
+        },
+        None => {
+            let model_type = opened.config.get("model_type").and_then(|v| v.as_str());
+            TokenizerFile::find(directory, model_type)
+        }
+    };
+    Ok(Checkpoint {
+        remarks: opened.remarks,
+        name: stem(file),
+        config: opened.config,
+        tensors: opened.tensors,
+        tokenizer,
+        beside: Map::new(),
+        settings: Settings::default(),
+        unread: Vec::new(),
+        sees: false,
+        knobs: Vec::new(),
+        described_by: Vec::new(),
+    })
+}
+
+fn stem(file: &Path) -> String {
+    let name = file.file_stem().unwrap_or(file.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<Checkpoint> {
+    let file = weights.first();
+    let config_path = directory.join(CONFIG);
+    let config = if config_path.exists() {
+        Config::read(&config_path)?
+    } else {
+        Config::absent(file)
+    };
+    let alone = |tensors: Tensors| StateDict {
+        tensors,
+        beside: Map::new(),
+    };
+    let StateDict {
+        mut tensors,
+        mut beside,
+    } = match (format, weights) {
+        (Format::Pytorch, Weights::Slices(files)) => shards::joined(
+            files
+                .iter()
+                .map(|file| pytorch::open_file(file))
+                .collect::<Result<_>>()?,
+        )?,
+        (Format::Safetensors, Weights::Slices(files)) => {
+            let open = |file: &PathBuf| safetensors::open_file(file).map(alone);
+            shards::joined(files.iter().map(open).collect::<Result<_>>()?)?
+        }
+        (Format::Pytorch, Weights::Shards(files)) => pytorch::open_files(files)?,
+        (Format::Safetensors, Weights::Shards(files)) => alone(safetensors::open_files(files)?),
+        (Format::Npz, _) => alone(npz::open_file(file)?),
+        (Format::Flax, Weights::Shards(files)) => alone(shards::open_all(files, flax::add)?),
+        (Format::Flax, _) => alone(shards::open_all(&[file.to_path_buf()], flax::add)?),
+        (Format::Tensorflow, Weights::Shards(files)) => {
+            alone(shards::open_all(files, tensorflow::add)?)
+        }
+        (Format::Tensorflow, _) => alone(shards::open_all(&[file.to_path_buf()], tensorflow::add)?),
+        (Format::TensorflowIndex, _) => alone(shards::open_named(
+            file,
+            tensorflow::name_in_index,
+            tensorflow::add,
+        )?),
+        (Format::Llama2c, _) => {
+            let (tensors, header) = llama2c::open_file(file)?;
+            let beside = Map::from_iter([("header".to_owned(), header.into())]);
+            StateDict { tensors, beside }
+        }
+        (Format::Safetensors, _) => alone(safetensors::open_file(file)?),
+        (Format::SafetensorsIndex, _) => alone(safetensors::open_sharded(file)?),
+        (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
+        (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
+    };
+    tensorflow::rename(&mut tensors)?;
+    if let Some(serde_json::Value::Object(model_args)) = beside.get_mut("model_args") {
+        llama2c::complete(model_args);
+    }
+    // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
+    if let Ok(quantisation) = Quantisation::read(&config) {
+        packed_bits::combine(&mut tensors, quantisation)?;
+        packed::combine(&mut tensors, quantisation)?;
+    }
+    // A module that was pickled whole carries its configuration.
+    let config = match beside.remove(pytorch::MODULE_CONFIG) {
+        Some(serde_json::Value::Object(values)) if config.is_absent() => {
+            Config::from_map(file, values)
+        }
+        _ => config,
+    };
+    // A trainer's own configuration of the same name says how the model was made, in words of its own.
+    let is_of_trainer = ["model_type", "architectures"]
+        .iter()
+        .all(|key| config.get(key).is_none())
+        && config.get("model").is_some_and(|model| model.is_object());
+    let config = if is_of_trainer {
+        beside.insert(CONFIG.to_owned(), config.into_values().into());
+        Config::absent(file)
+    } else {
+        config
+    };
+    let params = directory.join(PARAMS);
+    if config.is_absent() && params.is_file() {
+        let path = params.clone();
+        let read = Config::read(&params)?;
+        let values: Map<_, _> = read.into_values();
+        log::debug!("{} stands in for {CONFIG}", path.display());
+        beside.insert(PARAMS.to_owned(), values.into());
+    }
+    let settings_of_trainer = directory.join(MODEL_CONFIG);
+    if config.is_absent() && settings_of_trainer.is_file() {
+        let text = read_text(&settings_of_trainer, CONFIGURATION)?;
+        beside.insert(MODEL_CONFIG.to_owned(), flat_yaml::read(&text).into());
+    }
+    let model_type = config.get("model_type").and_then(|v| v.as_str());
+    Ok(Checkpoint {
+        name: stem(file),
+        tokenizer: TokenizerFile::find(directory, model_type),
+        config,
+        tensors,
+        beside,
+        settings: Settings::default(),
+        remarks: Vec::new(),
+        unread: Vec::new(),
+        sees: false,
+        knobs: Vec::new(),
+        described_by: Vec::new(),
+    })
+}

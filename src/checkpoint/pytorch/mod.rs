@@ -1,0 +1,214 @@
+//! PyTorch checkpoints (`.bin`, `.pt`, `.pth`) in both layouts of `torch.save`, read without running any pickle code.
+
+mod globals;
+mod json;
+mod legacy;
+mod memo;
+mod modules;
+mod pickle;
+mod pickle_objects;
+mod place;
+mod scan;
+pub(super) mod state_dict;
+mod subclasses;
+mod value;
+pub(super) mod zip;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+
+use self::globals::Scope;
+pub use self::state_dict::MODULE_CONFIG;
+use self::state_dict::{Found, Problem};
+use self::value::Value;
+use self::zip::Archive;
+use super::data_file::DataFile;
+use super::packed_bits;
+use super::shards;
+use super::tensors::Tensors;
+use attnscope_compute::error::{Error, Result};
+
+/// How a zip archive begins.
+const ZIP: &[u8] = b"PK";
+const PICKLE: &str = "data.pkl";
+
+/// The weights of a checkpoint, and what a trainer keeps beside them.
+#[derive(Debug, Default)]
+pub struct StateDict {
+    pub tensors: Tensors,
+    /// Plain values beside the weights (`model_args`, `iter_num`, …); tensors of one element are numbers here,
+    /// larger ones a text that says what they are.
+    pub beside: Map<String, Json>,
+}
+
+/// Opens one file of `torch.save`.
+///
+/// # Errors
+/// When the file cannot be read, is no state dict, or its pickle asks for anything but tensors and plain values.
+pub fn open_file(path: &Path) -> Result<StateDict> {
+    let mut state = StateDict::default();
+    add(&mut state.tensors, &mut state.beside, DataFile::open(path)?)?;
+    finish(state)
+}
+
+/// Opens every shard that a `pytorch_model.bin.index.json` names.
+///
+/// # Errors
+/// As for [`open_file`], and when the index and the shards do not fit together.
+pub fn open_sharded(index: &Path) -> Result<StateDict> {
+    let mut beside = Map::new();
+    let tensors = shards::open(index, |tensors, file| add(tensors, &mut beside, file))?;
+    finish(StateDict { tensors, beside })
+}
+
+/// Opens shards that no index names.
+///
+/// # Errors
+/// As for [`open_file`], and when a tensor stands in two of them.
+pub fn open_files(files: &[PathBuf]) -> Result<StateDict> {
+    let mut beside = Map::new();
+    let tensors = shards::open_all(files, |tensors, file| add(tensors, &mut beside, file))?;
+    finish(StateDict { tensors, beside })
+}
+
+/// Reads a pickle of plain containers, numbers and texts; keys that are not text become text.
+///
+/// # Errors
+/// When the pickle names anything else; `path` is only what the message calls it.
+pub fn plain_pickle(bytes: &[u8], path: &Path) -> Result<Json> {
+    let refused = |problem| Error::file(path, problem);
+    let pickled = pickle::read(bytes, Scope::Plain).map_err(refused)?;
+    let no_tensors = |_: &_| Err("expected plain values, found a tensor".to_owned());
+    let mut writer = json::Writer::new(&pickled, &no_tensors);
+    writer.value(&pickled.root).map_err(refused)
+}
+
+/// Reads a pickled dictionary of texts and whole numbers, entry by entry; a pickle that names anything at all is refused.
+///
+/// # Errors
+/// One clause that names the opcode, or what was found in the place of a text or a number.
+pub(super) fn pickled_numbers(bytes: &[u8]) -> std::result::Result<Vec<(String, i64)>, String> {
+    let pickled = pickle::read(bytes, Scope::Data)?;
+    if pickled.n_bytes < bytes.len() {
+        let n = bytes.len() - pickled.n_bytes;
+        return Err(format!("{n} bytes follow the end of the pickle"));
+    }
+    let Value::Dict(idx) = pickled.root else {
+        let found = pickled.root.kind();
+        return Err(format!("expected a dictionary, found {found}"));
+    };
+    let number = |(key, value): &(Value<'_>, Value<'_>)| match (key, value) {
+        (Value::Text(word), Value::Int(row)) => Ok((word.to_string(), *row)),
+        (Value::Text(word), other) => Err(format!(
+            "{}: expected a whole number, found {}",
+            value::quote(word),
+            other.kind()
+        )),
+        (other, _) => Err(format!("expected texts as keys, found {}", other.kind())),
+    };
+    pickled.heap.dicts[idx].entries.iter().map(number).collect()
+}
+
+/// Reads one file and adds its tensors.
+fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, file: DataFile) -> Result<()> {
+    let path = file.path();
+    let file_idx = tensors.files.len();
+    let found = if file.read(0..ZIP.len())?.as_ref() == ZIP {
+        of_zip(&file, file_idx)
+    } else {
+        of_legacy(&file, file_idx)
+    };
+    let found = found.map_err(|problem| in_file(path, problem))?;
+    for (name, info) in found.tensors {
+        if tensors.index.insert(name.clone(), info).is_some() {
+            return Err(Error::tensor(path, name, "stands in two shards"));
+        }
+    }
+    for (key, value) in found.beside {
+        beside.entry(key).or_insert(value);
+    }
+    tensors.files.push(file);
+    for (name, parts) in found.quantised {
+        let paired = packed_bits::of_parts(parts, &tensors.files);
+        let paired = paired
+            .map_err(|problem| Error::tensor(tensors.file_of(""), value::quote(&name), problem))?;
+        if tensors.index.insert(name.clone(), paired).is_some() {
+            return Err(Error::tensor(tensors.file_of(&name), name, "stands twice"));
+        }
+    }
+    Ok(())
+}
+
+fn finish(mut state: StateDict) -> Result<StateDict> {
+    let index = std::mem::take(&mut state.tensors.index);
+    state.tensors.index = state_dict::strip_prefixes(index)
+        .map_err(|problem| in_file(state.tensors.file_of(""), problem))?;
+    Ok(state)
+}
+
+fn in_file(path: &Path, problem: Problem) -> Error {
+    match problem {
+        Problem::File(problem) => Error::file(path, problem),
+        Problem::Read(error) => error,
+        Problem::Tensor(name, problem) => Error::tensor(path, value::quote(&name), problem),
+    }
+}
+
+fn of_legacy(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Problem> {
+    let beginning = legacy::beginning(file)?;
+    let legacy = legacy::read(file, &beginning)?;
+    let find = |key: &str| {
+        let place = legacy.places.get(key).cloned();
+        place.ok_or_else(|| format!("storage {} is not in the file", value::quote(key)))
+    };
+    state_dict::collect(&legacy.pickled, file, &find, file_idx)
+}
+
+fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Problem> {
+    let archive = Archive::read(file)?;
+    let prefix = prefix_of(&archive)?;
+    let stored = |name: &str| -> std::result::Result<Range<usize>, String> {
+        let name = format!("{prefix}{name}");
+        let place = archive.stored(&name)?;
+        place.ok_or_else(|| format!("the archive has no entry {}", value::quote(&name)))
+    };
+    if let Some(place) = archive.stored(&format!("{prefix}byteorder"))? {
+        const LONGEST: usize = 16;
+        let order = file.read(place.start..place.end.min(place.start + LONGEST))?;
+        if order.trim_ascii() != b"little" {
+            let found = value::quote(&String::from_utf8_lossy(&order));
+            return Err(format!("byteorder: expected little, found {found}").into());
+        }
+    }
+    let place = stored(PICKLE)?;
+    if place.len() > pickle::LONGEST {
+        let problem = format!(
+            "{PICKLE}: expected at most {} bytes, found {}",
+            pickle::LONGEST,
+            place.len()
+        );
+        return Err(problem.into());
+    }
+    let bytes = file.read(place)?;
+    let pickled =
+        modules::read_weights(&bytes).map_err(|problem| format!("{PICKLE}: {problem}"))?;
+    let find = |key: &str| stored(&format!("data/{key}"));
+    state_dict::collect(&pickled, file, &find, file_idx)
+}
+
+/// The directory of the archive that holds the pickle, with its slash.
+fn prefix_of(archive: &Archive) -> std::result::Result<String, String> {
+    let mut prefixes = archive
+        .names()
+        .filter_map(|name| name.strip_suffix(PICKLE))
+        .filter(|prefix| prefix.is_empty() || prefix.ends_with('/'));
+    match (prefixes.next(), prefixes.next()) {
+        (Some(prefix), None) => Ok(prefix.to_owned()),
+        (Some(_), Some(_)) => Err(format!("holds more than one {PICKLE}")),
+        (None, _) => Err(format!(
+            "is a zip archive without {PICKLE}; expected a file of torch.save"
+        )),
+    }
+}

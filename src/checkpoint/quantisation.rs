@@ -1,0 +1,254 @@
+//! What a configuration says about quantised weights: which method, and whether its tensors can be read.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::config::Config;
+use attnscope_compute::error::{Error, Result};
+
+const KEY: &str = "quantization_config";
+const METHOD: &str = "quant_method";
+const BLOCK: &str = "weight_block_size";
+
+/// Methods that can be read, for messages.
+const READABLE: &str = "readable: gptq, awq, bitsandbytes, compressed-tensors, torchao, fp8, mxfp4, MLX, and weights that are not quantised";
+
+/// Where MLX describes its own.
+const MLX_KEY: &str = "quantization";
+
+/// A block larger than any matrix is damage.
+const LARGEST_BLOCK: u64 = 1 << 26;
+
+/// How the weights were quantised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantisation {
+    /// The configuration says nothing.
+    None,
+    /// Experts as blocks of 32 four-bit numbers with a power of two each.
+    Mxfp4,
+    /// Matrices of eight-bit numbers with one scale for a block of [rows, columns].
+    Fp8 { block: [usize; 2] },
+    /// Whole numbers of a few bits in groups of inputs, 0 for one group of all; zeros are stored less this much.
+    Gptq {
+        bits: u32,
+        group: usize,
+        zeros_less: i32,
+    },
+    /// Whole numbers of four bits in groups of inputs.
+    Awq { group: usize },
+    /// Eight bits by row, or four bits by a table.
+    Bitsandbytes,
+    /// Several layouts, each known by the names of its tensors.
+    CompressedTensors,
+    /// Several classes, each named in the header of the file.
+    Torchao,
+    /// Whole numbers of a few bits in groups, with something added to each group.
+    Mlx { bits: u32, group: usize },
+}
+
+impl Quantisation {
+    /// Rows and columns that share a scale where nothing says otherwise.
+    pub(super) const USUAL_BLOCK: [usize; 2] = [128, 128];
+
+    /// Reads `quantization_config`, of the whole model or of its text part.
+    ///
+    /// # Errors
+    /// When the method is one whose tensors cannot be read, or the block size is none.
+    pub fn read(config: &Config) -> Result<Self> {
+        let mut found = Self::None;
+        let text_part = config.text_part();
+        let parts = [(Some(config), ""), (text_part.as_ref(), "text_config.")];
+        for (part, at) in parts {
+            // MLX writes what it says under both keys.
+            let of_mlx = part.and_then(|part| part.get(MLX_KEY));
+            let said = part.and_then(|part| part.get(KEY)).or(of_mlx);
+            if let Some(said) = said.filter(|said| !said.is_null()) {
+                // What the whole model says comes first; what its text part says must be readable too.
+                let of_part = Self::of(config, &format!("{at}{KEY}"), said)?;
+                if found == Self::None {
+                    found = of_part;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn of(config: &Config, key: &str, said: &Value) -> Result<Self> {
+        let Value::Object(said) = said else {
+            let problem = format!("expected an object, found {}; {READABLE}", short(said));
+            return Err(Error::config(config.path(), key, problem));
+        };
+        let method_key = format!("{key}.{METHOD}");
+        match said.get(METHOD) {
+            Some(Value::String(method)) if method == "mxfp4" => Ok(Self::Mxfp4),
+            Some(Value::String(method)) if method == "fp8" => {
+                let block = block(config, &format!("{key}.{BLOCK}"), said)?;
+                Ok(Self::Fp8 { block })
+            }
+            Some(Value::String(method)) if method == "gptq" => gptq(config, key, said),
+            Some(Value::String(method)) if method == "awq" => {
+                let version = said
+                    .get("version")
+                    .and_then(Value::as_str)
+                    .unwrap_or("gemm");
+                let bits = whole(config, key, said, "bits", 4)?;
+                if !version.eq_ignore_ascii_case("gemm") || bits != 4 {
+                    let problem = format!(
+                        "awq of {bits} bits, version {version}, cannot be read; readable: 4 bits, version gemm"
+                    );
+                    return Err(Error::config(config.path(), method_key, problem));
+                }
+                let group = whole(config, key, said, "group_size", 128)?;
+                Ok(Self::Awq { group })
+            }
+            Some(Value::String(method)) if method == "bitsandbytes" => Ok(Self::Bitsandbytes),
+            Some(Value::String(method)) if method == "compressed-tensors" => {
+                Ok(Self::CompressedTensors)
+            }
+            Some(Value::String(method)) if method == "torchao" => Ok(Self::Torchao),
+            Some(other) => {
+                let problem = format!("{} cannot be read; {READABLE}", short(other));
+                Err(Error::config(config.path(), method_key, problem))
+            }
+            None if is_mlx(said) => {
+                let bits = whole(config, key, said, "bits", 4)?;
+                let group = whole(config, key, said, "group_size", 64)?;
+                let mode = said.get("mode").and_then(Value::as_str).unwrap_or("affine");
+                if mode != "affine" || group == 0 {
+                    let problem = format!("{mode} cannot be read; readable of MLX: affine");
+                    return Err(Error::config(config.path(), format!("{key}.mode"), problem));
+                }
+                Ok(Self::Mlx {
+                    bits: bits as u32,
+                    group,
+                })
+            }
+            None if is_bitsandbytes(said) => Ok(Self::Bitsandbytes),
+            None => {
+                // Before the method had a key, bitsandbytes was known by one of these.
+                let old = said.keys().find(|key| key.starts_with("load_in_"));
+                let found = old.map_or(String::new(), |old| format!(", found {old}"));
+                let problem = format!("missing{found}; {READABLE}");
+                Err(Error::config(config.path(), method_key, problem))
+            }
+        }
+    }
+}
+
+/// MLX names no method: group size and bits, and parts of the model that differ.
+fn is_mlx(said: &Map<String, Value>) -> bool {
+    said.contains_key("group_size") && said.contains_key("bits")
+}
+
+/// Before the method had a key, bitsandbytes was known by one of these.
+fn is_bitsandbytes(said: &Map<String, Value>) -> bool {
+    ["load_in_8bit", "load_in_4bit"]
+        .iter()
+        .any(|key| said.get(*key) == Some(&Value::Bool(true)))
+}
+
+fn gptq(config: &Config, key: &str, said: &Map<String, Value>) -> Result<Quantisation> {
+    let form = said
+        .get("checkpoint_format")
+        .and_then(Value::as_str)
+        .unwrap_or("gptq");
+    let zeros_less = match form {
+        "gptq" => 1,
+        "gptq_v2" => 0,
+        other => {
+            let problem = format!("{other} cannot be read; readable: gptq and gptq_v2");
+            return Err(Error::config(
+                config.path(),
+                format!("{key}.checkpoint_format"),
+                problem,
+            ));
+        }
+    };
+    let bits = whole(config, key, said, "bits", 4)?;
+    if !(2..=8).contains(&bits) {
+        let problem = format!("expected 2 to 8, found {bits}");
+        return Err(Error::config(config.path(), format!("{key}.bits"), problem));
+    }
+    Ok(Quantisation::Gptq {
+        bits: bits as u32,
+        group: whole(config, key, said, "group_size", 128)?,
+        zeros_less,
+    })
+}
+
+/// A whole number, 0 for −1, which stands for all.
+fn whole(
+    config: &Config,
+    key: &str,
+    said: &Map<String, Value>,
+    name: &str,
+    default: usize,
+) -> Result<usize> {
+    let Some(value) = said.get(name).filter(|value| !value.is_null()) else {
+        return Ok(default);
+    };
+    match value.as_i64() {
+        Some(-1) => Ok(0),
+        Some(n) if (0..=LARGEST_BLOCK as i64).contains(&n) => Ok(n as usize),
+        _ => {
+            let problem = format!("expected a whole number, found {}", short(value));
+            Err(Error::config(
+                config.path(),
+                format!("{key}.{name}"),
+                problem,
+            ))
+        }
+    }
+}
+
+/// Rows and columns that share a scale.
+fn block(config: &Config, key: &str, said: &Map<String, Value>) -> Result<[usize; 2]> {
+    let Some(value) = said.get(BLOCK) else {
+        return Ok(Quantisation::USUAL_BLOCK);
+    };
+    let size = |value: &Value| {
+        let size = value
+            .as_u64()
+            .filter(|size| (1..=LARGEST_BLOCK).contains(size))?;
+        usize::try_from(size).ok()
+    };
+    let sizes: Option<Vec<usize>> = value
+        .as_array()
+        .and_then(|list| list.iter().map(size).collect());
+    match sizes.as_deref() {
+        Some(&[high, wide]) => Ok([high, wide]),
+        _ => {
+            let problem = format!("expected two positive sizes, found {}", short(value));
+            Err(Error::config(config.path(), key, problem))
+        }
+    }
+}
+
+/// A value as a message shows it: its beginning.
+fn short(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text,
+    }
+}
+
+impl fmt::Display for Quantisation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Mxfp4 => f.write_str("mxfp4"),
+            Self::Fp8 {
+                block: [high, wide],
+            } => write!(f, "fp8, blocks of {high} × {wide}"),
+            Self::Gptq { bits, group, .. } => write!(f, "gptq, {bits} bits, groups of {group}"),
+            Self::Awq { group } => write!(f, "awq, 4 bits, groups of {group}"),
+            Self::Bitsandbytes => f.write_str("bitsandbytes"),
+            Self::CompressedTensors => f.write_str("compressed-tensors"),
+            Self::Torchao => write!(f, "torchao"),
+            Self::Mlx { bits, group } => write!(f, "MLX, {bits} bits, groups of {group}"),
+        }
+    }
+}

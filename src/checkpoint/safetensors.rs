@@ -1,0 +1,255 @@
+//! Safetensors files: one, or shards named by an index; headers are checked before anything is believed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype as StDtype;
+use safetensors::tensor::TensorInfo as StInfo;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::data_file::DataFile;
+use super::dtype::Dtype;
+use super::shape;
+use super::shards;
+use super::stored::Stored;
+use super::tensors::{TensorInfo, Tensors};
+use attnscope_compute::error::{Error, Result};
+
+/// Bytes that give the header's length, before the header itself.
+const LENGTH_BYTES: usize = 8;
+
+/// Bytes of a header at most: the format's own limit.
+const LONGEST_HEADER: usize = 100_000_000;
+
+/// Opens one safetensors file.
+///
+/// # Errors
+/// When the file cannot be read, or its header does not describe its bytes exactly.
+pub fn open_file(path: &Path) -> Result<Tensors> {
+    open(DataFile::open(path)?).map(|(tensors, _)| tensors)
+}
+
+/// Opens one safetensors file, with the strings that stand beside its tensors.
+///
+/// # Errors
+/// As for [`open_file`].
+pub fn open_with_metadata(path: &Path) -> Result<(Tensors, BTreeMap<String, String>)> {
+    open(DataFile::open(path)?)
+}
+
+fn open(file: DataFile) -> Result<(Tensors, BTreeMap<String, String>)> {
+    let mut tensors = Tensors::default();
+    let strings = add(&mut tensors, file)?;
+    Ok((tensors, strings))
+}
+
+/// Opens a safetensors file that is part of the program.
+///
+/// # Errors
+/// As for [`open_file`].
+pub fn open_compiled_in(name: &str, bytes: &'static [u8]) -> Result<Tensors> {
+    open(DataFile::compiled_in(name, bytes)).map(|(tensors, _)| tensors)
+}
+
+/// Opens every shard that an index names, and checks that each tensor is where the index says.
+///
+/// # Errors
+/// As for [`open_file`], and when the index and the shards do not fit together.
+pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
+    shards::open(index_path, |tensors, file| add(tensors, file).map(drop))
+}
+
+/// Opens shards that no index names.
+///
+/// # Errors
+/// As for [`open_file`], and when a tensor stands in two of them.
+pub fn open_files(files: &[PathBuf]) -> Result<Tensors> {
+    shards::open_all(files, |tensors, file| add(tensors, file).map(drop))
+}
+
+/// Reads the header of a file and adds its tensors; gives the strings beside them.
+fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>> {
+    let path = file.path().to_path_buf();
+    let (start, mut header) = header(&file)?;
+    let n_held = file.len() - start;
+    let described = header.check_places(&path)?;
+    if n_held != described {
+        let problem = format!(
+            "truncated or lengthened: the header describes {described} bytes of data, the file holds {n_held}; download or copy it again"
+        );
+        return Err(Error::file(&path, problem));
+    }
+    let file_idx = tensors.files.len();
+    // By name, so that the same file is refused in the same words every time, and so that a map of them is built at once.
+    header.tensors.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let of_file = header.tensors.into_iter().map(|(name, info)| {
+        let (first, last) = info.data_offsets;
+        let described = TensorInfo {
+            dtype: dtype(info.dtype),
+            shape: info.shape,
+            strides: None,
+            file_idx,
+            bytes: start + first..start + last,
+            stored: Stored::AsIs,
+            scales: None,
+            made: None,
+        };
+        (name, described)
+    });
+    if tensors.index.is_empty() {
+        tensors.index = of_file.collect();
+    } else {
+        for (name, described) in of_file {
+            if tensors.index.insert(name.clone(), described).is_some() {
+                return Err(Error::tensor(&path, name, "stands in two shards"));
+            }
+        }
+    }
+    tensors.files.push(file);
+    let strings: BTreeMap<String, String> = header.strings.into_iter().flatten().collect();
+    tensors.metadata.push(strings.clone());
+    Ok(strings)
+}
+
+/// Where the data begins, and what the header says of it.
+fn header(file: &DataFile) -> Result<(usize, Header)> {
+    let refused = |problem: String| Error::file(file.path(), problem);
+    let length = file.read(0..LENGTH_BYTES)?;
+    let Some(length) = length.first_chunk::<LENGTH_BYTES>() else {
+        return Err(refused(format!(
+            "is not a safetensors file: expected at least {LENGTH_BYTES} bytes, found {}",
+            length.len()
+        )));
+    };
+    let claimed = u64::from_le_bytes(*length);
+    let n_after = file.len() - LENGTH_BYTES;
+    let n = usize::try_from(claimed)
+        .ok()
+        .filter(|n| *n <= n_after.min(LONGEST_HEADER));
+    let Some(n) = n else {
+        return Err(refused(format!(
+            "truncated or not a safetensors file: the header claims {claimed} bytes, the file holds {n_after} after it; download or copy it again"
+        )));
+    };
+    let start = LENGTH_BYTES + n;
+    let text = file.read(LENGTH_BYTES..start)?;
+    let header: Header = serde_json::from_slice(&text)
+        .map_err(|e| refused(format!("the safetensors header cannot be read ({e})")))?;
+    Ok((start, header))
+}
+
+impl Header {
+    /// Checks that the tensors lie one after another without a gap, each as long as its shape and element type say. Gives the bytes of all of them.
+    ///
+    /// The `safetensors` crate checks the same, and builds three maps of all names for it, which takes seconds for a million of them.
+    ///
+    /// # Errors
+    /// Names the first tensor that is not so, in the order in which they lie.
+    fn check_places(&mut self, path: &Path) -> Result<usize> {
+        self.tensors.sort_by_key(|(_, info)| info.data_offsets);
+        let mut end = 0;
+        for (name, info) in &self.tensors {
+            let refused = |problem: String| Err(Error::tensor(path, name, problem));
+            let (first, last) = info.data_offsets;
+            if first != end || last < first {
+                let problem =
+                    "its bytes overlap another tensor's, leave a gap, or run backwards".to_owned();
+                return refused(problem);
+            }
+            end = last;
+            let n_bits = shape::n_elements(&info.shape)
+                .and_then(|n_elements| n_elements.checked_mul(info.dtype.bitsize()));
+            let Some(n_bits) = n_bits else {
+                let problem = format!(
+                    "shape {:?} has more elements than can be counted",
+                    info.shape
+                );
+                return refused(problem);
+            };
+            if n_bits % 8 != 0 || n_bits / 8 != last - first {
+                let problem = format!(
+                    "its shape and element type do not give the {} bytes that its offsets claim: {:?} of {}",
+                    last - first,
+                    info.shape,
+                    dtype(info.dtype)
+                );
+                return refused(problem);
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// What the strings beside the tensors stand under.
+const STRINGS: &str = "__metadata__";
+
+fn twice<E: serde::de::Error>(name: &str) -> E {
+    E::custom(format!("{name:?} stands twice"))
+}
+
+/// The header as JSON, every name once.
+#[derive(Debug, Default)]
+struct Header {
+    strings: Option<HashMap<String, String>>,
+    tensors: Vec<(String, StInfo)>,
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Header, A::Error> {
+                let mut header = Header::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name != STRINGS {
+                        header.tensors.push((name, map.next_value()?));
+                    } else if header.strings.is_none() {
+                        header.strings = Some(map.next_value()?);
+                    } else {
+                        return Err(twice(&name));
+                    }
+                }
+                header.tensors.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+                let mut pairs = header.tensors.windows(2);
+                match pairs.find(|pair| pair[0].0 == pair[1].0) {
+                    Some(pair) => Err(twice(&pair[0].0)),
+                    None => Ok(header),
+                }
+            }
+        }
+
+        from.deserialize_map(Entries)
+    }
+}
+
+fn dtype(stored: StDtype) -> Dtype {
+    match stored {
+        StDtype::F64 => Dtype::F64,
+        StDtype::F32 => Dtype::F32,
+        StDtype::F16 => Dtype::F16,
+        StDtype::BF16 => Dtype::Bf16,
+        StDtype::I64 => Dtype::Other("i64", 8),
+        StDtype::U64 => Dtype::Other("u64", 8),
+        StDtype::I32 => Dtype::Other("i32", 4),
+        StDtype::U32 => Dtype::Other("u32", 4),
+        StDtype::I16 => Dtype::Other("i16", 2),
+        StDtype::U16 => Dtype::Other("u16", 2),
+        StDtype::I8 => Dtype::Other("i8", 1),
+        StDtype::U8 => Dtype::Other("u8", 1),
+        StDtype::BOOL => Dtype::Other("bool", 1),
+        StDtype::F8_E4M3 => Dtype::F8E4m3,
+        StDtype::F8_E5M2 => Dtype::F8E5m2,
+        _ => Dtype::Other("8-bit or smaller float", 1),
+    }
+}

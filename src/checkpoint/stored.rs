@@ -1,0 +1,222 @@
+//! How a stored matrix differs from the one a model means: rows in another order, transposed, shifted or scaled by a constant.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use attnscope_compute::error::Result;
+
+/// What a converter did to a tensor, to be undone when it is widened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Stored {
+    AsIs,
+    /// Of each head's rows, the two halves that rotate together are stored alternately.
+    HalvesAlternate {
+        d_head: usize,
+    },
+    /// The file holds all queries, then all keys, then all values; meant are groups of heads that share a key, each followed
+    /// by its key and its value.
+    GroupsApart {
+        n_groups: usize,
+        /// Queries that share a key.
+        n_shared: usize,
+        d_head: usize,
+    },
+    /// The file holds the transpose of the matrix.
+    Transposed,
+    /// The file holds the values plus this much.
+    Plus(f32),
+    /// The file holds the values divided by this much.
+    Over(f32),
+    /// The file holds the exponentials of the values, with a minus before them.
+    NegativeExp,
+}
+
+impl Stored {
+    /// Rows `rows` of a tensor of the shape that the model means, read from the file by `read`.
+    ///
+    /// `read` widens a range of elements, counted as they lie in the file; where the stored dtype cannot be
+    /// widened it gives nothing, and so does this.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(super) fn rows<'a>(
+        self,
+        rows: Range<usize>,
+        shape: &[usize],
+        read: impl Fn(Range<usize>) -> Result<Cow<'a, [f32]>>,
+    ) -> Result<Cow<'a, [f32]>> {
+        let width: usize = shape.iter().skip(1).product();
+        let plain = |rows: Range<usize>| read(rows.start * width..rows.end * width);
+        Ok(match self {
+            Self::AsIs => plain(rows)?,
+            Self::Plus(added) => {
+                let mut values = plain(rows)?.into_owned();
+                values.iter_mut().for_each(|v| *v -= added);
+                Cow::Owned(values)
+            }
+            Self::Over(divisor) => {
+                let mut values = plain(rows)?.into_owned();
+                values.iter_mut().for_each(|v| *v *= divisor);
+                Cow::Owned(values)
+            }
+            Self::NegativeExp => {
+                let mut values = plain(rows)?.into_owned();
+                values.iter_mut().for_each(|v| *v = (-*v).ln());
+                Cow::Owned(values)
+            }
+            Self::HalvesAlternate { d_head } => {
+                let first = rows.start / d_head * d_head;
+                let stored = plain(first..rows.end.next_multiple_of(d_head))?;
+                if stored.is_empty() {
+                    return Ok(stored);
+                }
+                let mut values = vec![0.0; rows.len() * width];
+                values
+                    .par_chunks_exact_mut(width)
+                    .zip(rows.into_par_iter())
+                    .for_each(|(to, row)| {
+                        let from = stored_row(row, d_head) - first;
+                        to.copy_from_slice(&stored[from * width..(from + 1) * width]);
+                    });
+                Cow::Owned(values)
+            }
+            Self::GroupsApart {
+                n_groups,
+                n_shared,
+                d_head,
+            } => {
+                let mut values = Vec::with_capacity(rows.len() * width);
+                let mut row = rows.start;
+                while row < rows.end {
+                    // The rows of a head lie together.
+                    let n_rows = (d_head - row % d_head).min(rows.end - row);
+                    let first = row_of_groups(row, n_groups, n_shared, d_head);
+                    values.extend_from_slice(&plain(first..first + n_rows)?);
+                    row += n_rows;
+                }
+                Cow::Owned(values)
+            }
+            Self::Transposed => {
+                let n_rows = shape.first().copied().unwrap_or(0);
+                let stored = read(0..n_rows * width)?; // [column, row]
+                if stored.is_empty() {
+                    return Ok(stored);
+                }
+                let mut values = Vec::with_capacity(rows.len() * width);
+                for row in rows {
+                    values.extend((0..width).map(|column| stored[column * n_rows + row]));
+                }
+                Cow::Owned(values)
+            }
+        })
+    }
+}
+
+/// Where row `row` of a rotary projection lies in a file whose halves alternate: llama.cpp's converter reshapes
+/// each head to [half, pair] and swaps the two.
+fn stored_row(row: usize, d_head: usize) -> usize {
+    let (head, inside) = (row / d_head, row % d_head);
+    let (half, pair) = (inside / (d_head / 2), inside % (d_head / 2));
+    head * d_head + 2 * pair + half
+}
+
+/// Where row `row` of queries, keys and values by groups lies in a file that keeps the three apart.
+fn row_of_groups(row: usize, n_groups: usize, n_shared: usize, d_head: usize) -> usize {
+    let (head, inside) = (row / d_head, row % d_head);
+    let (group, nth) = (head / (n_shared + 2), head % (n_shared + 2));
+    let head_in_file = if nth < n_shared {
+        group * n_shared + nth
+    } else {
+        n_groups * nth + group
+    };
+    head_in_file * d_head + inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(stored: Stored, rows: Range<usize>, shape: &[usize], file: &[f32]) -> Vec<f32> {
+        stored
+            .rows(rows, shape, |elements| {
+                Ok(Cow::Owned(file[elements].to_vec()))
+            })
+            .expect("reads")
+            .into_owned()
+    }
+
+    /// What the converter does, step by step: reshape to [head, half, pair], swap the last two.
+    fn alternate(meant: &[f32], n_heads: usize, d_head: usize, width: usize) -> Vec<f32> {
+        let mut file = Vec::new();
+        for head in 0..n_heads {
+            for pair in 0..d_head / 2 {
+                for half in 0..2 {
+                    let row = head * d_head + half * (d_head / 2) + pair;
+                    file.extend_from_slice(&meant[row * width..(row + 1) * width]);
+                }
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn alternating_halves_are_put_back_as_they_were() {
+        let (n_heads, d_head, width) = (3, 6, 2);
+        let meant: Vec<f32> = (0..n_heads * d_head * width).map(|v| v as f32).collect();
+        let file = alternate(&meant, n_heads, d_head, width);
+        assert_ne!(file, meant);
+        let stored = Stored::HalvesAlternate { d_head };
+        let shape = [n_heads * d_head, width];
+        for (from, to) in [(0, 18), (0, 1), (5, 7), (7, 8), (11, 18), (6, 12)] {
+            let found = rows(stored, from..to, &shape, &file);
+            assert_eq!(found, meant[from * width..to * width], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn groups_that_lie_apart_come_together() {
+        // Two groups of three queries, heads of two rows: q q q k v, q q q k v; a row is named by its head.
+        let meant = [1, 2, 3, 71, 81, 4, 5, 6, 72, 82];
+        let in_file = [1, 2, 3, 4, 5, 6, 71, 72, 81, 82];
+        let by_rows = |heads: [i32; 10]| -> Vec<f32> {
+            let rows = heads
+                .iter()
+                .flat_map(|head| [*head as f32, *head as f32 + 0.5]);
+            rows.collect()
+        };
+        let stored = Stored::GroupsApart {
+            n_groups: 2,
+            n_shared: 3,
+            d_head: 2,
+        };
+        let (meant, file) = (by_rows(meant), by_rows(in_file));
+        for (from, to) in [(0, 20), (3, 4), (5, 9), (7, 18), (19, 20), (4, 4)] {
+            let found = rows(stored, from..to, &[20], &file);
+            assert_eq!(found, meant[from..to], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn a_transposed_matrix_is_turned_back() {
+        let file = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // stored [2, 3], meant [3, 2]
+        let all = rows(Stored::Transposed, 0..3, &[3, 2], &file);
+        assert_eq!(all, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        assert_eq!(rows(Stored::Transposed, 1..2, &[3, 2], &file), [2.0, 5.0]);
+    }
+
+    #[test]
+    fn what_was_added_is_taken_off() {
+        assert_eq!(
+            rows(Stored::Plus(1.0), 0..2, &[2], &[1.5, 0.0]),
+            [0.5, -1.0]
+        );
+        assert_eq!(
+            rows(Stored::Over(0.25), 1..2, &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
+            [0.75, 1.0]
+        );
+        let decays = rows(Stored::NegativeExp, 0..2, &[2], &[-1.0, -2.0]);
+        assert_eq!(decays, [0.0, std::f32::consts::LN_2]);
+    }
+}

@@ -1,0 +1,375 @@
+//! Named tensors of a checkpoint, whatever files they lie in: looked up by name, widened on demand.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::data_file::DataFile;
+use super::dtype::Dtype;
+use super::made::{Joined, Made};
+use super::scales::Scales;
+use super::stored::Stored;
+use super::tensor_view::TensorView;
+use attnscope_compute::error::{Error, Result};
+
+/// Blocks that can be widened, for messages.
+const READABLE: &str = "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq4_nl, iq4_xs, \
+     tq1_0, tq2_0, mxfp4, and f32, f16, bf16";
+
+/// Where a tensor lies and how it is encoded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorInfo {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// Elements from one index to the next in each dimension, where the elements do not lie row-major.
+    pub(super) strides: Option<Vec<usize>>,
+    pub(super) file_idx: usize,
+    pub(super) bytes: Range<usize>,
+    pub(super) stored: Stored,
+    /// Another tensor's bytes, by which the values are multiplied.
+    pub(super) scales: Option<Scales>,
+    /// How it is put together from other tensors, where no file holds it as it is.
+    pub(super) made: Option<Arc<Made>>,
+}
+
+impl TensorInfo {
+    /// Whether the elements lie in the file as they are used: in row-major order, nothing to undo.
+    pub fn is_plain(&self) -> bool {
+        self.strides.is_none() && self.stored == Stored::AsIs && self.made.is_none()
+    }
+
+    /// Which of the checkpoint's files it lies in.
+    pub fn file_idx(&self) -> usize {
+        self.file_idx
+    }
+
+    /// Number of elements; checked against the file when the header was read.
+    pub fn n_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Size of its elements, and of their scales, in the files.
+    pub fn n_bytes(&self) -> usize {
+        if let Some(made) = &self.made {
+            return made.n_bytes();
+        }
+        match self.strides {
+            // What lies between the elements is not the tensor's.
+            Some(_) => self.n_elements() * self.dtype.size(),
+            None => self.bytes.len() + self.scales.as_ref().map_or(0, |scales| scales.bytes.len()),
+        }
+    }
+}
+
+impl TensorInfo {
+    /// The elements with the axes in another order, brought together into another shape.
+    fn arranged(&self, order: &[usize], shape: &[usize]) -> Option<Self> {
+        let mut seen = order.to_vec();
+        seen.sort_unstable();
+        let is_order = seen.iter().copied().eq(0..self.shape.len());
+        let fits = is_order && shape.iter().product::<usize>() == self.n_elements();
+        if !fits || self.stored != Stored::AsIs || self.scales.is_some() || self.made.is_some() {
+            return None;
+        }
+        let is_as_it_lies = order.iter().copied().eq(0..order.len());
+        if is_as_it_lies && self.strides.is_none() {
+            return Some(Self {
+                shape: shape.to_vec(),
+                ..self.clone()
+            });
+        }
+        if matches!(self.dtype, Dtype::Block(_)) {
+            return None;
+        }
+        let mut row_major = vec![1; self.shape.len()];
+        for axis in (1..self.shape.len()).rev() {
+            row_major[axis - 1] = row_major[axis] * self.shape[axis];
+        }
+        let strides = self.strides.as_ref().unwrap_or(&row_major);
+        let turned = Self {
+            shape: order.iter().map(|axis| self.shape[*axis]).collect(),
+            strides: Some(order.iter().map(|axis| strides[*axis]).collect()),
+            ..self.clone()
+        };
+        if turned.shape == shape {
+            return Some(turned);
+        }
+        Some(Self {
+            shape: shape.to_vec(),
+            strides: None,
+            made: Some(Arc::new(Made::Arranged(Box::new(turned)))),
+            ..self.clone()
+        })
+    }
+
+    /// Where it begins in its file: tensors are written in the order in which a model defines them, where the format keeps it.
+    pub fn place(&self) -> (usize, usize) {
+        (self.file_idx, self.bytes.start)
+    }
+}
+
+/// All tensors of a checkpoint, by name.
+#[derive(Debug, Default)]
+pub struct Tensors {
+    pub(super) files: Vec<DataFile>,
+    pub(super) index: BTreeMap<String, TensorInfo>,
+    /// What files say of themselves, in their order, where the format has a place for it.
+    pub(super) metadata: Vec<BTreeMap<String, String>>,
+}
+
+impl Tensors {
+    /// Names and descriptions, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorInfo)> {
+        self.index.iter().map(|(name, info)| (name.as_str(), info))
+    }
+
+    /// The files they lie in; one whose arrays were unpacked counts once.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let mut last = None;
+        let paths = self.files.iter().map(DataFile::path);
+        paths.filter(move |path| last.replace(*path) != Some(*path))
+    }
+
+    /// What each file says of itself, where the format has a place for it.
+    pub fn metadata(&self) -> &[BTreeMap<String, String>] {
+        &self.metadata
+    }
+
+    /// Whether two names stand for one place in the files.
+    pub fn share_bytes(&self, a: &str, b: &str) -> bool {
+        match (self.index.get(a), self.index.get(b)) {
+            (Some(a), Some(b)) => {
+                (a.file_idx, &a.bytes, &a.made) == (b.file_idx, &b.bytes, &b.made)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a tensor here and one of other tensors are one place of one file, read in one way. False of tensors with scales and of
+    /// tensors that are put together: what else they are made from may lie anywhere.
+    pub fn is_same_place(&self, name: &str, others: &Self, other: &str) -> bool {
+        let (Some(a), Some(b)) = (self.index.get(name), others.index.get(other)) else {
+            return false;
+        };
+        let files = (self.files.get(a.file_idx), others.files.get(b.file_idx));
+        let is_one_file = matches!(files, (Some(a), Some(b)) if a.is_same(b));
+        let is_alone = |info: &TensorInfo| info.scales.is_none() && info.made.is_none();
+        is_one_file
+            && is_alone(a)
+            && is_alone(b)
+            && (a.dtype, &a.shape, &a.strides) == (b.dtype, &b.shape, &b.strides)
+            && (&a.bytes, &a.stored) == (&b.bytes, &b.stored)
+    }
+
+    /// Whether the files are still those that were opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] names the first that is not.
+    pub fn unchanged(&self) -> Result<()> {
+        self.files.iter().try_for_each(DataFile::unchanged)
+    }
+
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.index.contains_key(name)
+    }
+
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.index.get(name)
+    }
+
+    /// The file that holds a tensor, or the first file for a name that is nowhere.
+    pub fn file_of(&self, name: &str) -> &Path {
+        let file_idx = self.index.get(name).map_or(0, |info| info.file_idx);
+        self.files
+            .get(file_idx)
+            .map_or(Path::new("checkpoint"), DataFile::path)
+    }
+
+    /// Gives tensors other names; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// Names the tensor that two would then be.
+    pub fn rename(&mut self, new_name: impl Fn(&str) -> Option<String>) -> Result<()> {
+        let mut renamed = BTreeMap::new();
+        for (name, info) in std::mem::take(&mut self.index) {
+            let file_idx = info.file_idx;
+            let new = new_name(&name).unwrap_or_else(|| name.clone());
+            if renamed.insert(new.clone(), info).is_some() {
+                let file = self.files.get(file_idx);
+                let file = file.map_or(Path::new("checkpoint"), DataFile::path);
+                let problem = format!("two tensors would be {new} under their new names");
+                return Err(Error::tensor(file, name, problem));
+            }
+        }
+        self.index = renamed;
+        Ok(())
+    }
+
+    /// Whether rows lie in an order that depends on how many heads the file says there are.
+    pub fn is_ordered_by_heads(&self) -> bool {
+        let mut all = self.index.values();
+        all.any(|info| {
+            matches!(
+                info.stored,
+                Stored::HalvesAlternate { .. } | Stored::GroupsApart { .. }
+            )
+        })
+    }
+
+    /// Drops axes of length 1 from a tensor's shape, whose elements lie where they did.
+    pub fn squeeze(&mut self, name: &str) {
+        if let Some(info) = self.index.get_mut(name)
+            && info.stored == Stored::AsIs
+            && info.made.is_none()
+        {
+            let is_kept: Vec<bool> = info.shape.iter().map(|n| *n != 1).collect();
+            let mut kept = is_kept.iter().copied();
+            info.shape.retain(|_| kept.next().unwrap_or(true));
+            if let Some(strides) = &mut info.strides {
+                let mut kept = is_kept.iter().copied();
+                strides.retain(|_| kept.next().unwrap_or(true));
+            }
+        }
+    }
+
+    /// Adds a number to every value of a tensor when it is read.
+    pub fn add(&mut self, name: &str, added: f32) {
+        self.store_as(name, Stored::Plus(-added));
+    }
+
+    /// Multiplies every value of a tensor when it is read.
+    pub fn multiply(&mut self, name: &str, factor: f32) {
+        self.store_as(name, Stored::Over(factor));
+    }
+
+    fn store_as(&mut self, name: &str, stored: Stored) {
+        if let Some(info) = self.index.get_mut(name)
+            && info.stored == Stored::AsIs
+            && info.made.is_none()
+        {
+            info.stored = stored;
+        }
+    }
+
+    /// Adds a tensor under another name that holds the elements of one with its axes in another order, as a tensor of another
+    /// shape; says whether the way in which the elements are stored allows it.
+    pub fn arrange(
+        &mut self,
+        name: &str,
+        new_name: &str,
+        order: &[usize],
+        shape: &[usize],
+    ) -> bool {
+        let Some(info) = self.index.get(name) else {
+            return false;
+        };
+        let arranged = info.arranged(order, shape);
+        if let Some(arranged) = arranged {
+            self.index.insert(new_name.to_owned(), arranged);
+            return true;
+        }
+        false
+    }
+
+    /// Adds a tensor that holds the rows of several tensors of one shape, one after another; says whether they are alike.
+    pub fn join(&mut self, names: &[String], new_name: &str) -> bool {
+        let parts: Option<Vec<TensorInfo>> = names
+            .iter()
+            .map(|name| self.index.get(name).cloned())
+            .collect();
+        let Some(parts) = parts else { return false };
+        let Some(first) = parts.first().cloned() else {
+            return false;
+        };
+        let are_alike = parts.iter().all(|part| part.shape == first.shape);
+        if !are_alike || first.shape.is_empty() {
+            return false;
+        }
+        let mut shape = first.shape.clone();
+        shape[0] *= parts.len();
+        let joined = Made::Joined(Joined { parts, axis: 0 });
+        let info = TensorInfo {
+            shape,
+            strides: None,
+            stored: Stored::AsIs,
+            scales: None,
+            made: Some(Arc::new(joined)),
+            ..first
+        };
+        self.index.insert(new_name.to_owned(), info);
+        true
+    }
+
+    /// Adds a tensor that holds some rows of another; says whether its rows lie one after another in the file.
+    pub fn cut_rows(&mut self, name: &str, new_name: &str, rows: Range<usize>) -> bool {
+        let Some(info) = self.index.get(name) else {
+            return false;
+        };
+        let is_whole = rows.start <= rows.end && info.shape.first().is_some_and(|n| rows.end <= *n);
+        if !info.is_plain() || info.scales.is_some() || info.dtype.n_together() != 1 || !is_whole {
+            return false;
+        }
+        let n_bytes = info.shape.iter().skip(1).product::<usize>() * info.dtype.size();
+        let mut shape = info.shape.clone();
+        shape[0] = rows.len();
+        let start = info.bytes.start + rows.start * n_bytes;
+        let cut = TensorInfo {
+            shape,
+            bytes: start..start + rows.len() * n_bytes,
+            ..info.clone()
+        };
+        self.index.insert(new_name.to_owned(), cut);
+        true
+    }
+
+    /// Takes a name out of the list.
+    pub fn forget(&mut self, name: &str) {
+        self.index.remove(name);
+    }
+
+    /// A tensor of the expected shape, still in its stored encoding.
+    ///
+    /// # Errors
+    /// When the tensor is missing, has another shape, or is not floating point; the message names all of it.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<TensorView<'_>> {
+        let Some(info) = self.index.get(name) else {
+            return Err(Error::tensor(
+                self.file_of(name),
+                name,
+                format!("missing, expected shape {shape:?}"),
+            ));
+        };
+        let Some(view) = self.view(info).of_shape(shape) else {
+            let problem = format!("expected shape {shape:?}, found {:?}", info.shape);
+            return Err(Error::tensor(self.file_of(name), name, problem));
+        };
+        if !info.dtype.is_float() {
+            let problem = match info.dtype {
+                Dtype::Block(block) => {
+                    format!("{} blocks cannot be read; readable: {READABLE}", block.name)
+                }
+                other => format!("expected f32, f16, bf16 or f64, found {other}"),
+            };
+            return Err(Error::tensor(self.file_of(name), name, problem));
+        }
+        Ok(view)
+    }
+
+    /// A tensor as it is stored; `None` when there is none of that name.
+    pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
+        self.index.get(name).map(|info| self.view(info))
+    }
+
+    fn view<'a>(&'a self, info: &'a TensorInfo) -> TensorView<'a> {
+        TensorView::new(info, &self.files)
+    }
+}

@@ -1,0 +1,238 @@
+//! Where the vocabulary of a checkpoint lies, and in which form.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::config::Config;
+use super::gguf::Vocabulary;
+use super::{VOCABULARY, read_text};
+use attnscope_compute::error::{Error, Result};
+
+/// What a SentencePiece model is called, in the order of choice.
+const SENTENCE_PIECE: [&str; 4] = [
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+];
+
+/// A vocabulary of the decoder's own, beside the encoder's `tokenizer.json`.
+const TARGET: &str = "tokenizer_target.json";
+
+/// The word that stands for a tokenizer without a file, which takes each byte for its own id.
+pub const BYTES: &str = "bytes";
+
+/// What nanoGPT calls its table of characters.
+const CHARACTERS: &str = "meta.pkl";
+
+/// Where the tokenizer of a checkpoint is to be found; with the kind of model, whose habits some forms leave open.
+#[derive(Debug, Clone)]
+pub enum TokenizerFile {
+    /// A `tokenizer.json`.
+    Path(PathBuf),
+    CompiledIn(&'static str),
+    BytePairs {
+        vocab: PathBuf,
+        merges: PathBuf,
+        model_type: Option<String>,
+    },
+    WordPieces {
+        vocab: PathBuf,
+        model_type: Option<String>,
+    },
+    SentencePiece {
+        model: PathBuf,
+        model_type: Option<String>,
+    },
+    /// A table of characters, as nanoGPT's `meta.pkl` keeps it, or as JSON: a list, a text, or a map to ids.
+    Characters(PathBuf),
+    /// Each byte of a text is its own id.
+    Bytes,
+    /// The encoder's, and the decoder's own.
+    Pair(Box<[TokenizerFile; 2]>),
+    /// Inside a GGUF file.
+    Gguf {
+        path: PathBuf,
+        vocabulary: Box<Vocabulary>,
+    },
+    Missing,
+    /// There is none, for a reason that is known.
+    Elsewhere(&'static str),
+}
+
+impl TokenizerFile {
+    /// The files it lies in.
+    pub fn files(&self) -> Vec<&Path> {
+        match self {
+            Self::Path(path)
+            | Self::Characters(path)
+            | Self::Gguf { path, .. }
+            | Self::SentencePiece { model: path, .. }
+            | Self::WordPieces { vocab: path, .. } => vec![path],
+            Self::BytePairs { vocab, merges, .. } => vec![vocab, merges],
+            Self::Pair(pair) => pair.iter().flat_map(Self::files).collect(),
+            Self::CompiledIn(_) | Self::Bytes | Self::Missing | Self::Elsewhere(_) => Vec::new(),
+        }
+    }
+
+    /// The first form that a directory holds.
+    pub fn find(directory: &Path, model_type: Option<&str>) -> Self {
+        let present = |name: &str| Some(directory.join(name)).filter(|path| path.is_file());
+        let model_type = model_type.map(str::to_owned);
+        if let Some(path) = present("tokenizer.json") {
+            return match present(TARGET) {
+                Some(target) => Self::Pair(Box::new([Self::Path(path), Self::Path(target)])),
+                None => Self::Path(path),
+            };
+        }
+        if let (Some(vocab), Some(merges)) = (present("vocab.json"), present("merges.txt")) {
+            return Self::BytePairs {
+                vocab,
+                merges,
+                model_type,
+            };
+        }
+        if let Some(vocab) = present("vocab.txt") {
+            return Self::WordPieces { vocab, model_type };
+        }
+        let usual = SENTENCE_PIECE.iter().find_map(|name| present(name));
+        if let Some(model) = usual {
+            return Self::SentencePiece { model, model_type };
+        }
+        if let Some(path) = present(CHARACTERS) {
+            return Self::Characters(path);
+        }
+        match sentence_pieces_in(directory).as_slice() {
+            [] => Self::Missing,
+            [model] => Self::SentencePiece {
+                model: model.clone(),
+                model_type,
+            },
+            _ => Self::Elsewhere(
+                "several files end in .model or .spm; --tokenizer FILE names the tokenizer",
+            ),
+        }
+    }
+
+    /// Says which kind of model it belongs to, whose habits some forms leave open.
+    pub fn set_model_type(&mut self, kind: &str) {
+        match self {
+            Self::BytePairs { model_type, .. }
+            | Self::WordPieces { model_type, .. }
+            | Self::SentencePiece { model_type, .. } => *model_type = Some(kind.to_owned()),
+            Self::Pair(pair) => pair.iter_mut().for_each(|one| one.set_model_type(kind)),
+            _ => {}
+        }
+    }
+
+    /// The kind of model that the configuration of a directory names.
+    pub fn model_type_in(directory: &Path) -> Option<String> {
+        let config = Config::read(&directory.join("config.json")).ok()?;
+        Some(config.get("model_type")?.as_str()?.to_owned())
+    }
+
+    /// The tokenizer that a person names: by what the file is called, else by how it begins.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is of no form that is known.
+    pub fn named(path: &Path, model_type: Option<&str>) -> Result<Self> {
+        if path.is_dir() {
+            let beside = Self::model_type_in(path);
+            let found = Self::find(path, model_type.or(beside.as_deref()));
+            return match found {
+                Self::Missing => Err(Error::file(path, "holds no tokenizer that is known")),
+                Self::Elsewhere(reason) => Err(Error::file(path, reason)),
+                found => Ok(found),
+            };
+        }
+        if !path.is_file() {
+            if path == Path::new(BYTES) {
+                return Ok(Self::Bytes);
+            }
+            return Err(Error::file(path, "no such file; --tokenizer names it"));
+        }
+        let model_type = model_type.map(str::to_owned);
+        let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+        let beside = |name: &str| path.parent().map(|parent| parent.join(name));
+        match ending.as_deref() {
+            Some("json") if path.file_name().is_some_and(|name| name == "vocab.json") => {
+                match beside("merges.txt").filter(|merges| merges.is_file()) {
+                    Some(merges) => Ok(Self::BytePairs {
+                        vocab: path.to_path_buf(),
+                        merges,
+                        model_type,
+                    }),
+                    None => Err(Error::file(
+                        path,
+                        "expected merges.txt beside it, found none",
+                    )),
+                }
+            }
+            Some("json") if is_of_characters(path) => Ok(Self::Characters(path.to_path_buf())),
+            Some("json") => Ok(Self::Path(path.to_path_buf())),
+            Some("txt") => Ok(Self::WordPieces {
+                vocab: path.to_path_buf(),
+                model_type,
+            }),
+            Some("pkl") => Ok(Self::Characters(path.to_path_buf())),
+            Some("model" | "spm") => Ok(Self::SentencePiece {
+                model: path.to_path_buf(),
+                model_type,
+            }),
+            _ if begins_as_pieces(path) => Ok(Self::SentencePiece {
+                model: path.to_path_buf(),
+                model_type,
+            }),
+            _ => Err(Error::file(
+                path,
+                "expected tokenizer.json, vocab.json with merges.txt beside it, vocab.txt, a SentencePiece model (.model, .spm) \
+                 or meta.pkl, found a file of another kind",
+            )),
+        }
+    }
+}
+
+/// Whether a JSON file holds a table of characters: a text or list of them, or a map to ids.
+fn is_of_characters(path: &Path) -> bool {
+    let Ok(text) = read_text(path, VOCABULARY) else {
+        return false;
+    };
+    let is_one = |text: &str| text.chars().count() == 1;
+    match serde_json::from_str::<Value>(&text) {
+        Ok(Value::String(_)) => true,
+        Ok(Value::Array(list)) => list.iter().all(|one| one.as_str().is_some_and(is_one)),
+        Ok(Value::Object(map)) => {
+            let map = match map.get("stoi") {
+                Some(Value::Object(inside)) => inside,
+                _ => &map,
+            };
+            !map.is_empty() && map.iter().all(|(key, id)| is_one(key) && id.is_u64())
+        }
+        _ => false,
+    }
+}
+
+/// Files of a directory that are SentencePiece models by their endings and by how they begin, in order.
+fn sentence_pieces_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+            ending.is_some_and(|e| e == "model" || e == "spm")
+                && path.is_file()
+                && begins_as_pieces(path)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether a file begins as a SentencePiece model does: with a piece that begins with its text.
+fn begins_as_pieces(path: &Path) -> bool {
+    use std::io::Read;
+    let mut first = [0u8; 3];
+    let read = super::open_regular(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first[0] == 0x0A && first[2] == 0x0A
+}

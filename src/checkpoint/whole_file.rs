@@ -1,0 +1,65 @@
+//! Files that are read whole: configurations, vocabularies, prompts. Pipes and devices are refused, and so is what is too long.
+
+use std::path::Path;
+
+use super::data_file::DataFile;
+use attnscope_compute::error::{Error, Result};
+
+/// Bytes of a configuration at most.
+pub const CONFIGURATION: usize = 16 << 20;
+/// Bytes of a vocabulary at most: a million tokens with their merges.
+pub const VOCABULARY: usize = 256 << 20;
+/// Bytes of a set of prompts, or of a report, at most.
+pub const DOCUMENT: usize = 1 << 30;
+
+/// The bytes of a file, of which there are at most `most`.
+///
+/// # Errors
+/// When it is not a regular file, is longer, cannot be read, or is written to meanwhile.
+pub fn read_whole(path: &Path, most: usize) -> Result<Vec<u8>> {
+    let file = DataFile::open_as(path, "a file")?;
+    if file.len() > most {
+        let problem = format!("expected at most {most} bytes, found {}", file.len());
+        return Err(Error::file(path, problem));
+    }
+    file.read(0..file.len()).map(|bytes| bytes.into_owned())
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// As for [`read_whole`], and when it is not UTF-8.
+pub fn read_text(path: &Path, most: usize) -> Result<String> {
+    let bytes = read_whole(path, most)?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::file(
+            path,
+            format!("cannot be read as text (byte {at} is not UTF-8)"),
+        )
+    })?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_of_that_size_is_refused_without_being_opened() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("text");
+        std::fs::write(&path, "a text").expect("writes");
+        assert_eq!(read_text(&path, 6).expect("reads"), "a text");
+        let says = |path: &Path, most, words: &str| {
+            let said = read_text(path, most).expect_err("refused").to_string();
+            assert!(said.contains(words), "{said}");
+        };
+        says(&path, 5, "at most 5 bytes, found 6");
+        says(directory.path(), 5, "found a directory");
+        says(Path::new("/dev/zero"), 5, "found a pipe or a device");
+        says(&directory.path().join("none"), 5, "cannot be opened");
+        std::fs::write(&path, b"a\xff").expect("writes");
+        says(&path, 5, "byte 1 is not UTF-8");
+    }
+}

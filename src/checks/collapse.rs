@@ -1,0 +1,504 @@
+//! Whether the attention of a head has collapsed, why, and whether it is low by design: one answer, which checks and the Rows
+//! panel give alike.
+
+use super::thresholds::Thresholds;
+use crate::stats::{
+    HeadReport, HeadType, LayerReport, Stat, Values, commonest_distance, relative_over_keys,
+};
+use attnscope_compute::attention::{AttentionSpec, HeadSummary, Scale};
+
+/// Standard deviation that norms predict under 1/√d beyond which queries and keys are too long.
+const LONG: f64 = 3.0;
+/// A scale that is so many times 1/√d counts as left out.
+const UNSCALED: f64 = 2.0;
+/// Variance of the scores up to which they saturate nothing.
+const ORDINARY_VARIANCE: f64 = 2.0;
+/// Standard deviation that scale and norms predict beyond which scores are out of range, however words align. A trained T5 whose heads
+/// align reaches 4.2, a translator whose dot products are not scaled has 5.4 on average.
+const OUT_OF_RANGE: f64 = 5.0;
+/// Scores that spread so many times wider than norms predict do so by their angles.
+const ALIGNED_SPREAD: f64 = 2.0;
+/// Mean cosine beyond which directions alone decide.
+const ALIGNED: f64 = 0.7;
+
+/// Whether a learned sink takes part of the rows of a head.
+pub(super) fn has_sink(layer: &LayerReport, head: &HeadReport) -> bool {
+    let audit = head.audit.as_ref();
+    layer.has_sinks || audit.is_some_and(|audit| audit.learned_sink.is_some())
+}
+
+/// Mean relative entropy of a head; with a learned sink, of what the sink leaves. NaN where rows are not distributions.
+pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
+    // The statistic knows rows that are not distributions.
+    if head.stats.of(Stat::EffectiveKeys).is_nan() {
+        f64::NAN
+    } else if has_sink(layer, head) {
+        relative_over_keys(&head.summary, true)
+    } else {
+        head.stats.of(Stat::EntropyRelative)
+    }
+}
+
+/// How sharply the rows of a head decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharpness {
+    /// They leave room, or are not distributions.
+    Ordinary,
+    /// Cross-attention, each of whose queries looks at one key or at few, and queries at different ones: an alignment of words.
+    Alignment,
+    /// Cross-attention as sharp as an alignment, in a layer most of whose heads have scores out of range: their scale and the lengths of
+    /// queries and keys make it sharp, whether or not the words belong together.
+    OutOfRange,
+    /// They attend to one key.
+    Collapsed,
+}
+
+/// How sharply the rows of a head of this mean relative entropy decide. A NaN is ordinary.
+pub fn sharpness(
+    layer: &LayerReport,
+    head: &HeadReport,
+    relative_entropy: f64,
+    thresholds: &Thresholds,
+) -> Sharpness {
+    let most_of_one = thresholds.of("entropy-collapse.by_design");
+    let is_spread = || favourite(&head.summary).is_some_and(|(_, share)| share < most_of_one);
+    let is_below = |name| relative_entropy < thresholds.of(name);
+    if layer.spec.is_cross && is_below("entropy-collapse.alignment") && is_spread() {
+        let is_out = |head: &&HeadReport| {
+            are_out_of_range(&head.stats)
+                && self::relative_entropy(layer, head) < thresholds.of("entropy-collapse.alignment")
+        };
+        // Some heads of a layer learn to align; where most are as sharp by their scores, none has learned to.
+        let n_out = layer.heads.iter().filter(is_out).count();
+        if are_out_of_range(&head.stats) && 2 * n_out > layer.heads.len() {
+            Sharpness::OutOfRange
+        } else {
+            Sharpness::Alignment
+        }
+    } else if is_below("entropy-collapse.relative_entropy") {
+        Sharpness::Collapsed
+    } else {
+        Sharpness::Ordinary
+    }
+}
+
+/// Whether so large a share of saturated rows leaves a head without a gradient.
+pub fn is_saturated(share: f64, thresholds: &Thresholds) -> bool {
+    share > thresholds.of("softmax-saturation.saturated_rows")
+}
+
+/// How many times the observed variance of the scores is what norms predict, or the other way round: 1 where they agree.
+pub fn spread_excess(stats: &Values) -> f64 {
+    let ratio = stats.of(Stat::ScoreVarObserved) / stats.of(Stat::ScoreVarPredicted);
+    if ratio < 1.0 { ratio.recip() } else { ratio }
+}
+
+/// How many times the scale is 1/√d; 1 for scales that differ from row to row.
+pub fn times_inv_sqrt_d(spec: &AttentionSpec) -> f64 {
+    let factor = f64::from(spec.scale.factor(spec.d_head));
+    let usual = f64::from(Scale::InvSqrtD.factor(spec.d_head));
+    if factor.is_nan() { 1.0 } else { factor / usual }
+}
+
+/// Whether queries and keys are so long that scores spread widely even if scaled by 1/√d; `None` where they were not measured.
+pub fn are_too_long(spec: &AttentionSpec, stats: &Values) -> Option<bool> {
+    let predicted = stats.of(Stat::ScoreVarPredicted).sqrt() / times_inv_sqrt_d(spec).max(1.0);
+    (!predicted.is_nan()).then_some(predicted > LONG)
+}
+
+/// Whether scale and lengths alone would spread the scores of a head beyond what a softmax tells apart, and they do spread so. False
+/// where queries and keys were not measured.
+pub fn are_out_of_range(stats: &Values) -> bool {
+    let [observed, predicted] =
+        [Stat::ScoreVarObserved, Stat::ScoreVarPredicted].map(|stat| stats.of(stat).sqrt());
+    observed > OUT_OF_RANGE && predicted > OUT_OF_RANGE
+}
+
+/// What makes the scores of a head spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// There are no scores to look at.
+    NoScores,
+    /// Scores spread, and queries and keys were not measured.
+    NotMeasured,
+    /// Scores hardly spread.
+    Ordinary,
+    /// What position adds.
+    Bias,
+    /// Queries and keys are long.
+    Norms,
+    /// The scale is far above 1/√d.
+    Scale,
+    /// Queries and keys are aligned.
+    Angles,
+    /// Lengths and angles together, neither of which stands out.
+    Both,
+}
+
+/// Why the scores of a head spread as they do.
+pub fn cause(spec: &AttentionSpec, stats: &Values) -> Cause {
+    let spread = stats.of(Stat::ScoreStd);
+    let (raw, predicted) = (
+        stats.of(Stat::ScoreVarObserved).sqrt(),
+        stats.of(Stat::ScoreVarPredicted).sqrt(),
+    );
+    match are_too_long(spec, stats) {
+        _ if spread.is_nan() => Cause::NoScores,
+        _ if spread * spread <= ORDINARY_VARIANCE => Cause::Ordinary,
+        _ if raw * raw <= ORDINARY_VARIANCE && spread > 2.0 * raw => Cause::Bias,
+        None => Cause::NotMeasured,
+        Some(true) => Cause::Norms,
+        Some(false) if times_inv_sqrt_d(spec) >= UNSCALED => Cause::Scale,
+        Some(false) if raw > ALIGNED_SPREAD * predicted || is_aligned(stats) => Cause::Angles,
+        Some(false) => Cause::Both,
+    }
+}
+
+/// Whether queries and keys point the same way, or opposite ways, on average.
+pub fn is_aligned(stats: &Values) -> bool {
+    stats.of(Stat::QkCosine).abs() > ALIGNED
+}
+
+impl Cause {
+    /// What to do about a collapse.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::NoScores => {
+                "capture q, k and scores as well: the pattern alone does not say whether norms, cosine or scale are the cause"
+            }
+            Self::NotMeasured => {
+                "scores spread widely: capture q and k as well, which say whether their lengths or their angles are the cause"
+            }
+            Self::Ordinary => {
+                "the scores' spread is ordinary: look at what the few visible keys have in common"
+            }
+            Self::Bias => {
+                "what position adds spreads the scores, not q·k: compare slopes or buckets of the bias with the training code's"
+            }
+            Self::Norms => {
+                "queries and keys are too long: add QK-norm, or lower the learning rate of W_Q and W_K"
+            }
+            Self::Scale => {
+                "the scale is far above 1/√d, and queries and keys are of ordinary length: divide by √d (--what-if scale=inv_sqrt_d)"
+            }
+            Self::Angles => {
+                "queries and keys align more than their norms alone would have it: look at their cosine, and at a shared bias"
+            }
+            Self::Both => {
+                "lengths and angles of queries and keys together spread the scores, and neither stands out: add QK-norm, or a temperature above 1"
+            }
+        }
+    }
+}
+
+/// Why a low entropy is not a fault: where most of the probability goes, and how much of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Design {
+    pub what: String,
+    pub share: f64,
+}
+
+/// Kinds of places that heads attend to by design, by the statistic that measures each.
+const PLACES: [(Stat, &str); 6] = [
+    (Stat::SinkMass, "its learned sink"),
+    (Stat::FirstKeyMass, "the first token"),
+    (Stat::PreviousMass, "the previous token"),
+    (Stat::DiagonalMass, "the query's own token"),
+    (Stat::DuplicateMass, "earlier copies of the token"),
+    (
+        Stat::InductionMass,
+        "what followed earlier copies of the token",
+    ),
+];
+
+/// What a head attends to by design: a kind of place, one distance, or one key that is a sink. A key is a sink where most queries of the
+/// layer look at it, or where it is the first token or a delimiter; a key that only this head looks at is not excused.
+///
+/// `is_delimiter` tells whether a key is a token that separates others.
+pub fn by_design(
+    layer: &LayerReport,
+    head: &HeadReport,
+    is_delimiter: &dyn Fn(usize) -> bool,
+    thresholds: &Thresholds,
+) -> Option<Design> {
+    let least = thresholds.of("entropy-collapse.by_design");
+    let shares = PLACES.map(|(stat, what)| (head.stats.of(stat), what));
+    // A kind of place that the text does not have is NaN, which no comparison takes.
+    let strongest = shares
+        .into_iter()
+        .filter(|(share, _)| *share >= least)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((share, what)) = strongest {
+        return Some(Design {
+            what: what.to_owned(),
+            share,
+        });
+    }
+    if let Some(design) = one_distance(head).filter(|design| design.share >= least) {
+        return Some(design);
+    }
+    let (key_idx, share) = favourite(&head.summary)?;
+    let what = match () {
+        () if share < least => return None,
+        () if Some(key_idx) == first_real_key(&head.summary) => "the first token".to_owned(),
+        () if is_delimiter(key_idx) => format!("key {key_idx}, a delimiter"),
+        () if share_looking_at(layer, key_idx) > 0.5 => {
+            format!("key {key_idx}, where most queries of the layer look")
+        }
+        () => return None,
+    };
+    Some(Design { what, share })
+}
+
+/// What a positional head looks at: the distance that nearly all of its queries have in common, and what they give there at least.
+fn one_distance(head: &HeadReport) -> Option<Design> {
+    if head.kind != Some(HeadType::Positional) {
+        return None;
+    }
+    let (distance, _) = commonest_distance(&head.summary)?;
+    let rows = head.summary.rows.iter().enumerate();
+    let rows = rows.filter(|(_, row)| row.is_real && row.n_visible >= 2);
+    let given: Vec<f64> = rows
+        .map(|(query_idx, row)| {
+            let is_there = query_idx as isize - row.argmax as isize == distance;
+            if is_there { f64::from(row.top1) } else { 0.0 }
+        })
+        .collect();
+    let way = if distance < 0 { "ahead" } else { "back" };
+    Some(Design {
+        what: format!("the token {} {way}", distance.unsigned_abs()),
+        share: given.iter().sum::<f64>() / given.len().max(1) as f64,
+    })
+}
+
+/// The key that gets most of a head's probability, and its share of what all real queries give.
+pub(super) fn favourite(summary: &HeadSummary) -> Option<(usize, f64)> {
+    let n = summary.rows.iter().filter(|row| row.is_real).count();
+    let sums = summary.column_sums.iter().map(|sum| f64::from(*sum));
+    let (key_idx, sum) = sums.enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((key_idx, sum / n.max(1) as f64))
+}
+
+fn first_real_key(summary: &HeadSummary) -> Option<usize> {
+    match &summary.real_keys {
+        Some(real) => real.iter().position(|is_real| *is_real),
+        None => Some(0),
+    }
+}
+
+/// Share of the queries of all heads of a layer whose largest probability lies on a key, among those that see two keys and may
+/// see this one.
+fn share_looking_at(layer: &LayerReport, key_idx: usize) -> f64 {
+    let (mut n, mut n_looking) = (0usize, 0usize);
+    for head in &layer.heads {
+        let rows = &head.summary.rows;
+        let seeing = head.summary.queries_seeing(layer.spec.mask, key_idx);
+        for row in seeing.flat_map(|range| &rows[range]) {
+            if row.is_real && row.n_visible >= 2 {
+                n += 1;
+                n_looking += usize::from(row.argmax as usize == key_idx);
+            }
+        }
+    }
+    // A layer of one head says nothing beyond the head itself.
+    match layer.heads.len() {
+        0 | 1 => 0.0,
+        _ => n_looking as f64 / n.max(1) as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate as checks;
+    use crate::made::{layer, preferring};
+    use crate::{Evidence, Probes, Severity, Status, Subject, Verdict};
+
+    const N: usize = 24;
+
+    fn spec(n_heads: usize) -> AttentionSpec {
+        AttentionSpec::plain(n_heads, n_heads, 16, true)
+    }
+
+    /// What a check says of one layer.
+    fn said(check: &str, layer: LayerReport) -> Verdict {
+        let layers = [Arc::new(layer)];
+        let probes = Probes::none("not run");
+        let evidence = Evidence::of_layers(Subject::Checkpoint, &layers, &probes, 1e-5);
+        let check = checks::find(check).expect("a check");
+        (check.judge)(&evidence, &Thresholds::default())
+    }
+
+    fn design(layer: &LayerReport, is_delimiter: &dyn Fn(usize) -> bool) -> Option<String> {
+        let design = by_design(layer, &layer.heads[0], is_delimiter, &Thresholds::default());
+        design.map(|design| design.what)
+    }
+
+    #[test]
+    fn one_key_is_excused_only_where_the_layer_looks_or_where_it_is_a_delimiter() {
+        let to_five = || preferring(N, 40.0, |query| query.min(5));
+        let elsewhere = || preferring(N, 0.5, |query| query * 7 % N);
+        // Key 5 of one head of four, whose others look elsewhere.
+        let alone = layer(
+            spec(4),
+            &[to_five(), elsewhere(), elsewhere(), elsewhere()],
+            4.0,
+        );
+        assert_eq!(design(&alone, &|_| false), None);
+        let delimited = design(&alone, &|key_idx| key_idx == 5);
+        assert_eq!(delimited.as_deref(), Some("key 5, a delimiter"));
+        let finding = &said("entropy-collapse", alone).findings;
+        assert_eq!(finding.len(), 1, "{finding:?}");
+        let shared = layer(
+            spec(4),
+            &[to_five(), to_five(), to_five(), elsewhere()],
+            4.0,
+        );
+        let what = design(&shared, &|_| false).expect("a sink");
+        assert!(what.contains("most queries of the layer"), "{what}");
+        let first = layer(spec(2), &[preferring(N, 40.0, |_| 0), elsewhere()], 4.0);
+        assert_eq!(
+            design(&first, &|_| false).as_deref(),
+            Some("the first token")
+        );
+        // What was excused, and why.
+        let verdict = said("entropy-collapse", first);
+        assert_eq!(verdict.status, Status::Passed);
+        assert!(
+            verdict.why.contains("L0H0") && verdict.why.contains("the first token"),
+            "{}",
+            verdict.why
+        );
+    }
+
+    #[test]
+    fn a_positional_head_is_excused_with_its_distance_and_one_of_many_distances_is_not() {
+        let back = layer(
+            spec(1),
+            &[preferring(N, 40.0, |query| query.saturating_sub(3))],
+            40.0,
+        );
+        assert_eq!(back.heads[0].kind, Some(HeadType::Positional));
+        assert_eq!(
+            design(&back, &|_| false).as_deref(),
+            Some("the token 3 back")
+        );
+        for check in ["entropy-collapse", "softmax-saturation"] {
+            let verdict = said(check, back.clone());
+            assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
+        }
+        let why = said("entropy-collapse", back).why;
+        assert!(why.contains("to the token 3 back"), "{why}");
+        let anywhere = layer(
+            spec(1),
+            &[preferring(N, 40.0, |query| query * 5 % (query + 1))],
+            40.0,
+        );
+        assert_eq!(design(&anywhere, &|_| false), None);
+        assert_eq!(said("entropy-collapse", anywhere).findings.len(), 1);
+    }
+
+    #[test]
+    fn a_layer_of_one_head_excuses_no_key_by_itself() {
+        let alone = layer(spec(1), &[preferring(N, 40.0, |query| query.min(5))], 4.0);
+        assert_eq!(design(&alone, &|_| false), None);
+    }
+
+    #[test]
+    fn shares_of_saturated_rows_are_said_as_they_are() {
+        for (n_saturated, percent) in [(17, "71 %"), (21, "88 %")] {
+            // Some rows prefer a key of their own, others none.
+            let mut rows = preferring(N + 1, 40.0, |query| query * 5 % (query + 1).max(1));
+            for row in &mut rows[n_saturated + 1..] {
+                row.fill(0.0);
+            }
+            let verdict = said("softmax-saturation", layer(spec(1), &[rows], 4.0));
+            assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
+            assert!(verdict.why.contains(percent), "{}", verdict.why);
+            assert!(!verdict.why.contains("still pass gradients"));
+        }
+    }
+
+    #[test]
+    fn a_spread_that_norms_do_not_predict_is_not_called_predicted() {
+        let rows = || preferring(N, 3.0, |query| query * 5 % N);
+        let probe = layer(spec(1), &[rows()], 1.0);
+        let observed = probe.heads[0].stats.of(Stat::ScoreVarObserved);
+        // ‖q‖ = ‖k‖ = n with a scale of 1/√16 predicts n⁴/16/16.
+        let norm = (observed / 12.8 * 256.0).sqrt().sqrt() as f32;
+        let verdict = said("scale-mismatch", layer(spec(1), &[rows()], norm));
+        assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
+        assert!(verdict.why.contains("12.80 times"), "{}", verdict.why);
+        assert!(!verdict.why.contains("as their norms predict"));
+    }
+
+    #[test]
+    fn alignments_of_cross_attention_are_information_and_one_key_for_all_is_not() {
+        let cross = AttentionSpec {
+            is_cross: true,
+            mask: attnscope_compute::attention::Mask {
+                causal: false,
+                window: None,
+            },
+            ..spec(2)
+        };
+        let even = || preferring(N, 0.0, |_| 0);
+        let aligned = preferring(N, 12.0, |query| query * 5 % N);
+        let verdict = said(
+            "entropy-collapse",
+            layer(cross.clone(), &[aligned, even()], 4.0),
+        );
+        let [finding] = verdict.findings.as_slice() else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(finding.severity, Severity::Info);
+        // As sharp, and as long as no trained alignment has to be.
+        let wide = preferring(N, 60.0, |query| query * 5 % N);
+        let verdict = said(
+            "entropy-collapse",
+            layer(cross.clone(), &[wide.clone(), wide.clone()], 40.0),
+        );
+        let severities = verdict.findings.iter().map(|finding| finding.severity);
+        assert_eq!(severities.collect::<Vec<_>>(), [Severity::Warning; 2]);
+        assert!(verdict.findings[0].advice.contains("too long"));
+        // One head of several that learned to align.
+        let verdict = said(
+            "entropy-collapse",
+            layer(cross.clone(), &[wide, even()], 40.0),
+        );
+        let [finding] = verdict.findings.as_slice() else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(finding.severity, Severity::Info);
+        let one = preferring(N, 40.0, |_| 7);
+        let verdict = said("entropy-collapse", layer(cross, &[one, even()], 4.0));
+        let [finding] = verdict.findings.as_slice() else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(finding.severity, Severity::Warning);
+    }
+
+    #[test]
+    fn causes_are_told_apart_and_a_nan_is_no_cause() {
+        let stretched = |spec: AttentionSpec, norm: f32| {
+            let layer = layer(
+                spec,
+                &[preferring(N, 60.0, |query| query * 5 % (query + 1))],
+                norm,
+            );
+            cause(&layer.spec, &layer.heads[0].stats)
+        };
+        let unscaled = AttentionSpec {
+            scale: Scale::One,
+            ..spec(1)
+        };
+        // Lengths of 4 in 16 dimensions predict a deviation of 1 with a scale, and of 4 without.
+        assert_eq!(stretched(unscaled, 4.0), Cause::Scale);
+        assert_eq!(stretched(spec(1), 4.0), Cause::Angles);
+        assert_eq!(stretched(spec(1), 40.0), Cause::Norms);
+        assert_eq!(stretched(spec(1), f32::NAN), Cause::NotMeasured);
+        assert!(!Cause::NotMeasured.advice().contains("ordinary"));
+    }
+}

@@ -1,0 +1,57 @@
+//! How much one reading of a model loses less than another, position by position.
+
+use attnscope_compute::bootstrap::{interval_of_mean, is_surely_positive};
+
+/// How much one loses less than another, position by position.
+#[derive(Debug, Clone)]
+pub(super) struct Gain {
+    pub mean: f64,
+    pub gains: Vec<f64>,
+}
+
+impl Gain {
+    pub fn of(from: &[f32], to: &[f32]) -> Self {
+        let gains = differences(from, to);
+        Self {
+            mean: gains.iter().sum::<f64>() / gains.len() as f64,
+            gains,
+        }
+    }
+
+    /// Thousands of draws: only for what is told or hangs on it.
+    pub fn interval(&self) -> (f64, f64) {
+        interval_of_mean(&self.gains)
+    }
+
+    pub fn is_clear(&self, margin: f64) -> bool {
+        self.mean >= margin && is_surely_positive(&self.gains)
+    }
+
+    /// Whether the whole interval lies above the margin.
+    pub fn exceeds(&self, margin: f64) -> bool {
+        let beyond: Vec<f64> = self.gains.iter().map(|gain| gain - margin).collect();
+        is_surely_positive(&beyond)
+    }
+}
+
+/// Mean loss of all positions.
+pub(super) fn mean(losses: &[f32]) -> f64 {
+    losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
+}
+
+/// Whether the interval of a gain may reach so far: it ends at about 2.6 standard errors.
+pub(super) fn may_reach(from: &[f32], to: &[f32], margin: f64) -> bool {
+    let gains = differences(from, to);
+    let n = gains.len().max(1) as f64;
+    let mean = gains.iter().sum::<f64>() / n;
+    let variance = gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / n;
+    mean + 5.0 * (variance / n).sqrt() >= margin
+}
+
+/// What one loses more than the other, position by position.
+fn differences(from: &[f32], to: &[f32]) -> Vec<f64> {
+    let pairs = from.iter().zip(to);
+    pairs
+        .map(|(from, to)| f64::from(*from) - f64::from(*to))
+        .collect()
+}

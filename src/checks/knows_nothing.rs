@@ -1,0 +1,98 @@
+//! Under no reading does the model tell a text better than one who knows nothing of it.
+//!
+//! ## What it does
+//! Compares the loss, as declared and under every other reading, with that of a guesser who counts the tokens that went before.
+//!
+//! ## Why it matters
+//! A model that tells nothing is untrained, reads other tokens than it was trained on, or has weights that do not belong to its
+//! configuration. What else is said of its attention is then said of noise.
+//!
+//! ## How it is measured
+//! The guesser gives every token of the vocabulary one count at first and adds what it has read (Laplace's rule of succession),
+//! so that it knows nothing of a text in advance. Value: the best loss of any reading; threshold: the guesser's, in nats.
+//!
+//! ## False alarms
+//! Text of a kind that the model never saw: another language, code, ids picked at random. Ids typed with `--tokens` are often
+//! such text; without at least a few dozen positions nothing is said, and neither is where the tokenizer does not know a quarter
+//! of the text.
+//!
+//! ## Example
+//! A checkpoint saved before its first step, or a model loaded with the tokenizer of another.
+
+use super::evidence::{Evidence, TrainingProbe};
+use super::verdict::{Finding, Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+use attnscope_spec::Place;
+
+pub static CHECK: Check = Check {
+    id: "knows-nothing",
+    severity: Severity::Warning,
+    needs: Needs::Probes,
+    source: include_str!("knows_nothing.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
+    let probe = match evidence.probes.training.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
+    };
+    let fewest = thresholds.of("knows-nothing.fewest_positions") as usize;
+    let n = probe.declared.last().map_or(0, Vec::len);
+    if n == 0 {
+        return Verdict::undecidable(format!("0 positions: at least {fewest} would tell"));
+    }
+    let Some(best) = best(probe) else {
+        return Verdict::undecidable(
+            "the loss as declared is not a number: nan-or-inf tells where that begins",
+        );
+    };
+    let blind = probe.blind_loss;
+    let said = format!("loss {best:.3} at best over {n} positions, {blind:.3} by counting tokens");
+    if best < blind {
+        return Verdict::passed(said);
+    }
+    if let Some(unknown) = evidence.lost.much() {
+        return Verdict::undecidable(format!(
+            "{said}, on a text that is not the model's ({unknown}): give text of the kind that it was trained on"
+        ));
+    }
+    if n < fewest {
+        return Verdict::undecidable(format!("{said}: at least {fewest} positions would tell"));
+    }
+    let finding = Finding {
+        check: CHECK.id,
+        severity: Severity::Warning,
+        place: Place::MODEL,
+        value: best,
+        threshold: blind,
+        unit: "nats per token",
+        evidence: format!("{said}: no reading of the weights tells the text"),
+        advice: "look whether the checkpoint was saved after training, whether the tokenizer is the model's own (attnscope tokens), \
+                 whether the weights belong to this config.json, and give text of the kind that it was trained on"
+            .to_owned(),
+    };
+    Verdict::of(vec![finding], "")
+}
+
+/// The lowest loss of what is declared and of every reading that stayed in the race.
+fn best(probe: &TrainingProbe) -> Option<f64> {
+    let mean = |losses: &[f32]| {
+        losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
+    };
+    let declared = probe
+        .declared
+        .last()
+        .map(|losses| mean(losses))
+        .filter(|loss| loss.is_finite())?;
+    let others = probe
+        .readings
+        .iter()
+        .filter(|reading| reading.round + 1 == probe.declared.len())
+        .map(|reading| mean(&reading.losses));
+    Some(
+        others
+            .filter(|loss| loss.is_finite())
+            .fold(declared, f64::min),
+    )
+}

@@ -1,0 +1,236 @@
+//! Findings: what is wrong with a model. One file per check; commands, screens and docs read the registry.
+
+mod attention_sink;
+mod batch_leak;
+mod beyond_context;
+mod cache_mismatch;
+pub mod collapse;
+mod copied_layer;
+mod dead_head;
+mod document_leak;
+mod duplicate_heads;
+mod entropy_collapse;
+mod entropy_uniform;
+mod evidence;
+mod future_leak;
+mod gain;
+mod invariance;
+mod knows_nothing;
+mod label_shift;
+mod length_leak;
+
+#[cfg(test)]
+mod made;
+
+mod mask_mass;
+mod mask_shape;
+mod massive_activation;
+mod nan_or_inf;
+mod normaliser;
+mod not_deterministic;
+mod only_far;
+mod order_blind;
+mod pad_mass;
+mod padding_leak;
+mod page;
+mod pattern_mismatch;
+mod rank_collapse;
+mod regression;
+mod row_sum;
+mod saturated_dtype;
+mod scale_mismatch;
+mod score_explosion;
+mod softmax_saturation;
+mod spectral_bound;
+mod stale_shard;
+pub mod stats;
+mod thresholds;
+mod trained_otherwise;
+
+#[cfg(test)]
+mod trained_otherwise_tests;
+
+mod uniform_row;
+mod unread_weights;
+mod untrained;
+mod untrained_layer;
+mod verdict;
+pub mod weight;
+mod weights_seen;
+mod window_width;
+mod wrong_axis;
+mod zero_weights;
+
+pub use attnscope_spec::Place;
+pub use evidence::{
+    Baseline, Claim, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe,
+    Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe,
+    Tried, Worst,
+};
+pub use page::{checks_page, page};
+pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
+pub use verdict::{Finding, Severity, Status, Verdict};
+pub use weights_seen::{
+    LayerCopy, LayerWeights, SaturatedTensor, UnreadKind, UnreadTensor, Weights, ZeroWeights,
+};
+
+/// What a check looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// The pattern of a run or of a trace.
+    Pattern,
+    /// Scores, queries and keys: row summaries with scores.
+    Scores,
+    /// The residual stream.
+    Residual,
+    /// Runs of the model on changed prompts.
+    Probes,
+    /// The weights alone, without text.
+    Weights,
+}
+
+/// One check: named once, here.
+#[derive(Debug)]
+pub struct Check {
+    /// Names the problem, and reads after “allow”.
+    pub id: &'static str,
+    /// The worst a finding of it can be.
+    pub severity: Severity,
+    pub needs: Needs,
+    /// The check's own file: its doc comment is its page.
+    source: &'static str,
+    pub judge: fn(&Evidence<'_>, &Thresholds) -> Verdict,
+}
+
+/// Every check, leaks first, in the order in which reports list them: one line each.
+pub static CHECKS: &[&Check] = &[
+    &wrong_axis::CHECK,
+    &row_sum::CHECK,
+    &mask_mass::CHECK,
+    &mask_shape::CHECK,
+    &window_width::CHECK,
+    &pad_mass::CHECK,
+    &uniform_row::CHECK,
+    &pattern_mismatch::CHECK,
+    &normaliser::CHECK,
+    &future_leak::CHECK,
+    &padding_leak::CHECK,
+    &batch_leak::CHECK,
+    &document_leak::CHECK,
+    &length_leak::CHECK,
+    &cache_mismatch::CHECK,
+    &order_blind::CHECK,
+    &label_shift::CHECK,
+    &not_deterministic::CHECK,
+    &trained_otherwise::CHECK,
+    &knows_nothing::CHECK,
+    &untrained::CHECK,
+    &untrained_layer::CHECK,
+    &copied_layer::CHECK,
+    &unread_weights::CHECK,
+    &zero_weights::CHECK,
+    &saturated_dtype::CHECK,
+    &stale_shard::CHECK,
+    &nan_or_inf::CHECK,
+    &entropy_collapse::CHECK,
+    &entropy_uniform::CHECK,
+    &score_explosion::CHECK,
+    &softmax_saturation::CHECK,
+    &rank_collapse::CHECK,
+    &massive_activation::CHECK,
+    &dead_head::CHECK,
+    &duplicate_heads::CHECK,
+    &attention_sink::CHECK,
+    &scale_mismatch::CHECK,
+    &spectral_bound::CHECK,
+    &beyond_context::CHECK,
+    &regression::CHECK,
+];
+
+/// The check of an id.
+pub fn find(id: &str) -> Option<&'static Check> {
+    CHECKS.iter().copied().find(|check| check.id == id)
+}
+
+/// Every check's verdict, in the registry's order.
+pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
+    let verdict = |check: &&'static Check| {
+        // A probe has no layers to look at; what looks at them has nothing to say.
+        let verdict = match (evidence.subject, check.needs, &evidence.lacks) {
+            (Subject::Probe, Needs::Pattern | Needs::Scores | Needs::Residual, Some(lacks)) => {
+                Verdict::not_applicable(lacks.clone())
+            }
+            _ => (check.judge)(evidence, thresholds),
+        };
+        (*check, verdict)
+    };
+    CHECKS.iter().map(verdict).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_kebab_case_and_name_their_files() {
+        let mut seen = BTreeSet::new();
+        for check in CHECKS {
+            assert!(seen.insert(check.id), "{} is registered twice", check.id);
+            assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+            let file = format!("{}.rs", check.id.replace('-', "_"));
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(&file);
+            let text = std::fs::read_to_string(path).unwrap_or_else(|_| panic!("no {file}"));
+            assert_eq!(text, check.source, "{file} is not the page of {}", check.id);
+        }
+    }
+
+    #[test]
+    fn every_check_that_is_written_is_registered() {
+        let directory = env!("CARGO_MANIFEST_DIR");
+        let mut n_written = 0;
+        for entry in std::fs::read_dir(directory).expect("the source tree") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a file");
+            n_written += usize::from(text.contains("\npub static CHECK: Check"));
+        }
+        assert_eq!(n_written, CHECKS.len());
+    }
+
+    #[test]
+    fn every_threshold_that_a_check_asks_for_is_in_the_table() {
+        let thresholds = Thresholds::default();
+        let mut asked = BTreeSet::new();
+        for check in CHECKS {
+            for part in check.source.split(".of(\"").skip(1) {
+                let name = part.split('"').next().expect("a name");
+                // Statistics are asked for in the same way, by names without a dot.
+                if !name.contains('.') {
+                    continue;
+                }
+                assert!(!thresholds.of(name).is_nan(), "{}: {name}", check.id);
+                asked.insert(name.to_owned());
+            }
+        }
+        for name in thresholds.names() {
+            assert!(asked.contains(&name), "{name}: no check asks for it");
+        }
+    }
+
+    #[test]
+    fn every_page_is_complete() {
+        for check in CHECKS {
+            let page = page(check);
+            for part in [
+                "What it does",
+                "Why it matters",
+                "How it is measured",
+                "False alarms",
+                "Example",
+            ] {
+                let has = page.lines().any(|line| line == format!("## {part}"));
+                assert!(has, "{}: no part {part:?}", check.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A NaN or an infinity appeared, or would in the checkpoint's own dtype.
+//!
+//! ## What it does
+//! Names the first NaN or infinity of a run in the order of computation, and the tensor it came from; in runs that stay finite
+//! it says where f16 would have overflowed.
+//!
+//! ## Why it matters
+//! One NaN spreads to every later row, since 0·NaN is NaN. This program computes in f32: a model stored as f16 may overflow
+//! where it is deployed. Seen in the wild: transformers PR #33317 (eager f16 gave NaN, bf16 perplexity 8.00 instead of 7.13).
+//!
+//! ## How it is measured
+//! Every value that passes a hook is looked at; scores of −inf at masked cells do not count. For checkpoints stored as f16
+//! the largest |residual| is compared with 65 504.
+//!
+//! ## False alarms
+//! None for the first part. A model that is only ever run in bf16 or f32 may exceed f16's range without harm: a warning.
+//!
+//! ## Example
+//! `blocks.3.attn.q: first NaN at position 0, column 5; transformer.h.3.attn.c_attn.weight holds one at element 5`
+
+use super::evidence::Evidence;
+use super::verdict::{Finding, Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+use attnscope_spec::Place;
+
+pub static CHECK: Check = Check {
+    id: "nan-or-inf",
+    severity: Severity::Error,
+    needs: Needs::Residual,
+    source: include_str!("nan_or_inf.rs"),
+    judge,
+};
+
+/// Largest finite number of f16.
+const F16_MAX: f64 = 65_504.0;
+
+fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+    let finding = |severity, place, value, threshold, evidence: String, advice: &str| Finding {
+        check: CHECK.id,
+        severity,
+        place,
+        value,
+        threshold,
+        unit: "",
+        evidence,
+        advice: advice.to_owned(),
+    };
+    let mut findings = Vec::new();
+    if let Some((place, what)) = &evidence.first_nonfinite {
+        findings.push(finding(
+            Severity::Error,
+            *place,
+            f64::NAN,
+            0.0,
+            what.clone(),
+            "restore the tensor from an earlier checkpoint, or train again with gradient clipping and a wider dtype",
+        ));
+    } else if let Some(("f16", largest)) = evidence.narrow_dtype
+        && largest > F16_MAX
+    {
+        findings.push(finding(
+            Severity::Warning,
+            Place::MODEL,
+            largest,
+            F16_MAX,
+            format!("the residual reaches {largest:.0}, more than f16 holds; the checkpoint is stored as f16"),
+            "run it in bf16 or f32: in f16 it overflows to infinity",
+        ));
+    }
+    Verdict::of(findings, "every value is finite")
+}

@@ -1,0 +1,120 @@
+//! A head turns scores into its pattern in another way than a softmax over keys.
+//!
+//! ## What it does
+//! Names the way to normalise of each recorded head: softmax, softmax with a 1 in the denominator or a learned sink, sigmoid, ReLU
+//! and its square, sparsemax, entmax with α = 1.5, Sinkhorn, linear attention, the difference of two softmaxes.
+//!
+//! ## Why it matters
+//! Rows that do not sum to 1, or that differ from the softmax of their scores, are a fault in one model and the design of
+//! another. What a head does on purpose is information, and no other check accuses it.
+//!
+//! ## How it is measured
+//! With scores: each way is computed from them in f64, with at most one number of its own for each head, and the first that
+//! explains every cell is taken, the simplest first. A cell may miss by what the stored dtype allows, as a share of the largest
+//! cell of its row. Without scores: cells of both signs in rows of one common sum are a difference of two softmaxes, exact zeros
+//! between other cells in rows that sum to 1 a sparse normaliser, and rows and columns that sum to 1 Sinkhorn. Value: the largest
+//! miss.
+//!
+//! ## False alarms
+//! None: it is information. A head whose scores hardly differ fits several ways; then nothing but a softmax is named.
+//!
+//! ## Example
+//! `torch.sigmoid(scores - math.log(n))`: every cell is the sigmoid of its score less log n, and rows sum to anything.
+
+use super::evidence::{Evidence, Subject};
+use super::verdict::{Finding, Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+use crate::stats::LayerReport;
+use attnscope_compute::attention::{Explained, Normaliser};
+
+pub static CHECK: Check = Check {
+    id: "normaliser",
+    severity: Severity::Info,
+    needs: Needs::Pattern,
+    source: include_str!("normaliser.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+    if evidence.subject == Subject::Checkpoint {
+        return Verdict::not_applicable(
+            "the pattern is ours: the configuration says how it is normalised",
+        );
+    }
+    let audits = || {
+        evidence
+            .heads()
+            .filter_map(|(_, _, head)| head.audit.as_deref())
+    };
+    if audits().next().is_none() {
+        return Verdict::not_applicable("no pattern was captured");
+    }
+    let findings: Vec<Finding> = evidence
+        .layers
+        .iter()
+        .filter_map(|layer| of_layer(evidence, layer))
+        .collect();
+    let n_known = audits().filter(|audit| audit.normaliser.is_some()).count();
+    if findings.is_empty() && n_known == 0 {
+        return Verdict::not_applicable("no scores to tell it from");
+    }
+    Verdict::of(
+        findings,
+        "every head that can be told is a softmax over keys",
+    )
+}
+
+/// One finding for the heads of a layer: the most frequent way that is not a softmax.
+fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
+    let found: Vec<(usize, Explained<Normaliser>)> = layer
+        .heads
+        .iter()
+        .enumerate()
+        .filter_map(|(head_idx, head)| Some((head_idx, head.audit.as_ref()?.normaliser?)))
+        .filter(|(_, found)| found.by != Normaliser::Softmax)
+        .collect();
+    let (first_idx, mut first) = *found.first()?;
+    if let Normaliser::SinkOfRows { least } = &mut first.by {
+        for (_, other) in &found {
+            if let Normaliser::SinkOfRows { least: other } = other.by {
+                *least = least.min(other);
+            }
+        }
+    }
+    let kind = |found: &Explained<Normaliser>| std::mem::discriminant(&found.by);
+    let alike = found
+        .iter()
+        .filter(|(_, other)| kind(other) == kind(&first))
+        .count();
+    let off = found.iter().map(|(_, found)| found.off).fold(0.0, f64::max);
+    let place = layer.place();
+    let (place, who) = match (alike, layer.heads.len()) {
+        (1, n) if n > 1 => (place.head(first_idx), format!("head {first_idx}")),
+        (n, all) if n == all => (
+            place,
+            if all == 1 {
+                "the head".to_owned()
+            } else {
+                format!("all {n} heads")
+            },
+        ),
+        (n, _) => (place, format!("{n} heads")),
+    };
+    let others = found.len() - alike;
+    let others = if others == 0 {
+        String::new()
+    } else {
+        format!("; {others} heads in other ways")
+    };
+    let n_cells: usize = found.iter().map(|(_, found)| found.n_cells).sum();
+    Some(Finding {
+        check: CHECK.id,
+        severity: Severity::Info,
+        place,
+        value: off,
+        threshold: evidence.row_tolerance,
+        unit: "",
+        evidence: format!("{who}: {}; it explains {n_cells} cells within {off:.1e}{others}", first.by),
+        advice: "nothing to do where this is meant; statistics that need rows of probabilities are left out".to_owned(),
+    })
+}

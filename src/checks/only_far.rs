@@ -1,0 +1,196 @@
+//! Whether a reading helps near tokens too, or only where texts are longer than those of the training.
+//!
+//! A model that was trained on short texts gets worse beyond them, and then anything that keeps attention to near tokens helps it:
+//! a window, another rotary base, a smaller scale. What the weights were really trained with helps in short texts as well.
+
+use std::collections::BTreeMap;
+
+use super::evidence::{TrainingProbe, Tried};
+use super::gain::{Gain, mean};
+use super::trained_otherwise::{CHECK, named};
+use super::verdict::{Finding, Severity, Status, Verdict};
+use attnscope_compute::bootstrap::is_surely_positive;
+use attnscope_spec::Place;
+
+/// Where a reading gains.
+#[derive(Debug, Clone)]
+enum Reach {
+    /// In the beginnings of the texts too, or all texts are short.
+    Everywhere,
+    /// In long texts alone.
+    OnlyFar(Gain),
+    /// The beginnings have too few positions to tell.
+    Open(Gain),
+}
+
+/// How readings are judged by the beginnings of the texts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beginnings {
+    /// The gain below which a reading is of no interest, in nats.
+    pub margin: f64,
+    /// The share of its gain in whole texts that a reading has to reach in beginnings.
+    pub share: f64,
+    pub n_tokens: usize,
+    /// What they do not decide is not decided.
+    pub is_strict: bool,
+}
+
+impl Beginnings {
+    fn reach(self, probe: &TrainingProbe, reading: &Tried) -> Reach {
+        let Some(declared) = probe.declared.last() else {
+            return Reach::Everywhere;
+        };
+        if probe.of_beginnings.is_empty() || reading.of_beginnings.is_empty() {
+            return Reach::Everywhere;
+        }
+        let on_beginnings = Gain::of(&probe.of_beginnings, &reading.of_beginnings);
+        let wanted = self.share * (mean(declared) - mean(&reading.losses));
+        if wanted <= 0.0
+            || (on_beginnings.mean >= wanted && is_surely_positive(&on_beginnings.gains))
+        {
+            Reach::Everywhere
+        } else if on_beginnings.interval().1 < wanted {
+            Reach::OnlyFar(on_beginnings)
+        } else {
+            Reach::Open(on_beginnings)
+        }
+    }
+
+    /// Whether a reading gains in long texts alone.
+    pub fn gains_only_far(self, probe: &TrainingProbe, reading: &Tried) -> bool {
+        matches!(self.reach(probe, reading), Reach::OnlyFar(_))
+    }
+
+    /// Information about a reading that gains clearly, and in long texts alone.
+    pub fn finding(
+        self,
+        probe: &TrainingProbe,
+        reading: &Tried,
+        n_ctx: Option<usize>,
+    ) -> Option<Finding> {
+        let declared = probe.declared.last()?;
+        let gain = Gain::of(declared, &reading.losses);
+        let Reach::OnlyFar(on_beginnings) = self.reach(probe, reading) else {
+            return None;
+        };
+        if !gain.is_clear(self.margin) {
+            return None;
+        }
+        let onset = onset(probe, &gain, self.margin);
+        let worse = match onset {
+            Some(Onset {
+                n_tokens,
+                before,
+                after,
+            }) => format!(
+                "attention gets worse beyond about {n_tokens} tokens: loss {before:.3} before and {after:.3} after"
+            ),
+            None => format!(
+                "attention gets worse in texts of more than {} tokens: loss {:.3}",
+                self.n_tokens,
+                mean(declared)
+            ),
+        };
+        let evidence = format!(
+            "{worse}; {} gains {:.3} in whole texts and {:.3} in the first {} tokens",
+            named(reading),
+            gain.mean,
+            on_beginnings.mean,
+            self.n_tokens
+        );
+        let length = match onset {
+            Some(onset) => format!("of about {} tokens", onset.n_tokens),
+            None => "that were shorter".to_owned(),
+        };
+        let allowed = match (onset, n_ctx) {
+            (Some(onset), Some(n_ctx)) if onset.n_tokens < n_ctx => {
+                format!(", fewer than the {n_ctx} positions of its configuration")
+            }
+            _ => String::new(),
+        };
+        let advice = format!(
+            "a model that was trained on texts {length}{allowed} does so: judge it on texts of that length; if it was trained on \
+             longer ones, it may have been trained with {}",
+            named(reading)
+        );
+        Some(Finding {
+            check: CHECK.id,
+            severity: Severity::Info,
+            place: Place::MODEL,
+            value: gain.mean,
+            threshold: self.margin,
+            unit: "nats per token",
+            evidence,
+            advice,
+        })
+    }
+
+    /// A verdict where beginnings have too few positions to tell whether a reading gains in them too.
+    pub fn undecided(self, probe: &TrainingProbe, said: &str, reading: &Tried) -> Option<Verdict> {
+        let Reach::Open(on_beginnings) = self.reach(probe, reading) else {
+            return None;
+        };
+        if !self.is_strict {
+            return None;
+        }
+        let gain = mean(probe.declared.last()?) - mean(&reading.losses);
+        let (low, high) = on_beginnings.interval();
+        Some(Verdict::undecidable(format!(
+            "{said}; {} gains {gain:.3}, but {:.3} in the first {} tokens (99 % interval {low:.3}…{high:.3}), which does not tell \
+             another training from one on shorter texts: give more texts",
+            named(reading),
+            on_beginnings.mean,
+            self.n_tokens
+        )))
+    }
+}
+
+/// A verdict without findings, with what is said of long texts: information where no reading explains beginnings either.
+pub(super) fn with_long_texts(
+    mut verdict: Verdict,
+    of_beginnings: Status,
+    of_long_texts: Finding,
+) -> Verdict {
+    if verdict.status == Status::Passed || of_beginnings == Status::Passed {
+        return Verdict::of(vec![of_long_texts], "");
+    }
+    verdict.why.push_str("; ");
+    verdict.why.push_str(&of_long_texts.evidence);
+    verdict
+}
+
+/// Tokens of a text beyond which attention gets worse, with the mean loss before and after.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Onset {
+    n_tokens: usize,
+    before: f64,
+    after: f64,
+}
+
+/// Where a gain begins: at the place up to which the sum of what lies below the mean gain is largest (a single change point by
+/// cumulative sums, Page 1954). `None` where the declared loss is not higher by `margin` from there on.
+fn onset(probe: &TrainingProbe, gain: &Gain, margin: f64) -> Option<Onset> {
+    let declared = probe.declared.last()?;
+    let mut of_places = BTreeMap::<usize, f64>::new();
+    for (place, gained) in probe.places.iter().zip(&gain.gains) {
+        *of_places.entry(*place).or_default() += gained - gain.mean;
+    }
+    let (mut sum, mut lowest, mut n_tokens) = (0.0, 0.0, 0);
+    for (place, off) in of_places {
+        sum += off;
+        if sum < lowest {
+            (lowest, n_tokens) = (sum, place + 1);
+        }
+    }
+    let of = |is_after: bool| {
+        let all = probe.places.iter().zip(declared);
+        let side = all.filter(|(place, _)| (**place >= n_tokens) == is_after);
+        side.map(|(_, loss)| *loss).collect::<Vec<f32>>()
+    };
+    let (before, after) = (mean(&of(false)), mean(&of(true)));
+    (after - before >= margin).then_some(Onset {
+        n_tokens,
+        before,
+        after,
+    })
+}

@@ -1,0 +1,92 @@
+//! How sharply a head decides, and how little gradient is left where it has decided.
+
+use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
+use attnscope_compute::attention::{HeadSummary, RowSummary};
+
+pub static MAX_PROBABILITY: Statistic = Statistic {
+    id: "max_probability",
+    title: "max probability",
+    unit: "",
+    span: Span::Share,
+    low: "undecided",
+    high: "certain",
+    definition: "mean over queries that see at least two keys of the largest probability",
+    source: "head confidence, Voita et al. 2019, arXiv 1905.09418 (there without the end-of-sequence token)",
+    compute: Compute::Head(max_probability, Gather::Mean),
+};
+
+fn max_probability(head: &HeadEvidence<'_>) -> f64 {
+    row_mean(head.rows_seeing(2), |row| f64::from(row.top1))
+}
+
+/// Below this trace of the softmax Jacobian a row passes almost no gradient to its scores. The value is ours.
+pub const SATURATED_TRACE: f64 = 1e-3;
+
+pub static SATURATED_ROWS: Statistic = Statistic {
+    id: "saturated_rows",
+    title: "saturated rows",
+    unit: "",
+    span: Span::Share,
+    low: "all rows can learn",
+    high: "no gradient through softmax",
+    definition: "share of queries that see at least two keys whose softmax Jacobian has a trace Σp − Σp² below 0.001",
+    source: "trace of diag(p) − ppᵀ; the threshold is ours",
+    compute: Compute::Head(saturated_rows, Gather::Mean),
+};
+
+fn saturated_rows(head: &HeadEvidence<'_>) -> f64 {
+    row_mean(head.distributions_over(2), is_saturated)
+}
+
+/// 1 for a row that passes almost no gradient, 0 for another, NaN where that is not known.
+fn is_saturated(row: &RowSummary) -> f64 {
+    let trace = f64::from(row.mass) - f64::from(row.sum_p2);
+    if trace.is_nan() {
+        f64::NAN
+    } else {
+        f64::from(u8::from(trace < SATURATED_TRACE))
+    }
+}
+
+/// Share of saturated rows of a head whose rows are distributions; NaN where none sees two keys.
+pub fn saturated_share(summary: &HeadSummary) -> f64 {
+    let seeing = |row: &&RowSummary| row.is_real && row.n_visible >= 2 && row.mass != 0.0;
+    row_mean(summary.rows.iter().filter(seeing), is_saturated)
+}
+
+pub static EMPTY_ROWS: Statistic = Statistic {
+    id: "empty_rows",
+    title: "empty rows",
+    unit: "rows",
+    span: Span::Positive,
+    low: "every query sees a key",
+    high: "queries that see nothing",
+    definition: "number of queries, padding included, that see no key: their pattern is what the spec says, not a softmax",
+    source: "ours",
+    compute: Compute::Head(
+        |head| {
+            let empty = head.summary.rows.iter().filter(|row| row.n_visible == 0);
+            empty.count() as f64
+        },
+        Gather::Max,
+    ),
+};
+
+pub static SINK_MASS: Statistic = Statistic {
+    id: "sink_mass",
+    title: "learned sink",
+    unit: "",
+    span: Span::Share,
+    low: "keys have it all",
+    high: "the head does nothing",
+    definition: "mean over queries that see a key of the probability that a learned sink takes, 1 − Σp over keys; NaN where a head has no learned sink",
+    source: "learned sinks as in gpt-oss; Xiao et al. 2023, arXiv 2309.17453",
+    compute: Compute::Head(sink_mass, Gather::Mean),
+};
+
+fn sink_mass(head: &HeadEvidence<'_>) -> f64 {
+    if !head.has_sink {
+        return f64::NAN;
+    }
+    row_mean(head.rows_seeing(1), |row| 1.0 - f64::from(row.mass))
+}

@@ -1,0 +1,134 @@
+//! Why a statistic has no value on a run: what it needs is not in the text, the mask or the layer. A value that should be finite and
+//! is not has no such reason.
+
+use super::position::has_previous;
+use super::{LayerReport, Stat, distributions_over, rows_seeing};
+use attnscope_compute::attention::{HeadSummary, RowSummary, Scale};
+use attnscope_spec::Stack;
+
+/// No query sees an earlier copy of its token, or none sees a key behind one.
+const NO_REPEAT: &str = "no token repeats where a query sees it";
+
+/// What a head's statistics rest on, as a layer's report keeps it.
+struct Evidence<'a> {
+    layer: &'a LayerReport,
+    summary: &'a HeadSummary,
+}
+
+impl LayerReport {
+    /// Why a statistic of a head is not defined here; of the layer, where no head is named. `None` where it has a value, and where it
+    /// should have one.
+    pub fn why_undefined(
+        &self,
+        statistic_idx: usize,
+        head_idx: Option<usize>,
+    ) -> Option<&'static str> {
+        let stat = *Stat::ALL.get(statistic_idx)?;
+        if !stat.statistic().is_per_head() {
+            return None;
+        }
+        if let Some(head_idx) = head_idx {
+            return self.why_of_head(stat, head_idx);
+        }
+        if self.heads.is_empty() {
+            return Some("the layer has no heads");
+        }
+        if !self.stats.of(stat).is_nan() {
+            return None;
+        }
+        let heads = 0..self.heads.len();
+        let unknown = heads.filter(|idx| self.heads[*idx].stats.of(stat).is_nan());
+        let mut reasons = unknown.map(|head_idx| self.why_of_head(stat, head_idx));
+        let first = reasons.next().flatten()?;
+        reasons.all(|reason| reason.is_some()).then_some(first)
+    }
+
+    fn why_of_head(&self, stat: Stat, head_idx: usize) -> Option<&'static str> {
+        let head = self.heads.get(head_idx)?;
+        let evidence = Evidence {
+            layer: self,
+            summary: &head.summary,
+        };
+        evidence.why(stat).filter(|_| head.stats.of(stat).is_nan())
+    }
+}
+
+impl<'a> Evidence<'a> {
+    fn seeing(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
+        rows_seeing(self.summary, n)
+    }
+
+    fn why(&self, stat: Stat) -> Option<&'static str> {
+        // Numbers that are broken are no matter of definition.
+        let is_broken = |row: &RowSummary| row.is_nonfinite || row.mass.is_nan();
+        if self.seeing(1).any(is_broken) {
+            return None;
+        }
+        match stat {
+            Stat::SinkMass if !self.layer.has_sinks => Some("the layer has no learned sink"),
+            Stat::PreviousMass
+            | Stat::DiagonalMass
+            | Stat::MeanDistance
+            | Stat::DuplicateMass
+            | Stat::InductionMass
+                if self.layer.stack == Stack::Cross =>
+            {
+                Some("queries and keys are tokens of two texts")
+            }
+            Stat::ContributionFirst | Stat::ContributionEntropy | Stat::ContributionTotal
+                if self.summary.value_norms.is_empty() =>
+            {
+                Some("lengths of values are not known")
+            }
+            Stat::ContributionFirst if self.seeing(1).all(|row| row.contribution == 0.0) => {
+                Some("the head carries nothing")
+            }
+            Stat::ScoreVarPredicted | Stat::ScoreVarRatio
+                if matches!(self.layer.spec.scale, Scale::OfKeys(_)) =>
+            {
+                Some("each score has a factor of its own")
+            }
+            Stat::ScoreVarRatio if self.has_no_length() => {
+                Some("all queries or all keys have length 0")
+            }
+            Stat::PreviousMass => {
+                let has_none = has_previous(self.summary).next().is_none();
+                has_none.then_some("no query has a previous token")
+            }
+            Stat::DuplicateMass => self.unmarked(|row| row.duplicate_mass).then_some(NO_REPEAT),
+            Stat::InductionMass => self.unmarked(|row| row.induction_mass).then_some(NO_REPEAT),
+            Stat::EntropyRelative | Stat::SaturatedRows => self.no_distribution_over(2),
+            Stat::Entropy | Stat::EffectiveKeys => self.no_distribution_over(1),
+            Stat::MaxProbability | Stat::ScoreRowVariance => self.none_seeing(2),
+            _ => self.none_seeing(1),
+        }
+    }
+
+    fn none_seeing(&self, n: u32) -> Option<&'static str> {
+        let is_none = self.seeing(n).next().is_none();
+        is_none.then_some(match n {
+            1 => "no query sees a key",
+            _ => "no query sees two keys",
+        })
+    }
+
+    fn no_distribution_over(&self, n: u32) -> Option<&'static str> {
+        let has_one = distributions_over(self.summary, self.layer.has_sinks, n)
+            .next()
+            .is_some();
+        match self.none_seeing(n) {
+            Some(reason) => Some(reason),
+            None if has_one => None,
+            None => Some("rows do not sum to 1, as after a softmax over queries"),
+        }
+    }
+
+    fn unmarked(&self, marked: impl Fn(&RowSummary) -> f32) -> bool {
+        self.seeing(1).all(|row| marked(row).is_nan())
+    }
+
+    fn has_no_length(&self) -> bool {
+        let queries = self.seeing(1).all(|row| row.q_norm == 0.0);
+        queries || self.summary.k_norms.iter().all(|norm| *norm == 0.0)
+    }
+}

@@ -1,0 +1,491 @@
+//! The checkpoint was trained, or is loaded, with another attention than its configuration declares.
+//!
+//! ## What it does
+//! Asks which reading of the weights explains the text best: another softmax axis, scale, mask, position, layout of queries,
+//! keys and values, norms or labels. Most readings hold in all layers; some are also tried in one layer or in one head, as far
+//! as the budget allows. docs/readings.md lists them, and says what is left out on large models.
+//!
+//! ## Why it matters
+//! A checkpoint does not record a bug of the code that trained it: run with the declared attention it is simply bad. A model
+//! trained with a softmax over queries may reach a loss below the entropy of its text and write gibberish.
+//!
+//! ## How it is measured
+//! Losses position by position, of all prompts together: of next tokens, of a target's tokens, or of masked tokens. Readings
+//! race: all of them on a few positions, those that may still win on more. The best one is accused when it beats what is
+//! declared by a margin in the mean and a 99 % bootstrap interval over positions excludes zero. It is named when the best
+//! reading of any other family gains less than three quarters of that; else the finding says between which it is not decided.
+//! A smaller scale alone is believed only when nothing else is close. A reading is accused only if it also gains in the texts cut
+//! to their first 32 tokens, at least a quarter of what it gains in whole texts, with a 99 % interval above zero. Beginnings
+//! that hold two thirds of all positions are not asked apart, and a reading that mixes tokens by the length of the whole text has to
+//! gain more than all that gain in long texts alone. Value: nats per token gained. A verdict says how many readings were left out
+//! because they would have cost too much.
+//!
+//! ## False alarms
+//! On a single sentence the smallest loss alone accuses healthy models; the interval does not. With a leaking mask a position
+//! sees its own label, and a healthy copying or induction model gains by it: such readings count only where their loss is a
+//! small share of what the text's own word frequencies lose, and of what the model loses on a text that is said twice, and,
+//! where labels are seen only faintly, where the declared loss is no better than those frequencies. Where nothing explains the
+//! text better than its own word frequencies the check is undecidable, as it is while the interval contains the margin: it then
+//! says how many more positions would decide. A text of few tokens over and over, as a model writes it that is given no
+//! target, decides nothing either. Beyond the lengths of its training a healthy model gains by whatever keeps it to near tokens,
+//! such as a window or another rotary base. That is information, with the length at which attention gets worse. A window of more
+//! than 32 keys cannot be told from a training on texts of as many tokens, so it is information too.
+//!
+//! ## Example
+//! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
+
+use super::evidence::{Evidence, SeesLabels, TrainingProbe, Tried};
+use super::gain::{Gain, may_reach, mean};
+use super::only_far::{Beginnings, with_long_texts};
+use super::verdict::{Finding, Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+use attnscope_compute::bootstrap::positions_wanted;
+use attnscope_spec::{Place, Stack};
+
+pub static CHECK: Check = Check {
+    id: "trained-otherwise",
+    severity: Severity::Error,
+    needs: Needs::Probes,
+    source: include_str!("trained_otherwise.rs"),
+    judge,
+};
+
+/// What is declared, and a reading, on the positions of the last round.
+struct Against<'a> {
+    probe: &'a TrainingProbe,
+    declared: &'a [f32],
+    margin: f64,
+    rival: f64,
+    rival_gain: f64,
+    /// The share of the text's unigram loss below which labels are read off.
+    reads_off: f64,
+    restored: f64,
+    restored_smoothly: f64,
+    within_family: f64,
+    beginnings: Beginnings,
+}
+
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
+    let probe = match evidence.probes.training.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
+    };
+    let fewest = thresholds.of("trained-otherwise.fewest_positions") as usize;
+    let Some(declared) = probe.declared.last() else {
+        return Verdict::not_applicable("no reading was tried");
+    };
+    let against = Against {
+        probe,
+        declared,
+        margin: thresholds.of("trained-otherwise.margin"),
+        rival: thresholds.of("trained-otherwise.rival_share"),
+        rival_gain: thresholds.of("trained-otherwise.rival_gain"),
+        reads_off: thresholds.of("trained-otherwise.label_share"),
+        restored: thresholds.of("trained-otherwise.restored_share"),
+        restored_smoothly: thresholds.of("trained-otherwise.restored_smoothly"),
+        within_family: thresholds.of("trained-otherwise.within_family"),
+        beginnings: Beginnings {
+            margin: thresholds.of("trained-otherwise.margin"),
+            share: thresholds.of("trained-otherwise.near_share"),
+            n_tokens: thresholds.of("trained-otherwise.beginning") as usize,
+            is_strict: true,
+        },
+    };
+    let n = declared.len();
+    if n < fewest {
+        return Verdict::undecidable(format!(
+            "{n} positions are too few to tell: give texts of at least {fewest}, better a few hundred"
+        ));
+    }
+    if declared.iter().any(|loss| !loss.is_finite()) {
+        return Verdict::undecidable(
+            "the loss as declared is not a number: nan-or-inf tells where that begins",
+        );
+    }
+    // Also what a model writes when it is given no target: the same few tokens over and over.
+    let least = thresholds.of("trained-otherwise.fewest_nats");
+    if probe.unigram_loss < least {
+        return Verdict::undecidable(format!(
+            "the text repeats few tokens (its word frequencies alone lose {:.2} nats, at least {least} are needed): give a text, and \
+             for a decoder with an encoder a target, of the kind that the model was trained on",
+            probe.unigram_loss
+        ));
+    }
+    let all: Vec<&Tried> = probe
+        .readings
+        .iter()
+        .filter(|reading| reading.round + 1 == probe.declared.len())
+        .collect();
+    // Beyond the lengths of its training a healthy model gains by whatever keeps it to near tokens.
+    let candidates = against.candidates(all.iter().copied(), thresholds);
+    let (far, mut candidates): (Vec<&Tried>, Vec<&Tried>) = candidates
+        .into_iter()
+        .partition(|reading| against.beginnings.gains_only_far(probe, reading));
+    // What beginnings cannot show is a stand-in where a reading of long texts explains more.
+    if let Some(best) = far.first() {
+        candidates.retain(|reading| {
+            !reading.of_beginnings.is_empty() || mean(&reading.losses) < mean(&best.losses)
+        });
+    }
+    let of_long_texts = far
+        .iter()
+        .find_map(|reading| against.beginnings.finding(probe, reading, evidence.n_ctx));
+    // Hidden tokens see all of a text, so that its beginning is another task: it has to speak against a reading, not only be silent.
+    let mut against = against;
+    against.beginnings.is_strict = probe.tells_next || of_long_texts.is_some();
+    let mut verdict = against.verdict(&candidates);
+    if let (Some(of_long_texts), true) = (of_long_texts, verdict.findings.is_empty()) {
+        // Whole texts are poor evidence then: what is not decided by them may be by their beginnings.
+        let in_beginnings = Against {
+            declared: &probe.of_beginnings,
+            ..against
+        };
+        let all: Vec<Tried> = all.into_iter().filter_map(Tried::in_beginnings).collect();
+        let near = in_beginnings.verdict(&in_beginnings.candidates(all.iter(), thresholds));
+        verdict = with_long_texts(verdict, near.status, of_long_texts);
+    }
+    if probe.n_left_out > 0 && verdict.findings.is_empty() {
+        verdict.why.push_str(&format!(
+            "; {} more readings were left out, which would cost too much on a model of this size",
+            probe.n_left_out
+        ));
+    }
+    verdict
+}
+
+impl Against<'_> {
+    /// Readings that may be believed, those that lose least first.
+    fn candidates<'t>(
+        &self,
+        all: impl Iterator<Item = &'t Tried>,
+        thresholds: &Thresholds,
+    ) -> Vec<&'t Tried> {
+        let declared = mean(self.declared);
+        let mut candidates: Vec<&Tried> = all
+            .filter(|reading| may_be_believed(self.probe, declared, reading, thresholds))
+            .collect();
+        candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
+        candidates
+    }
+
+    fn verdict(&self, candidates: &[&Tried]) -> Verdict {
+        let (loss, n) = (mean(self.declared), self.declared.len());
+        let said = format!("loss {loss:.3} as declared, over {n} positions");
+        let unigram = self.probe.unigram_loss;
+        let lowest = candidates
+            .first()
+            .map_or(loss, |best| mean(&best.losses).min(loss));
+        if lowest >= unigram {
+            // A smoother model is better than a lost one whatever it was trained with.
+            return Verdict::undecidable(format!(
+                "{said}, {lowest:.3} at best, no better than the text's own word frequencies ({unigram:.3}): give text of the \
+                 kind that the model was trained on"
+            ));
+        }
+        let n_tried = self.probe.readings.len();
+        let Some(best) = candidates.first().copied() else {
+            return Verdict::passed(format!(
+                "{said}: none of {n_tried} other readings explains the text better"
+            ));
+        };
+        let gain = Gain::of(self.declared, &best.losses);
+        if !gain.is_clear(self.margin) {
+            let open = candidates
+                .iter()
+                .filter(|one| may_reach(self.declared, &one.losses, self.margin))
+                .map(|one| (one, Gain::of(self.declared, &one.losses)))
+                .find(|(_, gain)| gain.interval().1 >= self.margin);
+            return match open {
+                Some((reading, gain)) => self.undecided(&said, reading, &gain),
+                None if gain.mean <= 0.0 => Verdict::passed(format!(
+                    "{said}: none of {n_tried} other readings explains the text better"
+                )),
+                None => Verdict::passed(format!(
+                    "{said}; the best of {n_tried} other readings gains {:.3}, within the margin of {}",
+                    gain.mean, self.margin
+                )),
+            };
+        }
+        let best = self.simplest(best, candidates);
+        let gain = Gain::of(self.declared, &best.losses);
+        if let Some(open) = self.beginnings.undecided(self.probe, &said, best) {
+            return open;
+        }
+        // Two changes at once fit a text by chance more easily than one.
+        if !best.claim.parts.is_empty() && !gain.exceeds(self.margin) {
+            return self.undecided(&said, best, &gain);
+        }
+        let rivals: Vec<&Tried> = candidates
+            .iter()
+            .copied()
+            .filter(|other| !self.are_related(best, other) && !is_same(best, other))
+            .filter(|other| self.gain_of(other) >= self.rival * gain.mean)
+            .collect();
+        // Everything that is broken likes smoother attention.
+        let is_plausible = mean(&best.losses) <= self.restored * unigram || loss < unigram;
+        if best.claim.smooths && !rivals.is_empty() && loss < unigram {
+            return self.undecided(&said, best, &gain);
+        }
+        let is_restored = mean(&best.losses) <= self.restored_smoothly * unigram;
+        let is_stand_in =
+            gain.mean < self.rival_gain * loss || (best.claim.smooths && !is_restored);
+        if !is_plausible || (is_stand_in && !rivals.is_empty()) {
+            return Verdict::of(vec![self.unexplained(&said, best, &gain)], "");
+        }
+        Verdict::of(
+            vec![self.finding(&said, best, &gain, candidates, &rivals)],
+            "",
+        )
+    }
+
+    fn gain_of(&self, reading: &Tried) -> f64 {
+        mean(self.declared) - mean(&reading.losses)
+    }
+
+    /// Whether two readings change the same thing, or one is part of the other. Readings that make attention smoother are
+    /// stand-ins for one another: one that explains the text clearly worse is no rival.
+    fn are_related(&self, a: &Tried, b: &Tried) -> bool {
+        if a.claim.smooths && b.claim.smooths && self.is_better(a, b) {
+            return true;
+        }
+        let families = |one: &Tried| {
+            let is_part = |reading: &&Tried| one.claim.parts.contains(&reading.claim.name);
+            let parts = self.probe.readings.iter().filter(is_part);
+            parts
+                .map(|reading| reading.claim.family)
+                .chain([one.claim.family])
+                .collect::<Vec<_>>()
+        };
+        let (of_a, of_b) = (families(a), families(b));
+        of_a.iter().any(|family| of_b.contains(family))
+    }
+
+    /// Whether a reading explains the text better than another: by the margin, or by half of what little it loses itself.
+    fn is_better(&self, best: &Tried, other: &Tried) -> bool {
+        let share = if best.claim.family == other.claim.family {
+            self.within_family
+        } else {
+            1.0
+        };
+        let margin = (share * self.margin).min(0.5 * mean(&best.losses));
+        mean(&other.losses) - mean(&best.losses) >= margin
+            && Gain::of(&other.losses, &best.losses).is_clear(margin)
+    }
+
+    fn undecided(&self, said: &str, reading: &Tried, gain: &Gain) -> Verdict {
+        let gains = &gain.gains;
+        let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
+        let n_more = if gain.mean >= self.margin && reading.claim.parts.is_empty() {
+            positions_wanted(gains)
+        } else {
+            positions_wanted(&off)
+        };
+        let (low, high) = gain.interval();
+        let n_more = n_more.saturating_sub(gains.len()).clamp(1, 1_000_000);
+        Verdict::undecidable(format!(
+            "{said}; {} gains {:.3} (99 % interval {:.3}…{:.3}), which does not decide: about {n_more} more positions would",
+            named(reading),
+            gain.mean,
+            low,
+            high
+        ))
+    }
+
+    /// Of readings that explain the text as well as the best one: the simplest, then the most usual of its family.
+    fn simplest<'t>(&self, best: &'t Tried, candidates: &[&'t Tried]) -> &'t Tried {
+        let is_as_good = |other: &&Tried| {
+            let is_part =
+                best.claim.parts.contains(&other.claim.name) && other.claim.layer_idx.is_none();
+            let is_kin = other.claim.family == best.claim.family;
+            let shows_more = best.claim.shown_by == Some(other.claim.name.as_str())
+                && rank(other).1 <= rank(best).1
+                && mean(&other.losses) <= self.reads_off * self.probe.unigram_loss;
+            (is_part || is_kin)
+                && (shows_more || !self.is_better(best, other))
+                && Gain::of(self.declared, &other.losses).is_clear(self.margin)
+        };
+        let as_good = candidates.iter().copied().filter(is_as_good);
+        as_good.min_by_key(|other| rank(other)).unwrap_or(best)
+    }
+
+    /// Other readings of the family, everywhere, that explain the text as well.
+    fn as_near<'t>(&self, best: &Tried, candidates: &[&'t Tried]) -> Vec<&'t str> {
+        const MOST: usize = 4;
+        let is_near = |other: &&Tried| {
+            other.claim.family == best.claim.family
+                && other.claim.name != best.claim.name
+                && (other.claim.layer_idx, other.claim.head_idx)
+                    == (best.claim.layer_idx, best.claim.head_idx)
+                && !is_same(best, other)
+                && !self.is_better(best, other)
+        };
+        let near = candidates.iter().copied().filter(is_near).take(MOST);
+        near.map(|other| other.claim.name.as_str()).collect()
+    }
+
+    fn finding(
+        &self,
+        said: &str,
+        best: &Tried,
+        gain: &Gain,
+        candidates: &[&Tried],
+        rivals: &[&Tried],
+    ) -> Finding {
+        let twins = candidates
+            .iter()
+            .filter(|other| is_same(best, other) && other.claim.name != best.claim.name);
+        let mut twins: Vec<&str> = twins.map(|other| other.claim.name.as_str()).collect();
+        twins.dedup();
+        // Another layer or head that explains the text as well leaves the place open.
+        let is_elsewhere = |other: &&&Tried| {
+            other.claim.name == best.claim.name
+                && (other.claim.layer_idx, other.claim.head_idx)
+                    != (best.claim.layer_idx, best.claim.head_idx)
+                && other.claim.layer_idx.is_some()
+                && !self.is_better(best, other)
+        };
+        let is_place_open =
+            best.claim.layer_idx.is_some() && candidates.iter().any(|other| is_elsewhere(&other));
+        let place = match (best.claim.layer_idx, best.claim.head_idx) {
+            (Some(layer_idx), Some(head_idx)) if !is_place_open => {
+                Place::layer(Stack::Only, layer_idx).head(head_idx)
+            }
+            (Some(layer_idx), None) if !is_place_open => Place::layer(Stack::Only, layer_idx),
+            _ => Place::MODEL,
+        };
+        let (low, high) = gain.interval();
+        let mut evidence = format!(
+            "{said}, {:.3} with {}: {:.3} better, 99 % interval {:.3}…{:.3}",
+            mean(&best.losses),
+            named(best),
+            gain.mean,
+            low,
+            high
+        );
+        if !twins.is_empty() {
+            evidence.push_str(&format!("; here the same as {}", twins.join(" and ")));
+        }
+        if is_place_open {
+            evidence.push_str("; in which place is not decided");
+        }
+        let near = self.as_near(best, candidates);
+        if !near.is_empty() {
+            evidence.push_str(&format!("; as near: {}", near.join(", ")));
+        }
+        let advice = match rivals.first() {
+            Some(rival) => {
+                evidence.push_str(&format!(
+                    "; {} gains {:.3}",
+                    named(rival),
+                    self.gain_of(rival)
+                ));
+                format!(
+                    "the weights were trained or loaded with another attention; it is not decided between {} and {}: look for both \
+                     in the training code and in how the checkpoint was saved, or give more text",
+                    named(best),
+                    named(rival)
+                )
+            }
+            None => {
+                let run = match best.claim.advice.as_str() {
+                    "" => String::new(),
+                    flags if flags.starts_with("--") && best.claim.layer_idx.is_none() => {
+                        format!(", or run this checkpoint as trained with {flags}")
+                    }
+                    flags if flags.starts_with("--") => {
+                        ", or run this checkpoint as trained with the same change there".to_owned()
+                    }
+                    what => format!(" ({what})"),
+                };
+                format!(
+                    "the weights were trained or loaded with {}: correct the code that trained or saved them{run}",
+                    named(best)
+                )
+            }
+        };
+        self.found(place, gain, evidence, advice)
+    }
+
+    /// Something is wrong, and no reading says what.
+    fn unexplained(&self, said: &str, best: &Tried, gain: &Gain) -> Finding {
+        let (low, high) = gain.interval();
+        let evidence = format!(
+            "{said}, {:.3} at best (with {}): {:.3} better, 99 % interval {:.3}…{:.3}, and no reading brings back the loss of a \
+             trained model",
+            mean(&best.losses),
+            named(best),
+            gain.mean,
+            low,
+            high
+        );
+        let advice = "the model is broken, and the cause is not among the readings that were tried: compare it with a run of the \
+                      code that trained it (attnscope capture-script)";
+        self.found(Place::MODEL, gain, evidence, advice.to_owned())
+    }
+
+    fn found(&self, place: Place, gain: &Gain, evidence: String, advice: String) -> Finding {
+        Finding {
+            check: CHECK.id,
+            severity: Severity::Error,
+            place,
+            value: gain.mean,
+            threshold: self.margin,
+            unit: "nats per token",
+            evidence,
+            advice,
+        }
+    }
+}
+
+/// Whether two readings lose the same at every position.
+fn is_same(a: &Tried, b: &Tried) -> bool {
+    let pairs = a.losses.iter().zip(&b.losses);
+    a.losses.len() == b.losses.len()
+        && pairs
+            .clone()
+            .all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
+}
+
+/// How special a reading is: made of several, in a layer, in a head, less usual.
+fn rank(reading: &Tried) -> (usize, usize, usize) {
+    let place = usize::from(reading.claim.layer_idx.is_some())
+        + usize::from(reading.claim.head_idx.is_some());
+    (reading.claim.parts.len(), place, reading.order)
+}
+
+/// Where a token may see its label a healthy model may gain: a reading is believed only if the model reads labels off, far
+/// better than it copies, as one that was trained so does; where they are seen faintly, only if it is no good as declared.
+fn may_be_believed(
+    probe: &TrainingProbe,
+    declared: f64,
+    reading: &Tried,
+    thresholds: &Thresholds,
+) -> bool {
+    if reading.losses.iter().any(|loss| !loss.is_finite()) {
+        return false;
+    }
+    let share = match reading.claim.sees_labels {
+        SeesLabels::Not => return true,
+        SeesLabels::Faintly => thresholds.of("trained-otherwise.faint_label_share"),
+        SeesLabels::Plainly => thresholds.of("trained-otherwise.label_share"),
+    };
+    // A healthy model that copies finds the label that it is shown, and no better than it copies.
+    let known = probe.unigram_loss.min(probe.copy_loss);
+    let is_suspect =
+        reading.claim.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
+    is_suspect && mean(&reading.losses) <= share * known
+}
+
+/// What a reading is called, with its place.
+pub(super) fn named(reading: &Tried) -> String {
+    match (reading.claim.layer_idx, reading.claim.head_idx) {
+        (Some(layer_idx), Some(head_idx)) => {
+            format!(
+                "{} in head {head_idx} of layer {layer_idx}",
+                reading.claim.name
+            )
+        }
+        (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.claim.name),
+        _ => format!("{} in every layer", reading.claim.name),
+    }
+}

@@ -1,0 +1,291 @@
+//! What `trained-otherwise` makes of losses that are given.
+
+use super::trained_otherwise::CHECK;
+use super::{
+    Claim, Evidence, Probed, Probes, SeesLabels, Severity, Status, Subject, Thresholds,
+    TrainingProbe, Tried, Verdict,
+};
+use attnscope_spec::{Place, Stack};
+
+fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
+    let loss = |i: usize| mean + spread * (((i * 7919) % 101) as f32 / 50.0 - 1.0);
+    (0..n).map(loss).collect()
+}
+
+fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
+    Tried {
+        claim: Claim {
+            family,
+            name: name.to_owned(),
+            parts: Vec::new(),
+            advice: "--set softmax_axis=queries".to_owned(),
+            layer_idx: None,
+            head_idx: None,
+            sees_labels: SeesLabels::Not,
+            smooths: false,
+            shown_by: None,
+        },
+        order: 0,
+        losses,
+        round: 0,
+        of_beginnings: Vec::new(),
+    }
+}
+
+impl Tried {
+    fn claiming(mut self, change: impl FnOnce(&mut Claim)) -> Self {
+        change(&mut self.claim);
+        self
+    }
+}
+
+/// A verdict on texts of 200 tokens, of which a window gains from a token on; `near` is its gain in their beginnings.
+fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
+    const FROM: usize = 64;
+    let all = |of: &dyn Fn(usize) -> f32| -> Vec<f32> {
+        let noise = noisy(200 * n_texts, 0.0, 0.3);
+        let places = (0..200 * n_texts).map(|idx| idx % 200);
+        places
+            .zip(noise)
+            .map(|(place, noise)| of(place) + noise)
+            .collect()
+    };
+    let far = |place: usize| if place < FROM { 0.0 } else { 1.0 };
+    let declared = all(&|place| 1.0 + far(place));
+    let losses = all(&|place| 1.0 + 0.3 * far(place) - if place < FROM { near } else { 0.0 });
+    let mut window = reading("mask", "a window of 64 keys", losses);
+    window.of_beginnings = noisy(32 * n_texts, 1.0 - near, 0.4);
+    let probes = Probes {
+        training: Probed::Ran(TrainingProbe {
+            tells_next: true,
+            places: (0..200 * n_texts).map(|idx| idx % 200).collect(),
+            declared: vec![declared],
+            of_beginnings: noisy(32 * n_texts, 1.0, 0.3),
+            readings: vec![window],
+            n_left_out: 0,
+            unigram_loss: 3.0,
+            blind_loss: 9.0,
+            copy_loss: 9.0,
+        }),
+        ..Probes::none("not run")
+    };
+    let mut evidence = Evidence::of_layers(Subject::Checkpoint, &[], &probes, 1e-5);
+    evidence.n_ctx = Some(256);
+    (CHECK.judge)(&evidence, &Thresholds::default())
+}
+
+#[test]
+fn a_reading_that_gains_in_long_texts_alone_is_information_with_the_length() {
+    let told = of_long_texts(0.0, 8);
+    let [finding] = &told.findings[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(finding.severity, Severity::Info);
+    assert!(
+        finding.evidence.contains("beyond about 64 tokens"),
+        "{finding:?}"
+    );
+    assert!(finding.advice.contains("the 256 positions"), "{finding:?}");
+    // What gains in beginnings too is accused.
+    let accused = of_long_texts(0.5, 8);
+    assert_eq!(accused.findings[0].severity, Severity::Error, "{accused:?}");
+    assert!(
+        accused.findings[0]
+            .advice
+            .contains("trained or loaded with a window")
+    );
+    // A little of it, on few positions, decides nothing.
+    let open = of_long_texts(0.12, 1);
+    assert_eq!(open.status, Status::Undecidable, "{open:?}");
+    assert!(open.why.contains("in the first 32 tokens"), "{}", open.why);
+}
+
+fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_loss: f64) -> Verdict {
+    let probes = Probes {
+        training: Probed::Ran(TrainingProbe {
+            tells_next: true,
+            places: (0..declared.len()).collect(),
+            declared: vec![declared],
+            of_beginnings: Vec::new(),
+            readings,
+            n_left_out: 7,
+            unigram_loss,
+            blind_loss: 9.0,
+            copy_loss,
+        }),
+        ..Probes::none("not run")
+    };
+    let subject = Subject::Checkpoint;
+    let evidence = Evidence::of_layers(subject, &[], &probes, 1e-5);
+    (CHECK.judge)(&evidence, &Thresholds::default())
+}
+
+#[test]
+fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
+    let of = |n, gain: f32, spread| {
+        let other = reading(
+            "axis",
+            "a softmax over queries",
+            noisy(n, 2.0 - gain, spread),
+        );
+        verdict(noisy(n, 2.0, 0.1), vec![other], 3.0, 9.0)
+    };
+    let accused = of(400, 0.5, 0.3);
+    assert_eq!(accused.status, Status::Fired, "{accused:?}");
+    assert!(
+        accused.findings[0]
+            .evidence
+            .contains("softmax over queries")
+    );
+    assert!(
+        accused.findings[0]
+            .advice
+            .contains("--set softmax_axis=queries")
+    );
+    let passed = of(400, 0.02, 0.1);
+    assert_eq!(passed.status, Status::Passed);
+    assert!(passed.why.contains("7 more readings"), "{}", passed.why);
+    // The same gain, drowned in noise: more positions are asked for.
+    let noisy = of(40, 0.1, 3.0);
+    assert_eq!(noisy.status, Status::Undecidable);
+    assert!(noisy.why.contains("more positions"), "{}", noisy.why);
+    assert!(noisy.why.contains("7 more readings"), "{}", noisy.why);
+    // A gain beside the margin needs more positions too, however sure it is that there is one.
+    assert_eq!(of(40, 0.045, 0.2).status, Status::Undecidable);
+    assert_eq!(of(10, 0.5, 0.1).status, Status::Undecidable);
+}
+
+#[test]
+fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
+    let of = |sees_labels, loss, declared, unigram_loss, copy_loss| {
+        let other = reading("mask", "no causal mask", noisy(400, loss, 0.01))
+            .claiming(|claim| claim.sees_labels = sees_labels);
+        verdict(
+            noisy(400, declared, 0.1),
+            vec![other],
+            unigram_loss,
+            copy_loss,
+        )
+        .status
+    };
+    use SeesLabels::{Faintly, Plainly};
+    // A model that copies finds the label that it is shown; one that was trained to see it finds it far better.
+    assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 0.2), Status::Undecidable);
+    assert_eq!(of(Plainly, 0.1, 2.0, 3.0, 0.2), Status::Passed);
+    assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 2.9), Status::Fired);
+    assert_eq!(of(Plainly, 0.5, 4.0, 3.0, 2.9), Status::Undecidable);
+    assert_eq!(of(Faintly, 1.5, 4.0, 3.0, 2.9), Status::Fired);
+    assert_eq!(of(Faintly, 1.5, 2.0, 3.0, 2.9), Status::Passed);
+}
+
+#[test]
+fn a_rival_of_another_family_leaves_it_open_and_one_of_the_family_does_not() {
+    let of = |family, gain: f32| {
+        let best = reading("axis", "a softmax over queries", noisy(400, 1.0, 0.1));
+        let rival = reading(family, "another", noisy(400, 2.0 - gain, 0.1));
+        verdict(noisy(400, 2.0, 0.1), vec![best, rival], 3.0, 9.0)
+            .findings
+            .remove(0)
+    };
+    assert!(of("block", 0.8).advice.contains("not decided between"));
+    assert!(!of("block", 0.7).advice.contains("not decided"));
+    assert!(!of("axis", 0.8).advice.contains("not decided"));
+}
+
+#[test]
+fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
+    let of = |rival: f32, declared: f32, loss: f32| {
+        let best = reading("scale", "half the scale", noisy(400, loss, 0.1))
+            .claiming(|claim| claim.smooths = true);
+        let rival = reading(
+            "block",
+            "another",
+            noisy(400, declared - rival * (declared - loss), 0.1),
+        );
+        verdict(noisy(400, declared, 0.1), vec![best, rival], 3.0, 9.0)
+    };
+    assert!(
+        of(0.2, 2.0, 1.5).findings[0]
+            .advice
+            .contains("half the scale")
+    );
+    assert_eq!(of(0.9, 2.0, 1.5).status, Status::Undecidable);
+    let broken = of(0.9, 4.0, 2.5);
+    assert!(
+        broken.findings[0].advice.contains("not among the readings"),
+        "{broken:?}"
+    );
+    // A loss of a trained model: both are named.
+    let open = of(0.9, 4.0, 1.5);
+    let advice = &open.findings[0].advice;
+    assert!(advice.contains("not decided between"), "{advice}");
+    // No better than word frequencies: nothing is said of the cause.
+    assert_eq!(of(0.2, 4.0, 3.1).status, Status::Undecidable);
+    // A little better than they are is no loss of a trained model.
+    assert!(
+        of(0.2, 4.0, 2.9).findings[0]
+            .advice
+            .contains("not among the readings")
+    );
+}
+
+#[test]
+fn two_readings_at_once_are_named_only_where_both_are_needed() {
+    let of = |alone: f32| {
+        let name = "a softmax over queries and no scale";
+        let parts = ["a softmax over queries", "no scale"].map(str::to_owned);
+        let both = reading("several", name, noisy(400, 1.0, 0.05))
+            .claiming(|claim| claim.parts = parts.to_vec());
+        let one = reading("axis", "a softmax over queries", noisy(400, alone, 0.05));
+        verdict(noisy(400, 2.0, 0.1), vec![both, one], 3.0, 9.0)
+            .findings
+            .remove(0)
+    };
+    assert!(
+        !of(1.02).evidence.contains("no scale"),
+        "{}",
+        of(1.02).evidence
+    );
+    let both = of(1.4);
+    assert!(both.evidence.contains("and no scale"), "{}", both.evidence);
+    assert!(!both.advice.contains("not decided"), "{}", both.advice);
+}
+
+#[test]
+fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_open() {
+    let best = reading("position", "no rotary positions", noisy(400, 1.0, 0.1));
+    let twin = Tried {
+        order: 1,
+        ..reading("position", "rotary positions by head", noisy(400, 1.0, 0.1))
+    };
+    let found = verdict(noisy(400, 2.0, 0.1), vec![best, twin], 3.0, 9.0)
+        .findings
+        .remove(0);
+    assert!(
+        found
+            .evidence
+            .contains("the same as rotary positions by head"),
+        "{}",
+        found.evidence
+    );
+    let in_layer = |layer_idx, loss| {
+        reading("mask", "no causal mask", noisy(400, loss, 0.1))
+            .claiming(|claim| claim.layer_idx = Some(layer_idx))
+    };
+    let of = |other| {
+        let all = vec![in_layer(1, 1.0), in_layer(0, other)];
+        verdict(noisy(400, 2.0, 0.1), all, 3.0, 9.0)
+            .findings
+            .remove(0)
+    };
+    assert_eq!(of(1.5).place, Place::layer(Stack::Only, 1));
+    assert_eq!(of(1.01).place, Place::MODEL);
+}
+
+#[test]
+fn a_text_of_few_tokens_tells_nothing() {
+    let other = reading("axis", "a softmax over queries", noisy(400, 0.1, 0.01));
+    let dull = verdict(noisy(400, 1.0, 0.1), vec![other], 1.2, 9.0);
+    assert_eq!(dull.status, Status::Undecidable);
+    assert!(dull.why.contains("few tokens"), "{}", dull.why);
+}

@@ -1,0 +1,102 @@
+//! Weights are stored and never read.
+//!
+//! ## What it does
+//! Names stored tensors that the model, as its configuration describes it, does not use: adapters that were not merged, biases
+//! or norms that the configuration switches off, layers beyond the last one, an unembedding of its own in a tied model.
+//!
+//! ## Why it matters
+//! The model runs without them, with other outputs than the trained one, and nothing fails. Either the configuration is not that
+//! of the weights, or the weights are not complete without another step.
+//!
+//! ## How it is measured
+//! Tensors of floating point that no part of the model reads. Left out: buffers (positions, masks, rotary tables), states of
+//! optimisers, heads of tasks (poolers, classifiers), other modalities, quantisation tables; and tensors that change nothing:
+//! copies of a tensor that is read, biases that are 0, gains that are 1.
+//!
+//! ## False alarms
+//! Parts of a training setup that are saved with a model under names that are not known here.
+//!
+//! ## Example
+//! `base_model.model.layers.0.self_attn.q_proj.lora_A.weight`: a LoRA adapter, saved beside the weights that it changes.
+
+use std::collections::BTreeMap;
+
+use super::copied_layer::listed;
+use super::evidence::Evidence;
+use super::verdict::{Finding, Severity, Verdict};
+use super::weights_seen::{UnreadKind, UnreadTensor};
+use super::{Check, Needs, Thresholds};
+use attnscope_spec::Place;
+
+pub static CHECK: Check = Check {
+    id: "unread-weights",
+    severity: Severity::Warning,
+    needs: Needs::Weights,
+    source: include_str!("unread_weights.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+    let weights = match evidence.weights() {
+        Ok(weights) => weights,
+        Err(verdict) => return verdict,
+    };
+    let mut by_kind: BTreeMap<UnreadKind, Vec<&UnreadTensor>> = BTreeMap::new();
+    for tensor in &weights.unread {
+        by_kind.entry(tensor.kind).or_default().push(tensor);
+    }
+    let finding = |(kind, tensors): (UnreadKind, Vec<&UnreadTensor>)| {
+        let names: Vec<String> = tensors
+            .iter()
+            .map(|tensor| format!("{} {:?}", tensor.name, tensor.shape))
+            .collect();
+        let (what, advice) = words(kind);
+        let places: Vec<Place> = tensors.iter().map(|tensor| tensor.place).collect();
+        // One place where all are of one layer.
+        let place = match places.as_slice() {
+            [first, others @ ..] if others.iter().all(|place| place == first) => *first,
+            _ => Place::MODEL,
+        };
+        Finding {
+            check: CHECK.id,
+            severity: Severity::Warning,
+            place,
+            value: tensors.len() as f64,
+            threshold: 0.0,
+            unit: "tensors",
+            evidence: format!("{what}: {}", listed(&names)),
+            advice: advice.to_owned(),
+        }
+    };
+    let findings = by_kind.into_iter().map(finding).collect();
+    Verdict::of(
+        findings,
+        "every stored weight is read, or known to be none of the model's",
+    )
+}
+
+/// What tensors of a kind are, and what to do.
+fn words(kind: UnreadKind) -> (&'static str, &'static str) {
+    match kind {
+        UnreadKind::Adapter => (
+            "an adapter is stored beside the weights and not merged into them",
+            "merge it (in peft: model.merge_and_unload()), save the result, and open that",
+        ),
+        UnreadKind::OfLayer => (
+            "layers that run have weights that the configuration does not ask for",
+            "compare the configuration with the training code's: a bias, a norm of queries and keys or a gate may be switched off",
+        ),
+        UnreadKind::BeyondLayers => (
+            "the file has more layers than the configuration names",
+            "correct the number of layers (--set n_layers=N), or open the file that belongs to this configuration",
+        ),
+        UnreadKind::Unembedding => (
+            "an unembedding of its own is stored, and the configuration ties it to the embedding",
+            "set tie_word_embeddings to false in the configuration, or drop the tensor",
+        ),
+        UnreadKind::Unknown => (
+            "tensors are stored that no part of the model reads",
+            "see whether the configuration, or the family, is that of these weights",
+        ),
+    }
+}

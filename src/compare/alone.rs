@@ -1,0 +1,198 @@
+//! A layer of B by itself: it runs once more, on A's input.
+
+use super::exchange::{Compared, Exchange, is_value};
+use super::lockstep::routes;
+use attnscope_compute::attention::{AttentionSpec, BlockSink, RopeScaling, Scale, SoftmaxAxis};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_forward::{Hook, Hooks, LayerWeights, Scratch, Sequence};
+use attnscope_run::Pass;
+use attnscope_spec::{ModelSpec, Stack, StackSpec};
+
+/// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
+const FIRST: usize = 16;
+
+/// Where each token chooses among experts, more of them meet one that differs.
+const FIRST_ROUTED: usize = 128;
+
+/// The largest relative differences beyond their tolerances of a layer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Beyond {
+    /// Of what it adds to the residual, or leaves.
+    added: f64,
+    /// Of any of its hooks.
+    any: f64,
+}
+
+impl Beyond {
+    pub fn take(&mut self, hook: Hook, relative: f64, tolerance: f64) {
+        // What comes in is not the layer's.
+        if hook == Hook::ResidPre || relative <= tolerance {
+            return;
+        }
+        self.any = self.any.max(relative);
+        if matches!(hook, Hook::AttnOut | Hook::MlpOut | Hook::ResidPost) {
+            self.added = self.added.max(relative);
+        }
+    }
+
+    /// How far the layer differs: by what it adds, or where it adds the same, by what it computes on the way. 0 where nothing does.
+    pub fn largest(self) -> f64 {
+        if self.added > 0.0 {
+            self.added
+        } else {
+            self.any
+        }
+    }
+}
+
+/// The first tokens that a layer of B need run on; `None` for all of them.
+///
+/// Later positions cannot change earlier ones where attention is causal, so that the first ones show other weights as well as all
+/// do. Other knobs may show far from the beginning alone, as a window does.
+pub(super) fn first_tokens(
+    specs: [&ModelSpec; 2],
+    (stack, layers): (Stack, [usize; 2]),
+    tokens: &Sequence,
+    has_other_knobs: bool,
+) -> Option<Sequence> {
+    let is_causal = |(spec, layer_idx): (&ModelSpec, usize)| {
+        let attention = spec.attention(stack, layer_idx);
+        let exceptions = spec.exceptions(stack, layer_idx);
+        attention.is_some_and(looks_back)
+            && exceptions.is_some_and(attnscope_spec::Exceptions::is_empty)
+    };
+    let n = if routes(specs[0].stack_of(stack), layers[0]) {
+        FIRST_ROUTED
+    } else {
+        FIRST
+    };
+    let is_worth_it = tokens.len() > 2 * n && tokens.real.is_none() && !has_other_knobs;
+    (is_worth_it && specs.into_iter().zip(layers).all(is_causal)).then(|| tokens.first(n))
+}
+
+/// Whether no row of an attention depends on later tokens, or on how many there are.
+fn looks_back(spec: &AttentionSpec) -> bool {
+    let is_of_length = |scaling: &RopeScaling| {
+        matches!(
+            scaling,
+            RopeScaling::Dynamic { .. } | RopeScaling::Long { .. }
+        )
+    };
+    spec.mask.causal
+        && spec.softmax_axis == SoftmaxAxis::Keys
+        && !matches!(spec.scale, Scale::OfKeys(_))
+        && !spec
+            .rope
+            .as_ref()
+            .is_some_and(|rope| is_of_length(&rope.scaling))
+}
+
+/// What a layer of B is compared with when it runs on A's input.
+pub(super) struct Alone<'a> {
+    pub exchange: &'a Exchange<'a>,
+    /// Tolerances of the layer's hooks.
+    pub tolerances: &'a [((Stack, Hook), f64)],
+    /// The tolerance of a hook that has none of its own.
+    pub floor: f64,
+    /// The first tokens, where they are enough.
+    pub first: Option<Sequence>,
+}
+
+impl Alone<'_> {
+    /// Runs the layer, and tells how far it lies from A's. Cross-attention looks at what A's encoder gave.
+    pub fn run<'p, O: Ops>(
+        &self,
+        ops: &O,
+        (stack, layer_idx, weights): (&StackSpec, usize, &LayerWeights<'_, O>),
+        (a, b): (&Pass<'p, O>, &Pass<'p, O>),
+        scratch: &mut Scratch<O>,
+    ) -> Result<Beyond> {
+        let mut resid = O::Buffer::default();
+        {
+            let (of_a, rows) = (
+                self.exchange.of_a.borrow(),
+                self.exchange.rows_of_a.borrow(),
+            );
+            let residual = of_a.get(&(stack.stack, Hook::ResidPre));
+            // A layer cannot run on rows that hold other things than its own.
+            let width = b.d_input(stack);
+            let Some(input) = rows
+                .as_ref()
+                .or(residual)
+                .filter(|kept| kept.width == width)
+            else {
+                return Ok(Beyond::default());
+            };
+            let n = self
+                .first
+                .as_ref()
+                .map_or(input.values.len(), |first| first.len() * input.width);
+            ops.put(&input.values[..n], input.width, &mut resid)?; // [position, d_model]
+        }
+        let mut hooks = Hearing {
+            of: self,
+            stack: stack.stack,
+            home: stack.stack,
+            beyond: Beyond::default(),
+        };
+        let at = (stack, layer_idx);
+        let other = (Some(a), self.first.as_ref());
+        b.block_again(at, weights, &mut resid, scratch, &mut hooks, other)?;
+        Ok(hooks.beyond)
+    }
+}
+
+/// Compares what the layer gives, as it comes.
+struct Hearing<'a> {
+    of: &'a Alone<'a>,
+    stack: Stack,
+    home: Stack,
+    beyond: Beyond,
+}
+
+impl Hooks for Hearing<'_> {
+    fn wants(&self, hook: Hook) -> bool {
+        is_value(hook)
+    }
+
+    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        let at = (self.stack, hook);
+        for Compared { gap, .. } in self.of.exchange.compare_alone(at, values, width) {
+            let mut known = self.of.tolerances.iter();
+            let known = known.find(|(known, _)| *known == at);
+            let tolerance = known.map_or(self.of.floor, |(_, tolerance)| *tolerance);
+            self.beyond.take(hook, gap.total().relative(), tolerance);
+        }
+        if self.stack == Stack::Cross && hook == Hook::ResidPost {
+            self.stack = self.home;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        None
+    }
+
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        self.stack = Stack::Cross;
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_differs_by_what_it_adds_before_what_it_computes_on_the_way() {
+        let mut beyond = Beyond::default();
+        beyond.take(Hook::ResidPre, 5.0, 0.1);
+        beyond.take(Hook::Q, 0.05, 0.1);
+        assert_eq!(beyond.largest(), 0.0);
+        beyond.take(Hook::Q, 0.9, 0.1);
+        assert_eq!(beyond.largest(), 0.9);
+        beyond.take(Hook::MlpOut, 0.2, 0.1);
+        assert_eq!(beyond.largest(), 0.2);
+    }
+}

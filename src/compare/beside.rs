@@ -1,0 +1,139 @@
+//! A model and the recording that it is compared with: which side is which, and what both have.
+
+use super::comparison::Side;
+use super::gap::{Axes, HookGap};
+use super::knobs::KnobDifference;
+use super::recording::{Form, Recording};
+use attnscope_compute::error::{Error, Result};
+use attnscope_forward::{Hook, Input, Sequence};
+use attnscope_spec::{Model, Stack};
+
+/// A model that is compared with a recording.
+#[derive(Clone, Copy)]
+pub struct Beside<'a> {
+    pub model: &'a Model,
+    pub input: &'a Input,
+    pub recording: &'a Recording,
+    /// Which side the model is.
+    pub model_is: Side,
+}
+
+impl Beside<'_> {
+    /// Makes sure that the model has some hook that was recorded, before anything runs.
+    ///
+    /// # Errors
+    /// When it has none: says what was recorded.
+    pub fn check(&self) -> Result<()> {
+        if self.has_common() {
+            return Ok(());
+        }
+        Err(nothing_in_common(self.recording))
+    }
+
+    fn has_common(&self) -> bool {
+        let spec = &self.model.spec;
+        let grids = spec.grids().into_iter();
+        let mut grids = grids.chain(spec.stacks.iter().map(|stack| stack.stack));
+        let has = |stack: Stack, layer_idx: usize| {
+            let mut hooks = Hook::ALL.into_iter();
+            hooks.any(|hook| self.recording.has((Some(stack), Some(layer_idx), hook)))
+        };
+        self.recording.has((None, None, Hook::Logits))
+            || grids.any(|stack| (0..spec.n_layers(stack)).any(|idx| has(stack, idx)))
+    }
+
+    /// The tokens of queries and of keys.
+    pub(super) fn sequences(&self, stack: Stack) -> (&Sequence, &Sequence) {
+        let main = &self.input.sequence;
+        let source = self.input.source.as_ref().unwrap_or(main);
+        match stack {
+            Stack::Encoder => (source, source),
+            Stack::Cross => (main, source),
+            _ => (main, main),
+        }
+    }
+
+    /// Values of the model and of the recording as those of A and B.
+    pub(super) fn ordered<'v>(
+        &self,
+        mine: &'v [f32],
+        recorded: &'v [f32],
+    ) -> (&'v [f32], &'v [f32]) {
+        match self.model_is {
+            Side::A => (mine, recorded),
+            Side::B => (recorded, mine),
+        }
+    }
+
+    /// The place of the recording among A and B.
+    pub(super) fn recorded_idx(&self) -> usize {
+        match self.model_is {
+            Side::A => 1,
+            Side::B => 0,
+        }
+    }
+
+    /// A knob of the model and of the recording as that of A and B.
+    pub(super) fn turned(&self, knob: KnobDifference) -> KnobDifference {
+        match self.model_is {
+            Side::A => knob,
+            Side::B => KnobDifference {
+                a: knob.b,
+                b: knob.a,
+                ..knob
+            },
+        }
+    }
+
+    /// Compares vectors with those that were recorded; `None` where none were.
+    pub(super) fn gap(
+        &self,
+        (stack, layer_idx, hook): (Stack, usize, Hook),
+        values: &[f32],
+        width: usize,
+    ) -> Result<Option<HookGap>> {
+        let attention = self.model.spec.attention(stack, layer_idx);
+        let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);
+        let n_heads = attention.and_then(|attention| match hook {
+            Hook::Q | Hook::RotQ | Hook::Z => Some(attention.n_heads),
+            _ if is_of_keys => Some(attention.n_kv_heads),
+            _ => None,
+        });
+        let form = Form::Vectors {
+            n_heads,
+            n_positions: values.len() / width.max(1),
+            width,
+        };
+        let place = (Some(stack), Some(layer_idx), hook);
+        let Some(recorded) = self.recording.values(place, form)? else {
+            return Ok(None);
+        };
+        let (queries, keys) = self.sequences(stack);
+        let (axes, sequence) = if is_of_keys {
+            (Axes::Keys, keys)
+        } else {
+            (Axes::Queries, queries)
+        };
+        let is_real = |idx: usize| sequence.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
+        let both = self.ordered(values, &recorded);
+        Ok(Some(HookGap::of_vectors(
+            axes, n_heads, both, width, &is_real,
+        )))
+    }
+}
+
+pub(super) fn nothing_in_common(recording: &Recording) -> Error {
+    let names: Vec<String> = recording
+        .places()
+        .take(4)
+        .map(|(stack, layer_idx, hook)| match (stack, layer_idx) {
+            (Some(stack), Some(layer_idx)) => hook.full_name(*stack, *layer_idx),
+            _ => hook.to_string(),
+        })
+        .collect();
+    Error::Prompt(format!(
+        "{}: expected hooks in common with the other side, found none: it holds {}",
+        recording.name(),
+        names.join(", ")
+    ))
+}

@@ -1,0 +1,182 @@
+//! Which knobs and tensors explain where two runs part first.
+
+use super::comparison::Comparison;
+use super::knob::KnobKind;
+use super::knobs::KnobDifference;
+use super::roles::layer_of;
+use super::suspects::layer_name;
+use super::tensor_difference::TensorDifference;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
+/// Something that differs between two sides and acts on the hook that differs first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cause<'a> {
+    Knob(&'a KnobDifference),
+    Tensor(&'a TensorDifference),
+    /// A tensor that only A has, or only B.
+    Missing(&'a str),
+}
+
+/// The hook that a knob acts on first.
+fn hook_of_knob(name: &str) -> Hook {
+    match name {
+        "positions" | "position_table" | "projects_first" | "token_types" => Hook::ResidPre,
+        name if name.starts_with("embed_") => Hook::ResidPre,
+        name if name.starts_with("rope_") => Hook::RotQ,
+        "scale" | "mask" | "window" | "softcap" | "row_without_keys" => Hook::Scores,
+        name if name.starts_with("bias") => Hook::Scores,
+        "softmax_axis" | "sinks" | "exceptions" => Hook::Pattern,
+        "branch_scale" => Hook::AttnOut,
+        "mlp_resid_factor" => Hook::ResidPost,
+        "attn_resid_factor" | "mlp_branch_scale" => Hook::MlpOut,
+        "activation" | "gate_limit" | "gate_alpha" | "parallel" | "adds_to_normed" => Hook::MlpOut,
+        name if name.starts_with("router_") || name == "n_experts_used" => Hook::MlpOut,
+        name if name.starts_with("logit_") || name.starts_with("head_") => Hook::Logits,
+        _ => Hook::Q,
+    }
+}
+
+/// The hook that a norm acts on first, by what it is called.
+fn hook_of_norm(name: &str) -> Option<Hook> {
+    Some(match name {
+        "embed_norm" | "embed.norm" => Hook::ResidPre,
+        "attn_pre_norm" | "attn_pre" | "q_norm" | "latent_norm" => Hook::Q,
+        "k_norm" => Hook::K,
+        "attn_out_norm" | "attn_out" => Hook::AttnOut,
+        "attn_post_norm" | "attn_post" | "mlp_pre_norm" | "mlp_pre" | "mlp_out_norm"
+        | "mlp_out" => Hook::MlpOut,
+        "mlp_post_norm" | "mlp_post" => Hook::ResidPost,
+        "final_norm" | "head_norm" | "head.norm" => Hook::Logits,
+        _ => return None,
+    })
+}
+
+/// The hook that a role acts on first.
+fn hook_of_role(role: &str) -> Hook {
+    let layer = layer_of(role);
+    let rest = role[layer.len()..].trim_start_matches('.');
+    let name = rest
+        .trim_end_matches(".bias")
+        .trim_end_matches(".gain")
+        .trim_end_matches(".weight");
+    if layer.is_empty() {
+        return if rest.contains("embed.") {
+            Hook::ResidPre
+        } else if rest == "bias"
+            || rest.ends_with(".bias") && !rest.contains("head") && !rest.contains("norm")
+        {
+            Hook::Scores
+        } else {
+            Hook::Logits
+        };
+    }
+    match name {
+        "attn.k" | "attn.k_norm" | "attn.shared_key" => Hook::K,
+        "attn.v" => Hook::V,
+        "attn.o" => Hook::AttnOut,
+        "attn.sinks" => Hook::Pattern,
+        name if name.starts_with("attn.") => Hook::Q,
+        name => hook_of_norm(name).unwrap_or(Hook::MlpOut),
+    }
+}
+
+/// Knobs and tensors that act on the first hook that differs, at its layer; else those that act before it there.
+pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
+    let Some(first) = of.first() else {
+        return Vec::new();
+    };
+    let at = first.hook;
+    let layer = match (first.stack, first.layer_idx) {
+        (Some(stack), Some(layer_idx)) => layer_name(stack, layer_idx),
+        _ => String::new(),
+    };
+    let is_layer = |slot: &str| slot == layer;
+    let is_first_layer = first.layer_idx == Some(0) && first.stack != Some(Stack::Cross);
+    // What stands before the first layer shows in what that layer reads; the norms before a hook show in it.
+    let mut found: Vec<(usize, Cause<'_>)> = Vec::new();
+    let mut note = |hook: Hook, cause| {
+        if hook == at {
+            found.push((0, cause));
+        } else if hook < at {
+            found.push((1, cause));
+        }
+    };
+    for knob in of.knobs.iter().filter(|k| k.kind == KnobKind::Computation) {
+        let (name, slots) = knob.knob.split_once('@').unwrap_or((&knob.knob, ""));
+        if slots.is_empty() {
+            let hook = match (name, at) {
+                // Every norm has it: whichever comes first is the one.
+                ("norm_eps" | "norm_gain", at) => at,
+                ("norm_placement", at) if !layer.is_empty() && at >= Hook::Q => at,
+                _ => hook_of_norm(name).unwrap_or_else(|| hook_of_knob(name)),
+            };
+            note(hook, Cause::Knob(knob));
+            continue;
+        }
+        for slot in slots.split(',') {
+            let (place, norm) = slot.split_once(' ').unwrap_or((slot, slot));
+            let hook = match hook_of_norm(norm).or_else(|| hook_of_norm(name)) {
+                Some(hook) => hook,
+                None if name == "norm_placement" => at.max(Hook::Q),
+                None => hook_of_knob(name),
+            };
+            let is_here = is_layer(place)
+                || (hook_of_norm(norm).is_some() && layer_of(place).is_empty())
+                || (layer_of(place).is_empty() && !place.contains('L'));
+            if is_here {
+                note(hook, Cause::Knob(knob));
+                break;
+            }
+        }
+    }
+    for tensor in &of.weights.differ {
+        let here = tensor.roles.iter().filter(|role| {
+            let of_role = layer_of(role);
+            is_layer(&of_role)
+                || (of_role.is_empty() && (is_first_layer || layer.is_empty()))
+                || is_bias_table(role)
+        });
+        if let Some(hook) = here.map(|role| hook_of_role(role)).min() {
+            note(hook, Cause::Tensor(tensor));
+        }
+    }
+    for (name, role) in &of.weights.missing_roles {
+        if is_layer(&layer_of(role)) || layer_of(role).is_empty() {
+            note(hook_of_role(role), Cause::Missing(name));
+        }
+    }
+    found.sort_by_key(|(rank, _)| *rank);
+    let least = found.first().map_or(0, |(rank, _)| *rank);
+    let best = found.into_iter().filter(|(rank, _)| *rank == least);
+    best.map(|(_, cause)| cause).collect()
+}
+
+/// Whether a role is the table of biases that all layers of a stack share.
+pub(super) fn is_bias_table(role: &str) -> bool {
+    role == "bias" || role == "encoder.bias" || role == "decoder.bias"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_acts_on_the_hook_that_reads_it_first() {
+        for (role, hook) in [
+            ("embed.tokens", Hook::ResidPre),
+            ("L0.attn_pre.gain", Hook::Q),
+            ("L3.attn.q.bias", Hook::Q),
+            ("L3.attn.k", Hook::K),
+            ("cross.L3.attn.v", Hook::V),
+            ("encoder.L1.attn.o.bias", Hook::AttnOut),
+            ("L1.mlp_pre.bias", Hook::MlpOut),
+            ("L1.expert.3.gate", Hook::MlpOut),
+            ("decoder.bias", Hook::Scores),
+            ("final_norm.gain", Hook::Logits),
+            ("head.unembed", Hook::Logits),
+        ] {
+            assert_eq!(hook_of_role(role), hook, "{role}");
+        }
+    }
+}

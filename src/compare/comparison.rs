@@ -1,0 +1,491 @@
+//! A comparison as a value: what differs, where first, and which layers differ by themselves. It grows step by step, so that a
+//! screen can show what is known already.
+
+use super::causes::Cause;
+use super::floors::Floors;
+use super::gap::{Axes, HookGap};
+use super::knob::KnobKind;
+use super::knobs::{KnobDifference, knob_differences};
+use super::lockstep::{HeadSums, ROW_BYTES, Ran, Sides, run};
+use super::map::LayerMap;
+use super::predictions::PredictionDifference;
+use super::suspects::{renamed, suspects};
+use super::weights::{WeightDifferences, compare_mapped, compare_names};
+use attnscope_checks::stats::Values;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input};
+use attnscope_run::{Chance, Progress};
+use attnscope_spec::{Model, Stack};
+
+/// How to compare.
+#[derive(Debug, Clone)]
+pub struct Comparing {
+    /// A relative difference that counts for every hook; derived from the precision of the weights where none is given.
+    pub tolerance: Option<f64>,
+    pub map: LayerMap,
+    /// Bytes of A's scores and patterns that are kept of a layer.
+    pub row_bytes: usize,
+}
+
+impl Default for Comparing {
+    fn default() -> Self {
+        Self {
+            tolerance: None,
+            map: LayerMap::default(),
+            row_bytes: ROW_BYTES,
+        }
+    }
+}
+
+/// Which of two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    A,
+    B,
+}
+
+/// How far one hook of one layer lies apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HookDifference {
+    pub hook: Hook,
+    /// None for logits, or for the last hidden state of models without a head.
+    pub stack: Option<Stack>,
+    /// The layer of A; none for what follows the last layer of a stack.
+    pub layer_idx: Option<usize>,
+    /// ‖a − b‖/‖a‖ over all prompts; infinite where a value is finite on one side only.
+    pub relative: f64,
+    pub max_abs: f64,
+    /// The relative difference up to which the hook counts as the same.
+    pub tolerance: f64,
+    pub is_same: bool,
+    /// The head that differs most, where the values belong to heads: of keys and values a kv head.
+    pub head_idx: Option<usize>,
+    /// Where that head differs most.
+    pub query_idx: Option<usize>,
+    pub key_idx: Option<usize>,
+    /// The side that holds a NaN or an infinity where the other does not; the place is that of the first.
+    pub nonfinite: Option<Side>,
+    /// Cells that only one side's mask lets a query see.
+    pub n_one_sided: usize,
+    /// ‖a − b‖/‖a‖ of each head; empty where the values belong to no heads.
+    pub heads: Vec<f64>,
+}
+
+impl HookDifference {
+    /// What the hook is called: the encoder's output, and what models without a head end with, are no logits.
+    pub fn name(&self) -> &'static str {
+        match (self.hook, self.stack) {
+            (Hook::Logits, Some(_)) => "last_hidden_state",
+            (hook, _) => hook.name(),
+        }
+    }
+
+    pub(super) fn new(
+        (hook, stack, layer_idx): (Hook, Option<Stack>, Option<usize>),
+        gap: &HookGap,
+        tolerance: f64,
+    ) -> Self {
+        let total = gap.total();
+        let worst = gap.worst_head();
+        let of_worst = worst.map(|idx| &gap.heads[idx]);
+        let broken = of_worst.and_then(|head| head.broken);
+        let at = of_worst.map(|head| broken.map_or(head.at, |(query, key, _)| (query, key)));
+        let relative = total.relative();
+        Self {
+            hook,
+            stack,
+            layer_idx,
+            relative,
+            max_abs: if total.broken.is_some() {
+                f64::INFINITY
+            } else {
+                total.worst
+            },
+            tolerance,
+            is_same: relative <= tolerance && total.broken.is_none() && total.n_one_sided == 0,
+            head_idx: worst.filter(|_| gap.has_heads),
+            query_idx: at
+                .filter(|_| gap.axes != Axes::Keys)
+                .map(|(query, _)| query),
+            key_idx: match gap.axes {
+                Axes::Cells => at.map(|(_, key)| key),
+                Axes::Keys => at.map(|(key, _)| key),
+                Axes::Queries => None,
+            },
+            nonfinite: broken.map(|(.., is_of_a)| if is_of_a { Side::A } else { Side::B }),
+            n_one_sided: total.n_one_sided,
+            heads: if gap.has_heads {
+                gap.heads
+                    .iter()
+                    .map(super::gap::HeadGap::relative)
+                    .collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+/// A layer of B that differs when it runs on A's input.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IsolatedLayer {
+    pub stack: Stack,
+    /// The layer of A that stands for it.
+    pub layer_idx: usize,
+    /// The largest relative difference of what the layer adds to the residual, or of its other hooks where it adds the same.
+    pub relative: f64,
+}
+
+/// One head on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadDifference {
+    pub stack: Stack,
+    pub layer_idx: usize,
+    pub head_idx: usize,
+    /// The mean Jensen–Shannon divergence of the rows of both patterns, in nats; NaN where the patterns are not known.
+    pub divergence: f64,
+    /// The statistics of A and of B; none where they were not computed.
+    pub stats: Option<[Values; 2]>,
+}
+
+/// One prompt on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptDifference {
+    pub id: String,
+    /// Mean next-token loss of A and of B, in nats; none where it is not known.
+    pub loss: [Option<f64>; 2],
+    pub predictions: Option<PredictionDifference>,
+    pub heads: Vec<HeadDifference>,
+}
+
+/// Two sides, compared as far as it went.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    pub floors: Floors,
+    /// Knobs that differ, those that change what is computed first.
+    pub knobs: Vec<KnobDifference>,
+    pub weights: WeightDifferences,
+    /// The tensors of both models were compared.
+    knows_weights: bool,
+    /// In the order of execution; empty until a prompt has run.
+    pub hooks: Vec<HookDifference>,
+    /// Layers of B that differ by themselves, in the order of execution; others only inherit what differs before them.
+    pub isolated: Vec<IsolatedLayer>,
+    pub prompts: Vec<PromptDifference>,
+    /// The knob that keeps the two from being run side by side, as an index of `knobs`.
+    pub prevented_by: Option<usize>,
+    /// Layers of A and of B that the map of layers leaves out.
+    pub left_out: [Vec<usize>; 2],
+    /// What recordings say of dropout and other chance, of A and of B; nothing of a side that runs here.
+    pub chance: [Chance; 2],
+    /// Somebody said which layers correspond: models of other depths are the same where those layers are.
+    is_mapped: bool,
+    /// Hooks of the prompts so far.
+    gaps: Vec<super::lockstep::HookSums>,
+}
+
+impl Comparison {
+    /// A comparison of nothing yet.
+    pub(super) fn empty(floors: Floors) -> Self {
+        Self {
+            floors,
+            knobs: Vec::new(),
+            weights: WeightDifferences::default(),
+            knows_weights: false,
+            hooks: Vec::new(),
+            isolated: Vec::new(),
+            prompts: Vec::new(),
+            prevented_by: None,
+            left_out: Default::default(),
+            chance: Default::default(),
+            is_mapped: false,
+            gaps: Vec::new(),
+        }
+    }
+
+    /// Begins with the knobs of two models: it reads no weights.
+    pub fn of_knobs(a: &Model, b: &Model, comparing: &Comparing) -> Self {
+        let floors = Floors::of_models(a, b, comparing.tolerance);
+        let knobs = knob_differences(&a.spec, &b.spec);
+        let prevents = |knob: &KnobDifference| {
+            // Models of other depths and widths can be compared where somebody says which layers correspond.
+            knob.kind == KnobKind::Shape && (comparing.map.is_identity() || !may_be_mapped(knob))
+        };
+        Self {
+            left_out: comparing.map.left_out(&a.spec, &b.spec),
+            is_mapped: !comparing.map.is_identity(),
+            prevented_by: knobs.iter().position(prevents),
+            knobs,
+            ..Self::empty(floors)
+        }
+    }
+
+    /// Goes on with the tensors of both, before anything runs. `told` hears how many are done, and of how many.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read, or the pace stops it.
+    pub fn compare_weights(
+        &mut self,
+        a: &Model,
+        b: &Model,
+        comparing: &Comparing,
+        told: &mut dyn FnMut(usize, usize),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        self.weights = if self.prevented_by.is_some() {
+            compare_names(a, b, pace)?
+        } else {
+            let to_b = |key: &str| renamed(&a.spec, &comparing.map, key);
+            compare_mapped(a, b, &self.floors, &to_b, told, pace)?
+        };
+        let computes_alike = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
+        self.floors.follows_rounding = computes_alike && self.weights.is_rounding();
+        if !self.weights.has_rounding {
+            self.floors.without_rounding();
+        }
+        self.knows_weights = self.prevented_by.is_none();
+        Ok(())
+    }
+
+    /// Runs one prompt through both models in lockstep, and takes in what it tells. Each side has the prompt as it counts positions.
+    ///
+    /// # Errors
+    /// When the pace stops it, a tensor is not as the spec says, or the device fails.
+    pub fn run_prompt<O: Ops>(
+        &mut self,
+        ops: &O,
+        (a, b): (&Model, &Model),
+        (id, inputs): (&str, (Input, Input)),
+        comparing: &Comparing,
+        tell: &dyn Fn(Progress),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let both = [inputs];
+        let suspects = suspects((&a.spec, &b.spec), &comparing.map, &self.weights, &both);
+        let sides = Sides {
+            a,
+            b,
+            map: &comparing.map,
+            floors: &self.floors,
+            suspects: &suspects,
+            // Rounding that is forgiven still makes other numbers.
+            differing: (self.knows_weights && !self.weights.has_rounding)
+                .then_some(&self.weights.layers),
+            row_bytes: comparing.row_bytes,
+        };
+        let [(input_a, input_b)] = &both;
+        let ran = run(ops, &sides, (input_a, input_b), tell, pace)?;
+        self.take(id, ran);
+        Ok(())
+    }
+
+    /// Takes in what a prompt told.
+    pub(super) fn take(&mut self, id: &str, ran: Ran) {
+        for sums in ran.hooks {
+            let at = (sums.hook, sums.stack, sums.layer_idx);
+            let known = self
+                .gaps
+                .iter_mut()
+                .find(|known| (known.hook, known.stack, known.layer_idx) == at);
+            match known {
+                Some(known) => {
+                    known.gap.join(&sums.gap);
+                    known.tolerance = known.tolerance.max(sums.tolerance);
+                }
+                None => self.gaps.push(sums),
+            }
+        }
+        self.hooks = self
+            .gaps
+            .iter()
+            .map(|sums| {
+                let at = (sums.hook, sums.stack, sums.layer_idx);
+                HookDifference::new(at, &sums.gap, sums.tolerance)
+            })
+            .collect();
+        for (stack, layer_idx, relative) in ran.isolated {
+            let known = self
+                .isolated
+                .iter_mut()
+                .find(|known| (known.stack, known.layer_idx) == (stack, layer_idx));
+            match known {
+                Some(known) => known.relative = known.relative.max(relative),
+                None => self.isolated.push(IsolatedLayer {
+                    stack,
+                    layer_idx,
+                    relative,
+                }),
+            }
+        }
+        let heads = ran.heads.into_iter().map(|head: HeadSums| HeadDifference {
+            stack: head.stack,
+            layer_idx: head.layer_idx,
+            head_idx: head.head_idx,
+            divergence: head.divergence,
+            stats: head.stats,
+        });
+        self.prompts.push(PromptDifference {
+            id: id.to_owned(),
+            loss: ran
+                .predictions
+                .as_ref()
+                .map_or([None; 2], |found| found.loss),
+            predictions: ran.predictions,
+            heads: heads.collect(),
+        });
+    }
+
+    /// The first hook, in the order of execution, that lies beyond its tolerance.
+    pub fn first(&self) -> Option<&HookDifference> {
+        self.hooks.iter().find(|hook| !hook.is_same)
+    }
+
+    /// The first hook that holds a NaN or an infinity on one side only.
+    pub fn nonfinite(&self) -> Option<&HookDifference> {
+        self.hooks.iter().find(|hook| hook.nonfinite.is_some())
+    }
+
+    /// The side that was recorded in training mode while it drew random numbers, where something differs: the difference
+    /// may be dropout alone, and accuses nobody.
+    pub fn left_to_chance(&self) -> Option<(Side, &Chance)> {
+        self.first()?;
+        let mut sides = [Side::A, Side::B].into_iter().zip(&self.chance);
+        sides.find(|(_, chance)| chance.is_random() && chance.is_training)
+    }
+
+    /// Whether nothing differs but what rounding explains: no hook, no weight that a model reads, no knob that changes what is
+    /// computed.
+    pub fn is_same(&self) -> bool {
+        let is_agreed = |knob: &KnobDifference| self.is_mapped && may_be_mapped(knob);
+        let mut knobs = self.knobs.iter();
+        let knobs = knobs.all(|knob| knob.kind == KnobKind::Label || is_agreed(knob));
+        knobs && !self.weights.count() && self.first().is_none() && self.statistics_match()
+    }
+
+    /// The knob that keeps the two from being run side by side, with their families where these differ too.
+    pub fn prevented(&self) -> Option<String> {
+        let knob = &self.knobs[self.prevented_by?];
+        let is_family = |knob: &&KnobDifference| knob.knob == "family";
+        Some(match self.knobs.iter().find(is_family) {
+            Some(family) => format!("{knob} ({family})"),
+            None => knob.to_string(),
+        })
+    }
+
+    /// What explains the first difference: knobs and tensors that act on its hook, the likeliest first.
+    pub fn causes(&self) -> Vec<Cause<'_>> {
+        super::causes::causes(self)
+    }
+}
+
+/// Whether a knob may differ between models whose layers are mapped.
+fn may_be_mapped(knob: &KnobDifference) -> bool {
+    let name = knob.knob.split('@').next().unwrap_or_default();
+    knob.kind == KnobKind::Shape && MAPPED.contains(&name)
+}
+
+/// Sizes that may differ between models whose layers are mapped.
+const MAPPED: [&str; 9] = [
+    "n_layers",
+    "d_model",
+    "d_embed",
+    "d_mlp",
+    "d_head",
+    "d_value",
+    "n_kv_heads",
+    "embed_projection",
+    "experts",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_checkpoint::Checkpoint;
+    use attnscope_compute::attention::Scale;
+
+    use attnscope_compute::ops::Cpu;
+    use attnscope_forward::Sequence;
+
+    fn sequence(tokens: &[u32]) -> Sequence {
+        Sequence {
+            tokens: tokens.to_vec(),
+            positions: (0..tokens.len()).collect(),
+            real: None,
+            picture: None,
+            ..Sequence::default()
+        }
+    }
+
+    /// A model beside itself with other scales, in its first layers.
+    fn compared(of: &str, row_bytes: usize) -> Comparison {
+        let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+            .join(&format!("oracle/{of}/model"));
+        let a = attnscope_families::read(Checkpoint::open(&path).expect("opens"))
+            .expect("is understood");
+        let mut spec = a.spec.clone();
+        for stack in &mut spec.stacks {
+            let block = &mut stack.blocks_mut()[0];
+            let own = block.own_mut().expect("attention");
+            let factor = own.attention.scale.factor(own.attention.d_head);
+            own.attention.scale = Scale::Factor(1.5 * factor);
+        }
+        let b = a.with_spec(spec);
+        let has_encoder = a.spec.is_encoder_decoder();
+        let source = sequence(&[5, 9, 2, 20, 7, 11, 3]);
+        let input = Input {
+            sequence: if has_encoder {
+                sequence(&[0, 5, 9, 4])
+            } else {
+                source.clone()
+            },
+            source: has_encoder.then_some(source),
+        };
+        let comparing = Comparing {
+            row_bytes,
+            ..Comparing::default()
+        };
+        let mut found = Comparison::of_knobs(&a, &b, &comparing);
+        let never = || false;
+        found
+            .compare_weights(&a, &b, &comparing, &mut |_, _| {}, &never)
+            .expect("compares");
+        let inputs = (input.clone(), input);
+        found
+            .run_prompt(&Cpu, (&a, &b), ("it", inputs), &comparing, &|_| {}, &never)
+            .expect("runs");
+        found
+    }
+
+    #[test]
+    fn heads_that_are_not_kept_are_computed_again_to_the_same_figures() {
+        // Plain, with sinks, with windows and softcaps, with learned biases and attention to an encoder, and with global tokens.
+        for family in ["gpt2", "gpt_oss", "gemma2_b", "t5_v11", "bloom_b", "led_c"] {
+            let (kept, again) = (compared(family, usize::MAX), compared(family, 0));
+            assert_eq!(kept.hooks.len(), again.hooks.len());
+            for (a, b) in kept.hooks.iter().zip(&again.hooks) {
+                let at = (a.name(), a.stack, a.layer_idx);
+                assert_eq!(at, (b.name(), b.stack, b.layer_idx));
+                let difference = (a.relative - b.relative).abs();
+                assert!(difference <= 1e-6 * a.relative.max(1e-3), "{family} {at:?}");
+                assert_eq!(a.n_one_sided, b.n_one_sided);
+            }
+            let first = kept.first().expect("a difference");
+            assert_eq!(
+                (first.hook, first.layer_idx),
+                (Hook::Scores, Some(0)),
+                "{family}"
+            );
+            let heads = kept.prompts[0].heads.iter().zip(&again.prompts[0].heads);
+            for (a, b) in heads {
+                assert!((a.divergence - b.divergence).abs() < 1e-7, "{family}");
+            }
+            let layers: Vec<usize> = kept.isolated.iter().map(|layer| layer.layer_idx).collect();
+            assert!(
+                !layers.is_empty() && layers.iter().all(|idx| *idx == 0),
+                "{family}"
+            );
+        }
+    }
+}

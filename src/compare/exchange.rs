@@ -1,0 +1,393 @@
+//! What A gives of a layer, kept until B gives its own: two taps over one set of values.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use super::gap::{Axes, HookGap, same_bits};
+use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
+use attnscope_compute::attention::{AttentionSpec, BlockSink, GlobalKeys};
+use attnscope_compute::error::Result;
+use attnscope_forward::{Hook, Input, Sequence};
+use attnscope_run::Tap;
+use attnscope_spec::{ModelSpec, Stack};
+
+/// Values of a hook. // [position, width]
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    pub values: Vec<f32>,
+    pub width: usize,
+}
+
+/// One hook of the layer that runs, compared.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub stack: Stack,
+    pub hook: Hook,
+    pub gap: HookGap,
+}
+
+/// The values of the layer that runs.
+pub(super) struct Exchange<'a> {
+    spec: &'a ModelSpec,
+    input: &'a Input,
+    /// Whether the layer that runs has a counterpart.
+    pub is_on: Cell<bool>,
+    /// Sinks are made ready for heads, so that B's need not be computed twice.
+    readies_sinks: bool,
+    /// The layer of A.
+    pub layer_idx: Cell<usize>,
+    /// What A gave.
+    pub of_a: RefCell<BTreeMap<(Stack, Hook), Kept>>,
+    /// What global tokens of A and of B look at in the layer that runs.
+    pub globals: [RefCell<BTreeMap<Stack, GlobalKeys>>; 2],
+    /// A's input of the layer, where its rows hold more than the residual.
+    pub rows_of_a: RefCell<Option<Kept>>,
+    /// What B's heads are computed from again, where not all heads of A could be kept.
+    pub of_b: RefCell<BTreeMap<(Stack, Hook), Kept>>,
+    pub own: Shared,
+    pub cross: Shared,
+    /// In the order of execution.
+    compared: RefCell<Vec<Compared>>,
+    /// Memory of values of layers before.
+    spare: RefCell<Vec<Vec<f32>>>,
+    /// The encoder's output, as A gave it. // [source position, d_model]
+    encoded: RefCell<Vec<f32>>,
+    /// Whether the encoders gave the same bits; true without one.
+    pub is_same_memory: Cell<bool>,
+    pub of_encoded: RefCell<Option<HookGap>>,
+}
+
+impl<'a> Exchange<'a> {
+    pub fn new(spec: &'a ModelSpec, input: &'a Input, readies_sinks: bool) -> Self {
+        Self {
+            spec,
+            input,
+            readies_sinks,
+            is_on: Cell::new(false),
+            layer_idx: Cell::new(0),
+            of_a: RefCell::default(),
+            globals: Default::default(),
+            rows_of_a: RefCell::default(),
+            of_b: RefCell::default(),
+            own: Shared::default(),
+            cross: Shared::default(),
+            compared: RefCell::default(),
+            spare: RefCell::default(),
+            encoded: RefCell::default(),
+            is_same_memory: Cell::new(true),
+            of_encoded: RefCell::default(),
+        }
+    }
+
+    /// The tokens that queries and keys of an attention are.
+    pub fn sequences(&self, stack: Stack) -> (&'a Sequence, &'a Sequence) {
+        let main = &self.input.sequence;
+        let source = self.input.source.as_ref().unwrap_or(main);
+        match stack {
+            Stack::Encoder => (source, source),
+            Stack::Cross => (main, source),
+            _ => (main, main),
+        }
+    }
+
+    pub fn attention(&self, stack: Stack) -> Option<&'a AttentionSpec> {
+        self.spec.attention(stack, self.layer_idx.get())
+    }
+
+    pub fn rows(&self, stack: Stack) -> &Shared {
+        if stack == Stack::Cross {
+            &self.cross
+        } else {
+            &self.own
+        }
+    }
+
+    /// The one of two sinks that hears of an attention, while layers are compared.
+    fn sink<'s>(
+        &self,
+        stack: Stack,
+        own: &'s dyn BlockSink,
+        cross: &'s dyn BlockSink,
+    ) -> Option<&'s dyn BlockSink> {
+        let sink = if stack == Stack::Cross { cross } else { own };
+        self.is_on.get().then_some(sink)
+    }
+
+    /// Makes room for a layer, of whose scores and patterns `bytes` are kept.
+    pub fn begin_layer(&self, stack: Stack, layer_idx: usize, bytes: usize) {
+        self.is_on.set(true);
+        self.layer_idx.set(layer_idx);
+        let crosses = (stack == Stack::Decoder).then_some(Stack::Cross);
+        let bytes = if crosses.is_some() { bytes / 2 } else { bytes };
+        changed(&self.cross).clear();
+        for grid in [Some(stack), crosses].into_iter().flatten() {
+            let (queries, keys) = self.sequences(grid);
+            let n_heads = self.spec.n_heads(grid, layer_idx);
+            let is_plain = self
+                .spec
+                .exceptions(grid, layer_idx)
+                .is_some_and(|exceptions| exceptions.variants.is_empty());
+            // Heads of other kinds are not computed again from their queries and keys.
+            let bytes = if is_plain { bytes } else { usize::MAX };
+            let sizes = (n_heads, queries.len(), keys.len());
+            let attention = self.spec.attention(grid, layer_idx);
+            let is_causal = attention.is_some_and(|spec| spec.mask.causal && !spec.is_cross);
+            let keeps = (bytes, is_causal);
+            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), keeps);
+        }
+    }
+
+    /// Compares one value of B with A's. B may have run on the first tokens alone.
+    fn compare(&self, (stack, hook): (Stack, Hook), values: &[f32], width: usize) {
+        let of_a = self.of_a.borrow();
+        let kept = of_a.get(&(stack, hook)).filter(|kept| kept.width == width);
+        let Some(of_a) = kept.and_then(|kept| kept.values.get(..values.len())) else {
+            return;
+        };
+        let (queries, keys) = self.sequences(stack);
+        let attention = self.attention(stack);
+        let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);
+        let n_heads = attention.and_then(|attention| match hook {
+            Hook::Q | Hook::RotQ | Hook::Z => Some(attention.n_heads),
+            _ if is_of_keys => Some(attention.n_kv_heads),
+            _ => None,
+        });
+        let (axes, sequence) = if is_of_keys {
+            (Axes::Keys, keys)
+        } else {
+            (Axes::Queries, queries)
+        };
+        let is_real = |idx: usize| sequence.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
+        let gap = HookGap::of_vectors(axes, n_heads, (of_a, values), width, &is_real);
+        let compared = Compared { stack, hook, gap };
+        self.compared.borrow_mut().push(compared);
+    }
+
+    /// What one value of B is from A's, where B's layer runs alone.
+    pub fn compare_alone(&self, at: (Stack, Hook), values: &[f32], width: usize) -> Vec<Compared> {
+        self.compare(at, values, width);
+        self.compared.take()
+    }
+
+    /// What was compared of a layer, in the order of execution, and the patterns' distances; the values stay until the next one.
+    pub fn finish_layer(&self, stack: Stack) -> (Vec<Compared>, Vec<(Stack, Vec<f64>)>) {
+        let mut compared = self.compared.take();
+        let mut distances = Vec::new();
+        for stack in [stack, Stack::Cross] {
+            let Some(rows) = changed(self.rows(stack)).finish() else {
+                continue;
+            };
+            let RowGaps {
+                scores,
+                pattern,
+                divergence,
+            } = rows;
+            // Scores and pattern come between what they are made of and what is made of them.
+            let is_after = |c: &Compared| c.stack == stack && c.hook == Hook::Z;
+            let at = compared.iter().position(is_after).unwrap_or(compared.len());
+            for (hook, gap) in [(Hook::Pattern, pattern), (Hook::Scores, scores)] {
+                compared.insert(at, Compared { stack, hook, gap });
+            }
+            distances.push((stack, divergence));
+        }
+        (compared, distances)
+    }
+
+    /// Lets go of the values of a layer.
+    pub fn end_layer(&self) {
+        self.is_on.set(false);
+        let (of_a, of_b) = (self.of_a.take(), self.of_b.take());
+        self.globals.iter().for_each(|of| drop(of.take()));
+        let rows = self.rows_of_a.take();
+        let all = of_a.into_values().chain(of_b.into_values()).chain(rows);
+        self.spare.borrow_mut().extend(all.map(|kept| kept.values));
+    }
+
+    /// A copy of values, in memory that a layer before has used where there is enough of it.
+    fn kept(&self, values: &[f32], width: usize) -> Kept {
+        let mut spare = self.spare.borrow_mut();
+        let fits = spare
+            .iter()
+            .position(|spare| spare.capacity() >= values.len());
+        let mut copy = fits.map_or_else(Vec::new, |idx| spare.swap_remove(idx));
+        copy.clear();
+        copy.extend_from_slice(values);
+        Kept {
+            values: copy,
+            width,
+        }
+    }
+
+    /// Whether a value of A and one of B are the same bits.
+    pub fn is_same_input(&self, stack: Stack, values: &[f32]) -> bool {
+        let of_a = self.of_a.borrow();
+        let kept = of_a.get(&(stack, Hook::ResidPre));
+        kept.is_some_and(|kept| same_bits(&kept.values, values))
+    }
+}
+
+/// Whether a hook holds vectors.
+pub(super) fn is_value(hook: Hook) -> bool {
+    !hook.is_measure() && !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
+}
+
+/// Keeps what A gives.
+pub(super) struct Keeper<'a> {
+    exchange: &'a Exchange<'a>,
+    own: Keep<'a>,
+    cross: Keep<'a>,
+}
+
+impl<'a> Keeper<'a> {
+    pub fn new(exchange: &'a Exchange<'a>) -> Self {
+        Self {
+            exchange,
+            own: Keep(&exchange.own),
+            cross: Keep(&exchange.cross),
+        }
+    }
+}
+
+impl Tap for Keeper<'_> {
+    fn wants(&self, _: Stack, _: usize, hook: Hook) -> bool {
+        self.exchange.is_on.get() && is_value(hook)
+    }
+
+    fn values(
+        &mut self,
+        stack: Stack,
+        _: usize,
+        hook: Hook,
+        of: &[f32],
+        width: usize,
+    ) -> Result<()> {
+        let kept = self.exchange.kept(of, width);
+        self.exchange.of_a.borrow_mut().insert((stack, hook), kept);
+        Ok(())
+    }
+
+    fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
+        let exchange = self.exchange;
+        exchange.sink(stack, &self.own, &self.cross)
+    }
+
+    fn wants_globals(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
+        let mut of_a = self.exchange.globals[0].borrow_mut();
+        of_a.insert(stack, keys.clone());
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn rows(&mut self, _: Stack, _: usize, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        if hook == Hook::ResidPre {
+            let kept = self.exchange.kept(values, width);
+            self.exchange.rows_of_a.replace(Some(kept));
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        self.exchange.encoded.replace(values.to_vec());
+        Ok(())
+    }
+}
+
+/// Compares what B gives.
+pub(super) struct Comparer<'a> {
+    exchange: &'a Exchange<'a>,
+    own: Compare<'a>,
+    cross: Compare<'a>,
+    /// Whether the layer's input was A's.
+    pub was_same: &'a Cell<bool>,
+}
+
+impl<'a> Comparer<'a> {
+    pub fn new(exchange: &'a Exchange<'a>, was_same: &'a Cell<bool>) -> Self {
+        Self {
+            exchange,
+            own: Compare(&exchange.own),
+            cross: Compare(&exchange.cross),
+            was_same,
+        }
+    }
+}
+
+impl Tap for Comparer<'_> {
+    fn wants(&self, _: Stack, _: usize, hook: Hook) -> bool {
+        self.exchange.is_on.get() && is_value(hook)
+    }
+
+    fn values(
+        &mut self,
+        stack: Stack,
+        _: usize,
+        hook: Hook,
+        of: &[f32],
+        width: usize,
+    ) -> Result<()> {
+        let exchange = self.exchange;
+        if hook == Hook::ResidPre && stack != Stack::Cross {
+            self.was_same.set(exchange.is_same_input(stack, of));
+        }
+        exchange.compare((stack, hook), of, width);
+        let is_of_heads = matches!(hook, Hook::RotQ | Hook::RotK | Hook::V);
+        if is_of_heads
+            && !exchange.readies_sinks
+            && !looked_at(exchange.rows(stack)).left().is_empty()
+        {
+            let kept = exchange.kept(of, width);
+            exchange.of_b.borrow_mut().insert((stack, hook), kept);
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
+        let exchange = self.exchange;
+        exchange.sink(stack, &self.own, &self.cross)
+    }
+
+    fn wants_globals(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
+        let mut of_b = self.exchange.globals[1].borrow_mut();
+        of_b.insert(stack, keys.clone());
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn rows(&mut self, _: Stack, _: usize, hook: Hook, values: &[f32], _: usize) -> Result<()> {
+        if hook == Hook::ResidPre {
+            let of_a = self.exchange.rows_of_a.borrow();
+            let is_same = of_a
+                .as_ref()
+                .is_some_and(|kept| same_bits(&kept.values, values));
+            self.was_same.set(is_same);
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        let exchange = self.exchange;
+        let of_a = exchange.encoded.take();
+        exchange.is_same_memory.set(same_bits(&of_a, values));
+        if of_a.len() != values.len() {
+            return Ok(());
+        }
+        let width = exchange.spec.d_model;
+        let (_, source) = exchange.sequences(Stack::Cross);
+        let is_real = |idx: usize| source.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
+        let gap = HookGap::of_vectors(Axes::Queries, None, (&of_a, values), width, &is_real);
+        exchange.of_encoded.replace(Some(gap));
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! Which knob of a recording explains the first hook at which it differs from a model.
+
+use std::collections::BTreeMap;
+
+use super::beside::Beside;
+use super::comparison::Side;
+use super::gap::HeadGap;
+use super::knobs::KnobDifference;
+use super::recording::Form;
+use super::supposed;
+use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
+/// The knob that explains the first hook that differs, where its values tell one.
+pub(super) fn explained(
+    of: Beside<'_>,
+    (stack, layer_idx, hook): (Stack, usize, Hook),
+    gap: &HeadGap,
+    before: &BTreeMap<(Stack, Hook), Vec<f32>>,
+) -> Result<Option<KnobDifference>> {
+    let Some(attention) = of.model.spec.attention(stack, layer_idx) else {
+        return Ok(None);
+    };
+    let (queries, keys) = of.sequences(stack);
+    let (unturned, n_heads, sequence) = match hook {
+        Hook::RotQ => (Hook::Q, attention.n_heads, queries),
+        Hook::RotK => (Hook::K, attention.n_kv_heads, keys),
+        Hook::Scores => {
+            let factor = gap.factor().map(|factor| match of.model_is {
+                Side::A => factor,
+                Side::B => 1.0 / factor,
+            });
+            let knob = factor.map(|factor| supposed::scale(attention, factor));
+            return Ok(knob.map(|knob| of.turned(knob)));
+        }
+        _ => return Ok(None),
+    };
+    let Some(values) = before.get(&(stack, unturned)) else {
+        return Ok(None);
+    };
+    let form = Form::Vectors {
+        n_heads: Some(n_heads),
+        n_positions: sequence.len(),
+        width: n_heads * attention.d_head,
+    };
+    let place = (Some(stack), Some(layer_idx), hook);
+    let Some(recorded) = of.recording.values(place, form)? else {
+        return Ok(None);
+    };
+    let knob = supposed::rotation(attention, &sequence.positions, values, &recorded);
+    Ok(knob.map(|knob| of.turned(knob)))
+}

@@ -1,0 +1,246 @@
+//! Knobs of two models side by side: each spec as a flat list of names and values, and the rows in which the two lists differ.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::knob::{KnobKind, KnobValue, SpecKnob};
+use super::spec_knobs::spec_knobs;
+use attnscope_spec::ModelSpec;
+
+/// A knob that two models have different values of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnobDifference {
+    /// The knob, with the place where only a part of the model differs: `rope_theta`, `window@L3`.
+    pub knob: String,
+    pub kind: KnobKind,
+    pub a: KnobValue,
+    pub b: KnobValue,
+}
+
+impl fmt::Display for KnobDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} → {}", self.knob, self.a, self.b)
+    }
+}
+
+/// The knobs that differ. Those that change how values are computed come first, sizes before labels after them; in the order of
+/// the model within each kind.
+pub fn knob_differences(a: &ModelSpec, b: &ModelSpec) -> Vec<KnobDifference> {
+    let (of_a, of_b) = (spec_knobs(a), spec_knobs(b));
+    let values_b: BTreeMap<(&str, &str), &KnobValue> = of_b
+        .iter()
+        .map(|knob| ((knob.name, knob.slot.as_str()), &knob.value))
+        .collect();
+    // What one model lacks as a whole, a layer or a norm, is a knob of its own: its parts are not listed once more.
+    let pairs = of_a.iter().filter_map(|knob| {
+        let other = values_b.get(&(knob.name, knob.slot.as_str()))?;
+        Some((knob, knob.value.clone(), (*other).clone()))
+    });
+    let all: Vec<(&SpecKnob, KnobValue, KnobValue)> = pairs.collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (knob, ..) in &all {
+        if !names.contains(&knob.name) {
+            names.push(knob.name);
+        }
+    }
+    let mut rows = Vec::new();
+    for name in names {
+        let of_name: Vec<_> = all.iter().filter(|(knob, ..)| knob.name == name).collect();
+        rows.extend(rows_of(name, &of_name));
+    }
+    let order = |kind: KnobKind| match kind {
+        KnobKind::Computation => 0,
+        KnobKind::Shape => 1,
+        KnobKind::Label => 2,
+    };
+    rows.sort_by_key(|row| order(row.kind));
+    rows
+}
+
+/// The rows of one knob: a single one where it differs in the same way everywhere, else one for each value and its places.
+fn rows_of(name: &str, all: &[&(&SpecKnob, KnobValue, KnobValue)]) -> Vec<KnobDifference> {
+    let differing: Vec<_> = all.iter().filter(|(_, a, b)| a != b).collect();
+    let Some((first, a, b)) = differing.first() else {
+        return Vec::new();
+    };
+    let is_uniform = differing.len() == all.len()
+        && differing
+            .iter()
+            .all(|(_, other_a, other_b)| (other_a, other_b) == (a, b));
+    if is_uniform {
+        return vec![KnobDifference {
+            knob: name.to_owned(),
+            kind: first.kind,
+            a: a.clone(),
+            b: b.clone(),
+        }];
+    }
+    let mut rows: Vec<(Vec<&str>, KnobDifference)> = Vec::new();
+    for (knob, a, b) in differing {
+        let slot = knob.slot.as_str();
+        match rows.iter_mut().find(|(_, row)| (&row.a, &row.b) == (a, b)) {
+            Some((slots, _)) => slots.push(slot),
+            None => {
+                let row = KnobDifference {
+                    knob: name.to_owned(),
+                    kind: knob.kind,
+                    a: a.clone(),
+                    b: b.clone(),
+                };
+                rows.push((vec![slot], row));
+            }
+        }
+    }
+    rows.into_iter()
+        .map(|(mut slots, mut row)| {
+            slots.dedup();
+            if slots.iter().any(|slot| !slot.is_empty()) {
+                row.knob = format!("{name}@{}", slots.join(","));
+            }
+            row
+        })
+        .collect()
+}
+
+/// The first knob that keeps two models from being run side by side: a size, or a part that only one of them has.
+pub fn preventing(differences: &[KnobDifference]) -> Option<&KnobDifference> {
+    differences
+        .iter()
+        .find(|difference| difference.kind == KnobKind::Shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_checkpoint::Checkpoint;
+    use attnscope_run::{WhatIf, supposed};
+
+    fn spec(of: &str) -> ModelSpec {
+        let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+            .join(&format!("oracle/{of}/model"));
+        let checkpoint = Checkpoint::open(&path).expect("opens");
+        attnscope_families::read(checkpoint)
+            .expect("is understood")
+            .spec
+    }
+
+    fn written(a: &ModelSpec, b: &ModelSpec) -> Vec<String> {
+        let rows = knob_differences(a, b);
+        rows.iter().map(KnobDifference::to_string).collect()
+    }
+
+    #[test]
+    fn a_model_differs_from_itself_in_nothing() {
+        for family in ["gpt2", "llama", "t5_v11", "bert", "mixtral_b", "gpt_oss"] {
+            let spec = spec(family);
+            assert_eq!(knob_differences(&spec, &spec), []);
+        }
+    }
+
+    #[test]
+    fn a_knob_of_all_layers_is_one_row_and_one_of_a_layer_names_it() {
+        let a = spec("llama");
+        let mut b = a.clone();
+        for block in b.stacks[0].blocks_mut() {
+            let own = block.own_mut().expect("attention");
+            own.attention.rope.as_mut().expect("rope").theta = 500_000.0;
+        }
+        assert_eq!(written(&a, &b), ["rope_theta 10000 → 500000"]);
+        let own = b.stacks[0].blocks_mut()[1].own_mut().expect("attention");
+        own.attention.mask.window = Some(attnscope_compute::attention::Window::Back(8));
+        assert_eq!(
+            written(&a, &b),
+            ["window@L1 none → 8", "rope_theta 10000 → 500000"]
+        );
+    }
+
+    #[test]
+    fn a_size_prevents_a_run_and_a_longer_context_does_not() {
+        let a = spec("gpt2");
+        let mut b = a.clone();
+        b.n_ctx = Some(4096);
+        let rows = knob_differences(&a, &b);
+        assert_eq!(rows.len(), 1);
+        assert_eq!(preventing(&rows), None);
+        let rows = knob_differences(&a, &spec("llama"));
+        let first = preventing(&rows).expect("a size or a part");
+        assert_eq!(first.kind, KnobKind::Shape);
+    }
+
+    /// Whether some word is a name of the code: `OfKeys`, `GeluTanh`, `Some`.
+    fn is_code(text: &str) -> bool {
+        let names = ["Some", "None", "Zero", "Mean", "Gelu", "Relu", "Silu"];
+        let mut words = text.split(|c: char| !c.is_alphanumeric());
+        let is_camel = |word: &str| {
+            let mut pairs = word.chars().zip(word.chars().skip(1));
+            // Heads and layers are written L3H7.
+            pairs.any(|(a, b)| a.is_lowercase() && b.is_uppercase())
+        };
+        let has_name = words.any(|word| is_camel(word) || names.contains(&word));
+        has_name || text.contains(['{', '}', '[', ']', '"'])
+    }
+
+    #[test]
+    fn no_value_of_a_knob_is_written_as_code() {
+        let cases = std::fs::read_dir(
+            std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+                .join("oracle"),
+        )
+        .expect("cases");
+        let mut names: Vec<String> = cases
+            .map(|case| case.expect("a case").file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| {
+                std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+                    .join(&format!("oracle/{name}/model"))
+                    .exists()
+            })
+            .collect();
+        names.sort();
+        let mut n_specs = 0;
+        for name in &names {
+            let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+                .join(&format!("oracle/{name}/model"));
+            // What a few cases need beside their files is said on the command line.
+            let Ok(checkpoint) = Checkpoint::open(&path) else {
+                continue;
+            };
+            let Ok(read) = attnscope_families::read(checkpoint) else {
+                continue;
+            };
+            n_specs += 1;
+            for knob in spec_knobs(&read.spec) {
+                let value = knob.value.to_string();
+                assert!(!is_code(&value), "{name}: {} {value}", knob.name);
+            }
+        }
+        assert!(n_specs > 150, "{n_specs} of {}", names.len());
+    }
+
+    #[test]
+    fn what_is_supposed_is_written_in_the_words_that_suppose_it() {
+        for (what_if, expected) in [
+            ("scale=sum_key_norms", "scale 0.25 → sum_key_norms"),
+            ("scale=p_norm:3", "scale 0.25 → p_norm:3"),
+            ("softmax_axis=queries", "softmax_axis keys → queries"),
+            ("mask=none@L1", "mask@L1 causal → bidirectional"),
+        ] {
+            let a = spec("gpt2");
+            let what_if: WhatIf = what_if.parse().expect("a change");
+            let b = supposed(&a, &[what_if]).expect("applies");
+            assert_eq!(written(&a, &b), [expected]);
+        }
+        let a = spec("gpt2");
+        let value = |words: &[&str]| {
+            let what_ifs = words.iter().map(|words| words.parse().expect("a change"));
+            let b = supposed(&a, &what_ifs.collect::<Vec<_>>()).expect("applies");
+            let knobs = spec_knobs(&b);
+            let found = knobs.into_iter().find(|knob| knob.name == "exceptions");
+            found.expect("exceptions").value.to_string()
+        };
+        assert_eq!(value(&["drop=zero@L1H2"]), "H2 drop=zero");
+        assert_eq!(value(&["scale=none@L0H1"]), "H1 scale=1");
+        let both = value(&["scale=n_sqrt_d@L0H1", "temperature=2@L0H1"]);
+        assert_eq!(both, "H1 scale=n_sqrt_d × 0.5");
+    }
+}

@@ -1,0 +1,56 @@
+//! Two models side by side: knobs, weights, and runs in lockstep, hook by hook, with the first place where they part.
+
+mod alone;
+mod beside;
+mod by_output;
+mod causes;
+mod comparison;
+mod exchange;
+mod explained;
+mod floors;
+mod gap;
+mod knob;
+mod knobs;
+mod lockstep;
+mod map;
+mod matrices;
+mod noise;
+mod predictions;
+mod prompts;
+mod recorded;
+mod recorded_alone;
+mod recorded_cells;
+mod recording;
+mod recordings;
+mod relation;
+mod role_list;
+mod roles;
+mod rounding;
+mod rows;
+mod spec_knobs;
+mod stored;
+mod supposed;
+mod suspects;
+mod tables;
+mod tensor_difference;
+pub mod verify;
+mod weight_pair;
+mod weights;
+
+pub use beside::Beside;
+pub use causes::Cause;
+pub use comparison::{
+    Comparing, Comparison, HeadDifference, HookDifference, IsolatedLayer, PromptDifference, Side,
+};
+pub use floors::{F32_FLOOR, Floors, HALF_FLOOR, Precision};
+pub use knob::{KnobKind, KnobValue};
+pub use knobs::{KnobDifference, knob_differences, preventing};
+pub use lockstep::ROW_BYTES;
+pub use map::LayerMap;
+pub use predictions::PredictionDifference;
+pub use prompts::{beyond_one_context, tokenizers_differ};
+pub use recording::{RecordedTokens, Recording, is_recording};
+pub use relation::Relation;
+pub use tables::TableHead;
+pub use tensor_difference::{MOST_ROWS, TensorDifference};
+pub use weights::{WeightDifferences, compare_names, compare_weights};

@@ -1,0 +1,121 @@
+//! How far rounding moves each hook, followed through the layers: what the tolerance of a hook is derived from.
+
+use super::floors::Floors;
+use super::gap::HeadGap;
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
+/// Relative errors that rounding has left so far, in the order of execution.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Noise {
+    /// Σ of squared absolute errors of the residual stream.
+    resid: f64,
+    /// ‖residual‖².
+    resid_size: f64,
+    /// Relative errors of the attention that runs.
+    q: f64,
+    k: f64,
+    v: f64,
+    /// How large scores are in units of a logit: a relative error of scores is that many times larger in the pattern.
+    logits: f64,
+    pattern: f64,
+    z: f64,
+    /// Mean squares of queries and keys.
+    q_square: f64,
+    k_square: f64,
+    /// The feed-forward layer that runs chooses among experts: a choice that was close goes the other way by rounding alone.
+    pub routes: bool,
+    /// Some layer so far did.
+    has_routed: bool,
+}
+
+/// The relative difference that other choices of experts leave: those of some tokens, on both sides unlike.
+const ROUTED: f64 = 0.5;
+
+/// Rounding to fewer bits than f32 has.
+const COARSE: f64 = 1e-4;
+
+impl Noise {
+    fn of_resid(&self) -> f64 {
+        if self.resid_size > 0.0 {
+            (self.resid / self.resid_size).sqrt()
+        } else {
+            0.0
+        }
+    }
+
+    /// The tolerance of the next hook, of which `gap` holds the sizes on A's side.
+    pub fn tolerance(
+        &mut self,
+        floors: &Floors,
+        (stack, hook): (Stack, Hook),
+        gap: &HeadGap,
+        attention: Option<&AttentionSpec>,
+    ) -> f64 {
+        let unit = floors.unit();
+        let with_unit = |error: f64| error.hypot(unit);
+        let mean_square = gap.size / gap.n_values.max(1) as f64;
+        let relative = match hook {
+            Hook::ResidPre if stack != Stack::Cross => {
+                // Embeddings are rounded where weights are; a later layer reads what the one before left.
+                if self.resid_size == 0.0 {
+                    self.resid = (unit * unit) * gap.size;
+                }
+                self.resid_size = gap.size;
+                self.of_resid()
+            }
+            Hook::ResidPre | Hook::ResidPost => {
+                self.resid_size = gap.size;
+                with_unit(self.of_resid())
+            }
+            Hook::Q | Hook::RotQ => {
+                (self.q, self.q_square) = (with_unit(self.of_resid()), mean_square);
+                self.q
+            }
+            Hook::K | Hook::RotK => {
+                (self.k, self.k_square) = (with_unit(self.of_resid()), mean_square);
+                self.k
+            }
+            Hook::V => {
+                self.v = with_unit(self.of_resid());
+                self.v
+            }
+            Hook::Scores => {
+                let d_head = attention.map_or(1, |spec| spec.d_head) as f64;
+                let scale =
+                    attention.map_or(1.0, |spec| f64::from(spec.scale.of_bias(spec.d_head)).abs());
+                // Σ of d products of random signs: what is left of large products that cancel has their error.
+                let products = scale * (d_head * self.q_square * self.k_square).sqrt();
+                let size = mean_square.sqrt();
+                self.logits = size.max(products);
+                let error = self.q.hypot(self.k);
+                let relative = error * self.logits / size.max(f64::MIN_POSITIVE);
+                self.pattern = error * self.logits.max(1.0);
+                relative.max(error)
+            }
+            Hook::Pattern => self.pattern,
+            Hook::ValueNorms => self.v,
+            Hook::Contribution => self.pattern.hypot(self.v),
+            Hook::Z => {
+                self.z = self.pattern.hypot(self.v);
+                self.z
+            }
+            Hook::AttnOut => {
+                let relative = with_unit(self.z);
+                self.resid += relative * relative * gap.size;
+                relative
+            }
+            Hook::MlpOut => {
+                let mut relative = with_unit(with_unit(self.of_resid()));
+                if self.routes && unit > COARSE {
+                    (relative, self.has_routed) = (ROUTED, true);
+                }
+                self.resid += relative * relative * gap.size;
+                relative
+            }
+            Hook::Logits => with_unit(self.of_resid()),
+        };
+        floors.of_noise(relative, self.has_routed)
+    }
+}

@@ -1,0 +1,238 @@
+//! The predictions of two models, from logits that pass in chunks of the vocabulary.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::gap::{Axes, HeadGap, HookGap, same_bits};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::simd::{Level, exp_sum, weighted_gap};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input, Unembedding, final_hidden, pool_hidden};
+use attnscope_spec::Model;
+
+/// How the predictions of two models differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PredictionDifference {
+    /// Mean next-token loss of A and of B, in nats; none for models that do not predict the next token.
+    pub loss: [Option<f64>; 2],
+    /// The mean Kullback–Leibler divergence of B's predictions from A's over real positions, in nats.
+    pub kl: f64,
+    /// The divergence at each position, in nats. // [position]
+    pub kl_at: Vec<f64>,
+    /// The likeliest token at each position, of A and of B. // [position]
+    pub top1: Vec<[u32; 2]>,
+    /// The share of real positions at which the likeliest token is one and the same.
+    pub same_top1: f64,
+}
+
+/// What is kept of one position's logits of both sides.
+#[derive(Debug, Clone)]
+pub(super) struct RowScan {
+    target: Option<usize>,
+    target_logit: [f64; 2],
+    max: [f64; 2],
+    /// Σ e^(logit − max).
+    sum: [f64; 2],
+    top: [(u32, f64); 2],
+    /// Σ e^(a − max_a)(a − b).
+    weighted: f64,
+    gap: HeadGap,
+}
+
+impl RowScan {
+    pub fn new(target: Option<usize>) -> Self {
+        Self {
+            target,
+            target_logit: [f64::NAN; 2],
+            max: [f64::NEG_INFINITY; 2],
+            sum: [0.0; 2],
+            top: [(0, f64::NEG_INFINITY); 2],
+            weighted: 0.0,
+            gap: HeadGap::default(),
+        }
+    }
+
+    /// Takes in the logits of a range of the vocabulary, of A and of B.
+    pub fn add(&mut self, position_idx: usize, range: &Range<usize>, rows: [&[f32]; 2]) {
+        self.gap.vector(position_idx, rows[0], rows[1]);
+        let level = Level::current();
+        let is_same = same_bits(rows[0], rows[1]);
+        let of_a = exp_sum(level, rows[0]);
+        let of_b = if is_same {
+            of_a
+        } else {
+            exp_sum(level, rows[1])
+        };
+        for (side, (row, chunk)) in rows.into_iter().zip([of_a, of_b]).enumerate() {
+            let most = f64::from(chunk.max);
+            if most > self.top[side].1 {
+                let at = row
+                    .iter()
+                    .position(|logit| *logit == chunk.max)
+                    .unwrap_or(0);
+                self.top[side] = ((range.start + at) as u32, most);
+            }
+            let mut of_chunk = chunk.sum;
+            if most > self.max[side] && most.is_finite() {
+                let shrink = (self.max[side] - most).exp();
+                self.sum[side] *= shrink;
+                if side == 0 {
+                    self.weighted *= shrink;
+                }
+                self.max[side] = most;
+            } else if most.is_finite() {
+                of_chunk *= (most - self.max[side]).exp();
+            }
+            self.sum[side] += of_chunk;
+            if let Some(target) = self.target.filter(|target| range.contains(target)) {
+                self.target_logit[side] = f64::from(row[target - range.start]);
+            }
+        }
+        // Logits that are the same on both sides add nothing, and neither does what has no weight.
+        if is_same {
+            return;
+        }
+        let max = self.max[0] as f32;
+        self.weighted += weighted_gap(level, rows[0], rows[1], max);
+    }
+
+    /// The gap of all positions together.
+    pub fn gap_of(rows: &[Self]) -> HookGap {
+        let mut all = HeadGap::default();
+        rows.iter().for_each(|row| all.join(&row.gap));
+        HookGap {
+            axes: Axes::Queries,
+            has_heads: false,
+            heads: vec![all],
+        }
+    }
+
+    fn log_sum(&self, side: usize) -> f64 {
+        self.max[side] + self.sum[side].ln()
+    }
+
+    fn kl(&self) -> f64 {
+        let kl = self.weighted / self.sum[0] - (self.log_sum(0) - self.log_sum(1));
+        // Rounding alone takes it below 0.
+        if kl.is_nan() { kl } else { kl.max(0.0) }
+    }
+
+    fn loss(&self, side: usize) -> f64 {
+        self.log_sum(side) - self.target_logit[side]
+    }
+}
+
+/// What follows the last layer: the final norm, and logits where both models have a head.
+pub(super) struct AfterLayers {
+    pub gap: HookGap,
+    pub predictions: Option<PredictionDifference>,
+}
+
+/// Compares logits a chunk of the vocabulary at a time, or the last hidden states of models without a head.
+pub(super) fn after_layers<O: Ops>(
+    ops: &O,
+    (a, b): (&Model, &Model),
+    (resid_a, resid_b): (&O::Buffer, &O::Buffer),
+    input: &Input,
+    pace: &dyn Pace,
+) -> Result<AfterLayers> {
+    let sequence = &input.sequence;
+    let is_real = |idx: usize| sequence.is_real(idx);
+    let (mut of_a, mut of_b) = (O::Buffer::default(), O::Buffer::default());
+    final_hidden(ops, a, a.spec.main_stack(), resid_a, &mut of_a)?; // [position, d_model]
+    final_hidden(ops, b, b.spec.main_stack(), resid_b, &mut of_b)?; // [position, d_model]
+    let (Some(head_a), Some(head_b)) = (&a.spec.head, &b.spec.head) else {
+        let (of_a, of_b) = (ops.get(&of_a)?, ops.get(&of_b)?);
+        let values = (&*of_a.values, &*of_b.values);
+        let gap = HookGap::of_vectors(Axes::Queries, None, values, of_a.width, &is_real);
+        return Ok(AfterLayers {
+            gap,
+            predictions: None,
+        });
+    };
+    pool_hidden(ops, a, head_a, sequence, &mut of_a)?;
+    pool_hidden(ops, b, head_b, sequence, &mut of_b)?;
+    let n = sequence.len();
+    let has_loss = a.spec.is_causal_lm && b.spec.is_causal_lm;
+    let target = |i: usize| {
+        let next = sequence.tokens.get(i + 1).filter(|_| has_loss);
+        next.map(|token| *token as usize)
+    };
+    let mut rows: Vec<RowScan> = (0..n).map(|i| RowScan::new(target(i))).collect();
+    let mut unembed_a = Unembedding::new(ops, a, head_a, &of_a, n, pace)?;
+    let mut unembed_b = Unembedding::new(ops, b, head_b, &of_b, n, pace)?;
+    for range in unembed_a.ranges() {
+        let logits_a = unembed_a.logits(range.clone())?; // [position, range]
+        let logits_b = unembed_b.logits(range.clone())?;
+        let width = range.len();
+        let logits = logits_a.par_chunks(width).zip(logits_b.par_chunks(width));
+        let rows = rows.par_iter_mut().zip(logits).enumerate();
+        rows.filter(|(idx, _)| sequence.is_real(*idx))
+            .for_each(|(idx, (row, (a, b)))| row.add(idx, &range, [a, b]));
+    }
+    Ok(AfterLayers {
+        predictions: Some(predictions(&rows, has_loss, &is_real)),
+        gap: RowScan::gap_of(&rows),
+    })
+}
+
+/// What all positions tell.
+pub(super) fn predictions(
+    rows: &[RowScan],
+    has_loss: bool,
+    is_real: &dyn Fn(usize) -> bool,
+) -> PredictionDifference {
+    let real = || rows.iter().enumerate().filter(|(idx, _)| is_real(*idx));
+    let n = real().count().max(1) as f64;
+    let loss = |side: usize| {
+        // A pair counts when both its tokens are real.
+        let pairs = real().filter(|(idx, _)| idx + 1 < rows.len() && is_real(idx + 1));
+        let losses: Vec<f64> = pairs.map(|(_, row)| row.loss(side)).collect();
+        let mean = losses.iter().sum::<f64>() / losses.len().max(1) as f64;
+        (has_loss && !losses.is_empty()).then_some(mean)
+    };
+    let same = real().filter(|(_, row)| row.top[0].0 == row.top[1].0);
+    PredictionDifference {
+        loss: [loss(0), loss(1)],
+        kl: real().map(|(_, row)| row.kl()).sum::<f64>() / n,
+        kl_at: rows.iter().map(RowScan::kl).collect(),
+        top1: rows
+            .iter()
+            .map(|row| [row.top[0].0, row.top[1].0])
+            .collect(),
+        same_top1: same.count() as f64 / n,
+    }
+}
+
+/// The hook that stands for what follows the last layer.
+pub(super) const AFTER: Hook = Hook::Logits;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_of_any_size_give_the_divergence_of_whole_rows() {
+        let logits: Vec<f32> = (0..11)
+            .map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0)
+            .collect();
+        let others: Vec<f32> = (0..11).map(|v| ((v * 104_729) % 19) as f32 * 0.3).collect();
+        let probabilities = |row: &[f32]| -> Vec<f64> {
+            let sum: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();
+            row.iter().map(|l| f64::from(*l).exp() / sum).collect()
+        };
+        let (p, q) = (probabilities(&logits), probabilities(&others));
+        let expected: f64 = p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum();
+        for n_chunk in [1, 3, 11] {
+            let mut row = RowScan::new(Some(4));
+            for start in (0..11).step_by(n_chunk) {
+                let range = start..(start + n_chunk).min(11);
+                row.add(0, &range, [&logits[range.clone()], &others[range.clone()]]);
+            }
+            assert!((row.kl() - expected).abs() < 1e-6, "{n_chunk}");
+            assert!((row.loss(1) + q[4].ln()).abs() < 1e-6);
+        }
+    }
+}

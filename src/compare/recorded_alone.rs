@@ -1,0 +1,105 @@
+//! A layer of a model by itself, beside a recording: it runs once more, on the input that was recorded.
+
+use super::alone::Beyond;
+use super::beside::Beside;
+use super::exchange::is_value;
+use super::floors::Floors;
+use super::recording::Form;
+use attnscope_compute::attention::BlockSink;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_forward::{Hook, Hooks, LayerWeights, Scratch};
+use attnscope_run::Pass;
+use attnscope_spec::{Stack, StackSpec};
+
+/// Compares what a layer computes when it runs on the recorded input.
+struct FromRecorded<'a> {
+    of: Beside<'a>,
+    layer_idx: usize,
+    stack: Stack,
+    home: Stack,
+    beyond: Beyond,
+    tolerance: f64,
+}
+
+impl Hooks for FromRecorded<'_> {
+    fn wants(&self, hook: Hook) -> bool {
+        // What a head reads moves further by rounding than what it is made of.
+        is_value(hook) && hook != Hook::Z
+    }
+
+    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        let at = (self.stack, self.layer_idx, hook);
+        if let Some(gap) = self.of.gap(at, values, width)? {
+            self.beyond
+                .take(hook, gap.total().relative(), self.tolerance);
+        }
+        if self.stack == Stack::Cross && hook == Hook::ResidPost {
+            self.stack = self.home;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        None
+    }
+
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        self.stack = Stack::Cross;
+        Some(self)
+    }
+}
+
+/// Runs a layer of the model on its recorded input, and gives the largest relative difference from what was recorded of it.
+pub(super) fn alone<O: Ops>(
+    ops: &O,
+    of: Beside<'_>,
+    (stack, layer_idx): (&StackSpec, usize),
+    (pass, weights): (&Pass<'_, O>, &LayerWeights<'_, O>),
+    scratch: &mut Scratch<O>,
+    floors: &Floors,
+) -> Result<f64> {
+    let width = of.model.spec.d_input(stack);
+    // Records have the residual alone of rows that hold more.
+    if stack.rows.is_some() {
+        return Ok(0.0);
+    }
+    let (queries, _) = of.sequences(stack.stack);
+    let form = Form::Vectors {
+        n_heads: None,
+        n_positions: queries.len(),
+        width,
+    };
+    let read = |layer_idx: usize, hook| {
+        of.recording
+            .values((Some(stack.stack), Some(layer_idx), hook), form)
+    };
+    let mut input = read(layer_idx, Hook::ResidPre)?;
+    if input.is_none()
+        && let Some(before) = layer_idx.checked_sub(1)
+    {
+        input = read(before, Hook::ResidPost)?;
+    }
+    let Some(input) = input else {
+        return Ok(0.0);
+    };
+    let mut resid = O::Buffer::default();
+    ops.put(&input, width, &mut resid)?; // [position, d_model]
+    let mut hooks = FromRecorded {
+        of,
+        layer_idx,
+        stack: stack.stack,
+        home: stack.stack,
+        beyond: Beyond::default(),
+        tolerance: floors.of_hooks,
+    };
+    pass.block_again(
+        (stack, layer_idx),
+        weights,
+        &mut resid,
+        scratch,
+        &mut hooks,
+        (None, None),
+    )?;
+    Ok(hooks.beyond.largest())
+}

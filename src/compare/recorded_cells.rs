@@ -1,0 +1,124 @@
+//! Recorded scores and patterns of one attention, compared with those of a run as its blocks come.
+
+use std::sync::{PoisonError, RwLock};
+
+use super::beside::Beside;
+use super::gap::HookGap;
+use super::lockstep::HeadSums;
+use super::recording::Form;
+use super::rows::Rows;
+use attnscope_compute::attention::BlockSink;
+use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
+/// Scores and pattern of one attention as they were recorded.
+pub(super) struct CellRows<'a> {
+    pub of: Beside<'a>,
+    pub state: RwLock<CellState>,
+}
+
+#[derive(Default)]
+pub(super) struct CellState {
+    rows: Rows,
+    /// [head, query, key]
+    scores: Option<Vec<f32>>,
+    pattern: Option<Vec<f32>>,
+    n_keys: usize,
+    n_queries: usize,
+}
+
+impl BlockSink for CellRows<'_> {
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let at = (head_idx * state.n_queries + first_query) * state.n_keys;
+        let recorded = |of: &Option<Vec<f32>>, mine: &[f32]| -> Vec<f32> {
+            let found = of.as_ref().and_then(|all| all.get(at..at + mine.len()));
+            // What was not recorded is compared with itself, and its result let go of.
+            found.unwrap_or(mine).to_vec()
+        };
+        let (of_scores, of_pattern) = (
+            recorded(&state.scores, scores),
+            recorded(&state.pattern, pattern),
+        );
+        let (scores_a, scores_b) = self.of.ordered(scores, &of_scores);
+        let (pattern_a, pattern_b) = self.of.ordered(pattern, &of_pattern);
+        state.rows.compare(
+            head_idx,
+            first_query,
+            (scores_a, pattern_a),
+            (scores_b, pattern_b),
+        );
+    }
+}
+
+impl CellRows<'_> {
+    fn change<T>(&self, change: impl FnOnce(&mut CellState) -> T) -> T {
+        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads what was recorded of an attention.
+    pub fn begin(&self, stack: Stack, layer_idx: usize) -> Result<()> {
+        let of = self.of;
+        let (queries, keys) = of.sequences(stack);
+        let n_heads = of.model.spec.n_heads(stack, layer_idx);
+        let form = Form::Cells {
+            n_heads,
+            n_queries: queries.len(),
+            n_keys: keys.len(),
+        };
+        let read = |hook| {
+            of.recording
+                .values((Some(stack), Some(layer_idx), hook), form)
+        };
+        let (scores, pattern) = if n_heads > 0 {
+            (read(Hook::Scores)?, read(Hook::Pattern)?)
+        } else {
+            (None, None)
+        };
+        self.change(|state| {
+            let sizes = (n_heads, queries.len(), keys.len());
+            state.rows.begin(sizes, queries.real.as_deref(), (0, false));
+            (state.scores, state.pattern) = (scores, pattern);
+            (state.n_queries, state.n_keys) = (queries.len(), keys.len());
+        });
+        Ok(())
+    }
+}
+
+/// Puts the gaps of scores and pattern where they belong in the order of execution, and gives the distances of the heads.
+pub(super) fn cells_of(
+    cells: &CellRows<'_>,
+    (stack, layer_idx): (Stack, usize),
+    gaps: &mut Vec<(Stack, Hook, HookGap)>,
+) -> Vec<HeadSums> {
+    let (has_scores, has_pattern, rows) = cells.change(|state| {
+        let has = (state.scores.is_some(), state.pattern.is_some());
+        (has.0, has.1, state.rows.finish())
+    });
+    let Some(rows) = rows.filter(|_| has_scores || has_pattern) else {
+        return Vec::new();
+    };
+    let is_after = |(grid, hook, _): &(Stack, Hook, HookGap)| {
+        (*grid == stack && *hook > Hook::Pattern)
+            || (stack == Stack::Cross && *grid != stack && *hook > Hook::AttnOut)
+    };
+    let at = gaps.iter().position(is_after).unwrap_or(gaps.len());
+    if has_pattern {
+        gaps.insert(at, (stack, Hook::Pattern, rows.pattern));
+    }
+    if has_scores {
+        gaps.insert(at, (stack, Hook::Scores, rows.scores));
+    }
+    let heads = rows.divergence.into_iter().enumerate();
+    heads
+        .filter(|_| has_pattern)
+        .map(|(head_idx, divergence)| HeadSums {
+            stack,
+            layer_idx,
+            head_idx,
+            divergence,
+            stats: None,
+        })
+        .collect()
+}

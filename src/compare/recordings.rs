@@ -1,0 +1,117 @@
+//! Two recordings beside each other, hook by hook where both have them.
+
+use super::floors::Floors;
+use super::gap::{Axes, HookGap};
+use super::lockstep::{HeadSums, HookSums, Ran};
+use super::noise::Noise;
+use super::recording::{Form, HookPlace, Recording};
+use super::rows::Rows;
+use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
+/// Where a hook stands in the order of execution.
+fn order(place: &HookPlace) -> (u8, usize, u8, Hook) {
+    let (stack, layer_idx, hook) = *place;
+    let of_stack = match (stack, layer_idx) {
+        (Some(Stack::Encoder), Some(_)) => 0,
+        (Some(Stack::Encoder), None) => 1,
+        (_, Some(_)) => 2,
+        (_, None) => 3,
+    };
+    let part = match (stack, hook) {
+        (Some(Stack::Cross), _) => 1,
+        (_, Hook::MlpOut | Hook::ResidPost) => 2,
+        _ => 0,
+    };
+    (of_stack, layer_idx.unwrap_or(0), part, hook)
+}
+
+/// Compares two recordings.
+pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Result<Ran> {
+    let mut places: Vec<HookPlace> = a.places().filter(|place| b.has(**place)).copied().collect();
+    places.sort_by_key(order);
+    let mut ran = Ran::default();
+    let mut noise = Noise::default();
+    for place in places {
+        let (stack, layer_idx, hook) = place;
+        let Some(shape) = a.shape(place) else {
+            continue;
+        };
+        let cells = matches!(hook, Hook::Scores | Hook::Pattern);
+        let form = match shape.as_slice() {
+            [.., n_heads, n_queries, n_keys] if cells => Form::Cells {
+                n_heads: *n_heads,
+                n_queries: *n_queries,
+                n_keys: *n_keys,
+            },
+            [.., n_heads, n_positions, d] if shape.len() > 2 => Form::Vectors {
+                n_heads: Some(*n_heads),
+                n_positions: *n_positions,
+                width: n_heads * d,
+            },
+            [n_positions, width] => Form::Vectors {
+                n_heads: None,
+                n_positions: *n_positions,
+                width: *width,
+            },
+            _ => continue,
+        };
+        let (Some(of_a), Some(of_b)) = (a.values(place, form)?, b.values(place, form)?) else {
+            continue;
+        };
+        let gap = match form {
+            Form::Vectors { n_heads, width, .. } => {
+                let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);
+                let axes = if is_of_keys {
+                    Axes::Keys
+                } else {
+                    Axes::Queries
+                };
+                HookGap::of_vectors(axes, n_heads, (&of_a, &of_b), width, &|_| true)
+            }
+            Form::Cells {
+                n_heads,
+                n_queries,
+                n_keys,
+            } => {
+                let mut rows = Rows::default();
+                rows.begin((n_heads, n_queries, n_keys), None, (0, false));
+                let of_head = (n_queries * n_keys).max(1);
+                let heads = of_a.chunks(of_head).zip(of_b.chunks(of_head)).enumerate();
+                for (head_idx, (a, b)) in heads {
+                    rows.compare(head_idx, 0, (a, a), (b, b));
+                }
+                let Some(found) = rows.finish() else {
+                    continue;
+                };
+                if hook == Hook::Pattern
+                    && let (Some(stack), Some(layer_idx)) = (stack, layer_idx)
+                {
+                    let heads = found.divergence.into_iter().enumerate();
+                    ran.heads
+                        .extend(heads.map(|(head_idx, divergence)| HeadSums {
+                            stack,
+                            layer_idx,
+                            head_idx,
+                            divergence,
+                            stats: None,
+                        }));
+                    found.pattern
+                } else {
+                    found.scores
+                }
+            }
+        };
+        let at = (stack.unwrap_or(Stack::Only), hook);
+        let tolerance = noise.tolerance(floors, at, &gap.total(), None);
+        ran.hooks.push(HookSums {
+            hook,
+            stack,
+            layer_idx,
+            gap,
+            tolerance,
+        });
+    }
+    Ok(ran)
+}

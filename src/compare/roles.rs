@@ -1,0 +1,232 @@
+//! What every stored tensor of a model is for: the same words for every family, so that ports are compared under other names.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::error::Result;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::linear_on_host;
+use attnscope_spec::{LinearSource, TableSource};
+
+/// How the outputs of a map, or the values of a vector, are divided among heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Division {
+    /// Not at all.
+    None,
+    /// Outputs stand head after head, and rotate by position: queries and keys.
+    Rotating(Heads),
+    /// Outputs stand head after head: values.
+    Outputs(Heads),
+    /// Inputs stand head after head: the output map.
+    Inputs(Heads),
+}
+
+/// Heads of one width, and the part of each that rotates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heads {
+    pub n: usize,
+    pub width: usize,
+    /// First dimension that rotates, and how many do; 0 where none does.
+    pub rotary: (usize, usize),
+}
+
+/// Where the numbers of a role are stored.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// The matrix of an affine map.
+    Matrix(LinearSource),
+    /// The bias of an affine map.
+    Bias(LinearSource),
+    /// Rows that are looked up.
+    Table(TableSource),
+    Vector {
+        tensor: String,
+        shape: Vec<usize>,
+    },
+}
+
+/// One use of a stored tensor, or of a part of it.
+#[derive(Debug, Clone)]
+pub(super) struct Role {
+    /// What it is for: `L3.attn.q`, `encoder.L0.mlp.up.bias`, `embed.tokens`.
+    pub key: String,
+    pub source: Source,
+    pub division: Division,
+}
+
+impl Role {
+    /// The stored tensor.
+    pub fn tensor(&self) -> &str {
+        match &self.source {
+            Source::Matrix(linear) => &linear.weight,
+            Source::Bias(linear) => linear.bias.as_deref().unwrap_or_default(),
+            Source::Table(table) => &table.tensor,
+            Source::Vector { tensor, .. } => tensor,
+        }
+    }
+
+    /// Outputs and inputs of the matrix; a vector has one input.
+    pub fn shape(&self) -> (usize, usize) {
+        match &self.source {
+            Source::Matrix(linear) => (linear.n_out(), linear.n_in),
+            Source::Bias(linear) => (linear.n_out(), 1),
+            Source::Table(table) => (table.n_rows, table.width),
+            Source::Vector { shape, .. } => (shape.iter().product(), 1),
+        }
+    }
+
+    /// Whether two roles read their tensors in one way, so that the tensors can be compared as they are stored.
+    pub fn reads_as(&self, other: &Self) -> bool {
+        match (&self.source, &other.source) {
+            (Source::Matrix(a), Source::Matrix(b)) => layout(a) == layout(b),
+            (Source::Bias(a), Source::Bias(b)) => {
+                (a.part, a.slab, a.n_stored_out) == (b.part, b.slab, b.n_stored_out)
+            }
+            (Source::Table(a), Source::Table(b)) => (a.n_rows, a.width) == (b.n_rows, b.width),
+            (Source::Vector { shape: a, .. }, Source::Vector { shape: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
+    /// The numbers as they are meant. // [n_out, n_in]
+    ///
+    /// # Errors
+    /// When the tensor cannot be read.
+    pub fn read(&self, tensors: &Tensors, pace: &dyn Pace) -> Result<Vec<f32>> {
+        match &self.source {
+            Source::Matrix(linear) => {
+                let unbiased = LinearSource {
+                    bias: None,
+                    ..linear.clone()
+                };
+                let host = linear_on_host(tensors, &unbiased, pace)?;
+                let values = host.widened();
+                Ok(if host.is_input_major {
+                    transposed(&values, host.n_in, host.n_out)
+                } else {
+                    values.into_owned()
+                })
+            }
+            Source::Bias(linear) => {
+                let name = linear.bias.as_deref().unwrap_or_default();
+                let view = tensors.expect(name, &linear.stored_bias_shape())?;
+                let stored = match linear.slab {
+                    Some(slab) => view.widen_rows(slab.idx..slab.idx + 1)?,
+                    None => view.widen()?,
+                };
+                let part = linear.part;
+                if linear.bias_is_of_part {
+                    return Ok(stored.into_owned());
+                }
+                let groups = stored.chunks(part.group);
+                Ok(groups
+                    .flat_map(|group| group[part.offset..part.offset + part.len].iter().copied())
+                    .collect())
+            }
+            Source::Table(table) => {
+                let view = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
+                Ok(view.widen()?.into_owned())
+            }
+            Source::Vector { tensor, shape } => {
+                Ok(tensors.expect(tensor, shape)?.widen()?.into_owned())
+            }
+        }
+    }
+
+    /// The first rows of a matrix that is read row by row, as it is stored: [`SAMPLED`] outputs at most, or where it is stored as
+    /// [n_in, n_out], as many inputs. `None` for what is stored in other ways.
+    ///
+    /// # Errors
+    /// When the tensor cannot be read.
+    pub fn top(&self, tensors: &Tensors) -> Result<Option<Vec<f32>>> {
+        let (name, shape) = match &self.source {
+            Source::Matrix(linear) if linear.slab.is_none() => {
+                (&linear.weight, linear.stored_shape())
+            }
+            Source::Table(table) => (&table.tensor, vec![table.n_rows, table.width]),
+            _ => return Ok(None),
+        };
+        let view = tensors.expect(name, &shape)?;
+        if !view.is_row_wise() {
+            return Ok(None);
+        }
+        let read = |rows: Range<usize>| -> Result<Vec<f32>> {
+            let mut values = vec![0.0; rows.len() * shape[1]];
+            view.widen_rows_into(rows, &mut values)?;
+            Ok(values)
+        };
+        Ok(Some(match &self.source {
+            Source::Matrix(linear) if linear.is_input_major => {
+                let (part, rows) = (linear.part, read(0..SAMPLED.min(shape[0]))?);
+                let groups = rows.chunks(part.group);
+                let chosen = groups.flat_map(|group| &group[part.offset..part.offset + part.len]);
+                chosen.copied().collect()
+            }
+            Source::Matrix(linear) => {
+                let part = linear.part;
+                read(part.offset..part.offset + part.len.min(SAMPLED))?
+            }
+            _ => read(0..SAMPLED.min(shape[0]))?,
+        }))
+    }
+}
+
+/// Outputs or inputs by which most pairs of matrices are told apart.
+pub(super) const SAMPLED: usize = 16;
+
+/// What of a map's source says how its tensor is laid out.
+fn layout(linear: &LinearSource) -> impl PartialEq + use<> {
+    (
+        linear.part,
+        linear.slab,
+        linear.stored_shape(),
+        linear.is_input_major,
+        linear.is_transposed,
+    )
+}
+
+/// Columns as rows. // [n_rows, width] → [width, n_rows]
+pub(super) fn transposed(values: &[f32], n_rows: usize, width: usize) -> Vec<f32> {
+    let mut to = vec![0.0; values.len()];
+    if n_rows == 0 || width == 0 {
+        return to;
+    }
+    // Square tiles: lines of memory are used whole on both sides.
+    to.par_chunks_mut(TILE * n_rows)
+        .enumerate()
+        .for_each(|(nth, to)| {
+            let first = nth * TILE;
+            for row in (0..n_rows).step_by(TILE) {
+                let rows = row..(row + TILE).min(n_rows);
+                for (column, to) in to.chunks_mut(n_rows).enumerate() {
+                    for row in rows.clone() {
+                        to[row] = values[row * width + first + column];
+                    }
+                }
+            }
+        });
+    to
+}
+
+/// Rows and columns that are exchanged at a time.
+const TILE: usize = 32;
+
+/// The layer of a role: `L3`, `encoder.L3`; empty outside of layers.
+pub(super) fn layer_of(key: &str) -> String {
+    let mut prefix: Vec<&str> = Vec::new();
+    for part in key.split('.') {
+        let is_layer = part
+            .strip_prefix('L')
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
+        prefix.push(part);
+        if is_layer {
+            return prefix.join(".");
+        }
+        if prefix.len() == 2 {
+            break;
+        }
+    }
+    String::new()
+}

@@ -1,0 +1,435 @@
+//! Scores and patterns of one attention: A's are kept, a few heads at a time, until B's come to be compared with them.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::gap::{Axes, HeadGap, HookGap};
+use attnscope_compute::attention::{
+    AttentionSpec, BlockSink, GlobalKeys, HeadInput, RelativeTables, Run, Visibility, stream_heads,
+};
+use attnscope_compute::kernels::simd;
+use attnscope_compute::kernels::simd::Level;
+use attnscope_compute::pace::Pace;
+
+/// Bytes of a score and of a probability.
+const CELL_BYTES: usize = 2 * size_of::<f32>();
+
+/// What is kept of one head of A. // [query, key] each
+#[derive(Debug, Default)]
+struct Kept {
+    scores: Vec<f32>,
+    pattern: Vec<f32>,
+    /// How many scores A gave.
+    n_given: usize,
+}
+
+/// What comparing some rows of one head gave.
+#[derive(Debug, Clone, Default)]
+struct Block {
+    first_query: usize,
+    scores: HeadGap,
+    pattern: HeadGap,
+    /// Σ over rows of the Jensen–Shannon divergence, in nats, and how many rows there are.
+    divergence: f64,
+    n_rows: usize,
+}
+
+/// The heads of one attention, of which some are kept at a time.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    n_heads: usize,
+    n_queries: usize,
+    n_keys: usize,
+    /// Heads that are kept now.
+    heads: Range<usize>,
+    kept: Vec<Mutex<Kept>>,
+    /// [head]
+    blocks: Vec<Mutex<Vec<Block>>>,
+    /// Queries that are real tokens; all where it is empty.
+    real: Vec<bool>,
+    /// No query of A sees a later key: what is beyond it is not kept.
+    is_causal: bool,
+    /// What heads of A are computed from again when they could not be kept.
+    again: Option<Arc<Again>>,
+}
+
+/// What all rows of an attention gave.
+#[derive(Debug, Clone)]
+pub(super) struct RowGaps {
+    pub scores: HookGap,
+    pub pattern: HookGap,
+    /// The mean Jensen–Shannon divergence of each head's rows, in nats. // [head]
+    pub divergence: Vec<f64>,
+}
+
+fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rows {
+    /// Begins an attention of this many heads, queries and keys, and keeps as many heads as fit in `bytes`.
+    pub fn begin(
+        &mut self,
+        (n_heads, n_queries, n_keys): (usize, usize, usize),
+        real: Option<&[bool]>,
+        (bytes, is_causal): (usize, bool),
+    ) {
+        *self = Self {
+            n_heads,
+            n_queries,
+            n_keys,
+            heads: 0..0,
+            kept: std::mem::take(&mut self.kept),
+            blocks: (0..n_heads).map(|_| Mutex::default()).collect(),
+            real: real.map(<[bool]>::to_vec).unwrap_or_default(),
+            is_causal: is_causal && n_queries == n_keys,
+            again: None,
+        };
+        let n_kept = (bytes / self.head_bytes()).min(n_heads);
+        self.keep(0..n_kept);
+    }
+
+    /// Where a query's cells begin among those that are kept of a head.
+    fn place(&self, query_idx: usize) -> usize {
+        if self.is_causal {
+            query_idx * (query_idx + 1) / 2
+        } else {
+            query_idx * self.n_keys
+        }
+    }
+
+    /// The cells of a query that are kept.
+    fn kept_cells(&self, query_idx: usize) -> Range<usize> {
+        self.place(query_idx)..self.place(query_idx + 1)
+    }
+
+    fn head_bytes(&self) -> usize {
+        (self.place(self.n_queries) * CELL_BYTES).max(1)
+    }
+
+    /// Computes heads of A again from these when they are needed.
+    pub fn compute_again(&mut self, again: Again) {
+        self.again = Some(Arc::new(again));
+    }
+
+    /// Keeps other heads from now on; the memory of those before is used again.
+    pub fn keep(&mut self, heads: Range<usize>) {
+        let n = self.place(self.n_queries);
+        self.kept.truncate(heads.len());
+        self.kept.resize_with(heads.len(), Mutex::default);
+        for kept in &mut self.kept {
+            let kept = kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+            kept.scores.resize(n, f32::NAN);
+            kept.pattern.resize(n, f32::NAN);
+            kept.n_given = 0;
+        }
+        self.heads = heads;
+    }
+
+    /// Heads that have not been kept yet.
+    pub fn left(&self) -> Range<usize> {
+        self.heads.end..self.n_heads
+    }
+
+    /// How many heads fit in `bytes`, at least one.
+    pub fn at_once(&self, bytes: usize) -> usize {
+        (bytes / self.head_bytes()).max(1)
+    }
+
+    /// Lets go of all memory.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What was found of all heads; `None` where the attention has none.
+    pub fn finish(&mut self) -> Option<RowGaps> {
+        if self.n_heads == 0 {
+            return None;
+        }
+        let empty = || HookGap {
+            axes: Axes::Cells,
+            has_heads: true,
+            heads: Vec::with_capacity(self.n_heads),
+        };
+        let (mut scores, mut pattern) = (empty(), empty());
+        let mut divergence = Vec::with_capacity(self.n_heads);
+        for blocks in &mut self.blocks {
+            let blocks = blocks.get_mut().unwrap_or_else(PoisonError::into_inner);
+            // Blocks come in any order; sums must not depend on it.
+            blocks.sort_by_key(|block| block.first_query);
+            let mut all = Block::default();
+            for block in blocks.iter() {
+                all.scores.join(&block.scores);
+                all.pattern.join(&block.pattern);
+                all.divergence += block.divergence;
+                all.n_rows += block.n_rows;
+            }
+            scores.heads.push(all.scores);
+            pattern.heads.push(all.pattern);
+            divergence.push(all.divergence / all.n_rows.max(1) as f64);
+        }
+        Some(RowGaps {
+            scores,
+            pattern,
+            divergence,
+        })
+    }
+
+    fn is_real(&self, query_idx: usize) -> bool {
+        self.real.get(query_idx).copied().unwrap_or(true)
+    }
+
+    /// Compares some rows of a head. // [row, key] each
+    pub fn compare(
+        &self,
+        head_idx: usize,
+        first_query: usize,
+        (scores_a, pattern_a): (&[f32], &[f32]),
+        (scores_b, pattern_b): (&[f32], &[f32]),
+    ) {
+        let Some(blocks) = self.blocks.get(head_idx) else {
+            return;
+        };
+        let n = self.n_keys.max(1);
+        let mut block = Block {
+            first_query,
+            ..Block::default()
+        };
+        let scores = scores_a.chunks(n).zip(scores_b.chunks(n));
+        let patterns = pattern_a.chunks(n).zip(pattern_b.chunks(n));
+        for (nth, ((scores_a, scores_b), (a, b))) in scores.zip(patterns).enumerate() {
+            let query_idx = first_query + nth;
+            if !self.is_real(query_idx) {
+                continue;
+            }
+            block.scores.row(query_idx, scores_a, scores_b, true);
+            let before = block.pattern.squares;
+            block.pattern.row(query_idx, a, b, false);
+            block.n_rows += 1;
+            if block.pattern.squares > before {
+                block.divergence += divergence(a, b);
+            }
+        }
+        held(blocks).push(block);
+    }
+}
+
+/// The Jensen–Shannon divergence of two rows, in nats; values that are no probabilities are left out.
+pub(super) fn divergence(a: &[f32], b: &[f32]) -> f64 {
+    simd::divergence(Level::current(), a, b)
+}
+
+/// Rows that the threads of an engine fill or read.
+pub(super) type Shared = RwLock<Rows>;
+
+/// The rows, whatever became of a thread that held them.
+pub(super) fn looked_at(rows: &Shared) -> RwLockReadGuard<'_, Rows> {
+    rows.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rows, to be changed between two runs.
+pub(super) fn changed(rows: &Shared) -> RwLockWriteGuard<'_, Rows> {
+    rows.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps what A gives.
+pub(super) struct Keep<'a>(pub &'a Shared);
+
+impl BlockSink for Keep<'_> {
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let rows = looked_at(self.0);
+        let nth = head_idx.checked_sub(rows.heads.start);
+        let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
+            return;
+        };
+        let mut kept = held(kept);
+        let n = rows.n_keys.max(1);
+        let given = scores.chunks(n).zip(pattern.chunks(n)).enumerate();
+        for (nth, (scores, pattern)) in given {
+            let at = rows.kept_cells(first_query + nth);
+            if at.end <= kept.scores.len() && at.len() <= scores.len() {
+                kept.n_given += at.len();
+                kept.scores[at.clone()].copy_from_slice(&scores[..at.len()]);
+                kept.pattern[at.clone()].copy_from_slice(&pattern[..at.len()]);
+            }
+        }
+    }
+}
+
+/// Compares what B gives.
+pub(super) struct Compare<'a>(pub &'a Shared);
+
+impl BlockSink for Compare<'_> {
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let rows = looked_at(self.0);
+        let nth = head_idx.checked_sub(rows.heads.start);
+        let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
+            return;
+        };
+        let mut kept = held(kept);
+        if kept.n_given < kept.scores.len() {
+            // What A did not give is a NaN, and differs from every number.
+            kept.scores.fill(f32::NAN);
+            kept.pattern.fill(f32::NAN);
+            kept.n_given = kept.scores.len();
+        }
+        let n_rows = scores.len() / rows.n_keys.max(1);
+        let range = rows.place(first_query)..rows.place(first_query + n_rows);
+        if range.end > kept.scores.len() {
+            return;
+        }
+        if !rows.is_causal {
+            let of_a = (&kept.scores[range.clone()], &kept.pattern[range]);
+            rows.compare(head_idx, first_query, of_a, (scores, pattern));
+            return;
+        }
+        WHOLE.with_borrow_mut(|(of_scores, of_pattern)| {
+            // Beyond a query nothing is seen.
+            of_scores.clear();
+            of_scores.resize(scores.len(), f32::NEG_INFINITY);
+            of_pattern.clear();
+            of_pattern.resize(pattern.len(), 0.0);
+            for nth in 0..n_rows {
+                let (from, to) = (rows.kept_cells(first_query + nth), nth * rows.n_keys);
+                let to = to..to + from.len();
+                of_scores[to.clone()].copy_from_slice(&kept.scores[from.clone()]);
+                of_pattern[to].copy_from_slice(&kept.pattern[from]);
+            }
+            let of_a = (of_scores.as_slice(), of_pattern.as_slice());
+            rows.compare(head_idx, first_query, of_a, (scores, pattern));
+        });
+    }
+
+    fn n_heads_at_once(&self) -> Option<usize> {
+        looked_at(self.0)
+            .again
+            .as_ref()
+            .map(|again| again.n_at_once)
+    }
+
+    fn ready(&self, heads: Range<usize>, pace: &dyn Pace) -> bool {
+        let again = {
+            let rows = looked_at(self.0);
+            let is_kept = rows.heads.start <= heads.start && heads.end <= rows.heads.end;
+            rows.again.clone().filter(|_| !is_kept)
+        };
+        let Some(again) = again else {
+            return true;
+        };
+        changed(self.0).keep(heads.clone());
+        again.attend(heads, &Keep(self.0), pace).is_some()
+    }
+}
+
+thread_local! {
+    /// Scores and pattern of a block of A, with the cells that no query sees.
+    static WHOLE: RefCell<(Vec<f32>, Vec<f32>)> = RefCell::default();
+}
+
+/// An attention that can be computed again, some heads at a time.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub spec: AttentionSpec,
+    pub visibility: Visibility,
+    pub positions: Vec<usize>,
+    /// [head]
+    pub sinks: Option<Vec<f32>>,
+    /// [bucket, head]
+    pub buckets: Option<Vec<f32>>,
+    pub relative: Option<RelativeTables>,
+    /// What global tokens look at.
+    pub globals: Option<GlobalKeys>,
+    /// Rotated queries, rotated keys and values. // [position, heads · width] each
+    pub values: [Vec<f32>; 3],
+    /// How many heads are computed before they are compared.
+    pub n_at_once: usize,
+}
+
+impl Again {
+    /// Computes some heads; `None` when it was stopped.
+    pub fn attend(&self, heads: Range<usize>, sink: &dyn BlockSink, pace: &dyn Pace) -> Option<()> {
+        let [q, k, v] = &self.values;
+        let run = Run {
+            spec: &self.spec,
+            visibility: &self.visibility,
+            heads,
+            sinks: self.sinks.as_deref(),
+            bucket_values: self.buckets.as_deref(),
+            relative: self.relative.as_ref(),
+            positions: &self.positions,
+            repeats: None,
+            value_norms: None,
+            globals: self.globals.as_ref(),
+            sink: Some(sink),
+            kept: None,
+            pace,
+        };
+        let n_outputs = self.spec.n_heads * self.spec.d_value;
+        let mut z = vec![0.0; self.visibility.n_queries * n_outputs];
+        stream_heads(&run, HeadInput { q, k, v }, Level::current(), &mut z)?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heads of two queries and two keys, one block per head.
+    fn give(sink: &dyn BlockSink, heads: Range<usize>, changed: Option<usize>) {
+        for head_idx in heads {
+            let mut values = [head_idx as f32; 4];
+            if changed == Some(head_idx) {
+                values[3] += 0.5;
+            }
+            sink.block(head_idx, 0, &values, &values);
+        }
+    }
+
+    #[test]
+    fn heads_kept_one_by_one_give_what_all_at_once_give() {
+        for bytes in [0, 4 * CELL_BYTES, 1 << 20] {
+            let shared = Shared::default();
+            changed(&shared).begin((3, 2, 2), None, (bytes, false));
+            give(&Keep(&shared), 0..3, None);
+            give(&Compare(&shared), 0..3, Some(2));
+            loop {
+                let left = looked_at(&shared).left();
+                if left.is_empty() {
+                    break;
+                }
+                changed(&shared).keep(left.start..left.start + 1);
+                give(&Keep(&shared), 0..3, None);
+                give(&Compare(&shared), 0..3, Some(2));
+            }
+            let found = changed(&shared).finish().expect("heads");
+            for gap in [&found.scores, &found.pattern] {
+                assert_eq!(gap.worst_head(), Some(2));
+                assert_eq!((gap.heads[2].worst, gap.heads[2].at), (0.5, (1, 1)));
+                assert_eq!(gap.total().n_values, 12);
+            }
+        }
+    }
+
+    #[test]
+    fn the_divergence_of_disjoint_rows_is_ln_2() {
+        let apart = divergence(&[1.0, 0.0], &[0.0, 1.0]);
+        assert!((apart - 2f64.ln()).abs() < 1e-6);
+        assert_eq!(divergence(&[0.3, 0.7], &[0.3, 0.7]), 0.0);
+        // Where the series ends and logarithms begin, both say the same.
+        let of = |p: f64, q: f64| {
+            let mean = 0.5 * (p + q);
+            0.5 * (p * (p / mean).ln() + q * (q / mean).ln())
+        };
+        for (p, q) in [(0.5f32, 0.41f32), (0.5, 0.409), (0.5, 0.40), (0.2, 0.21)] {
+            let rest = [1.0 - p, 1.0 - q];
+            let expected = of(p.into(), q.into()) + of(rest[0].into(), rest[1].into());
+            let found = divergence(&[p, rest[0]], &[q, rest[1]]);
+            assert!(
+                (found - expected).abs() < 1e-6 * expected.max(1e-3),
+                "{p} {q}"
+            );
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Kinds of models that are another kind under a name of their own: read as that one, bit by bit, with their own defaults.
+
+use serde_json::Value;
+
+use attnscope_checkpoint::{Config, Origin};
+use attnscope_compute::error::{Error, Result};
+
+/// A kind that a family of another name reads.
+struct Alias {
+    /// The name in a configuration.
+    name: &'static str,
+    family: &'static str,
+    /// What keys mean that the configuration leaves out, where the family takes them for something else.
+    absent: &'static [(&'static str, Held)],
+    /// Knobs that are always so, whatever the configuration says.
+    always: &'static [(&'static str, bool)],
+    /// Switches of parts that the family does not have.
+    off: &'static [&'static str],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    Number(f64),
+    Flag(bool),
+    /// The value of another key, or a token.
+    TokenOf(&'static str, u64),
+}
+
+impl Alias {
+    const fn plain(name: &'static str, family: &'static str) -> Self {
+        Self {
+            name,
+            family,
+            absent: &[],
+            always: &[],
+            off: &[],
+        }
+    }
+}
+
+const THETA: &str = "rope_theta";
+
+/// Qwen 2 beside pictures.
+const QWEN2_VL: Alias = Alias {
+    absent: &[
+        (THETA, Held::Number(1e6)),
+        ("rms_norm_eps", Held::Number(1e-5)),
+    ],
+    ..Alias::plain("", "qwen2")
+};
+
+/// Every kind, in the order of its name.
+const ALIASES: &[Alias] = &[
+    Alias::plain("camembert", "roberta"),
+    Alias {
+        absent: &[
+            (THETA, Held::Number(5e5)),
+            ("rms_norm_eps", Held::Number(1e-5)),
+        ],
+        ..Alias::plain("evolla", "llama")
+    },
+    Alias {
+        off: &["pre_norm"],
+        ..Alias::plain("flaubert", "xlm")
+    },
+    Alias {
+        off: &["quant_mode"],
+        ..Alias::plain("ibert", "roberta")
+    },
+    Alias::plain("kimi_k2", "deepseek_v3"),
+    Alias::plain("luke", "roberta"),
+    Alias {
+        off: &["use_prompt"],
+        ..Alias::plain("mvp", "bart")
+    },
+    Alias::plain("phi4_multimodal", "phi3"),
+    Alias {
+        absent: &[
+            ("scale_embedding", Held::Flag(true)),
+            ("decoder_start_token_id", Held::TokenOf("bos_token_id", 0)),
+        ],
+        ..Alias::plain("plbart", "bart")
+    },
+    Alias {
+        name: "qwen2_5_vl",
+        ..QWEN2_VL
+    },
+    Alias {
+        name: "qwen2_5_vl_text",
+        ..QWEN2_VL
+    },
+    Alias {
+        name: "qwen2_vl",
+        ..QWEN2_VL
+    },
+    Alias {
+        name: "qwen2_vl_text",
+        ..QWEN2_VL
+    },
+    Alias {
+        absent: &[(THETA, Held::Number(5e5))],
+        always: &[("normalises_experts", true)],
+        ..Alias::plain("qwen3_vl_moe_text", "qwen3_moe")
+    },
+    Alias {
+        absent: &[(THETA, Held::Number(5e5))],
+        ..Alias::plain("qwen3_vl_text", "qwen3")
+    },
+];
+
+fn of(model_type: &str) -> Option<&'static Alias> {
+    ALIASES.iter().find(|alias| alias.name == model_type)
+}
+
+/// The family that reads models of this kind; `None` where the kind has a family of its own, or none.
+pub(super) fn family_of(model_type: &str) -> Option<&'static str> {
+    of(model_type).map(|alias| alias.family)
+}
+
+/// All names, with their families.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALIASES.iter().map(|alias| (alias.name, alias.family))
+}
+
+/// Brings into a configuration what its kind means by what it leaves out.
+///
+/// # Errors
+/// When the configuration turns on a part that the family does not have.
+pub(super) fn complete(config: &mut Config) -> Result<()> {
+    // What describes a text apart is completed by itself.
+    let is_apart = config.get("text_config").is_some_and(Value::is_object);
+    let name = config.get("model_type").and_then(Value::as_str);
+    let Some(alias) = name.filter(|_| !is_apart).and_then(of) else {
+        return Ok(());
+    };
+    for key in alias.off {
+        if config.get(key).and_then(Value::as_bool) == Some(true) {
+            let problem = format!(
+                "expected false: {} is read without it, found true",
+                alias.name
+            );
+            return Err(Error::config(config.path(), *key, problem));
+        }
+    }
+    for (key, held) in alias.absent {
+        if config.get(key).is_some() || (*key == THETA && has_theta(config)) {
+            continue;
+        }
+        let value = match held {
+            Held::Number(number) => Value::from(*number),
+            Held::Flag(flag) => Value::from(*flag),
+            Held::TokenOf(other, token) => {
+                let stated = config.get(other).filter(|value| !value.is_null());
+                stated.cloned().unwrap_or(Value::from(*token))
+            }
+        };
+        config.put(key, value, Origin::Default((*key).to_owned()));
+    }
+    for (knob, value) in alias.always {
+        if !config.is_fixed(knob) {
+            config.fix(knob, *value, Origin::Family);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a configuration states the base of rotation among other parameters of it.
+fn has_theta(config: &Config) -> bool {
+    ["rope_parameters", "rope_scaling"].iter().any(|key| {
+        let inside = config.get(key).and_then(|value| value.get(THETA));
+        inside.is_some_and(|value| !value.is_null())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::FAMILIES;
+
+    #[test]
+    fn aliases_are_sorted_and_name_families() {
+        assert!(ALIASES.is_sorted_by_key(|alias| alias.name));
+        for (name, family) in all() {
+            let known = |name: &str| FAMILIES.iter().any(|family| family.model_type == name);
+            assert!(known(family) && !known(name), "{name}");
+        }
+    }
+
+    fn completed(json: &str) -> Result<Config> {
+        let mut config = Config::parse(Path::new("config.json"), json)?;
+        complete(&mut config)?;
+        Ok(config)
+    }
+
+    #[test]
+    fn what_a_configuration_says_is_left_as_it_is() {
+        let theta = |json: &str| {
+            let config = completed(json).expect("is complete");
+            config.get(THETA).and_then(Value::as_f64)
+        };
+        assert_eq!(theta(r#"{"model_type": "qwen3_vl_text"}"#), Some(5e5));
+        let stated = r#"{"model_type": "qwen3_vl_text", "rope_theta": 100.0}"#;
+        assert_eq!(theta(stated), Some(100.0));
+        for inside in ["rope_parameters", "rope_scaling"] {
+            let stated = format!(
+                r#"{{"model_type": "qwen3_vl_text", "{inside}": {{"rope_theta": 100.0}}}}"#
+            );
+            assert_eq!(theta(&stated), None);
+        }
+        // The outer configuration of a model whose text has one of its own.
+        let apart = r#"{"model_type": "qwen2_vl", "text_config": {}}"#;
+        assert_eq!(theta(apart), None);
+    }
+
+    #[test]
+    fn parts_that_a_family_lacks_are_refused() {
+        for (name, key) in [
+            ("flaubert", "pre_norm"),
+            ("ibert", "quant_mode"),
+            ("mvp", "use_prompt"),
+        ] {
+            let said = completed(&format!(r#"{{"model_type": "{name}", "{key}": true}}"#));
+            let said = said.expect_err("is refused").to_string();
+            assert!(said.contains(key) && said.contains(name), "{said}");
+            completed(&format!(r#"{{"model_type": "{name}", "{key}": false}}"#)).expect("is off");
+        }
+    }
+}

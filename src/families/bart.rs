@@ -1,0 +1,13 @@
+//! BART: an encoder and a decoder with learned positions, norms after each branch and on the embeddings.
+
+use super::Family;
+use super::reading::bart_like::{BartLike, Positions};
+use attnscope_spec::ReadsAgain;
+
+pub const FAMILY: Family = Family::translator("bart", "Bart", || BartLike {
+    positions: Positions::Learned { n_rows_before: 2 },
+    norms_before: false,
+    norms_embedding: true,
+    reads_again: ReadsAgain::Shifted,
+    ..BartLike::PLAIN
+});

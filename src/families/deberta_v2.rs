@@ -1,0 +1,19 @@
+//! DeBERTa V2 and V3: DeBERTa whose long distances share vectors, made by the maps of queries and keys where they are shared.
+
+use super::Family;
+use super::reading::deberta_like::{self, DebertaLike};
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
+pub const FAMILY: Family = Family::own("deberta-v2", "DebertaV2", read);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = DebertaLike {
+        family: FAMILY.model_type,
+        is_fused: false,
+        is_second: true,
+        maps: ["pos_key_proj", "pos_query_proj"],
+    };
+    deberta_like::read(checkpoint, reader, like)
+}

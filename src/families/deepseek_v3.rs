@@ -1,0 +1,41 @@
+//! DeepSeek V3: queries, keys and values through latent vectors, experts chosen in groups by sigmoids.
+
+use super::Family;
+use super::reading::bias_rule::BiasRule;
+use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
+use super::reading::latent::{self, LatentLike};
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::{ModelSpec, RouterScores};
+
+pub const FAMILY: Family = Family::own("deepseek_v3", "DeepseekV3", read);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = LatentLike {
+        family: FAMILY.model_type,
+        experts: ExpertsKeys {
+            n_experts: ["n_routed_experts", "num_local_experts"],
+            scores: RouterScores::Sigmoid,
+            choice_bias: Some(("gate.e_score_correction_bias", false)),
+            groups: Some(GroupKeys {
+                n_best: 2,
+                n: 8,
+                n_kept: 4,
+            }),
+            normalises: BiasRule::Key("norm_topk_prob", true),
+            scale: Some(("routed_scaling_factor", 2.5)),
+            shared: Some(SHARED),
+            layers: SparseLayers::From("first_k_dense_replace", 3),
+            ..ExpertsKeys::PLAIN
+        },
+        interleaves: Some("rope_interleave"),
+    };
+    latent::read(checkpoint, reader, like)
+}
+
+/// The experts that every token of DeepSeek's models uses, side by side.
+pub(super) const SHARED: SharedKeys = SharedKeys {
+    name: "shared_experts",
+    width: SharedWidth::Times("n_shared_experts", 1),
+    gate: None,
+};

@@ -1,0 +1,153 @@
+//! A model that `attnscope.toml` describes: `[tensors]` says which tensors hold which part, `[set]` everything else.
+
+use serde_json::Value;
+
+use super::Family;
+use super::reading::described::{Described, EmbedScale, Positions, Sizes};
+use super::reading::{activation_by_name, note_attention};
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{ModelSpec, Sines};
+
+pub const FAMILY: Family = Family::own("described", "Described", read);
+
+/// The key of the configuration that holds the tables of `[tensors]`.
+pub(super) const TENSORS: &str = "tensors";
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let described = describe(checkpoint, reader)?;
+    let refused = |problem: String| Error::config(reader.path(), TENSORS, problem);
+    let mut spec = described.spec(&checkpoint.tensors).map_err(refused)?;
+    if let Some(attention) = spec.main_stack().first_attention().cloned() {
+        note_attention(reader, &attention, Origin::Family);
+    }
+    spec.family = FAMILY.model_type;
+    reader.note(
+        "d_model",
+        spec.d_model,
+        Origin::Derived(format!("shape of {}", described.tokens)),
+    );
+    Ok(spec)
+}
+
+/// Adds the tensors that a description reads and no file holds as they are.
+///
+/// # Errors
+/// When the description is none, or a tensor cannot be arranged.
+pub(super) fn arrange(checkpoint: &mut Checkpoint) -> Result<()> {
+    let described = {
+        let mut reader = Reader::new(&checkpoint.config);
+        describe(checkpoint, &mut reader)?
+    };
+    let arranged = described.arrange(&mut checkpoint.tensors, true);
+    arranged.map_err(|problem| Error::config(checkpoint.config.path(), TENSORS, problem))
+}
+
+fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Described> {
+    let Some(Value::Object(values)) = reader.value(TENSORS) else {
+        let problem = "missing, expected [tensors] in attnscope.toml: attnscope guess writes one";
+        return Err(Error::config(reader.path(), TENSORS, problem));
+    };
+    let values = values.clone();
+    let n_layers = reader.layers("n_layers")?;
+    let n_heads = reader.size("n_heads", "n_heads")?;
+    let same = Origin::Derived("n_heads".to_owned());
+    let n_kv_heads = reader.size_or("n_kv_heads", "n_kv_heads", n_heads, same)?;
+    let refused =
+        |reader: &Reader<'_>, problem: String| Error::config(reader.path(), TENSORS, problem);
+    let sizes = Sizes {
+        n_layers,
+        n_heads,
+        n_kv_heads: Some(n_kv_heads),
+        d_head: None,
+    };
+    let mut described =
+        Described::read(&values, &sizes).map_err(|problem| refused(reader, problem))?;
+    if n_layers > checkpoint.tensors.len() {
+        let found = checkpoint.tensors.len();
+        let problem =
+            format!("{n_layers} layers need more than the {found} tensors that are stored");
+        return Err(Error::config(reader.path(), "n_layers", problem));
+    }
+    let even = described.even_d_head(&checkpoint.tensors);
+    let origin = Origin::Derived("inputs of o / n_heads".to_owned());
+    described.d_head = reader.size_or("d_head", "d_head", even.unwrap_or(1), origin)?;
+    described.causal = reader.flag_or("mask", "mask", true)?;
+    reader.forget(&["mask"]);
+    described.is_parallel =
+        one_of(reader, "block", "serial", &["serial", "parallel"])? == "parallel";
+    described.norm_is_rms = one_of(reader, "norm", "layer", &["layer", "rms"])? == "rms";
+    described.norm_adds_one = reader.flag_or("norm_adds_one", "norm_adds_one", false)?;
+    described.norm_eps = reader.number_or("norm_eps", "norm_eps", 1e-5)?;
+    described.activation = reader.word_or("activation", "activation", "gelu")?;
+    if activation_by_name(&described.activation).is_none() {
+        let problem = format!("{:?} is not known", described.activation);
+        return Err(Error::config(reader.path(), "activation", problem));
+    }
+    let usual = if described.positions.is_some() {
+        "learned"
+    } else {
+        "none"
+    };
+    let kinds = [
+        "none",
+        "learned",
+        "sines",
+        "sines_halves",
+        "sines_halves_to_end",
+        "rotary",
+        "alibi",
+    ];
+    let kind = one_of(reader, "positions", usual, &kinds)?;
+    let d_rotary = reader.size_or(
+        "d_rotary",
+        "d_rotary",
+        described.d_head,
+        Origin::Derived("d_head".to_owned()),
+    )?;
+    if kind == "rotary" && (d_rotary % 2 == 1 || d_rotary > described.d_head) {
+        let problem = format!(
+            "expected an even number up to the {} dimensions of a head, found {d_rotary}",
+            described.d_head
+        );
+        return Err(Error::config(reader.path(), "d_rotary", problem));
+    }
+    if kind != "rotary" {
+        reader.forget(&["d_rotary"]);
+    }
+    described.computed = match kind.as_str() {
+        "sines" => Positions::Sines(Sines::Interleaved),
+        "sines_halves" => Positions::Sines(Sines::Halves),
+        "sines_halves_to_end" => Positions::Sines(Sines::HalvesToEnd),
+        "alibi" => Positions::Alibi,
+        "rotary" => Positions::Rotary {
+            theta: reader.number_or("rope_theta", "rope_theta", 10_000.0)?,
+            interleaved: reader.flag_or("rope_interleaved", "rope_interleaved", false)?,
+            d_rotary,
+        },
+        _ => Positions::None,
+    };
+    if reader.is_word("embed_scale", "embed_scale", "sqrt_d") {
+        reader.word_or("embed_scale", "embed_scale", "sqrt_d")?;
+        described.embed_scale = EmbedScale::SqrtD;
+    } else {
+        described.embed_scale =
+            EmbedScale::Factor(reader.number_or("embed_scale", "embed_scale", 1.0)?);
+    }
+    Ok(described)
+}
+
+/// A word out of a few.
+fn one_of(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    usual: &str,
+    words: &[&str],
+) -> Result<String> {
+    let found = reader.word_or(key, key, usual)?;
+    if words.contains(&found.as_str()) {
+        return Ok(found);
+    }
+    let problem = format!("expected one of {}, found {found:?}", words.join(", "));
+    Err(Error::config(reader.path(), key, problem))
+}

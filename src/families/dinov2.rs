@@ -1,0 +1,34 @@
+//! DINOv2: ViT with learned factors of what branches add, and positions that are resampled to the grid of a picture.
+
+use super::reading::processor::Processor;
+use super::reading::vit_like::{Names, OF_VIT, Pictures, Reads, VitLike};
+use super::{Family, vit};
+use attnscope_spec::Resampling;
+
+pub const FAMILY: Family = Family::seeing("dinov2", "Dinov2", || VitLike {
+    reads: Reads::Pictures(PICTURES),
+    ..like(&["dinov2.", ""])
+});
+
+/// What DINOv2 does to pictures.
+pub(super) const PICTURES: Pictures = Pictures {
+    patch: 14,
+    resampled: Some(Resampling::Nearest),
+    processor: Processor::CLIP,
+    ..vit::PICTURES
+};
+
+/// DINOv2 under some names.
+pub(super) const fn like(bases: &'static [&'static str]) -> VitLike {
+    VitLike {
+        eps: 1e-6,
+        names: Names {
+            norms: ["norm1", "norm2"],
+            up: "mlp.fc1",
+            down: "mlp.fc2",
+            factors: Some(["layer_scale1.lambda1", "layer_scale2.lambda1"]),
+            ..OF_VIT
+        },
+        ..vit::like(bases)
+    }
+}

@@ -1,0 +1,331 @@
+//! Weights without a configuration: the layout is known by tensor names, sizes by shapes, and what neither tells is asked for.
+
+mod bert;
+mod fairseq;
+mod given;
+mod gpt2;
+mod litgpt;
+mod llama;
+mod megatron;
+mod olmo_core;
+mod parts;
+mod torch_encoder;
+mod torch_parts;
+mod torch_transformer;
+mod transformer_lens;
+mod x_transformers;
+
+use std::collections::BTreeSet;
+
+pub use llama::INTERLEAVED;
+use serde_json::Value;
+
+use super::overrides::Overrides;
+use attnscope_checkpoint::{Checkpoint, Config, Origin, Tensors};
+use attnscope_compute::error::{Error, Result};
+
+/// A way to name and store tensors.
+struct Layout {
+    /// As messages call it, with the tensor that it is known by.
+    known_by: &'static str,
+    /// Finds out everything, if the tensors are of this layout.
+    describe: fn(&mut Facts<'_>) -> Result<bool>,
+}
+
+static LAYOUTS: &[Layout] = &[
+    gpt2::LAYOUT,
+    llama::LAYOUT,
+    llama::META,
+    llama::TORCHTUNE,
+    litgpt::LAYOUT,
+    transformer_lens::LAYOUT,
+    x_transformers::LAYOUT,
+    olmo_core::LAYOUT,
+    megatron::LAYOUT,
+    fairseq::LAYOUT,
+    bert::LAYOUT,
+    torch_transformer::LAYOUT,
+    torch_encoder::LAYOUT,
+];
+
+/// Values that trainers keep beside weights, and where.
+const BESIDE: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "header"];
+
+/// Where trainers keep the arguments that they were started with.
+const ARGUMENTS: &str = "args";
+
+/// Finds out what weights are, and gives the checkpoint the configuration that says so.
+///
+/// # Errors
+/// When the layout is not known, or leaves open what nobody has said.
+pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<()> {
+    for layout in LAYOUTS {
+        let mut facts = Facts {
+            config: Config::absent(checkpoint.config.path()),
+            tensors: &mut checkpoint.tensors,
+            beside: &checkpoint.beside,
+            overrides,
+            missing: Vec::new(),
+            remarks: Vec::new(),
+            no_text: None,
+        };
+        let is_known = match (layout.describe)(&mut facts) {
+            Ok(is_known) => is_known,
+            // The names are of a layout that a family with other shapes shares: a person says which.
+            Err(_) if overrides.has("family") => break,
+            Err(e) => return Err(e),
+        };
+        if is_known && facts.is_of_given_family() {
+            facts.complete()?;
+            let (config, no_text) = (facts.config, facts.no_text);
+            checkpoint.remarks.extend(facts.remarks);
+            checkpoint.describe(config);
+            if let Some(reason) = no_text {
+                checkpoint.has_no_text(reason);
+            }
+            return Ok(());
+        }
+    }
+    if overrides.has("family") {
+        let config = given::describe(&checkpoint.tensors, checkpoint.config.path());
+        checkpoint.describe(config);
+        return Ok(());
+    }
+    let known: Vec<&str> = LAYOUTS.iter().map(|layout| layout.known_by).collect();
+    let found: Vec<&str> = checkpoint
+        .tensors
+        .iter()
+        .map(|(name, _)| name)
+        .take(4)
+        .collect();
+    let more = if checkpoint.tensors.len() > found.len() {
+        ", …"
+    } else {
+        ""
+    };
+    let problem = format!(
+        "no config.json beside it, and the tensors are of no layout that is known; expected {}; found {}{more}; \
+         attnscope guess finds out from text what such weights are",
+        known.join(", "),
+        found.join(", ")
+    );
+    Err(Error::file(checkpoint.config.path(), problem))
+}
+
+/// What is found out about weights.
+struct Facts<'a> {
+    tensors: &'a mut Tensors,
+    config: Config,
+    beside: &'a serde_json::Map<String, Value>,
+    overrides: &'a Overrides<'a>,
+    missing: Vec<&'static str>,
+    /// What a person should hear of how the layout was taken.
+    remarks: Vec<String>,
+    /// Why prompts can only be ids, where no tokenizer lies beside the weights.
+    no_text: Option<&'static str>,
+}
+
+/// Families whose configuration has the keys that a layout fills in.
+const ALIKE: [&[&str]; 5] = [
+    &["gpt2", "nanogpt", "gpt_bigcode"],
+    &["bert", "roberta", "xlm-roberta", "electra"],
+    &["torch_encoder"],
+    &["torch_transformer"],
+    &["described"],
+];
+
+impl Facts<'_> {
+    /// Whether the family that a person gives, if any, reads the keys that this layout fills in.
+    fn is_of_given_family(&self) -> bool {
+        let found = self.config.get("model_type").and_then(Value::as_str);
+        let (Some(given), Some(found)) = (self.overrides.word("family"), found) else {
+            return true;
+        };
+        let group = |name: &str| ALIKE.iter().position(|group| group.contains(&name));
+        group(given) == group(found)
+    }
+
+    fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.info(name).map(|info| info.shape.as_slice())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.tensors.contains(name)
+    }
+
+    /// The two axes of a matrix.
+    ///
+    /// # Errors
+    /// When the tensor is missing or is not a matrix.
+    fn matrix(&self, name: &str) -> Result<[usize; 2]> {
+        match self.shape(name) {
+            Some(&[n_rows, n_columns]) if n_rows > 0 && n_columns > 0 => Ok([n_rows, n_columns]),
+            Some(other) => Err(self.at(name, format!("expected a matrix, found shape {other:?}"))),
+            None => Err(self.at(name, "missing, expected a matrix".to_owned())),
+        }
+    }
+
+    fn at(&self, name: &str, problem: String) -> Error {
+        Error::tensor(self.tensors.file_of(name), name, problem)
+    }
+
+    /// Notes what the names say.
+    fn by_names(&mut self, key: &str, value: impl Into<Value>) {
+        let origin = Origin::Derived("the tensors' names".to_owned());
+        self.config.put(key, value, origin);
+    }
+
+    /// Notes a size that a shape says; what stands beside the weights must agree.
+    ///
+    /// # Errors
+    /// When it does not.
+    fn by_shape(&mut self, key: &str, size: usize, tensor: &str, stated_as: &[&str]) -> Result<()> {
+        if let Some((place, stated)) = self.stated(stated_as)
+            && stated.as_u64().is_some_and(|stated| stated != size as u64)
+        {
+            let problem = format!("its shape says {size}, {place} says {stated}");
+            return Err(self.at(tensor, problem));
+        }
+        let origin = Origin::Derived(format!("shape of {tensor}"));
+        self.config.put(key, size, origin);
+        Ok(())
+    }
+
+    /// What a trainer keeps beside the weights under one of some names, and where.
+    fn stated(&self, names: &[&str]) -> Option<(String, Value)> {
+        BESIDE.iter().find_map(|place| {
+            let values = self.beside.get(*place)?;
+            let found = names.iter().find_map(|name| {
+                let value = values.get(name).filter(|value| !value.is_null())?;
+                Some((format!("{place} {name}"), value.clone()))
+            });
+            found.filter(|(_, value)| value.as_i64() != Some(-1))
+        })
+    }
+
+    /// Notes what stands beside the weights, if anything does.
+    fn by_statement(&mut self, key: &str, names: &[&str]) -> bool {
+        match self.stated(names) {
+            Some((place, value)) => {
+                self.config.put(key, value, Origin::Derived(place));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What the arguments of a training say under a name, where its file keeps them.
+    fn argument(&self, name: &str) -> Option<&Value> {
+        let value = self.beside.get(ARGUMENTS)?.get(name)?;
+        Some(value).filter(|value| !value.is_null())
+    }
+
+    /// Whether the arguments of a training switch something on.
+    fn is_argument(&self, name: &str) -> bool {
+        self.argument(name) == Some(&Value::Bool(true))
+    }
+
+    /// Notes what the arguments of a training say under the first of some names, if anything.
+    fn by_argument(&mut self, key: &str, names: &[&str]) -> bool {
+        let found = names
+            .iter()
+            .find_map(|name| Some((format!("{ARGUMENTS} {name}"), self.argument(name)?.clone())));
+        match found {
+            Some((place, value)) => {
+                self.config.put(key, value, Origin::Derived(place));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A value that no shape tells: stated beside the weights, given by a person, or missing.
+    fn needed(&mut self, field: &'static str, key: &str, names: &[&str]) {
+        if !self.by_statement(key, names) && !self.overrides.has(field) {
+            self.missing.push(field);
+        }
+    }
+
+    /// A whole number of the configuration, as it will be read.
+    fn size(&self, field: &str, key: &str) -> Option<usize> {
+        let noted = || self.config.get(key)?.as_u64().map(|size| size as usize);
+        self.overrides.size(field).or_else(noted).filter(|n| *n > 0)
+    }
+
+    /// How many layers there are: `before` and `probe` stand around the number in the names of a tensor of each.
+    ///
+    /// # Errors
+    /// When a layer between others is missing, or a tensor is in a layer and not among `parts`.
+    fn layers(&mut self, key: &str, before: &str, probe: &str, parts: &[&str]) -> Result<usize> {
+        let mut found: BTreeSet<usize> = BTreeSet::new();
+        for (name, _) in self.tensors.iter() {
+            let Some((layer, part)) = name.strip_prefix(before).and_then(|n| n.split_once('.'))
+            else {
+                continue;
+            };
+            if !parts.contains(&part) && !self.overrides.has("family") {
+                let problem = "is no part of a layer of this layout; --set family=NAME reads it as a known family";
+                return Err(self.at(name, problem.to_owned()));
+            }
+            if part == probe {
+                found.extend(layer.parse::<usize>().ok());
+            }
+        }
+        let n_layers = found.len();
+        if let Some(gap) = (0..n_layers).find(|layer_idx| !found.contains(layer_idx)) {
+            let name = format!("{before}{gap}.{probe}");
+            return Err(self.at(&name, "missing, while later layers are there".to_owned()));
+        }
+        self.by_names(key, n_layers);
+        if let Some((place, stated)) = self.stated(&["n_layer", "n_layers"])
+            && stated
+                .as_u64()
+                .is_some_and(|stated| stated != n_layers as u64)
+        {
+            let problem = format!("{n_layers} layers are stored, {place} says {stated}");
+            return Err(self.at(&format!("{before}0.{probe}"), problem));
+        }
+        Ok(n_layers)
+    }
+
+    /// Refuses to go on while something is missing.
+    fn complete(&self) -> Result<()> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        let examples: Vec<String> = self
+            .missing
+            .iter()
+            .map(|field| format!("--set {field}={}", example(field)))
+            .collect();
+        let problem = format!(
+            "there is no config.json, and tensor names and shapes do not tell {}; pass them as in {}, or put them under [set] in attnscope.toml",
+            self.missing.join(", "),
+            examples.join(" ")
+        );
+        Err(Error::file(self.config.path(), problem))
+    }
+}
+
+/// The origin of what a file beside the weights says.
+fn stated_in(file: &str) -> Origin {
+    Origin::Derived(file.to_owned())
+}
+
+/// A value as one might give it.
+fn example(field: &str) -> &'static str {
+    match field {
+        "family" => "roberta",
+        "n_heads" => "12",
+        "rope_theta" => "10000",
+        "norm_eps" => "1e-5",
+        "activation" => "gelu",
+        "mask" => "causal",
+        "norm_first" | "norm_adds_one" | "rope_interleaved" => "true",
+        "embed_scale" => "sqrt_d",
+        "positions" => "sines",
+        "logit_scale" => "1",
+        "start_token" => "2",
+        _ => "VALUE",
+    }
+}

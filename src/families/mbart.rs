@@ -1,0 +1,14 @@
+//! mBART: BART with norms before the branches and after the last block.
+
+use super::Family;
+use super::reading::bart_like::{BartLike, Positions};
+use attnscope_spec::ReadsAgain;
+
+pub const FAMILY: Family = Family::translator("mbart", "MBart", || BartLike {
+    positions: Positions::Learned { n_rows_before: 2 },
+    norms_before: true,
+    norms_embedding: true,
+    reads_again: ReadsAgain::Rotated,
+    start_token: Some("eos_token_id"),
+    ..BartLike::PLAIN
+});

@@ -1,0 +1,77 @@
+//! What a reader must know of a model whose layers do not all attend: which ones do not, and what they do.
+
+use std::collections::BTreeMap;
+
+use attnscope_spec::{BlockSpec, ModelSpec};
+
+/// Names the layers without attention, and those with something beside it; `None` where all attend and do nothing else.
+pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
+    let mut without: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut beside: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (layer_idx, block) in spec.main_stack().blocks().iter().enumerate() {
+        let other = block.other_mixer().map(|mixer| mixer.label());
+        match (block.own(), other) {
+            (Some(_), Some(label)) => beside.entry(label).or_default().push(layer_idx),
+            (None, label) => {
+                let label = label.unwrap_or("only a feed-forward layer");
+                without.entry(label).or_default().push(layer_idx);
+            }
+            (Some(_), None) => {}
+        }
+    }
+    let named = |kinds: &BTreeMap<&str, Vec<usize>>| {
+        let kinds = kinds.iter();
+        let kinds = kinds.map(|(label, layers)| format!("{label} in {}", ranges(layers)));
+        kinds.collect::<Vec<_>>().join(", ")
+    };
+    let mut said = Vec::new();
+    if !without.is_empty() {
+        let n: usize = without.values().map(Vec::len).sum();
+        let of = spec.main_stack().blocks().len();
+        let kinds = named(&without);
+        said.push(format!("{n} of {of} layers have no attention: {kinds}"));
+    }
+    if !beside.is_empty() {
+        said.push(format!("beside attention: {}", named(&beside)));
+    }
+    let reads = |block: &BlockSpec| block.other_mixer().is_some_and(|m| m.reads_padding());
+    if spec.main_stack().blocks().iter().any(reads) {
+        said.push("padding before a text changes what they give".to_owned());
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// Numbers in order, those that follow each other as a range: `layers 0-2, 4`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => runs.push((*number, *number)),
+        }
+    }
+    let word = if numbers.len() == 1 {
+        "layer"
+    } else {
+        "layers"
+    };
+    let runs = runs.iter().map(|(first, last)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    });
+    format!("{word} {}", runs.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn numbers_that_follow_each_other_are_a_range() {
+        assert_eq!(ranges(&[0, 1, 2, 4, 6, 7]), "layers 0-2, 4, 6-7");
+        assert_eq!(ranges(&[3]), "layer 3");
+    }
+}

@@ -1,0 +1,22 @@
+//! mT5: T5 1.1 with a vocabulary of a hundred languages.
+
+use super::Family;
+use super::t5::{self, T5Like};
+use super::versions::saved_by;
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
+pub const FAMILY: Family = Family::own("mt5", "MT5", read);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    // Version 5 of transformers calls every head of this kind tied, and scales none.
+    let version = saved_by(reader.value("transformers_version"));
+    let like = T5Like {
+        family: FAMILY.model_type,
+        feed_forward: "gated-gelu",
+        scales_tied: version.is_none_or(|version| version < (5, 0)),
+        has_bias_by_layer: false,
+    };
+    t5::read_as(checkpoint, reader, like)
+}

@@ -1,0 +1,110 @@
+//! Puts what a person sets into every attention of a spec, and says how many changed.
+
+use super::Given;
+use attnscope_compute::attention::{AttentionSpec, Bias, Mask, Window};
+use attnscope_prompt::PositionRule;
+use attnscope_spec::recurrent::Recurrence;
+use attnscope_spec::{ModelSpec, StackSpec};
+
+/// Changes every attention that has what is given; says how many have.
+pub(super) fn change(spec: &mut ModelSpec, given: &Given) -> usize {
+    let mut n_changed = 0;
+    if let (Some(head), Given::LogitScale(_) | Given::LogitSoftcap(_)) = (&mut spec.head, given) {
+        match given {
+            Given::LogitScale(scale) => head.scale = *scale,
+            Given::LogitSoftcap(cap) => head.softcap = *cap,
+            _ => {}
+        }
+        return 1;
+    }
+    if *given == Given::NoPositions {
+        for stack in &mut spec.stacks {
+            (stack.embed.positions, stack.bucket_values) = (None, None);
+        }
+        spec.positions = PositionRule::Index;
+    }
+    if let Given::WindowLayers(step, first) = given {
+        for stack in &mut spec.stacks {
+            let blocks = stack.blocks_mut().iter_mut().enumerate();
+            for (_, block) in blocks.filter(|(idx, _)| idx % step != *first) {
+                if let Some(own) = block.own_mut() {
+                    own.attention.mask.window = None;
+                    n_changed += 1;
+                }
+            }
+        }
+        return n_changed;
+    }
+    for block in spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut) {
+        if let Some(own) = block.own_mut() {
+            n_changed += usize::from(change_one(&mut own.attention, given));
+        }
+        if let Some(cross) = &mut block.cross
+            && !matches!(given, Given::Causal(_) | Given::Window(_))
+        {
+            change_one(&mut cross.attention, given);
+        }
+    }
+    for recurrence in spec.stacks.iter_mut().filter_map(StackSpec::recurrence_mut) {
+        if let Recurrence::Writer(writer) = recurrence
+            && !matches!(given, Given::Causal(_) | Given::Window(_))
+        {
+            n_changed += usize::from(change_one(&mut writer.attention, given));
+        }
+    }
+    n_changed
+}
+
+fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
+    match given {
+        Given::Config(_) => {}
+        Given::Scale(scale) => attention.scale = *scale,
+        Given::SoftmaxAxis(axis) => attention.softmax_axis = *axis,
+        Given::Softcap(cap) => attention.softcap = *cap,
+        Given::Causal(causal) => {
+            let width = match attention.mask.window {
+                Some(Window::Back(width) | Window::Around(width)) => Some(width),
+                // Chunks are the same whatever the direction.
+                Some(Window::Chunk(_)) => {
+                    attention.mask.causal = *causal;
+                    return true;
+                }
+                None => None,
+            };
+            attention.mask = masked(*causal, width);
+        }
+        Given::Window(width) => attention.mask = masked(attention.mask.causal, *width),
+        Given::NoPositions => (attention.rope, attention.bias) = (None, Bias::None),
+        Given::LogitScale(_) | Given::LogitSoftcap(_) | Given::WindowLayers(..) => return false,
+        Given::WindowRopeTheta(theta) => {
+            let has_window = attention.mask.window.is_some();
+            match attention.rope.as_mut().filter(|_| has_window) {
+                Some(rope) => rope.theta = *theta,
+                None => return false,
+            }
+        }
+        Given::RopeTheta(_) | Given::RopeInterleaved(_) => {
+            let Some(rope) = &mut attention.rope else {
+                return false;
+            };
+            match given {
+                Given::RopeTheta(theta) => rope.theta = *theta,
+                Given::RopeInterleaved(interleaved) => rope.interleaved = *interleaved,
+                _ => {}
+            }
+        }
+    }
+    true
+}
+
+/// A window reaches back where the future is hidden, and to both sides where it is not.
+fn masked(causal: bool, width: Option<usize>) -> Mask {
+    let window = width.map(|width| {
+        if causal {
+            Window::Back(width)
+        } else {
+            Window::Around(width)
+        }
+    });
+    Mask { causal, window }
+}

@@ -1,0 +1,13 @@
+//! Pegasus: mBART with sinusoidal positions and no norm on the embeddings.
+
+use super::Family;
+use super::reading::bart_like::{BartLike, Positions};
+use attnscope_spec::ReadsAgain;
+
+pub const FAMILY: Family = Family::translator("pegasus", "Pegasus", || BartLike {
+    positions: Positions::Sinusoid,
+    norms_before: true,
+    norms_embedding: false,
+    reads_again: ReadsAgain::ForLabels,
+    ..BartLike::PLAIN
+});

@@ -1,0 +1,499 @@
+//! The families that keep BART's names: an encoder, a decoder that attends to it, learned or sinusoidal positions.
+
+use super::windows::windows_around;
+use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
+use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use attnscope_compute::attention::{AttentionSpec, Window};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_prompt::{PositionRule, Prefix};
+use attnscope_spec::{
+    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, Forced, HeadSpec, LinearSource,
+    MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack,
+    StackSpec, TableSource,
+};
+
+/// Not stated by any configuration.
+const EPS: f64 = 1e-5;
+
+/// Where positions come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Positions {
+    /// A learned table whose first rows are for no position.
+    Learned { n_rows_before: usize },
+    /// Sines and cosines, stored or not.
+    Sinusoid,
+    /// Sines and cosines, counted over tokens other than the padding token, from the one after it.
+    SinusoidNotPad,
+}
+
+/// Names inside a layer that a family gives otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerNames {
+    /// Of the first layer: a tensor that tells whether a side is there.
+    pub probe: &'static str,
+    /// What stands before the maps of the feed-forward layer.
+    pub mlp: &'static str,
+    pub mlp_norm: &'static str,
+    pub cross: &'static str,
+    pub cross_norm: &'static str,
+}
+
+impl LayerNames {
+    /// BART's own.
+    pub const USUAL: Self = Self {
+        probe: "fc1.weight",
+        mlp: "",
+        mlp_norm: "final_layer_norm",
+        cross: "encoder_attn",
+        cross_norm: "encoder_attn_layer_norm",
+    };
+}
+
+/// What a family of this kind changes.
+#[derive(Debug, Clone, Copy)]
+pub struct BartLike {
+    pub positions: Positions,
+    /// Norms stand before the branches, and one after the last block; else after each branch.
+    pub norms_before: bool,
+    pub norms_embedding: bool,
+    /// The decoder's embeddings are normed before positions are added.
+    pub norms_before_positions: bool,
+    /// The switch without which encoder and decoder have words of their own.
+    pub shared_words: Option<&'static str>,
+    /// A tied head shows in no tensor: there is no bias of logits.
+    pub tied_alone: bool,
+    /// What the decoder reads where no target is given and none can be written.
+    pub reads_again: ReadsAgain,
+    /// The decoder's first token where the configuration names none.
+    pub start_token: Option<&'static str>,
+    /// What the names of its tensors begin with, where its base is saved inside a larger model.
+    pub base: &'static str,
+    /// Keys of the numbers of positions of encoder and decoder.
+    pub n_ctx: [&'static str; 2],
+    /// The activation where the configuration names none.
+    pub activation: &'static str,
+    /// Whether embeddings are multiplied where the configuration does not say; `None` where they never are.
+    pub scales: Option<bool>,
+    /// The widths of windows of the encoder that reach to both sides; its maps then have names of their own.
+    pub window: Option<&'static str>,
+    pub names: LayerNames,
+}
+
+impl BartLike {
+    /// Learned positions from the first row on, norms after the branches.
+    pub const PLAIN: Self = Self {
+        positions: Positions::Learned { n_rows_before: 0 },
+        norms_before: false,
+        norms_embedding: false,
+        norms_before_positions: false,
+        shared_words: None,
+        tied_alone: false,
+        reads_again: ReadsAgain::ForLabels,
+        start_token: None,
+        base: "model.",
+        n_ctx: ["max_position_embeddings"; 2],
+        activation: "gelu",
+        scales: Some(false),
+        window: None,
+        names: LayerNames::USUAL,
+    };
+}
+
+/// Sizes and switches of one side.
+struct Side<'a> {
+    tensors: &'a Tensors,
+    like: BartLike,
+    base: String,
+    stack: Stack,
+    n_layers: usize,
+    n_heads: usize,
+    d_model: usize,
+    d_head: usize,
+    d_mlp: usize,
+    n_ctx: usize,
+    activation: Activation,
+    scale: f32,
+    tokens: TableSource,
+    /// One for each layer.
+    windows: Vec<Option<Window>>,
+}
+
+/// Reads a family of this kind.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: BartLike,
+) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let d_model = reader.size("d_model", "d_model")?;
+    let n_ctx = reader.size("n_ctx", like.n_ctx[0])?;
+    let n_ctx_of_decoder = if like.n_ctx[0] == like.n_ctx[1] {
+        n_ctx
+    } else {
+        reader.size("decoder n_ctx", like.n_ctx[1])?
+    };
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    let shares = match like.shared_words {
+        Some(key) => reader.flag_or("shared_embedding", key, true)?,
+        None => true,
+    };
+    const OWN: &str = "decoder_vocab_size";
+    let d_target = if shares {
+        let other = reader.value(OWN).and_then(|v| v.as_u64());
+        if let Some(other) = other.filter(|other| *other != d_vocab as u64) {
+            let problem = format!("expected the encoder's {d_vocab}, found {other}");
+            return Err(Error::config(reader.path(), OWN, problem));
+        }
+        d_vocab
+    } else {
+        let same = Origin::Derived("the encoder's".to_owned());
+        reader.size_or("decoder d_vocab", OWN, d_vocab, same)?
+    };
+    let activation = activation(reader, "activation_function", like.activation)?;
+    let scales = match like.scales {
+        Some(default) => reader.flag_or("scales_embedding", "scale_embedding", default)?,
+        None => false,
+    };
+    reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
+    let bases = [like.base, ""];
+    let probe = |side: &str| format!("{side}.layers.0.{}", like.names.probe);
+    let base = prefix(tensors, &bases, &probe("decoder"));
+    let base = if tensors.contains(&format!("{base}{}", probe("decoder"))) {
+        base
+    } else {
+        prefix(tensors, &bases, &probe("encoder"))
+    };
+    let has_side = |side: &str| tensors.contains(&format!("{base}{}", probe(side)));
+    let half = match (has_side("encoder"), has_side("decoder")) {
+        (true, false) => Some(Stack::Encoder),
+        (false, true) => Some(Stack::Decoder),
+        _ => None,
+    };
+    let shared = format!("{base}shared.weight");
+    let tokens_of = |side: &str| {
+        let own = format!("{base}{side}.embed_tokens.weight");
+        TableSource {
+            tensor: if !shares || tensors.contains(&own) {
+                own
+            } else {
+                shared.clone()
+            },
+            n_rows: if side == "decoder" { d_target } else { d_vocab },
+            width: d_model,
+        }
+    };
+    let mut side = |name: &'static str,
+                    stack: Stack,
+                    knobs: [&'static str; 2],
+                    keys: [&str; 3]|
+     -> Result<Side<'_>> {
+        let n_layers = reader.layers(keys[0])?;
+        let n_heads = reader.size(knobs[0], keys[1])?;
+        let d_head = even_heads(reader, keys[1], d_model, n_heads)?;
+        let windows = match like.window.filter(|_| stack == Stack::Encoder) {
+            Some(key) => windows_around(reader, key, n_layers)?,
+            None => vec![None; n_layers],
+        };
+        Ok(Side {
+            windows,
+            tensors,
+            like,
+            base: format!("{base}{name}"),
+            stack,
+            n_layers,
+            n_heads,
+            d_model,
+            d_head,
+            d_mlp: reader.size(knobs[1], keys[2])?,
+            n_ctx: if stack == Stack::Encoder {
+                n_ctx
+            } else {
+                n_ctx_of_decoder
+            },
+            activation,
+            scale: if scales {
+                (d_model as f64).sqrt() as f32
+            } else {
+                1.0
+            },
+            tokens: tokens_of(name),
+        })
+    };
+    let encoder = side(
+        "encoder",
+        Stack::Encoder,
+        ["encoder n_heads", "encoder d_mlp"],
+        [
+            "encoder_layers",
+            "encoder_attention_heads",
+            "encoder_ffn_dim",
+        ],
+    )?;
+    let decoder = side(
+        "decoder",
+        Stack::Decoder,
+        ["decoder n_heads", "decoder d_mlp"],
+        [
+            "decoder_layers",
+            "decoder_attention_heads",
+            "decoder_ffn_dim",
+        ],
+    )?;
+    let of_decoder = AttentionSpec::plain(decoder.n_heads, decoder.n_heads, decoder.d_head, true);
+    note_attention(reader, &of_decoder, Origin::Family);
+    let positions = match like.positions {
+        Positions::Learned { .. } => format!("learned, {n_ctx}"),
+        _ => "sines and cosines".to_owned(),
+    };
+    reader.note("positions", positions, Origin::Family);
+    let pad = match like.positions {
+        Positions::SinusoidNotPad => reader.count_or("pad_token", "pad_token_id", 1)? as u32,
+        _ => 0,
+    };
+    // A half that was saved alone is a model of one stack.
+    let start = match half {
+        None => Some(DecoderStart {
+            // What one side's ids mean is nothing to the other.
+            reads_again: if shares {
+                like.reads_again
+            } else {
+                ReadsAgain::Never
+            },
+            has_own_vocabulary: !shares,
+            ..decoder_start(reader, like.start_token, d_target)?
+        }),
+        Some(_) => None,
+    };
+    let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
+    let has_head = (is_tied && like.tied_alone)
+        || tensors.contains("lm_head.weight")
+        || tensors.contains("final_logits_bias")
+        || (half == Some(Stack::Decoder) && is_tied);
+    let head = has_head.then(|| {
+        let stored = tensors.contains("lm_head.weight");
+        let weight = if stored || !is_tied {
+            "lm_head.weight".to_owned()
+        } else {
+            decoder.tokens.tensor.clone()
+        };
+        let bias = "final_logits_bias".to_owned();
+        HeadSpec {
+            extra_bias: Some(bias).filter(|bias| tensors.contains(bias)),
+            ..HeadSpec::plain(LinearSource::whole(weight, None, d_model, d_target))
+        }
+    });
+    let stacks = match half {
+        None => vec![encoder.stack(), decoder.stack()],
+        Some(half) => {
+            let side = if half == Stack::Encoder {
+                &encoder
+            } else {
+                &decoder
+            };
+            reader.note(
+                "half",
+                format!("{half:?} alone").to_lowercase(),
+                Origin::Derived("tensor names".to_owned()),
+            );
+            vec![side.alone()]
+        }
+    };
+    let head = head.filter(|_| half != Some(Stack::Encoder));
+    Ok(ModelSpec {
+        d_model,
+        d_vocab: if half == Some(Stack::Encoder) {
+            d_vocab
+        } else {
+            d_target
+        },
+        n_ctx: Some(n_ctx),
+        positions: match like.positions {
+            Positions::Learned { n_rows_before } => PositionRule::Shifted { by: n_rows_before },
+            Positions::Sinusoid => PositionRule::Index,
+            Positions::SinusoidNotPad => PositionRule::NotPad { pad },
+        },
+        stacks,
+        is_causal_lm: head.is_some(),
+        decoder_start: start,
+        ..ModelSpec::of_one_stack(family, encoder.stack(), head)
+    })
+}
+
+/// The token that a target begins with, and those that end it.
+///
+/// # Errors
+/// When the configuration names none, or gives something that is not a token.
+pub fn decoder_start(
+    reader: &mut Reader<'_>,
+    otherwise: Option<&str>,
+    d_vocab: usize,
+) -> Result<DecoderStart> {
+    const KEY: &str = "decoder_start_token_id";
+    let key = match (reader.value(KEY), otherwise) {
+        (None, Some(other)) => other,
+        _ => KEY,
+    };
+    let Some(start) = reader.token("start_token", key, d_vocab)? else {
+        let problem =
+            "missing: a target has to begin with some token; --set start_token=ID says with which";
+        return Err(Error::config(reader.path(), KEY, problem));
+    };
+    let mut end_tokens = reader.tokens("end_token", "eos_token_id");
+    end_tokens.extend(reader.tokens("forced_end_token", "forced_eos_token_id"));
+    let forced = reader.value("forced_bos_token_id").and_then(|v| v.as_u64());
+    // What is never written is a matter of whoever lets the model write.
+    reader.value("bad_words_ids");
+    Ok(DecoderStart {
+        prefixes: [Prefix::NONE; 2],
+        forced: forced
+            .map(|id| Forced::Token(id as u32))
+            .into_iter()
+            .collect(),
+        never_written: Vec::new(),
+        never_first: Vec::new(),
+        reads_again: ReadsAgain::ForLabels,
+        has_own_vocabulary: false,
+        start_token: start,
+        end_tokens,
+    })
+}
+
+impl Side<'_> {
+    fn norm(&self, name: &str) -> NormSource {
+        layer_norm(
+            self.tensors,
+            &format!("{}.{name}", self.base),
+            self.d_model,
+            EPS,
+        )
+    }
+
+    fn linear(&self, name: &str, n_in: usize, n_out: usize) -> LinearSource {
+        linear(&format!("{}.{name}", self.base), n_in, n_out, true)
+    }
+
+    fn projections(&self, at: &str) -> ProjectionSpec {
+        let d = self.d_model;
+        let one = |name: &str| self.linear(&format!("{at}.{name}"), d, d);
+        ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
+    }
+
+    /// The maps of attention to a window.
+    fn windowed(&self, at: &str) -> ProjectionSpec {
+        let d = self.d_model;
+        let inner = |name: &str| self.linear(&format!("{at}.longformer_self_attn.{name}"), d, d);
+        let o = self.linear(&format!("{at}.output"), d, d);
+        ProjectionSpec::plain(inner("query"), inner("key"), inner("value"), o)
+    }
+
+    fn block(&self, layer_idx: usize) -> BlockSpec {
+        let at = format!("layers.{layer_idx}");
+        let is_decoder = self.stack == Stack::Decoder;
+        let attention = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_decoder);
+        let names = self.like.names;
+        let mlp = MlpSpec::plain(
+            self.linear(&format!("{at}.{}fc1", names.mlp), self.d_model, self.d_mlp),
+            self.linear(&format!("{at}.{}fc2", names.mlp), self.d_mlp, self.d_model),
+            self.activation,
+        );
+        // A norm stands before its branch or after it, under the same name.
+        let placed =
+            |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.like.norms_before);
+        let (attn_pre, attn_post) = placed("self_attn_layer_norm");
+        let (mlp_pre, mlp_post) = placed(names.mlp_norm);
+        let cross = is_decoder.then(|| {
+            let (pre, post) = placed(names.cross_norm);
+            let attention = AttentionSpec {
+                is_cross: true,
+                ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
+            };
+            Box::new(CrossSpec {
+                pre,
+                post,
+                ..CrossSpec::plain(
+                    attention,
+                    self.projections(&format!("{at}.{}", names.cross)),
+                )
+            })
+        });
+        let mut attention = attention;
+        attention.mask.window = self.windows[layer_idx];
+        let projections = if self.windows[layer_idx].is_some() {
+            self.windowed(&format!("{at}.self_attn"))
+        } else {
+            self.projections(&format!("{at}.self_attn"))
+        };
+        BlockSpec {
+            attn_pre,
+            attn_post,
+            cross,
+            mlp_pre,
+            mlp_post,
+            ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
+        }
+    }
+
+    /// The stack of a side that is a model of its own: without the attention to the other.
+    fn alone(&self) -> StackSpec {
+        let mut stack = self.stack();
+        stack
+            .blocks_mut()
+            .iter_mut()
+            .for_each(|block| block.cross = None);
+        StackSpec {
+            stack: Stack::Only,
+            ..stack
+        }
+    }
+
+    fn stack(&self) -> StackSpec {
+        let table = format!("{}.embed_positions.weight", self.base);
+        let positions = match self.like.positions {
+            Positions::Learned { n_rows_before } => PositionTable::Stored(TableSource {
+                tensor: table,
+                n_rows: self.n_ctx + n_rows_before,
+                width: self.d_model,
+            }),
+            Positions::Sinusoid if self.tensors.contains(&table) => {
+                PositionTable::Stored(TableSource {
+                    tensor: table,
+                    n_rows: self.n_ctx,
+                    width: self.d_model,
+                })
+            }
+            Positions::Sinusoid => PositionTable::Sinusoid(Sines::Halves),
+            Positions::SinusoidNotPad => PositionTable::Sinusoid(Sines::HalvesToEnd),
+        };
+        let like = self.like;
+        let embed = EmbedSpec {
+            // The norm before positions takes the scale away again, but for its epsilon: the decoder has none.
+            scale: if like.norms_before_positions && self.stack == Stack::Decoder {
+                1.0
+            } else {
+                self.scale
+            },
+            positions: Some(positions),
+            norms_before_positions: like.norms_before_positions && self.stack == Stack::Decoder,
+            norm: like
+                .norms_embedding
+                .then(|| self.norm("layernorm_embedding")),
+            ..EmbedSpec::plain(self.tokens.clone())
+        };
+        let blocks = (0..self.n_layers)
+            .map(|layer_idx| self.block(layer_idx))
+            .collect();
+        StackSpec {
+            stack: self.stack,
+            ..StackSpec::only(
+                embed,
+                blocks,
+                like.norms_before.then(|| self.norm("layer_norm")),
+            )
+        }
+    }
+}

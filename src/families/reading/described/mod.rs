@@ -1,0 +1,369 @@
+//! Models that `attnscope.toml` describes whole: which tensors hold which part, and every setting that names and shapes leave open.
+
+mod parts;
+mod spec;
+mod tensors;
+
+pub use self::parts::{
+    Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer,
+    name_of_all_heads, quoted, written_hole,
+};
+
+use serde_json::{Map, Value};
+
+use self::parts::Tables;
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::attention::Scale;
+use attnscope_spec::Sines;
+
+/// The places that a norm of a layer can have, and their keys.
+pub const NORM_PLACES: [&str; 6] = [
+    "attn_pre",
+    "attn_out",
+    "attn_post",
+    "mlp_pre",
+    "mlp_out",
+    "mlp_post",
+];
+
+/// Queries, keys and values.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Qkv {
+    Separate([MapPart; 3]),
+    /// Queries, and keys with values.
+    Paired(MapPart, FusedPart),
+    Fused(FusedPart),
+}
+
+/// The feed-forward layer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mlp {
+    Plain(MapPart),
+    Gated(MapPart, MapPart),
+    Fused(FusedPart),
+}
+
+/// Positions that are computed, beside or in place of a stored table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Positions {
+    None,
+    Sines(Sines),
+    Rotary {
+        theta: f64,
+        interleaved: bool,
+        /// Dimensions of each head that rotate.
+        d_rotary: usize,
+    },
+    Alibi,
+}
+
+/// What rows of tokens are multiplied by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum EmbedScale {
+    SqrtD,
+    Factor(f64),
+}
+
+/// A model described whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Described {
+    pub n_layers: usize,
+    pub n_heads: usize,
+    pub n_kv_heads: usize,
+    pub d_head: usize,
+    pub tokens: String,
+    pub positions: Option<String>,
+    pub token_types: Option<String>,
+    pub embed_norm: Option<NormPart>,
+    pub qkv: Qkv,
+    pub o: MapPart,
+    pub mlp: Mlp,
+    pub down: MapPart,
+    /// In the order of [`NORM_PLACES`].
+    pub norms: [Option<NormPart>; 6],
+    pub q_norm: Option<NormPart>,
+    pub k_norm: Option<NormPart>,
+    pub sinks: Option<String>,
+    pub final_norm: Option<NormPart>,
+    /// The head's own layer before it unembeds, and its norm.
+    pub head_dense: Option<MapPart>,
+    pub head_norm: Option<NormPart>,
+    /// `None` where the table of tokens unembeds.
+    pub unembed: Option<MapPart>,
+    /// Added to the logits.
+    pub logit_bias: Option<String>,
+    pub computed: Positions,
+    pub causal: bool,
+    pub norm_is_rms: bool,
+    pub norm_adds_one: bool,
+    pub norm_eps: f64,
+    pub activation: String,
+    pub is_parallel: bool,
+    pub embed_scale: EmbedScale,
+    pub scale: Scale,
+    pub window: Option<usize>,
+    /// Which layers have the window: all of them, or every n-th from one on.
+    pub window_layers: Option<(usize, usize)>,
+    pub softcap: Option<f32>,
+    pub logit_scale: f32,
+    pub logit_softcap: Option<f32>,
+}
+
+/// Values under `[set]` that a description needs beside its tensors.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    pub n_layers: usize,
+    pub n_heads: usize,
+    pub n_kv_heads: Option<usize>,
+    pub d_head: Option<usize>,
+}
+
+impl Described {
+    /// Reads which tensors hold which part; everything else is as usual until it is set.
+    ///
+    /// # Errors
+    /// When a part is missing, is given twice, or is not what it must be.
+    pub fn read(values: &Map<String, Value>, sizes: &Sizes) -> Result<Self, String> {
+        let known = Self::keys();
+        if let Some(other) = values.keys().find(|key| !known.contains(&key.as_str())) {
+            return Err(format!(
+                "{other:?} is not known; known: {}",
+                known.join(", ")
+            ));
+        }
+        let tables = Tables { values };
+        let missing = |key: &str| format!("{key}: missing, expected a tensor's name");
+        let [q, k, v] = [tables.map("q")?, tables.map("k")?, tables.map("v")?];
+        let kv = tables.fused("kv", &["k", "v"])?;
+        let fused = tables.fused("qkv", &["q", "k", "v"])?;
+        let qkv = match (fused, q, kv, k, v) {
+            (Some(fused), None, None, None, None) => Qkv::Fused(fused),
+            (None, Some(q), Some(kv), None, None) => Qkv::Paired(q, kv),
+            (None, Some(q), None, Some(k), Some(v)) => Qkv::Separate([q, k, v]),
+            _ => return Err("expected qkv, or q and kv, or q, k and v".to_owned()),
+        };
+        let gate_up = tables.fused("gate_up", &["gate", "up"])?;
+        let mlp = match (gate_up, tables.map("gate")?, tables.map("up")?) {
+            (Some(fused), None, None) => Mlp::Fused(fused),
+            (None, Some(gate), Some(up)) => Mlp::Gated(gate, up),
+            (None, None, Some(up)) => Mlp::Plain(up),
+            _ => return Err("expected up, or gate and up, or gate_up".to_owned()),
+        };
+        let mut norms: [Option<NormPart>; 6] = Default::default();
+        for (norm, key) in norms.iter_mut().zip(NORM_PLACES) {
+            *norm = tables.norm(key)?;
+        }
+        Ok(Self {
+            n_layers: sizes.n_layers,
+            n_heads: sizes.n_heads,
+            n_kv_heads: sizes.n_kv_heads.unwrap_or(sizes.n_heads),
+            d_head: sizes.d_head.unwrap_or(0),
+            tokens: tables.table("tokens")?.ok_or_else(|| missing("tokens"))?,
+            positions: tables.table("positions")?,
+            token_types: tables.table("token_types")?,
+            embed_norm: tables.norm("embed_norm")?,
+            qkv,
+            o: tables.map("o")?.ok_or_else(|| missing("o"))?,
+            mlp,
+            down: tables.map("down")?.ok_or_else(|| missing("down"))?,
+            norms,
+            q_norm: tables.norm("q_norm")?,
+            k_norm: tables.norm("k_norm")?,
+            sinks: tables.table("sinks")?,
+            final_norm: tables.norm("final_norm")?,
+            head_dense: tables.map("head_dense")?,
+            head_norm: tables.norm("head_norm")?,
+            unembed: tables.map("unembed")?,
+            logit_bias: tables.table("logit_bias")?,
+            computed: Positions::None,
+            causal: true,
+            norm_is_rms: false,
+            norm_adds_one: false,
+            norm_eps: 1e-5,
+            activation: "gelu".to_owned(),
+            is_parallel: false,
+            embed_scale: EmbedScale::Factor(1.0),
+            scale: Scale::InvSqrtD,
+            window: None,
+            window_layers: None,
+            softcap: None,
+            logit_scale: 1.0,
+            logit_softcap: None,
+        })
+    }
+
+    /// The width of a head where heads share the inputs of the output map evenly.
+    pub fn even_d_head(&self, tensors: &Tensors) -> Option<usize> {
+        let [o, tokens] = [name_in_layer(&self.o.weight, 0), self.tokens.clone()];
+        let n = tensors.info(&o)?.n_elements();
+        let d_model = *tensors.info(&tokens)?.shape.last()?;
+        let width = n.checked_div(d_model)?;
+        let d_head = width.checked_div(self.n_heads)?;
+        (d_head > 0).then_some(d_head)
+    }
+
+    /// Every key of `[tensors]`.
+    pub fn keys() -> Vec<&'static str> {
+        let around = [
+            "tokens",
+            "positions",
+            "token_types",
+            "embed_norm",
+            "final_norm",
+            "head_dense",
+            "head_norm",
+            "unembed",
+            "logit_bias",
+        ];
+        let of_layers = [
+            "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "o", "gate", "up", "gate_up",
+            "down",
+        ];
+        [&around[..], &NORM_PLACES, &of_layers].concat()
+    }
+
+    /// Every part that there is, under its key, in the order of computation.
+    pub fn parts(&self) -> Vec<(&'static str, Part)> {
+        let mut parts = vec![("tokens", Part::Table(self.tokens.clone()))];
+        let table = |key: &'static str, name: &Option<String>| {
+            name.iter()
+                .map(move |name| (key, Part::Table(name.clone())))
+                .collect::<Vec<_>>()
+        };
+        let norm = |key: &'static str, norm: &Option<NormPart>| {
+            norm.iter()
+                .map(move |norm| (key, Part::Norm(norm.clone())))
+                .collect::<Vec<_>>()
+        };
+        let map = |key: &'static str, map: &MapPart| (key, Part::Map(map.clone()));
+        parts.extend(table("positions", &self.positions));
+        parts.extend(table("token_types", &self.token_types));
+        parts.extend(norm("embed_norm", &self.embed_norm));
+        parts.extend(norm(NORM_PLACES[0], &self.norms[0]));
+        match &self.qkv {
+            Qkv::Separate([q, k, v]) => parts.extend([map("q", q), map("k", k), map("v", v)]),
+            Qkv::Paired(q, kv) => parts.extend([map("q", q), ("kv", Part::Fused(kv.clone()))]),
+            Qkv::Fused(fused) => parts.push(("qkv", Part::Fused(fused.clone()))),
+        }
+        parts.extend(norm("q_norm", &self.q_norm));
+        parts.extend(norm("k_norm", &self.k_norm));
+        parts.extend(table("sinks", &self.sinks));
+        parts.push(map("o", &self.o));
+        for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).take(4).skip(1) {
+            parts.extend(norm(key, place));
+        }
+        match &self.mlp {
+            Mlp::Plain(up) => parts.push(map("up", up)),
+            Mlp::Gated(gate, up) => parts.extend([map("gate", gate), map("up", up)]),
+            Mlp::Fused(fused) => parts.push(("gate_up", Part::Fused(fused.clone()))),
+        }
+        parts.push(map("down", &self.down));
+        for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).skip(4) {
+            parts.extend(norm(key, place));
+        }
+        parts.extend(norm("final_norm", &self.final_norm));
+        parts.extend(self.head_dense.iter().map(|dense| map("head_dense", dense)));
+        parts.extend(norm("head_norm", &self.head_norm));
+        parts.extend(self.unembed.iter().map(|unembed| map("unembed", unembed)));
+        parts.extend(table("logit_bias", &self.logit_bias));
+        parts
+    }
+
+    /// Every setting, as `[set]` has it; those that are as usual and that nobody would look for are left out.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let text = |word: &str| quoted(word);
+        let mut all = vec![
+            ("family", text("described")),
+            ("n_layers", self.n_layers.to_string()),
+            ("n_heads", self.n_heads.to_string()),
+            ("n_kv_heads", self.n_kv_heads.to_string()),
+            ("d_head", self.d_head.to_string()),
+            (
+                "mask",
+                text(if self.causal {
+                    "causal"
+                } else {
+                    "bidirectional"
+                }),
+            ),
+            (
+                "block",
+                text(if self.is_parallel {
+                    "parallel"
+                } else {
+                    "serial"
+                }),
+            ),
+            ("norm", text(if self.norm_is_rms { "rms" } else { "layer" })),
+        ];
+        if self.norm_adds_one {
+            all.push(("norm_adds_one", "true".to_owned()));
+        }
+        all.push(("norm_eps", number(self.norm_eps)));
+        all.push(("activation", text(&self.activation)));
+        match self.computed {
+            Positions::None if self.positions.is_some() => {}
+            Positions::None => all.push(("positions", text("none"))),
+            Positions::Sines(Sines::Interleaved) => all.push(("positions", text("sines"))),
+            Positions::Sines(Sines::Halves) => all.push(("positions", text("sines_halves"))),
+            Positions::Sines(Sines::HalvesToEnd) => {
+                all.push(("positions", text("sines_halves_to_end")));
+            }
+            Positions::Alibi => all.push(("positions", text("alibi"))),
+            Positions::Rotary {
+                theta,
+                interleaved,
+                d_rotary,
+            } => {
+                all.push(("positions", text("rotary")));
+                all.push(("rope_theta", number(theta)));
+                all.push(("rope_interleaved", interleaved.to_string()));
+                if d_rotary != self.d_head {
+                    all.push(("d_rotary", d_rotary.to_string()));
+                }
+            }
+        }
+        let scale = match self.scale {
+            Scale::InvSqrtD => text("inv_sqrt_d"),
+            Scale::InvD => text("inv_d"),
+            Scale::One => text("none"),
+            other => number(f64::from(other.factor(self.d_head))),
+        };
+        all.push(("scale", scale));
+        match self.embed_scale {
+            EmbedScale::SqrtD => all.push(("embed_scale", text("sqrt_d"))),
+            EmbedScale::Factor(factor) if factor != 1.0 => {
+                all.push(("embed_scale", number(factor)))
+            }
+            EmbedScale::Factor(_) => {}
+        }
+        if let Some(window) = self.window {
+            all.push(("window", window.to_string()));
+            if let Some((step, first)) = self.window_layers {
+                all.push(("window_layers", text(&format!("{step}*i+{first}"))));
+            }
+        }
+        let caps = [
+            ("softcap", self.softcap),
+            ("logit_softcap", self.logit_softcap),
+        ];
+        for (key, cap) in caps {
+            all.extend(cap.map(|cap| (key, number(f64::from(cap)))));
+        }
+        if self.logit_scale != 1.0 {
+            all.push(("logit_scale", number(f64::from(self.logit_scale))));
+        }
+        all
+    }
+}
+
+/// A number as a person writes it.
+fn number(number: f64) -> String {
+    if number != 0.0 && (number.abs() < 1e-3 || number.abs() >= 1e7) {
+        format!("{number:e}")
+    } else if number.fract() == 0.0 {
+        format!("{number:.1}")
+    } else {
+        number.to_string()
+    }
+}

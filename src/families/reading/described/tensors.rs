@@ -1,0 +1,137 @@
+//! Brings the stored tensors of a described model into the shapes in which it reads them: heads beside each other, axes of one gone.
+
+use super::parts::{HEAD, name_in_layer, name_of_all_heads};
+use super::spec::flat_name;
+use super::{Arranged, Described, MapPart, Part};
+use attnscope_checkpoint::Tensors;
+
+impl Described {
+    /// Adds what the description reads and no file holds as it is; where `replaces`, in the place of what it was made from.
+    ///
+    /// # Errors
+    /// When a tensor is missing or cannot be arranged, with what is wrong.
+    pub fn arrange(&self, tensors: &mut Tensors, replaces: bool) -> Result<(), String> {
+        let mut used = Vec::new();
+        for (key, part) in self.parts() {
+            let mut vectors: Vec<&String> = Vec::new();
+            match &part {
+                Part::Table(name) if key == "sinks" || key == "logit_bias" => vectors.push(name),
+                Part::Table(name) => tensors.squeeze(name),
+                Part::Norm(norm) => vectors.extend(norm.gain.iter().chain(&norm.bias)),
+                Part::Map(map) => {
+                    self.arrange_map(tensors, key, map, &mut used)?;
+                    vectors.extend(&map.bias);
+                }
+                Part::Fused(fused) => {
+                    self.arrange_map(tensors, key, &fused.map, &mut used)?;
+                    vectors.extend(&fused.map.bias);
+                }
+            }
+            for vector in vectors {
+                for layer_idx in 0..self.n_layers {
+                    let name = joined(tensors, &name_in_layer(vector, layer_idx), &mut used);
+                    tensors.squeeze(&name);
+                    let Some(shape) = tensors.info(&name).map(|info| info.shape.clone()) else {
+                        continue;
+                    };
+                    if shape.len() > 1 {
+                        let order: Vec<usize> = (0..shape.len()).collect();
+                        if tensors.arrange(
+                            &name,
+                            &flat_name(&name),
+                            &order,
+                            &[shape.iter().product()],
+                        ) {
+                            used.push(name);
+                        }
+                    }
+                }
+            }
+        }
+        if replaces {
+            // The table of tokens may be the unembedding too, in other axes.
+            let tokens = &self.tokens;
+            used.iter()
+                .filter(|name| *name != tokens)
+                .for_each(|name| tensors.forget(name));
+        }
+        Ok(())
+    }
+
+    fn arrange_map(
+        &self,
+        tensors: &mut Tensors,
+        key: &str,
+        map: &MapPart,
+        used: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let arranged = map.arranged(key == "o", key == "unembed");
+        for layer_idx in 0..self.n_layers {
+            let name = joined(tensors, &name_in_layer(&map.weight, layer_idx), used);
+            let n_axes = tensors.info(&name).map(|info| info.shape.len());
+            if n_axes != Some(map.axes.len()) {
+                tensors.squeeze(&name);
+            }
+            let Arranged::Turned {
+                order,
+                is_input_major,
+            } = &arranged
+            else {
+                continue;
+            };
+            let new_name = map.arranged_name(&name);
+            if tensors.contains(&new_name) {
+                continue;
+            }
+            let Some(info) = tensors.info(&name) else {
+                return Err(format!("{key}: no tensor is called {name}"));
+            };
+            if info.shape.len() != map.axes.len() {
+                let (found, expected) = (&info.shape, map.axes.len());
+                return Err(format!(
+                    "{key}: {name} has shape {found:?}, expected {expected} axes"
+                ));
+            }
+            let n_in = self.n_inputs(map, &info.shape, key == "o");
+            let n_out = info.n_elements() / n_in.max(1);
+            let shape = if *is_input_major {
+                [n_in, n_out]
+            } else {
+                [n_out, n_in]
+            };
+            if !tensors.arrange(&name, &new_name, order, &shape) {
+                return Err(format!(
+                    "{key}: the axes of {name} cannot be exchanged as it is stored"
+                ));
+            }
+            used.push(name);
+        }
+        Ok(())
+    }
+
+    fn n_inputs(&self, map: &MapPart, shape: &[usize], heads_are_inputs: bool) -> usize {
+        use super::Axis;
+        let is_input = |axis: &Axis| *axis == Axis::In || (*axis == Axis::Head && heads_are_inputs);
+        let axes = map.axes.iter().zip(shape);
+        axes.filter(|(axis, _)| is_input(axis))
+            .map(|(_, n)| n)
+            .product()
+    }
+}
+
+/// The name of a tensor that holds all heads, which is made of those of single heads where these lie apart.
+fn joined(tensors: &mut Tensors, name: &str, used: &mut Vec<String>) -> String {
+    let whole = name_of_all_heads(name);
+    if !name.contains(HEAD) || tensors.contains(&whole) {
+        return whole;
+    }
+    let of_heads = (0..).map(|head_idx: usize| name.replace(HEAD, &head_idx.to_string()));
+    let names: Vec<String> = of_heads.take_while(|name| tensors.contains(name)).collect();
+    for name in &names {
+        tensors.squeeze(name);
+    }
+    if tensors.join(&names, &whole) {
+        used.extend(names);
+    }
+    whole
+}

@@ -1,0 +1,462 @@
+//! Feed-forward layers of many experts: the keys that describe them, and the names under which they are stored.
+
+use super::bias_rule::BiasRule;
+use super::{check_counts, check_used, sparse_layers};
+use attnscope_checkpoint::{Origin, Reader, Tensors};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::{
+    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, Part,
+    RouterRule, RouterScores,
+};
+
+/// Names of the three maps of a gated feed-forward layer.
+#[derive(Debug, Clone, Copy)]
+pub struct GatedNames {
+    pub gate: &'static str,
+    pub up: &'static str,
+    pub down: &'static str,
+}
+
+/// The names most families use.
+pub const USUAL: GatedNames = GatedNames {
+    gate: "gate_proj",
+    up: "up_proj",
+    down: "down_proj",
+};
+
+/// Mixtral's names.
+pub const NUMBERED: GatedNames = GatedNames {
+    gate: "w1",
+    up: "w3",
+    down: "w2",
+};
+
+/// down(act(gate x) · up x), stored under `at`.
+pub fn gated(
+    at: &str,
+    names: GatedNames,
+    d_model: usize,
+    d_mlp: usize,
+    activation: Activation,
+    has_bias: bool,
+) -> MlpSpec {
+    let linear =
+        |name: &str, n_in, n_out| super::linear(&format!("{at}.{name}"), n_in, n_out, has_bias);
+    MlpSpec {
+        up: linear(names.up, d_model, d_mlp),
+        gate: Some(linear(names.gate, d_model, d_mlp)),
+        down: linear(names.down, d_mlp, d_model),
+        activation,
+        gate_rule: GateRule::Product,
+        learned: None,
+        sparsity: None,
+    }
+}
+
+/// How the experts of a layer are stored.
+#[derive(Debug, Clone, Copy)]
+pub enum ExpertStore {
+    /// Each with tensors of its own.
+    Each(GatedNames),
+    /// All in two tensors of three axes: gate above up, and down.
+    Slabs {
+        gate_up: &'static str,
+        down: &'static str,
+    },
+    /// As slabs, each matrix stored by its inputs: gate before up in every row.
+    SlabsByInput {
+        gate_up: &'static str,
+        down: &'static str,
+    },
+}
+
+/// The width of the expert that every token uses.
+#[derive(Debug, Clone, Copy)]
+pub enum SharedWidth {
+    Key(&'static str),
+    /// As many experts as the key says, or as hold without it, side by side.
+    Times(&'static str, usize),
+}
+
+/// The expert that every token uses.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedKeys {
+    pub name: &'static str,
+    pub width: SharedWidth,
+    /// The map whose sigmoid weighs it.
+    pub gate: Option<&'static str>,
+}
+
+/// Which layers have experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SparseLayers {
+    All,
+    /// Every n-th, unless it is listed as a dense one.
+    Stepped,
+    /// All from the one that the key names on; and what holds without it.
+    From(&'static str, usize),
+    /// Every n-th from one layer to another.
+    Between,
+    /// Those of a list; without it every n-th.
+    ListedOrStepped {
+        list: &'static str,
+        step: &'static str,
+    },
+}
+
+/// Groups of experts: how many of a group's best scores judge it, and what holds without keys.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupKeys {
+    pub n_best: usize,
+    pub n: usize,
+    pub n_kept: usize,
+}
+
+impl GroupKeys {
+    /// Where the configuration has to say that there are groups.
+    pub const fn if_stated(n_best: usize) -> Self {
+        Self {
+            n_best,
+            n: 1,
+            n_kept: 1,
+        }
+    }
+}
+
+/// What a family says of its experts, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpertsKeys {
+    /// Under the layer: where experts and router stand.
+    pub at: &'static str,
+    pub store: ExpertStore,
+    pub router: &'static str,
+    /// Two names of the number of experts.
+    pub n_experts: [&'static str; 2],
+    pub d_expert: &'static str,
+    pub n_used: &'static str,
+    pub scores: RouterScores,
+    /// Added to the scores for the choice only: its name, and whether it is stored as a matrix of one row.
+    pub choice_bias: Option<(&'static str, bool)>,
+    /// How experts stand in groups, where they do.
+    pub groups: Option<GroupKeys>,
+    pub normalises: BiasRule,
+    /// The key of what normalised weights are divided by at least, and what holds without it.
+    pub least_sum: Option<(&'static str, f64)>,
+    /// The key of what multiplies the weights, and what holds without it.
+    pub scale: Option<(&'static str, f64)>,
+    pub shared: Option<SharedKeys>,
+    pub layers: SparseLayers,
+    /// Weights multiply what experts read, not what they give.
+    pub scales_inputs: bool,
+}
+
+impl ExpertsKeys {
+    /// Experts in every layer, weighed by a softmax over all, as OLMoE has them.
+    pub const PLAIN: Self = Self {
+        at: "mlp",
+        store: ExpertStore::Each(USUAL),
+        router: "gate",
+        n_experts: ["num_experts", "num_local_experts"],
+        d_expert: "moe_intermediate_size",
+        n_used: "num_experts_per_tok",
+        scores: RouterScores::Softmax,
+        choice_bias: None,
+        groups: None,
+        normalises: BiasRule::Key("norm_topk_prob", false),
+        least_sum: None,
+        scale: None,
+        shared: None,
+        layers: SparseLayers::All,
+        scales_inputs: false,
+    };
+
+    /// Reads what the keys say.
+    ///
+    /// # Errors
+    /// When a value is missing or impossible, or more is described than the file can hold.
+    pub fn read(
+        &self,
+        reader: &mut Reader<'_>,
+        tensors: &Tensors,
+        n_layers: usize,
+    ) -> Result<Experts> {
+        let n_experts = reader.either_size("n_experts", self.n_experts)?;
+        let shares = !matches!(self.store, ExpertStore::Each(_));
+        check_counts(reader, tensors, n_layers, (n_experts, shares))?;
+        let d_expert = reader.size("d_expert", self.d_expert)?;
+        let n_used = reader.size("n_experts_used", self.n_used)?;
+        check_used(reader, n_used, n_experts)?;
+        let groups = match self.groups {
+            Some(keys) => groups(reader, (n_experts, n_used), keys)?,
+            None => None,
+        };
+        let router = RouterRule {
+            n_used,
+            scores: self.scores,
+            choice_bias: None,
+            groups,
+            normalises: self.normalises.read(reader, "normalises_experts")?,
+            scale: match self.scale {
+                Some((key, default)) => reader.number_or("expert_scale", key, default)? as f32,
+                None => 1.0,
+            },
+            power: 1.0,
+            least_sum: match self.least_sum {
+                Some((key, default)) => reader.number_or("least_weight_sum", key, default)? as f32,
+                None => 0.0,
+            },
+            expert_scales: None,
+            scales_inputs: self.scales_inputs,
+        };
+        let shared = match self.shared {
+            Some(shared) => shared_width(reader, shared.width, d_expert)?.map(|w| (shared, w)),
+            None => None,
+        };
+        let is_sparse: Box<dyn Fn(usize) -> bool> = match self.layers {
+            SparseLayers::All => Box::new(|_| true),
+            SparseLayers::Stepped => sparse_layers(reader)?,
+            SparseLayers::From(key, default) => {
+                let first = reader.count_or("n_dense_layers", key, default)?;
+                Box::new(move |idx| idx >= first)
+            }
+            SparseLayers::Between => between(reader, n_layers)?,
+            SparseLayers::ListedOrStepped { list, step } => match reader.numbers(list)? {
+                Some(listed) => Box::new(move |idx| listed.contains(&(idx as u64))),
+                None => {
+                    let default = Origin::Default(step.to_owned());
+                    let step = reader.size_or("experts_every", step, 1, default)?;
+                    Box::new(move |idx| (idx + 1) % step == 0)
+                }
+            },
+        };
+        Ok(Experts {
+            keys: *self,
+            n_experts,
+            d_expert,
+            router,
+            shared,
+            is_sparse,
+        })
+    }
+}
+
+/// The width of the expert that every token uses; `None` where there is none.
+fn shared_width(
+    reader: &mut Reader<'_>,
+    width: SharedWidth,
+    d_expert: usize,
+) -> Result<Option<usize>> {
+    Ok(match width {
+        SharedWidth::Key(key) => Some(reader.size("d_shared_expert", key)?),
+        SharedWidth::Times(key, default) => {
+            let n = reader.count_or("n_shared_experts", key, default)?;
+            Some(n * d_expert).filter(|width| *width > 0)
+        }
+    })
+}
+
+/// Groups of experts, of which some are chosen from; one group is none.
+fn groups(
+    reader: &mut Reader<'_>,
+    (n_experts, n_used): (usize, usize),
+    keys: GroupKeys,
+) -> Result<Option<ExpertGroups>> {
+    let n_best = keys.n_best;
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let n = reader.size_or("n_expert_groups", "n_group", keys.n, default("n_group"))?;
+    let n_kept = reader.size_or(
+        "n_expert_groups_kept",
+        "topk_group",
+        keys.n_kept,
+        default("topk_group"),
+    )?;
+    if !n_experts.is_multiple_of(n) || n_kept > n {
+        let problem = format!("{n} groups, {n_kept} of them kept, do not fit {n_experts} experts");
+        return Err(Error::config(reader.path(), "n_group", problem));
+    }
+    const KEPT: &str = "topk_group";
+    let is_stated = reader.value(KEPT).is_some();
+    if n > 1 && !is_stated && (keys.n == 1 || reader.is_null(KEPT)) {
+        return Err(Error::config(
+            reader.path(),
+            KEPT,
+            "missing, expected how many groups are kept",
+        ));
+    }
+    // Which of the experts in other groups would fill up is chance.
+    let n_left = n_kept * (n_experts / n);
+    if n_used > n_left {
+        let problem =
+            format!("expected at most the {n_left} experts of {n_kept} groups, found {n_used}");
+        return Err(Error::config(reader.path(), "num_experts_per_tok", problem));
+    }
+    Ok(Some(ExpertGroups { n, n_kept, n_best }).filter(|_| n > 1))
+}
+
+/// Every n-th layer from one to another, both included; the last one is also called −1.
+fn between(reader: &mut Reader<'_>, n_layers: usize) -> Result<Box<dyn Fn(usize) -> bool>> {
+    let first = reader.count_or("first_sparse_layer", "moe_layer_start_index", 1)?;
+    const END: &str = "moe_layer_end_index";
+    let last = match reader.value(END).map(|value| (value, value.as_i64())) {
+        None | Some((_, Some(-1))) => n_layers - 1,
+        Some((_, Some(last))) if last >= 0 => last as usize,
+        Some((value, _)) => {
+            let problem = format!("expected a layer or -1, found {value}");
+            return Err(Error::config(reader.path(), END, problem));
+        }
+    };
+    let every_key = "moe_layer_interval";
+    let default = Origin::Default(every_key.to_owned());
+    let every = reader.size_or("experts_every", every_key, 1, default)?;
+    Ok(Box::new(move |idx| {
+        (first..=last).contains(&idx) && (idx + 1) % every == 0
+    }))
+}
+
+/// The experts of a model, as its configuration describes them.
+pub struct Experts {
+    keys: ExpertsKeys,
+    n_experts: usize,
+    pub d_expert: usize,
+    pub router: RouterRule,
+    shared: Option<(SharedKeys, usize)>,
+    is_sparse: Box<dyn Fn(usize) -> bool>,
+}
+
+impl Experts {
+    /// Whether a layer has experts.
+    pub fn are_in(&self, layer_idx: usize) -> bool {
+        (self.is_sparse)(layer_idx)
+    }
+
+    /// The experts of one layer; `has_bias` says whether the one that every token uses has biases.
+    pub fn of_layer(
+        &self,
+        tensors: &Tensors,
+        layer: &str,
+        d_model: usize,
+        (activation, has_bias): (Activation, bool),
+    ) -> FeedForward {
+        let (keys, n, width) = (&self.keys, self.n_experts, self.d_expert);
+        let at = format!("{layer}.{}", keys.at);
+        let router =
+            super::linear_bias_if_stored(tensors, &format!("{at}.{}", keys.router), d_model, n);
+        let choice_bias = keys.choice_bias.map(|(name, is_row)| ChoiceBias {
+            tensor: format!("{at}.{name}"),
+            shape: if is_row { vec![1, n] } else { vec![n] },
+        });
+        // Some versions write all experts together, whatever the family's own way.
+        let fused = format!("{at}.experts.gate_up_proj");
+        let expert = |idx: usize| match keys.store {
+            // Files of other formats hold each of them.
+            ExpertStore::SlabsByInput { .. }
+                if tensors.contains(&format!("{at}.experts.0.gate_proj.weight")) =>
+            {
+                let at = format!("{at}.experts.{idx}");
+                gated(&at, USUAL, d_model, width, activation, false)
+            }
+            ExpertStore::SlabsByInput { gate_up, down } => slabs_by_input(
+                (&format!("{at}.{gate_up}"), &format!("{at}.{down}")),
+                (idx, n),
+                (d_model, width),
+                activation,
+            ),
+            _ if tensors.contains(&fused) => slabs(
+                (&fused, &format!("{at}.experts.down_proj")),
+                (idx, n),
+                (d_model, width),
+                activation,
+            ),
+            ExpertStore::Each(names) => {
+                let at = format!("{at}.experts.{idx}");
+                gated(&at, names, d_model, width, activation, false)
+            }
+            ExpertStore::Slabs { .. } if tensors.contains(&format!("{at}.experts.0.w1.weight")) => {
+                let at = format!("{at}.experts.{idx}");
+                gated(&at, NUMBERED, d_model, width, activation, false)
+            }
+            ExpertStore::Slabs { gate_up, down } => slabs(
+                (&format!("{at}.{gate_up}"), &format!("{at}.{down}")),
+                (idx, n),
+                (d_model, width),
+                activation,
+            ),
+        };
+        let shared = self.shared.map(|(shared, width)| {
+            let at_shared = format!("{at}.{}", shared.name);
+            let mlp = gated(&at_shared, USUAL, d_model, width, activation, has_bias);
+            let gate = shared
+                .gate
+                .map(|gate| LinearSource::whole(format!("{at}.{gate}.weight"), None, d_model, 1));
+            (mlp, gate)
+        });
+        FeedForward::Experts(Box::new(ExpertsSpec {
+            router,
+            rule: RouterRule {
+                choice_bias,
+                ..self.router.clone()
+            },
+            experts: (0..n).map(expert).collect(),
+            shared,
+            latent: None,
+            apart: None,
+        }))
+    }
+}
+
+/// One expert of two tensors that hold all of them.
+pub fn slabs(
+    (gate_up, down): (&str, &str),
+    (idx, n): (usize, usize),
+    (d_model, width): (usize, usize),
+    activation: Activation,
+) -> MlpSpec {
+    let part = |offset| {
+        let whole = LinearSource::whole(gate_up.to_owned(), None, d_model, 2 * width);
+        whole.slab(idx, n).part(Part {
+            group: 2 * width,
+            offset,
+            len: width,
+        })
+    };
+    MlpSpec {
+        up: part(width),
+        gate: Some(part(0)),
+        down: LinearSource::whole(down.to_owned(), None, width, d_model).slab(idx, n),
+        activation,
+        gate_rule: GateRule::Product,
+        learned: None,
+        sparsity: None,
+    }
+}
+
+/// One expert of two tensors that hold all of them by their inputs.
+fn slabs_by_input(
+    (gate_up, down): (&str, &str),
+    (idx, n): (usize, usize),
+    (d_model, width): (usize, usize),
+    activation: Activation,
+) -> MlpSpec {
+    let by_input = |name: &str, n_in, n_out| {
+        LinearSource::whole(name.to_owned(), None, n_in, n_out)
+            .input_major()
+            .slab(idx, n)
+    };
+    let part = |offset| {
+        by_input(gate_up, d_model, 2 * width).part(Part {
+            group: 2 * width,
+            offset,
+            len: width,
+        })
+    };
+    MlpSpec {
+        up: part(width),
+        gate: Some(part(0)),
+        down: by_input(down, width, d_model),
+        activation,
+        gate_rule: GateRule::Product,
+        learned: None,
+        sparsity: None,
+    }
+}

@@ -1,0 +1,115 @@
+//! Models of which some layers attend and others mix tokens by something else.
+
+use serde_json::Value;
+
+use attnscope_checkpoint::{Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{BlockSpec, LinearSource, Mixer, ModelSpec, Part, TokenMixer};
+
+/// The words by which configurations name layers: new and old.
+const ATTENDS: [&str; 2] = ["full_attention", "attention"];
+
+const MIXES: [&str; 2] = ["linear_attention", "mamba"];
+
+/// Which layers attend, of a list of words.
+///
+/// # Errors
+/// When a word is neither.
+pub fn attending(reader: &Reader<'_>, key: &str, words: &[String]) -> Result<Vec<bool>> {
+    let attends = |word: &String| {
+        if ATTENDS.contains(&word.as_str()) {
+            return Ok(true);
+        }
+        if MIXES.contains(&word.as_str()) {
+            return Ok(false);
+        }
+        let problem = format!("expected full_attention or linear_attention, found {word:?}");
+        Err(Error::config(reader.path(), key, problem))
+    };
+    words.iter().map(attends).collect()
+}
+
+/// Notes how many layers attend, and what stands in the others.
+pub fn note_attending(reader: &mut Reader<'_>, attends: &[bool], others: &str, origin: Origin) {
+    let n = attends.iter().filter(|attends| **attends).count();
+    let all = attends.len();
+    let said = if n == all {
+        format!("all {n}")
+    } else {
+        format!("{n} of {all}; {others} in the others")
+    };
+    reader.note("attending_layers", said, origin);
+}
+
+/// Puts a mixer into every layer that does not attend, given the name of the layer. `suffix` is what the name of the norm before
+/// attention has behind it.
+pub fn replace(
+    spec: &mut ModelSpec,
+    attends: &[bool],
+    suffix: &str,
+    mixer: impl Fn(&str) -> TokenMixer,
+) {
+    for stack in &mut spec.stacks {
+        let blocks = stack.blocks_mut().iter_mut().zip(attends);
+        for (block, _) in blocks.filter(|(_, attends)| !**attends) {
+            block.mixer = Mixer::Other(Box::new(mixer(&layer_of(block, suffix))));
+        }
+    }
+}
+
+/// The name of a layer, from that of the norm before its first branch.
+pub fn layer_of(block: &BlockSpec, suffix: &str) -> String {
+    let norm = block.attn_pre.as_ref().and_then(|norm| norm.gain.first());
+    let norm = norm.map_or("", String::as_str);
+    norm.strip_suffix(suffix).unwrap_or(norm).to_owned()
+}
+
+/// Parts of one map whose outputs stand one after another.
+pub fn split<const N: usize>(fused: &LinearSource, widths: [usize; N]) -> [LinearSource; N] {
+    let group = widths.iter().sum();
+    let mut offset = 0;
+    widths.map(|len| {
+        let part = fused.clone().part(Part { group, offset, len });
+        offset += len;
+        part
+    })
+}
+
+/// A number, or one that JSON has no word for and transformers writes as an object.
+pub fn number(value: &Value) -> Option<f64> {
+    let tagged = value.get("__float__").and_then(Value::as_str);
+    match tagged {
+        Some("Infinity") => Some(f64::INFINITY),
+        Some("-Infinity") => Some(f64::NEG_INFINITY),
+        Some(_) => None,
+        None => value.as_f64(),
+    }
+}
+
+/// How many layers divide a size evenly.
+///
+/// # Errors
+/// When it does not come out even.
+pub fn check_divides(reader: &Reader<'_>, key: &str, n: usize, of: usize) -> Result<()> {
+    if n > 0 && of.is_multiple_of(n) {
+        return Ok(());
+    }
+    let problem = format!("expected a divisor of {of}, found {n}");
+    Err(Error::config(reader.path(), key, problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_that_json_has_no_word_for() {
+        assert_eq!(
+            number(&json!({"__float__": "Infinity"})),
+            Some(f64::INFINITY)
+        );
+        assert_eq!(number(&json!(0.5)), Some(0.5));
+        assert_eq!(number(&json!({"__float__": "NaN"})), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Layers that take keys and values from earlier ones: which, and where rows keep them between.
+
+use attnscope_checkpoint::{Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::KeySharing;
+
+const KEY: &str = "num_kv_shared_layers";
+
+/// Heads of one layer's keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHeads {
+    pub n: usize,
+    pub d: usize,
+    /// Layers with and without a window share among themselves.
+    pub is_windowed: bool,
+}
+
+/// What every layer does with its keys.
+pub struct Sharing {
+    layers: Vec<Option<Place>>,
+    /// Columns that rows keep.
+    pub n_kept: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Leaves(usize),
+    Takes { layer_idx: usize, column: usize },
+}
+
+impl Sharing {
+    /// The last layers take keys and values of the last one before them of their own kind.
+    ///
+    /// # Errors
+    /// When there is none of the kind, or its heads are others.
+    pub fn read(reader: &mut Reader<'_>, default: usize, heads: &[KeyHeads]) -> Result<Self> {
+        let n_shared = reader.count_or("n_layers_of_shared_keys", KEY, default)?;
+        let mut layers = vec![None; heads.len()];
+        let mut n_kept = 0;
+        if n_shared == 0 {
+            return Ok(Self { layers, n_kept });
+        }
+        let refused =
+            |reader: &Reader<'_>, problem: String| Error::config(reader.path(), KEY, problem);
+        let n_own = heads.len().saturating_sub(n_shared);
+        if heads.len() < n_shared {
+            let problem = format!(
+                "expected at most the {} layers that there are, found {n_shared}",
+                heads.len()
+            );
+            return Err(refused(reader, problem));
+        }
+        let mut said = Vec::new();
+        for layer_idx in n_own..heads.len() {
+            let own = heads[layer_idx];
+            let source = (0..n_own)
+                .rev()
+                .find(|idx| heads[*idx].is_windowed == own.is_windowed);
+            let Some(source) = source else {
+                let kind = if own.is_windowed { "with" } else { "without" };
+                let problem = format!(
+                    "layer {layer_idx} takes its keys from a layer {kind} a window before layer {n_own}, and there is none"
+                );
+                return Err(refused(reader, problem));
+            };
+            if heads[source] != own {
+                let [found, expected] =
+                    [heads[source], own].map(|heads| format!("{} of {}", heads.n, heads.d));
+                let problem = format!(
+                    "layer {layer_idx} takes keys of layer {source}, whose heads are {found}; expected {expected}"
+                );
+                return Err(refused(reader, problem));
+            }
+            let column = match layers[source] {
+                Some(Place::Leaves(column)) => column,
+                _ => {
+                    let column = n_kept;
+                    n_kept += 2 * own.n * own.d;
+                    layers[source] = Some(Place::Leaves(column));
+                    said.push(source.to_string());
+                    column
+                }
+            };
+            layers[layer_idx] = Some(Place::Takes {
+                layer_idx: source,
+                column,
+            });
+        }
+        let said = format!(
+            "layers {n_own}-{} take those of {}",
+            heads.len() - 1,
+            said.join(", ")
+        );
+        reader.note("shared_keys", said, Origin::Derived(KEY.to_owned()));
+        Ok(Self { layers, n_kept })
+    }
+
+    /// The layer whose keys a layer attends to.
+    pub fn source_of(&self, layer_idx: usize) -> usize {
+        match self.layers[layer_idx] {
+            Some(Place::Takes { layer_idx, .. }) => layer_idx,
+            _ => layer_idx,
+        }
+    }
+
+    /// What a layer's projections say; `attn` is the name of its attention.
+    pub fn of(&self, layer_idx: usize, attn: &str) -> Option<Box<KeySharing>> {
+        Some(Box::new(match self.layers[layer_idx]? {
+            Place::Leaves(column) => KeySharing::Left(column),
+            Place::Takes { layer_idx, column } => {
+                const IN_VAIN: [&str; 6] = [
+                    "k_proj.weight",
+                    "k_proj.bias",
+                    "v_proj.weight",
+                    "v_proj.bias",
+                    "k_norm.weight",
+                    "v_norm.weight",
+                ];
+                KeySharing::Taken {
+                    layer_idx,
+                    column,
+                    in_vain: IN_VAIN
+                        .iter()
+                        .map(|name| format!("{attn}.{name}"))
+                        .collect(),
+                }
+            }
+        }))
+    }
+}

@@ -1,0 +1,181 @@
+//! The families whose queries, keys and values come through latent vectors, with experts from some layer on.
+
+use super::experts::{ExpertsKeys, USUAL, gated};
+use super::rope::{RopeRule, rope, score_sharpening};
+use super::{activation, linear, note_attention, prefix, rms_norm, tied_head};
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::{AttentionSpec, RopeSpec, Scale};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec, Part,
+    ProjectionSpec, StackSpec, TableSource,
+};
+
+/// The norms of latent vectors have an epsilon of their own.
+const LATENT_EPS: f64 = 1e-6;
+
+/// What a family of this kind changes.
+#[derive(Debug, Clone, Copy)]
+pub struct LatentLike {
+    pub family: &'static str,
+    pub experts: ExpertsKeys,
+    /// The switch that says whether pairs of rotating dimensions are neighbours; they are where there is none.
+    pub interleaves: Option<&'static str>,
+}
+
+/// Reads a family of this kind.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: LatentLike,
+) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let n_layers = reader.layers("num_hidden_layers")?;
+    let n_heads = reader.size("n_heads", "num_attention_heads")?;
+    // Keys and values are made per head from the latent, whatever this says.
+    reader.value("num_key_value_heads");
+    let d_model = reader.size("d_model", "hidden_size")?;
+    let d_own = reader.size("d_head_own", "qk_nope_head_dim")?;
+    let d_shared = reader.size("d_head_rotary", "qk_rope_head_dim")?;
+    if let Some(other) = reader
+        .value("head_dim")
+        .filter(|other| other.as_u64() != Some(d_shared as u64))
+    {
+        let problem = format!("expected {d_shared}, as qk_rope_head_dim has it, found {other}");
+        return Err(Error::config(reader.path(), "head_dim", problem));
+    }
+    let d_value = reader.size("d_value", "v_head_dim")?;
+    let d_latent = reader.size("d_latent_kv", "kv_lora_rank")?;
+    let d_latent_q = match reader.value("q_lora_rank") {
+        Some(_) => Some(reader.size("d_latent_q", "q_lora_rank")?),
+        None => None,
+    };
+    let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    let eps = reader.number_or("norm_eps", "rms_norm_eps", 1e-6)?;
+    let activation = activation(reader, "hidden_act", "silu")?;
+    let has_bias = reader.flag_or("attention_bias", "attention_bias", false)?;
+    let d_head = d_own + d_shared;
+    let rule = RopeRule {
+        interleaved: match like.interleaves {
+            Some(key) => reader.flag_or("rope_interleaved", key, true)?,
+            None => true,
+        },
+        ..RopeRule::plain(d_shared, n_ctx)
+    };
+    let rotary = rope(reader, rule)?;
+    let sharpening = score_sharpening(reader, rule)?;
+    let attention = AttentionSpec {
+        d_value,
+        rope: Some(RopeSpec {
+            first: d_own,
+            ..rotary
+        }),
+        scale: match sharpening {
+            1.0 => Scale::InvSqrtD,
+            factor => Scale::Factor((factor / (d_head as f64).sqrt()) as f32),
+        },
+        ..AttentionSpec::plain(n_heads, n_heads, d_head, true)
+    };
+    reader.note(
+        "d_head",
+        d_head,
+        Origin::Derived("own + rotary part".to_owned()),
+    );
+    let scale_origin = match sharpening {
+        1.0 => Origin::Family,
+        _ => Origin::Derived("1/sqrt(d_head) and mscale_all_dim".to_owned()),
+    };
+    note_attention(reader, &attention, scale_origin);
+
+    let experts = like.experts.read(reader, tensors, n_layers)?;
+    let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+
+    let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
+    let block = |layer_idx: usize| {
+        let at = format!("{base}layers.{layer_idx}");
+        let attn = format!("{at}.self_attn");
+        let norm = |name: &str, width, eps| rms_norm(format!("{attn}.{name}.weight"), width, eps);
+        let q_out = n_heads * d_head;
+        let (q, latent_q) = match d_latent_q {
+            Some(rank) => {
+                let down = linear(&format!("{attn}.q_a_proj"), d_model, rank, has_bias);
+                let up = linear(&format!("{attn}.q_b_proj"), rank, q_out, false);
+                (up, Some((down, norm("q_a_layernorm", rank, LATENT_EPS))))
+            }
+            None => (
+                linear(&format!("{attn}.q_proj"), d_model, q_out, false),
+                None,
+            ),
+        };
+        let down = linear(
+            &format!("{attn}.kv_a_proj_with_mqa"),
+            d_model,
+            d_latent + d_shared,
+            has_bias,
+        );
+        let down_part = |offset, len| {
+            let group = d_latent + d_shared;
+            down.clone().part(Part { group, offset, len })
+        };
+        let group = d_own + d_value;
+        let up = linear(
+            &format!("{attn}.kv_b_proj"),
+            d_latent,
+            n_heads * group,
+            false,
+        );
+        let up_part = |offset, len| up.clone().part(Part { group, offset, len });
+        let o = linear(
+            &format!("{attn}.o_proj"),
+            n_heads * d_value,
+            d_model,
+            has_bias,
+        );
+        let projections = ProjectionSpec {
+            latent: Some(Box::new(LatentSpec {
+                q: latent_q,
+                kv: down_part(0, d_latent),
+                kv_norm: norm("kv_a_layernorm", d_latent, LATENT_EPS),
+                shared_key: down_part(d_latent, d_shared),
+            })),
+            ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
+        };
+        let feed_forward = if experts.are_in(layer_idx) {
+            experts.of_layer(tensors, &at, d_model, (activation, false))
+        } else {
+            let at = format!("{at}.mlp");
+            FeedForward::Dense(Box::new(gated(
+                &at, USUAL, d_model, d_mlp, activation, false,
+            )))
+        };
+        let name = |name: &str| Some(rms_norm(format!("{at}.{name}.weight"), d_model, eps));
+        BlockSpec {
+            attn_pre: name("input_layernorm"),
+            mlp_pre: name("post_attention_layernorm"),
+            ..BlockSpec::plain(attention.clone(), projections, feed_forward)
+        }
+    };
+    let tokens = format!("{base}embed_tokens.weight");
+    let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens, false)?;
+    let embed = EmbedSpec::plain(TableSource {
+        tensor: tokens,
+        n_rows: d_vocab,
+        width: d_model,
+    });
+    let blocks = (0..n_layers).map(block).collect();
+    let stack = StackSpec::only(
+        embed,
+        blocks,
+        Some(rms_norm(format!("{base}norm.weight"), d_model, eps)),
+    );
+    let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
+    Ok(ModelSpec {
+        n_ctx: Some(n_ctx),
+        is_causal_lm: true,
+        ..ModelSpec::of_one_stack(like.family, stack, Some(head))
+    })
+}

@@ -1,0 +1,350 @@
+//! The many families that are Llama with a few things changed: each change is a field of a recipe.
+
+pub use super::bias_rule::BiasRule;
+pub use super::experts::{ExpertStore, ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
+pub use super::recipe::{
+    BlockNames, FactorRule, LocalRope, MlpStore, NormPlaces, NormStyle, QkNorm, QkvStore, RMS,
+    Recipe, RopeLayers, ScorePower,
+};
+pub use super::sizes::Sizes;
+
+use super::experts::gated;
+use super::head_norms::{head_norm, qk_norm};
+use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
+use super::windows::layer_windows;
+use super::{activation, grouped, linear, note_attention, prefix, stacked, tied_head};
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::{AttentionSpec, Window};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::{
+    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LearnedActivation, LinearSource,
+    MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
+};
+
+/// Which feed-forward layer stands in a layer.
+pub type MlpOf<'a> = dyn Fn(usize, &str) -> FeedForward + 'a;
+
+/// Reads a family by its recipe.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    recipe: &Recipe,
+) -> Result<ModelSpec> {
+    check_keys(reader, recipe)?;
+    let sizes = Sizes::read(reader, recipe.d_head)?;
+    let (tensors, d_model) = (&checkpoint.tensors, sizes.d_model);
+    let experts = match recipe.experts {
+        Some(keys) => Some(keys.read(reader, tensors, sizes.n_layers)?),
+        None => None,
+    };
+    let is_sparse = |layer_idx: usize| {
+        experts
+            .as_ref()
+            .is_some_and(|experts| experts.are_in(layer_idx))
+    };
+    // Families whose layers all have experts state no other width.
+    let d_mlp = match &experts {
+        Some(experts) if (0..sizes.n_layers).all(is_sparse) => experts.d_expert,
+        _ => reader.size("d_mlp", "intermediate_size")?,
+    };
+    let activation = match recipe.mlp {
+        MlpStore::Learned(_) => learned_activation(reader, recipe.activation)?,
+        _ => activation(reader, recipe.activation.0, recipe.activation.1)?,
+    };
+    let has_bias = recipe.mlp_bias.read(reader, "mlp_bias")?;
+    let mlp = |layer_idx: usize, at: &str| match &experts {
+        Some(experts) if experts.are_in(layer_idx) => {
+            experts.of_layer(tensors, at, d_model, (activation, has_bias))
+        }
+        _ => {
+            let at = format!("{at}.{}", recipe.names.mlp);
+            let mlp = dense(&at, &recipe.mlp, d_model, d_mlp, activation, has_bias);
+            FeedForward::Dense(Box::new(mlp))
+        }
+    };
+    read_with(family, checkpoint, reader, recipe, sizes, &mlp)
+}
+
+/// Checks that a family with learned activations names no other; what stands for it is never applied.
+fn learned_activation(
+    reader: &mut Reader<'_>,
+    (key, default): (&'static str, &'static str),
+) -> Result<Activation> {
+    let name = reader.word_or("activation", key, default)?;
+    if name == default {
+        return Ok(Activation::Silu);
+    }
+    let problem = format!("expected {default:?}, found {name:?}");
+    Err(Error::config(reader.path(), key, problem))
+}
+
+fn dense(
+    at: &str,
+    store: &MlpStore,
+    d_model: usize,
+    d_mlp: usize,
+    activation: Activation,
+    has_bias: bool,
+) -> MlpSpec {
+    match store {
+        MlpStore::Gated(names) => gated(at, *names, d_model, d_mlp, activation, has_bias),
+        MlpStore::FusedGated => {
+            let fused = linear(&format!("{at}.gate_up_proj"), d_model, 2 * d_mlp, has_bias);
+            let [gate, up, _] = stacked(&fused, [d_mlp, d_mlp, 0]);
+            MlpSpec {
+                up,
+                gate: Some(gate),
+                down: linear(&format!("{at}.down_proj"), d_mlp, d_model, has_bias),
+                activation,
+                gate_rule: GateRule::Product,
+                learned: None,
+                sparsity: None,
+            }
+        }
+        MlpStore::Learned(name) => {
+            let stored = |part: &str| format!("{at}.{name}.{part}");
+            MlpSpec {
+                learned: Some(LearnedActivation {
+                    above: stored("alpha_p"),
+                    below: stored("alpha_n"),
+                    slope: stored("beta"),
+                    limit: stored("eps"),
+                }),
+                ..MlpSpec::plain(
+                    linear(&format!("{at}.up_proj"), d_model, d_mlp, has_bias),
+                    linear(&format!("{at}.down_proj"), d_mlp, d_model, has_bias),
+                    activation,
+                )
+            }
+        }
+        MlpStore::Plain { up, down } => MlpSpec::plain(
+            linear(&format!("{at}.{up}"), d_model, d_mlp, has_bias),
+            linear(&format!("{at}.{down}"), d_mlp, d_model, has_bias),
+            activation,
+        ),
+    }
+}
+
+/// Prefixes under which such models are saved: plain, without their base, inside a model of text and pictures.
+const BASES: [&str; 6] = [
+    "model.",
+    "",
+    "transformer.",
+    "language_model.model.",
+    "model.language_model.",
+    "model.text_model.",
+];
+
+/// Reads a family by its recipe; `mlp` makes the feed-forward layer of a layer.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read_with(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    recipe: &Recipe,
+    sizes: Sizes,
+    mlp: &MlpOf<'_>,
+) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let Sizes {
+        n_layers,
+        n_heads,
+        n_kv_heads,
+        d_model,
+        d_head,
+        n_ctx,
+        d_vocab,
+    } = sizes;
+    let eps = match recipe.norm.eps_key {
+        Some(key) => reader.number_or("norm_eps", key, recipe.norm.eps)?,
+        None => {
+            reader.note("norm_eps", format!("{:e}", recipe.norm.eps), Origin::Family);
+            recipe.norm.eps
+        }
+    };
+    let qkv_bias = recipe.qkv_bias.read(reader, "qkv_bias")?;
+    let o_bias = recipe.o_bias.read(reader, "o_bias")?;
+    let qk_norm = qk_norm(reader, recipe)?;
+    if matches!(qk_norm, QkNorm::ListedGainsIf(_)) && n_heads > checkpoint.tensors.len() {
+        let problem = format!(
+            "{n_heads} heads with norms of their own need more than the {} tensors that are stored",
+            checkpoint.tensors.len()
+        );
+        return Err(Error::config(reader.path(), "num_attention_heads", problem));
+    }
+    let clip = if recipe.clips_qkv {
+        reader.bound_or_none("clip_qkv", "clip_qkv")?
+    } else {
+        None
+    };
+    let mut windows = layer_windows(reader, n_layers, &recipe.window)?;
+    let sees_both = match recipe.both_sides {
+        Some(key) => reader.flag_or("both_sides", key, false)?,
+        None => !recipe.is_causal,
+    };
+    if sees_both {
+        for window in &mut windows {
+            if let Some(Window::Back(width)) = *window {
+                *window = Some(Window::Around(width / 2));
+            }
+        }
+    }
+    let ropes = Ropes::read(reader, recipe, &sizes)?;
+    let rotates = rotating_layers(reader, recipe, &windows)?;
+    let [score_cap, logit_cap] = match recipe.caps {
+        None => [None, None],
+        Some([score, logit]) => [
+            cap(reader, "softcap", score)?,
+            cap(reader, "logit_softcap", logit)?,
+        ],
+    };
+    let (scale, scale_origin) = score_scale(reader, recipe)?;
+    let attention = AttentionSpec {
+        scale,
+        softcap: score_cap.map(|cap| cap as f32),
+        growth: growth(reader, recipe)?,
+        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, !sees_both)
+    };
+    note_attention(reader, &attention, scale_origin);
+    let branch_scale = recipe.branch_scale.read(reader, "branch_scale", d_model)?;
+    let is_shared = match recipe.norm_places {
+        NormPlaces::SharedIf(key) => reader.flag_or("parallel_branches", key, false)?,
+        places => places == NormPlaces::Shared,
+    };
+
+    let base = match recipe.base {
+        Some(base) => base,
+        None => prefix(tensors, &BASES, "embed_tokens.weight"),
+    };
+    let norm = |name: &str| recipe.norm.at(name, d_model, eps);
+    let block = |layer_idx: usize| {
+        let at = format!("{base}layers.{layer_idx}");
+        let attn = format!("{at}.{}", recipe.names.attn);
+        let widths = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * d_head);
+        let one = |name: &str, n_out| linear(&format!("{attn}.{name}"), d_model, n_out, qkv_bias);
+        let fused = one(recipe.names.qkv, widths.iter().sum());
+        let [q, k, v] = match recipe.qkv {
+            QkvStore::Stacked => stacked(&fused, widths),
+            QkvStore::PerHead => grouped(&fused, 1, d_head),
+            QkvStore::Apart => [
+                one("q_proj", widths[0]),
+                one("k_proj", widths[1]),
+                one("v_proj", widths[2]),
+            ],
+        };
+        let o = format!("{attn}.{}", recipe.names.o);
+        let o = linear(&o, widths[0], d_model, o_bias);
+        let qk = |which: &str, n| head_norm(recipe.norm, qk_norm, &attn, which, n, d_head, eps);
+        let projections = ProjectionSpec {
+            q_norm: qk("q", n_heads),
+            k_norm: qk("k", n_kv_heads),
+            clip: clip.map(|clip| clip as f32),
+            sinks: recipe.has_sinks.then(|| format!("{attn}.sinks")),
+            norms_after_rope: matches!(qk_norm, QkNorm::HeadAfterRope | QkNorm::BareAfterRopeIf(_)),
+            ..ProjectionSpec::plain(q, k, v, o)
+        };
+        let is_windowed = windows[layer_idx].is_some();
+        let mut spec = attention.clone();
+        spec.mask.window = windows[layer_idx];
+        spec.rope = rotates[layer_idx].then(|| ropes.of(is_windowed).clone());
+        let mut block = BlockSpec {
+            branch_scales: [branch_scale; 2],
+            is_parallel: is_shared,
+            ..BlockSpec::plain(spec, projections, mlp(layer_idx, &at))
+        };
+        let name = |name: &str| Some(norm(&format!("{at}.{name}")));
+        match recipe.norm_places {
+            NormPlaces::Output => {
+                block.attn_out = name("post_attention_layernorm");
+                block.mlp_out = name("post_feedforward_layernorm");
+            }
+            NormPlaces::BeforeNamed([attn, mlp]) => {
+                block.attn_pre = name(attn);
+                block.mlp_pre = name(mlp);
+            }
+            NormPlaces::BeforeByBranch => {
+                block.attn_pre = name("attention_layernorm");
+                block.mlp_pre = name("feedforward_layernorm");
+            }
+            NormPlaces::AroundByBranch => {
+                block.attn_pre = name("input_layernorm");
+                block.attn_out = name("post_self_attn_layernorm");
+                block.mlp_pre = name("post_attention_layernorm");
+                block.mlp_out = name("post_mlp_layernorm");
+            }
+            NormPlaces::AroundSelf => {
+                block.attn_pre = name("pre_self_attn_layernorm");
+                block.attn_out = name("post_self_attn_layernorm");
+                block.mlp_pre = name("pre_feedforward_layernorm");
+                block.mlp_out = name("post_feedforward_layernorm");
+            }
+            NormPlaces::Around => {
+                block.attn_pre = name("input_layernorm");
+                block.attn_out = name("post_attention_layernorm");
+                block.mlp_pre = name("pre_feedforward_layernorm");
+                block.mlp_out = name("post_feedforward_layernorm");
+            }
+            _ => {
+                block.attn_pre = name("input_layernorm");
+                let mlp_norm = if is_shared {
+                    "input_layernorm"
+                } else {
+                    "post_attention_layernorm"
+                };
+                block.mlp_pre = name(mlp_norm);
+            }
+        }
+        block
+    };
+
+    let tokens = format!("{base}embed_tokens.weight");
+    let heads = ["lm_head.weight", "language_model.lm_head.weight"];
+    let unembed = tied_head(reader, tensors, &heads, &tokens, recipe.is_tied)?;
+    let head_bias = Some("lm_head.bias".to_owned()).filter(|bias| tensors.contains(bias));
+    let embed = EmbedSpec {
+        scale: recipe
+            .embed_scale
+            .read(reader, "embedding_scale", d_model)?,
+        ..EmbedSpec::plain(TableSource {
+            tensor: tokens,
+            n_rows: d_vocab,
+            width: d_model,
+        })
+    };
+    let blocks = (0..n_layers).map(block).collect();
+    let final_norm = norm(&format!("{base}{}", recipe.names.final_norm));
+    let stack = StackSpec::only(embed, blocks, Some(final_norm));
+    let head = HeadSpec {
+        scale: recipe.logit_scale.read(reader, "logit_scale", d_model)?,
+        softcap: logit_cap.map(|cap| cap as f32),
+        ..HeadSpec::plain(LinearSource::whole(unembed, head_bias, d_model, d_vocab))
+    };
+    Ok(ModelSpec {
+        n_ctx: Some(ropes.full.n_ctx(n_ctx)),
+        is_causal_lm: !sees_both,
+        ..ModelSpec::of_one_stack(family, stack, Some(head))
+    })
+}
+
+/// A cap, and what holds without its key; 0 there stands for none.
+fn cap(
+    reader: &mut Reader<'_>,
+    knob: &'static str,
+    (key, default): (&str, f64),
+) -> Result<Option<f64>> {
+    let default = Some(default).filter(|cap| *cap > 0.0);
+    let cap = reader.number_or_none(knob, key, default)?;
+    if cap == Some(0.0) {
+        let problem = "expected null or a number other than 0, found 0";
+        return Err(Error::config(reader.path(), key, problem));
+    }
+    // Either sign gives the same curve.
+    Ok(cap.map(f64::abs))
+}

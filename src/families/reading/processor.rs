@@ -1,0 +1,346 @@
+//! What `preprocessor_config.json` says is done to a picture, and what the class of a processor does where it says nothing.
+
+use serde_json::{Map, Value};
+
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_prompt::{Filter, Look, Size};
+
+/// The file beside the weights; newer ones hold it as a part of another.
+const FILE: &str = "preprocessor_config.json";
+const NEWER: (&str, &str) = ("processor_config.json", "image_processor");
+
+/// What the class of a processor does.
+#[derive(Debug, Clone, Copy)]
+pub struct Processor {
+    /// The size to which a picture is brought.
+    pub size: Size,
+    pub crop: Option<usize>,
+    pub filter: Filter,
+    pub mean: [f32; 3],
+    pub std: [f32; 3],
+}
+
+const HALF: [f32; 3] = [0.5; 3];
+const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
+const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
+
+impl Processor {
+    pub const VIT: Self = Self {
+        size: Size::Exactly([224; 2]),
+        crop: None,
+        filter: Filter::Bilinear,
+        mean: HALF,
+        std: HALF,
+    };
+    pub const DEIT: Self = Self {
+        size: Size::Exactly([256; 2]),
+        crop: Some(224),
+        filter: Filter::Bicubic,
+        ..Self::VIT
+    };
+    pub const CLIP: Self = Self {
+        size: Size::Shortest(224),
+        crop: Some(224),
+        filter: Filter::Bicubic,
+        mean: CLIP_MEAN,
+        std: CLIP_STD,
+    };
+    pub const SIGLIP: Self = Self {
+        filter: Filter::Bicubic,
+        ..Self::VIT
+    };
+}
+
+/// Reads what is done to a picture; `plain` has what the model itself says, and `model_size` the size it states.
+///
+/// # Errors
+/// When a value cannot be right, or a step is not known.
+pub(super) fn look(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    class: Processor,
+    plain: Look,
+    model_size: [usize; 2],
+) -> Result<Look> {
+    let of_newer = || match checkpoint.beside_config(NEWER.0)?.remove(NEWER.1) {
+        Some(Value::Object(values)) => Some((NEWER.0, values)),
+        _ => None,
+    };
+    let stored = checkpoint.beside_config(FILE).map(|values| (FILE, values));
+    let Some((name, values)) = stored.or_else(of_newer) else {
+        let look = Look {
+            resize: Some((Size::Exactly(model_size), class.filter)),
+            mean: class.mean,
+            std: class.std,
+            ..plain
+        };
+        let said = format!("{}, as no {FILE} says otherwise", steps(&look));
+        reader.note("picture", said, Origin::Default(FILE.to_owned()));
+        return Ok(look);
+    };
+    let stated = Stated {
+        path: checkpoint.config.path().with_file_name(name),
+        values,
+    };
+    let look = stated.look(stated.class().unwrap_or(class), plain)?;
+    reader.note("picture", steps(&look), Origin::Key(name.to_owned()));
+    Ok(look)
+}
+
+/// The steps in a few words.
+fn steps(look: &Look) -> String {
+    let mut steps = Vec::new();
+    if let Some((size, filter)) = look.resize {
+        steps.push(match size {
+            Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
+            Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
+        });
+    }
+    if let Some([rows, columns]) = look.crop {
+        steps.push(format!("middle {columns} × {rows}"));
+    }
+    let of = |values: [f32; 3]| match values {
+        [a, b, c] if a == b && b == c => a.to_string(),
+        values => values.map(|value| value.to_string()).join(" "),
+    };
+    steps.push(format!("less {}, over {}", of(look.mean), of(look.std)));
+    steps.join("; ")
+}
+
+/// A file, and the values of it.
+struct Stated {
+    path: std::path::PathBuf,
+    values: Map<String, Value>,
+}
+
+impl Stated {
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The class that the file names, which says what holds where it says nothing; `None` where it names none that is known.
+    fn class(&self) -> Option<Processor> {
+        const KNOWN: [(&str, Processor); 5] = [
+            ("CLIP", Processor::CLIP),
+            ("Bit", Processor::CLIP),
+            ("DeiT", Processor::DEIT),
+            ("Siglip", Processor::SIGLIP),
+            ("ViT", Processor::VIT),
+        ];
+        let keys = ["image_processor_type", "feature_extractor_type"];
+        let name = keys.into_iter().find_map(|key| self.get(key)?.as_str())?;
+        let known = KNOWN.iter().find(|(known, _)| name.starts_with(known));
+        known.map(|(_, class)| *class)
+    }
+
+    fn wrong(&self, key: &str, expected: &str) -> Error {
+        let found = self.get(key).unwrap_or(&Value::Null);
+        Error::config(
+            &self.path,
+            key,
+            format!("expected {expected}, found {found}"),
+        )
+    }
+
+    fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| self.wrong(key, "true or false")),
+        }
+    }
+
+    fn look(&self, class: Processor, plain: Look) -> Result<Look> {
+        for key in [
+            "do_pad",
+            "do_convert_grayscale",
+            "do_flip_channel_order",
+            "do_reduce_labels",
+        ] {
+            if self.flag(key, false)? {
+                return Err(self.wrong(key, "false: this step is not read"));
+            }
+        }
+        if self.get("crop_pct").is_some() {
+            return Err(self.wrong("crop_pct", "none: this step is not read"));
+        }
+        let resize = if self.flag("do_resize", true)? {
+            Some((self.size(class)?, self.filter(class)?))
+        } else {
+            None
+        };
+        let crop = if self.flag("do_center_crop", class.crop.is_some())? {
+            Some(self.crop(class)?)
+        } else {
+            None
+        };
+        let rescale = match (self.flag("do_rescale", true)?, self.get("rescale_factor")) {
+            (false, _) => 1.0,
+            (true, None) => 1.0 / 255.0,
+            (true, Some(factor)) => factor
+                .as_f64()
+                .filter(|factor| factor.is_finite())
+                .ok_or_else(|| self.wrong("rescale_factor", "a number"))?,
+        };
+        let (mean, std) = if self.flag("do_normalize", true)? {
+            (
+                self.colours("image_mean", class.mean)?,
+                self.colours("image_std", class.std)?,
+            )
+        } else {
+            ([0.0; 3], [1.0; 3])
+        };
+        if std.contains(&0.0) {
+            return Err(self.wrong("image_std", "numbers other than 0"));
+        }
+        Ok(Look {
+            resize,
+            crop,
+            rescale,
+            mean,
+            std,
+            ..plain
+        })
+    }
+
+    fn filter(&self, class: Processor) -> Result<Filter> {
+        match self.get("resample") {
+            None => Ok(class.filter),
+            Some(number) => number
+                .as_u64()
+                .and_then(Filter::of_number)
+                .ok_or_else(|| self.wrong("resample", "the number of a filter, 0 to 5")),
+        }
+    }
+
+    fn size(&self, class: Processor) -> Result<Size> {
+        let wrong = || self.wrong("size", "height and width, or shortest_edge, up to 32768");
+        let Some(size) = self.get("size") else {
+            return Ok(class.size);
+        };
+        let side = |value: Option<&Value>| -> Option<usize> {
+            let side = value?.as_u64()?;
+            (1..=1 << 15).contains(&side).then_some(side as usize)
+        };
+        if let Some(one) = side(Some(size)) {
+            // Older files give one number, which some classes take for the shorter side.
+            return Ok(match class.size {
+                Size::Exactly(_) => Size::Exactly([one; 2]),
+                Size::Shortest(_) => Size::Shortest(one),
+            });
+        }
+        let has = |key: &str| size.get(key).is_some_and(|value| !value.is_null());
+        if has("longest_edge") || has("max_height") || has("max_width") {
+            return Err(wrong());
+        }
+        match (side(size.get("height")), side(size.get("width"))) {
+            (Some(height), Some(width)) => Ok(Size::Exactly([height, width])),
+            _ => side(size.get("shortest_edge"))
+                .map(Size::Shortest)
+                .ok_or_else(wrong),
+        }
+    }
+
+    fn crop(&self, class: Processor) -> Result<[usize; 2]> {
+        let wrong = || self.wrong("crop_size", "a number, or height and width, up to 32768");
+        let side = |value: &Value| -> Option<usize> {
+            let side = value.as_u64()?;
+            (1..=1 << 15).contains(&side).then_some(side as usize)
+        };
+        match self.get("crop_size") {
+            None => class.crop.map(|side| [side; 2]).ok_or_else(wrong),
+            Some(one) if one.is_number() => side(one).map(|side| [side; 2]).ok_or_else(wrong),
+            Some(both) => {
+                let of = |key: &str| both.get(key).and_then(side).ok_or_else(wrong);
+                Ok([of("height")?, of("width")?])
+            }
+        }
+    }
+
+    fn colours(&self, key: &str, default: [f32; 3]) -> Result<[f32; 3]> {
+        let number = |value: &Value| value.as_f64().map(|n| n as f32).filter(|n| n.is_finite());
+        let wrong = || self.wrong(key, "a number for each channel");
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Array(values)) => match values.as_slice() {
+                [one] => number(one).map(|n| [n; 3]).ok_or_else(wrong),
+                [r, g, b] => {
+                    let of = |value| number(value).ok_or_else(wrong);
+                    Ok([of(r)?, of(g)?, of(b)?])
+                }
+                _ => Err(wrong()),
+            },
+            Some(one) => number(one).map(|n| [n; 3]).ok_or_else(wrong),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use attnscope_prompt::Firsts;
+
+    fn look(text: &str) -> Result<Look> {
+        let Ok(Value::Object(values)) = serde_json::from_str(text) else {
+            panic!("an object");
+        };
+        let stated = Stated {
+            path: PathBuf::from(FILE),
+            values,
+        };
+        let plain = Look {
+            n_channels: 3,
+            resize: None,
+            crop: None,
+            rescale: 1.0,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            patch: [16; 2],
+            takes: None,
+            firsts: Firsts::default(),
+        };
+        stated.look(stated.class().unwrap_or(Processor::VIT), plain)
+    }
+
+    #[test]
+    fn files_of_every_age_are_read_and_the_class_fills_what_they_leave_out() {
+        let old = look(r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 384}"#);
+        let old = old.expect("is read");
+        assert_eq!(
+            old.resize,
+            Some((Size::Exactly([384; 2]), Filter::Bilinear))
+        );
+        assert_eq!((old.crop, old.mean), (None, HALF));
+        let clip = look(
+            r#"{"feature_extractor_type": "CLIPFeatureExtractor", "size": 336, "crop_size": 336}"#,
+        );
+        let clip = clip.expect("is read");
+        assert_eq!(clip.resize, Some((Size::Shortest(336), Filter::Bicubic)));
+        assert_eq!((clip.crop, clip.mean), (Some([336; 2]), CLIP_MEAN));
+        let off = look(r#"{"do_resize": false, "do_rescale": false, "do_normalize": false}"#);
+        let off = off.expect("is read");
+        assert_eq!((off.resize, off.rescale, off.std), (None, 1.0, [1.0; 3]));
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused_by_its_key() {
+        for (text, key) in [
+            (r#"{"size": 0}"#, "size"),
+            (r#"{"size": {"longest_edge": 20}}"#, "size"),
+            (r#"{"size": {"height": 20}}"#, "size"),
+            (r#"{"do_center_crop": true}"#, "crop_size"),
+            (r#"{"resample": 9}"#, "resample"),
+            (r#"{"image_std": [1, 0, 1]}"#, "image_std"),
+            (r#"{"image_mean": [1, 2]}"#, "image_mean"),
+            (r#"{"do_pad": true}"#, "do_pad"),
+            (r#"{"crop_pct": 0.9}"#, "crop_pct"),
+        ] {
+            let said = look(text).expect_err(text).to_string();
+            assert!(said.contains(key) && said.contains("expected"), "{said}");
+        }
+    }
+}

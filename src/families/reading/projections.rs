@@ -1,0 +1,143 @@
+//! What models of two towers make of a picture or a caption: one vector, which a map of its own brings to the width of both.
+
+use serde_json::Value;
+
+use super::{layer_norm, linear, stacked};
+use attnscope_checkpoint::{Origin, Reader, Tensors};
+use attnscope_spec::{
+    FeedForward, HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled, ProbeSpec,
+};
+
+/// The token that ends captions where a configuration names none, and the number that old ones name, which is no token of theirs.
+const END: u64 = 49_407;
+
+const WRONG_END: u64 = 2;
+
+/// Classes whose towers are projected, by how the name begins.
+const BOTH: [&str; 2] = ["CLIPModel", "SiglipModel"];
+
+/// Gives a tower the map of its class, where the class has one.
+pub(super) fn settle(
+    tensors: &Tensors,
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+    class: &str,
+) -> bool {
+    if !BOTH.contains(&class) && !class.ends_with("WithProjection") {
+        return false;
+    }
+    let base = base_of(spec);
+    let (weight, pooled, norm) = match spec.family {
+        "clip_vision_model" => {
+            let norm = Some(format!("{base}post_layernorm"));
+            ("visual_projection".to_owned(), Pooled::First, norm)
+        }
+        "clip_text_model" => {
+            let end = reader.value("eos_token_id").and_then(Value::as_u64);
+            let pooled = match end.unwrap_or(END) {
+                WRONG_END => Pooled::Highest,
+                end => Pooled::FirstOf(u32::try_from(end).unwrap_or(u32::MAX)),
+            };
+            ("text_projection".to_owned(), pooled, None)
+        }
+        "siglip_vision_model" => return probed(tensors, reader, spec, class),
+        "siglip_text_model" => (format!("{base}head"), Pooled::Last(None), None),
+        _ => return false,
+    };
+    let Some(&[n_out, n_in]) = tensors
+        .info(&format!("{weight}.weight"))
+        .map(|info| info.shape.as_slice())
+    else {
+        return false;
+    };
+    reader.value("projection_dim");
+    reader.value("projection_size");
+    if let Some(name) = norm {
+        let eps = spec
+            .main_stack()
+            .blocks()
+            .first()
+            .and_then(|block| block.attn_pre.as_ref());
+        let eps = f64::from(eps.map_or(1e-5, |norm| norm.eps));
+        let d_model = spec.d_model;
+        spec.stacks[0].final_norm = Some(layer_norm(tensors, &name, d_model, eps));
+    }
+    let bias = Some(format!("{weight}.bias")).filter(|bias| tensors.contains(bias));
+    let unembed = LinearSource::whole(format!("{weight}.weight"), bias, n_in, n_out);
+    give(reader, spec, class, pooled, unembed);
+    true
+}
+
+/// Makes a map the head of a model.
+fn give(
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+    class: &str,
+    pooled: Pooled,
+    unembed: LinearSource,
+) {
+    let n_out = unembed.n_out();
+    let said = format!("{n_out} values of the {}", pooled.word());
+    reader.forget(&["head", "unembedding", "tied_unembedding"]);
+    reader.note("head", said, Origin::Derived(format!("class {class}")));
+    spec.head = Some(HeadSpec {
+        labels: Some(Box::new(Labels {
+            names: (0..n_out).map(|idx| format!("value {idx}")).collect(),
+            kind: LabelKind::Value,
+            pooled,
+        })),
+        ..HeadSpec::plain(unembed)
+    });
+    spec.is_causal_lm = false;
+}
+
+/// SigLIP's head of pictures: a learned query that looks at all patches.
+fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, class: &str) -> bool {
+    let d_model = spec.d_model;
+    let at = format!("{}head", base_of(spec));
+    let first = spec.main_stack().blocks().first();
+    let (Some(norm), Some(attention), Some(FeedForward::Dense(mlp))) = (
+        first.and_then(|block| block.attn_pre.as_ref()),
+        spec.main_stack().first_attention(),
+        first.map(|block| &block.feed_forward),
+    ) else {
+        return false;
+    };
+    let query = format!("{at}.probe");
+    let Some(query_shape) = tensors.info(&query).map(|info| info.shape.clone()) else {
+        return false;
+    };
+    let (eps, n_heads, activation) = (f64::from(norm.eps), attention.n_heads, mlp.activation);
+    let d_mlp = mlp.up.n_out();
+    let (weight, bias) = (
+        format!("{at}.attention.in_proj_weight"),
+        format!("{at}.attention.in_proj_bias"),
+    );
+    let fused = LinearSource::whole(weight, Some(bias), d_model, 3 * d_model);
+    let [q, k, v] = stacked(&fused, [d_model; 3]);
+    let map = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
+    let probe = ProbeSpec {
+        query,
+        query_shape,
+        n_heads,
+        q,
+        k,
+        v,
+        o: map("attention.out_proj", d_model, d_model),
+        norm: layer_norm(tensors, &format!("{at}.layernorm"), d_model, eps),
+        up: map("mlp.fc1", d_model, d_mlp),
+        activation,
+    };
+    let unembed = map("mlp.fc2", d_mlp, d_model);
+    give(reader, spec, class, Pooled::Probed, unembed);
+    if let Some(head) = &mut spec.head {
+        head.probe = Some(Box::new(probe));
+    }
+    true
+}
+
+/// What stands before the names of a tower.
+fn base_of(spec: &ModelSpec) -> &str {
+    let table = spec.stacks[0].embed.tokens.tensor.as_str();
+    table.split_once("embeddings.").map_or("", |(base, _)| base)
+}

@@ -1,0 +1,482 @@
+//! What a model was made for, by the class that it was saved from: predicting words, labels, spans, or nothing at all.
+
+use serde_json::Value;
+
+use super::projections;
+use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::{
+    HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, NormSource, Pooled, TransformSpec,
+};
+
+/// Labels of one head at most.
+const MOST_LABELS: usize = 1 << 16;
+
+/// What a class does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    /// It gives hidden states.
+    Hidden,
+    Words,
+    /// A label for the text.
+    Sequence,
+    /// A label for each token.
+    Token,
+    /// Whether a second sentence follows the first.
+    Next,
+    /// Whether each token was replaced.
+    Replaced,
+    /// Where an answer starts and ends.
+    Question,
+    /// A number at each token beside words.
+    Value,
+    /// A label for a picture.
+    Picture,
+    /// No class is named, or none that is known.
+    Unknown,
+}
+
+impl Task {
+    fn of(class: &str) -> Self {
+        const ENDS: [(&str, Task); 27] = [
+            ("EncoderDecoderModel", Task::Words),
+            ("ForCausalLM", Task::Words),
+            ("ForMaskedLM", Task::Words),
+            ("LMHeadModel", Task::Words),
+            ("DoubleHeadsModel", Task::Words),
+            ("ElectraForPreTraining", Task::Replaced),
+            ("ForPreTraining", Task::Words),
+            ("ForNextSentencePrediction", Task::Next),
+            ("ForConditionalGeneration", Task::Words),
+            ("MTModel", Task::Words),
+            ("LMHead", Task::Words),
+            ("WithValueHead", Task::Value),
+            ("ForSequenceClassification", Task::Sequence),
+            ("ForTextClassification", Task::Sequence),
+            ("ForMultipleChoice", Task::Sequence),
+            ("ForRewardModel", Task::Sequence),
+            ("RewardModel", Task::Sequence),
+            ("ForScore", Task::Sequence),
+            ("ForTokenClassification", Task::Token),
+            ("ForProcessRewardModel", Task::Token),
+            ("ForImageClassification", Task::Picture),
+            ("ForImageClassificationWithTeacher", Task::Picture),
+            ("ForQuestionAnswering", Task::Question),
+            ("ForQuestionAnsweringSimple", Task::Question),
+            ("EncoderModel", Task::Hidden),
+            ("Encoder", Task::Hidden),
+            ("Model", Task::Hidden),
+        ];
+        let end = ENDS.iter().find(|(end, _)| class.ends_with(end));
+        end.map_or(Self::Unknown, |(_, task)| *task)
+    }
+}
+
+/// Gives a model the head that its class has, whatever the family took for one.
+///
+/// # Errors
+/// When the labels of a configuration cannot be right.
+pub fn settle(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+) -> Result<()> {
+    let class = checkpoint
+        .config
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let tensors = &checkpoint.tensors;
+    if projections::settle(tensors, reader, spec, &class) {
+        return Ok(());
+    }
+    let task = Task::of(&class);
+    // A head of its own that is stored counts, whatever the class is called.
+    let embeddings: Vec<&str> = spec
+        .stacks
+        .iter()
+        .map(|stack| stack.embed.tokens.tensor.as_str())
+        .collect();
+    let is_stored = spec.head.as_ref().is_some_and(|head| {
+        let weight = head.unembed.weight.as_str();
+        tensors.contains(weight) && !embeddings.contains(&weight)
+    });
+    let is_missing = spec
+        .head
+        .as_ref()
+        .is_some_and(|head| !tensors.contains(&head.unembed.weight));
+    match task {
+        Task::Words => return Ok(()),
+        Task::Hidden if is_stored => return Ok(()),
+        Task::Unknown if !is_missing => return Ok(()),
+        _ => {}
+    }
+    let found = match task {
+        Task::Hidden => None,
+        _ => label_head(tensors, spec, task, Between::read(reader, spec.family)?),
+    };
+    match (found, task) {
+        (Some(head), _) => {
+            let n_labels = head.unembed.n_out();
+            let labels = Labels {
+                names: names(reader, task, n_labels),
+                kind: kind(reader, task, n_labels),
+                pooled: pooled(reader, task, &head, spec),
+            };
+            let said = format!("{n_labels} labels at the {}", labels.pooled.word());
+            let origin = Origin::Derived(format!("class {class}"));
+            drop_head_knobs(reader);
+            reader.note("head", said, origin);
+            spec.head = Some(HeadSpec {
+                labels: Some(Box::new(labels)),
+                ..head
+            });
+            spec.is_causal_lm = false;
+        }
+        // Without a class, a head that is missing is a lack.
+        (None, Task::Unknown) => {}
+        (None, _) => {
+            let origin = Origin::Derived(format!("class {class}"));
+            drop_head_knobs(reader);
+            if let Some(map) = narrowing(spec).filter(|_| task == Task::Hidden) {
+                reader.remark(format!(
+                    "last hidden states are those before {}, which {class} applies to them",
+                    map.dense.weight
+                ));
+            }
+            reader.note("head", "none", origin);
+            spec.head = None;
+            spec.is_causal_lm = false;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses the classes of a family that compute something else than its others, by the ends of their names.
+///
+/// # Errors
+/// When the class is one of them: what was expected, and what this class does.
+pub(crate) fn refuse_classes(
+    reader: &mut Reader<'_>,
+    ends: &[&str],
+    expected: &str,
+    does: &str,
+) -> Result<()> {
+    const KEY: &str = "architectures";
+    let class = reader.value(KEY).and_then(|list| list.get(0));
+    let class = class.and_then(Value::as_str).unwrap_or_default();
+    if !ends.iter().any(|end| class.ends_with(end)) {
+        return Ok(());
+    }
+    let problem = format!("expected {expected}: {class} {does}");
+    Err(Error::config(reader.path(), KEY, problem))
+}
+
+/// The map by which a family narrows its hidden states for any head, where it has one.
+fn narrowing(spec: &ModelSpec) -> Option<&TransformSpec> {
+    let own = spec.head.as_ref()?.transform.as_ref()?;
+    let is_map = own.activation.is_none() && own.norm.is_none();
+    (is_map && own.dense.n_out() != spec.d_hidden()).then_some(own)
+}
+
+/// What a family said of a head that is not the one that counts.
+fn drop_head_knobs(reader: &mut Reader<'_>) {
+    reader.forget(&["head", "unembedding", "tied_unembedding"]);
+}
+
+/// The head that gives labels, by the names of its tensors.
+fn label_head(
+    tensors: &Tensors,
+    spec: &ModelSpec,
+    task: Task,
+    between: Between,
+) -> Option<HeadSpec> {
+    const OF_TEXT: [&str; 15] = [
+        "score",
+        "score.2",
+        "classifier.out_proj",
+        "classification_head.out_proj",
+        "classifier",
+        "v_head.summary",
+        "v_head",
+        "value_head.summary",
+        "value_head",
+        "reward_head",
+        "rm_head",
+        "regression_head",
+        "logits_proj",
+        "reward_model_head",
+        SUMMARY,
+    ];
+    const OF_SPAN: [&str; 2] = ["qa_outputs", "classifier"];
+    const OF_PICTURE: [&str; 2] = ["classifier", "cls_classifier"];
+    let outs: &[&str] = match task {
+        Task::Picture => &OF_PICTURE,
+        Task::Question => &OF_SPAN,
+        Task::Next => &["cls.seq_relationship"],
+        Task::Replaced => &["discriminator_predictions.dense_prediction"],
+        _ => &OF_TEXT,
+    };
+    // Names may stand in a wrapper.
+    let shape_of = |name: &str| {
+        tensors
+            .info(&format!("{name}.weight"))
+            .map(|info| info.shape.clone())
+    };
+    let (out, shape) = outs.iter().find_map(|out| {
+        let shape = shape_of(out)?;
+        (shape.len() == 2 && shape[0] <= MOST_LABELS).then_some((*out, shape))
+    })?;
+    let (n_labels, n_in) = (shape[0], shape[1]);
+    let d_model = spec.d_hidden();
+    let linear = |name: &str, n_in: usize, n_out: usize| {
+        let bias = Some(format!("{name}.bias")).filter(|bias| tensors.contains(bias));
+        LinearSource::whole(format!("{name}.weight"), bias, n_in, n_out)
+    };
+    let transform = transform_of(tensors, spec, (task, between), out);
+    let transform = match transform {
+        Some(Transform::Own(transform)) => Some(*transform),
+        Some(Transform::Dense(name, activation)) => Some(TransformSpec {
+            dense: linear(&name, d_model, n_in),
+            activation,
+            norm: None::<NormSource>,
+        }),
+        // What a family sets between its hidden states and any head narrows them for this one too.
+        None => narrowing(spec)
+            .filter(|map| map.dense.n_out() == n_in)
+            .cloned(),
+    };
+    let second = (out == "cls_classifier").then_some(TEACHER);
+    Some(HeadSpec {
+        transform,
+        second: second.map(|name| linear(name, n_in, n_labels)),
+        ..HeadSpec::plain(linear(out, n_in, n_labels))
+    })
+}
+
+/// The classifier of DeiT's second token, whose labels a teacher gave.
+const TEACHER: &str = "distillation_classifier";
+
+/// What stands between the last hidden state and a head's last map.
+enum Transform {
+    /// One that the family knows.
+    Own(Box<TransformSpec>),
+    /// A map of this name, and what follows it.
+    Dense(String, Option<Activation>),
+}
+
+/// What follows the maps before a head's last one.
+#[derive(Debug, Clone, Copy)]
+struct Between {
+    /// After the head's own map.
+    dense: Activation,
+    /// After the map of the first token's state.
+    pooler: Activation,
+    /// After the map of a text's summary.
+    summary: Option<Activation>,
+    /// Before the score of a token that was replaced or not.
+    discriminator: Activation,
+}
+
+/// The map of a text's summary: one hidden state, or the mean of all.
+const SUMMARY: &str = "sequence_summary.summary";
+
+impl Between {
+    fn read(reader: &mut Reader<'_>, family: &str) -> Result<Self> {
+        let mut stated = |key: &str, default: Option<&str>| {
+            let stated = reader.value(key).and_then(Value::as_str);
+            let name = stated.filter(|name| !name.is_empty()).or(default);
+            name.map(|name| super::activation_named(reader, key, name))
+                .transpose()
+        };
+        let summary = stated(
+            "summary_activation",
+            (family == "electra").then_some("gelu"),
+        )?;
+        let mut named = |key: &str, default: &str| -> Result<Activation> {
+            Ok(stated(key, Some(default))?.unwrap_or(Activation::Gelu))
+        };
+        Ok(Self {
+            summary,
+            dense: match family {
+                "electra" => Activation::Gelu,
+                "big_bird" => named("hidden_act", "gelu_new")?,
+                "roformer" => named("hidden_act", "gelu")?,
+                _ => Activation::Tanh,
+            },
+            pooler: match family {
+                "deberta" | "deberta-v2" => named("pooler_hidden_act", "gelu")?,
+                _ => Activation::Tanh,
+            },
+            discriminator: match family {
+                "electra" => named("hidden_act", "gelu")?,
+                _ => Activation::Gelu,
+            },
+        })
+    }
+}
+
+fn transform_of(
+    tensors: &Tensors,
+    spec: &ModelSpec,
+    (task, between): (Task, Between),
+    out: &str,
+) -> Option<Transform> {
+    let has = |name: &str| tensors.contains(&format!("{name}.weight"));
+    let dense = |name: &str, activation| {
+        has(name).then(|| Transform::Dense(name.to_owned(), Some(activation)))
+    };
+    let is_text = matches!(task, Task::Sequence | Task::Unknown);
+    match out {
+        "score.2" => dense("score.0", Activation::Relu),
+        "classifier.out_proj" => dense("classifier.dense", between.dense),
+        "classification_head.out_proj" => dense("classification_head.dense", Activation::Tanh),
+        "classifier" if has("head.dense") => {
+            let own = spec.head.as_ref().and_then(|head| head.transform.clone());
+            own.map(|transform| Transform::Own(Box::new(transform)))
+        }
+        "classifier" | "logits_proj" if is_text && has(SUMMARY) => {
+            Some(Transform::Dense(SUMMARY.to_owned(), between.summary))
+        }
+        "classifier" if is_text && spec.family == "eurobert" => dense("dense", Activation::Gelu),
+        _ if task == Task::Replaced => {
+            dense("discriminator_predictions.dense", between.discriminator)
+        }
+        _ if task == Task::Next || (out == "classifier" && is_text) => {
+            dense("pre_classifier", Activation::Relu).or_else(|| {
+                let ends = ["pooler.dense.weight", "pooler.weight"];
+                let found = ends.iter().find_map(|end| {
+                    let mut names = tensors.iter().map(|(name, _)| name);
+                    names.find(|name| *name == *end || name.ends_with(&format!(".{end}")))
+                })?;
+                let name = found.strip_suffix(".weight")?;
+                Some(Transform::Dense(name.to_owned(), Some(between.pooler)))
+            })
+        }
+        _ => None,
+    }
+}
+
+/// What the configuration calls the labels.
+fn names(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> Vec<String> {
+    reader.value("label2id");
+    reader.value("num_labels");
+    let stored = reader.value("id2label").and_then(Value::as_object);
+    let own: &[&str] = match task {
+        Task::Question => &["start", "end"],
+        Task::Next => &["follows", "does not follow"],
+        Task::Replaced => &["replaced"],
+        _ => &[],
+    };
+    (0..n_labels)
+        .map(|idx| {
+            if own.len() == n_labels {
+                return own[idx].to_owned();
+            }
+            let name = stored.and_then(|names| names.get(&idx.to_string())?.as_str());
+            name.map_or_else(|| format!("LABEL_{idx}"), str::to_owned)
+        })
+        .collect()
+}
+
+fn kind(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> LabelKind {
+    let problem = reader.value("problem_type").and_then(Value::as_str);
+    match (task, problem) {
+        (Task::Question, _) => LabelKind::Span,
+        (Task::Replaced, _) => LabelKind::Several,
+        (Task::Value, _) | (_, Some("regression")) => LabelKind::Value,
+        (_, Some("multi_label_classification")) => LabelKind::Several,
+        _ if n_labels == 1 => LabelKind::Value,
+        _ => LabelKind::OneOf,
+    }
+}
+
+fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec) -> Pooled {
+    let id = |reader: &mut Reader<'_>, key: &str| {
+        let id = reader.value(key).and_then(Value::as_u64);
+        id.and_then(|id| u32::try_from(id).ok())
+    };
+    if matches!(
+        task,
+        Task::Token | Task::Replaced | Task::Question | Task::Value
+    ) {
+        return Pooled::Every;
+    }
+    if let Some(look) = spec.look() {
+        let n_first = look.firsts.len();
+        return match spec.family {
+            _ if head.second.is_some() => Pooled::FirstTwo,
+            "dinov2" | "dinov2_with_registers" => Pooled::FirstAndMeanFrom(n_first),
+            "clip_vision_model" | "siglip_vision_model" => Pooled::MeanFrom(n_first),
+            _ => Pooled::First,
+        };
+    }
+    match reader.value("classifier_pooling").and_then(Value::as_str) {
+        Some("mean") => return Pooled::Mean,
+        None | Some("late") if spec.family == "eurobert" => return Pooled::MeanOfOutputs,
+        _ => {}
+    }
+    let out = head.unembed.weight.trim_end_matches(".weight");
+    let through = head.transform.as_ref().map(|map| map.dense.weight.as_str());
+    // RoFormer sums a text up by its last state where nothing is said, and without a map.
+    let takes_last = spec.family == "roformer" && out == "classifier";
+    let has_map = out == SUMMARY || through.is_some_and(|through| through.starts_with(SUMMARY));
+    if has_map || takes_last {
+        return match reader.value("summary_type").and_then(Value::as_str) {
+            Some("mean") => Pooled::Mean,
+            Some("last" | "cls_index") => Pooled::Last(None),
+            None if takes_last => Pooled::Last(None),
+            _ => Pooled::First,
+        };
+    }
+    if out.starts_with("classification_head") {
+        return match id(reader, "eos_token_id") {
+            Some(end) => Pooled::LastOf(end),
+            None => Pooled::Last(None),
+        };
+    }
+    let attention = spec.main_stack().first_attention();
+    let is_causal = attention.is_none_or(|own| own.mask.causal);
+    if is_causal
+        && head
+            .transform
+            .as_ref()
+            .is_none_or(|_| out.starts_with("score"))
+    {
+        Pooled::Last(id(reader, "pad_token_id"))
+    } else {
+        Pooled::First
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_tell_their_task() {
+        for (class, task) in [
+            ("LlamaForCausalLM", Task::Words),
+            ("GPT2LMHeadModel", Task::Words),
+            ("GPT2DoubleHeadsModel", Task::Words),
+            ("MarianMTModel", Task::Words),
+            ("BertForPreTraining", Task::Words),
+            ("GPT2Model", Task::Hidden),
+            ("T5EncoderModel", Task::Hidden),
+            ("BertForNextSentencePrediction", Task::Next),
+            ("ElectraForPreTraining", Task::Replaced),
+            ("Qwen2ForRewardModel", Task::Sequence),
+            ("BertForSequenceClassification", Task::Sequence),
+            ("BertForTokenClassification", Task::Token),
+            ("LlamaForQuestionAnswering", Task::Question),
+            ("AutoModelForCausalLMWithValueHead", Task::Value),
+            ("", Task::Unknown),
+            ("Something", Task::Unknown),
+        ] {
+            assert_eq!(Task::of(class), task, "{class}");
+        }
+    }
+}

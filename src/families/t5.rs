@@ -1,0 +1,286 @@
+//! T5 (1.0, 1.1, Flan): unscaled scores with a learned bias by distance, norms by root mean square, no biases of maps.
+
+use super::Family;
+use super::reading::bart_like::decoder_start;
+use super::reading::{activation_named, linear, note_attention, note_bias, rms_norm};
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::{AttentionSpec, Bias, Buckets, Scale};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::{
+    BlockSpec, CrossSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
+    ModelSpec, ProjectionSpec, Stack, StackSpec, TableSource,
+};
+
+pub const FAMILY: Family = Family::own("t5", "T5", read);
+
+/// What encoder and decoder share.
+struct Sizes {
+    n_heads: usize,
+    d_model: usize,
+    d_head: usize,
+    d_mlp: usize,
+    eps: f64,
+    activation: Activation,
+    is_gated: bool,
+    n_buckets: usize,
+    max_distance: usize,
+    has_bias_by_layer: bool,
+}
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = T5Like {
+        family: FAMILY.model_type,
+        feed_forward: "relu",
+        scales_tied: true,
+        has_bias_by_layer: false,
+    };
+    read_as(checkpoint, reader, like)
+}
+
+/// What a family that keeps T5's names changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct T5Like {
+    pub family: &'static str,
+    /// The kind of feed-forward layer where the configuration names none.
+    pub feed_forward: &'static str,
+    /// Whether the logits of a tied head are scaled, where the configuration does not say.
+    pub scales_tied: bool,
+    /// Every layer has a bias by distance of its own.
+    pub has_bias_by_layer: bool,
+}
+
+/// Reads a family that keeps T5's names.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: T5Like,
+) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let n_layers = reader.layers("num_layers")?;
+    let n_decoder_layers = match reader.value("num_decoder_layers") {
+        Some(_) => reader.layers("num_decoder_layers")?,
+        None => n_layers,
+    };
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let (buckets, distance) = (
+        "relative_attention_num_buckets",
+        "relative_attention_max_distance",
+    );
+    let word = reader.word_or("feed_forward", "feed_forward_proj", like.feed_forward)?;
+    let (is_gated, name) = match word.strip_prefix("gated-") {
+        // By this name the models mean the tanh form.
+        Some("gelu") => (true, "gelu_new"),
+        Some(name) => (true, name),
+        None => (false, word.as_str()),
+    };
+    reader.value("is_encoder_decoder");
+    // What transformers derives from the word: a stored value that says otherwise is not what it would run.
+    let derived = [
+        ("dense_act_fn", serde_json::Value::from(name)),
+        ("is_gated_act", serde_json::Value::from(is_gated)),
+    ];
+    for (key, expected) in derived {
+        if let Some(found) = reader.value(key).filter(|found| **found != expected) {
+            let problem =
+                format!("expected {expected}, as feed_forward_proj has it, found {found}");
+            return Err(Error::config(reader.path(), key, problem));
+        }
+    }
+    let sizes = Sizes {
+        n_heads: reader.size("n_heads", "num_heads")?,
+        d_model: reader.size("d_model", "d_model")?,
+        d_head: reader.size("d_head", "d_kv")?,
+        d_mlp: reader.size("d_mlp", "d_ff")?,
+        eps: reader.number_or("norm_eps", "layer_norm_epsilon", 1e-6)?,
+        activation: activation_named(reader, "feed_forward_proj", name)?,
+        is_gated,
+        n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
+        max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
+        has_bias_by_layer: like.has_bias_by_layer,
+    };
+    if sizes.n_buckets < 4 || sizes.max_distance <= sizes.n_buckets / 2 {
+        let problem = format!(
+            "expected at least 4 buckets, found {}, and more than {} keys before the last one begins, found {}",
+            sizes.n_buckets,
+            sizes.n_buckets / 2,
+            sizes.max_distance
+        );
+        return Err(Error::config(reader.path(), distance, problem));
+    }
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    const TIED: &str = "tie_word_embeddings";
+    // Only what is stated as false counts.
+    let is_tied = if reader.is_null(TIED) {
+        reader.note("tied_unembedding", true, Origin::Default(TIED.to_owned()));
+        true
+    } else {
+        reader.flag_or("tied_unembedding", TIED, true)?
+    };
+    // Newer configurations call every head tied, and say here whether its output is scaled.
+    let is_scaled = reader.flag_or(
+        "scaled_logits",
+        "scale_decoder_outputs",
+        is_tied && like.scales_tied,
+    )?;
+    note_attention(reader, &sizes.attention(true), Origin::Family);
+    note_bias(reader, "learned, by buckets of distance");
+    let shared = TableSource {
+        tensor: "shared.weight".to_owned(),
+        n_rows: d_vocab,
+        width: sizes.d_model,
+    };
+    let tokens_of = |side: &str| {
+        let own = format!("{side}.embed_tokens.weight");
+        TableSource {
+            tensor: if tensors.contains(&shared.tensor) {
+                shared.tensor.clone()
+            } else {
+                own
+            },
+            ..shared.clone()
+        }
+    };
+    let decoder_tokens = tokens_of("decoder");
+    let stored = tensors.contains("lm_head.weight");
+    let weight = if stored {
+        "lm_head.weight".to_owned()
+    } else {
+        decoder_tokens.tensor.clone()
+    };
+    let head = (stored || is_tied).then(|| HeadSpec {
+        // Only a tied head is scaled: its matrix was made for looking up.
+        scale: if is_scaled {
+            1.0 / (sizes.d_model as f64).sqrt() as f32
+        } else {
+            1.0
+        },
+        ..HeadSpec::plain(LinearSource::whole(weight, None, sizes.d_model, d_vocab))
+    });
+    let encoder = sizes.stack("encoder", Stack::Encoder, n_layers, tokens_of("encoder"));
+    // An encoder that was saved alone is a model of one stack.
+    if !tensors.contains("decoder.final_layer_norm.weight")
+        && tensors.contains("encoder.final_layer_norm.weight")
+    {
+        let origin = Origin::Derived("tensor names".to_owned());
+        reader.note("half", "encoder alone", origin);
+        for key in ["decoder_start_token_id", "eos_token_id", "pad_token_id"] {
+            reader.value(key);
+        }
+        let only = StackSpec {
+            stack: Stack::Only,
+            ..encoder
+        };
+        return Ok(ModelSpec::of_one_stack(like.family, only, None));
+    }
+    let decoder = sizes.stack("decoder", Stack::Decoder, n_decoder_layers, decoder_tokens);
+    let start = decoder_start(reader, Some("pad_token_id"), d_vocab)?;
+    Ok(ModelSpec {
+        stacks: vec![encoder.clone(), decoder],
+        is_causal_lm: head.is_some(),
+        decoder_start: Some(start),
+        ..ModelSpec::of_one_stack(like.family, encoder, head)
+    })
+}
+
+impl Sizes {
+    fn attention(&self, is_causal: bool) -> AttentionSpec {
+        AttentionSpec {
+            scale: Scale::One,
+            bias: Bias::Buckets(Buckets {
+                n_buckets: self.n_buckets,
+                max_distance: self.max_distance,
+                is_bidirectional: !is_causal,
+            }),
+            ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal)
+        }
+    }
+
+    fn projections(&self, at: &str) -> ProjectionSpec {
+        let width = self.n_heads * self.d_head;
+        let one = |name: &str| linear(&format!("{at}.{name}"), self.d_model, width, false);
+        let o = linear(&format!("{at}.o"), width, self.d_model, false);
+        ProjectionSpec::plain(one("q"), one("k"), one("v"), o)
+    }
+
+    fn block(&self, at: &str, is_decoder: bool) -> BlockSpec {
+        let norm = |idx: usize| {
+            let name = format!("{at}.layer.{idx}.layer_norm.weight");
+            Some(rms_norm(name, self.d_model, self.eps))
+        };
+        let mlp_idx = if is_decoder { 2 } else { 1 };
+        let one = |name: &str, n_in, n_out| {
+            linear(
+                &format!("{at}.layer.{mlp_idx}.DenseReluDense.{name}"),
+                n_in,
+                n_out,
+                false,
+            )
+        };
+        let (d_model, d_mlp) = (self.d_model, self.d_mlp);
+        let mlp = MlpSpec {
+            up: one(if self.is_gated { "wi_1" } else { "wi" }, d_model, d_mlp),
+            gate: self.is_gated.then(|| one("wi_0", d_model, d_mlp)),
+            down: one("wo", d_mlp, d_model),
+            activation: self.activation,
+            gate_rule: GateRule::Product,
+            learned: None,
+            sparsity: None,
+        };
+        let cross = is_decoder.then(|| {
+            let attention = AttentionSpec {
+                bias: Bias::None,
+                is_cross: true,
+                ..self.attention(false)
+            };
+            let projections = self.projections(&format!("{at}.layer.1.EncDecAttention"));
+            Box::new(CrossSpec {
+                pre: norm(1),
+                ..CrossSpec::plain(attention, projections)
+            })
+        });
+        let projections = ProjectionSpec {
+            bucket_values: self.has_bias_by_layer.then(|| self.buckets(at)),
+            ..self.projections(&format!("{at}.layer.0.SelfAttention"))
+        };
+        BlockSpec {
+            attn_pre: norm(0),
+            cross,
+            mlp_pre: norm(mlp_idx),
+            ..BlockSpec::plain(
+                self.attention(is_decoder),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
+        }
+    }
+
+    /// The learned bias by distance that a block holds.
+    fn buckets(&self, at: &str) -> TableSource {
+        TableSource {
+            tensor: format!("{at}.layer.0.SelfAttention.relative_attention_bias.weight"),
+            n_rows: self.n_buckets,
+            width: self.n_heads,
+        }
+    }
+
+    fn stack(&self, name: &str, stack: Stack, n_layers: usize, tokens: TableSource) -> StackSpec {
+        let is_decoder = stack == Stack::Decoder;
+        let block = |layer_idx| self.block(&format!("{name}.block.{layer_idx}"), is_decoder);
+        let final_norm = rms_norm(
+            format!("{name}.final_layer_norm.weight"),
+            self.d_model,
+            self.eps,
+        );
+        let blocks = (0..n_layers).map(block).collect();
+        StackSpec {
+            stack,
+            bucket_values: (!self.has_bias_by_layer)
+                .then(|| self.buckets(&format!("{name}.block.0"))),
+            ..StackSpec::only(EmbedSpec::plain(tokens), blocks, Some(final_norm))
+        }
+    }
+}

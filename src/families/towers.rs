@@ -1,0 +1,98 @@
+//! Models of two towers, one for pictures and one for their captions: each of them is a model of its own, and one is read at a time.
+
+use serde_json::Value;
+
+use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
+
+/// Kinds of models of two towers, and what theirs are called where the parts do not say so.
+const TWO: [(&str, &str, &str); 2] = [
+    ("clip", "clip_text_model", "clip_vision_model"),
+    ("siglip", "siglip_text_model", "siglip_vision_model"),
+];
+
+/// A tower, and what there is to say of it.
+pub(super) struct Tower {
+    pub config: Config,
+    /// Why this one.
+    origin: Origin,
+    sees: bool,
+}
+
+impl Tower {
+    /// The tower that is read of a model of two; `None` where the model is no such one.
+    pub fn of(checkpoint: &Checkpoint, asked: Option<&str>) -> Option<Self> {
+        let outer = &checkpoint.config;
+        let kind = outer.get("model_type").and_then(Value::as_str)?;
+        let (_, text, vision) = TWO.iter().find(|(two, ..)| *two == kind)?;
+        let (sees, origin) = chosen(checkpoint, asked);
+        let (part, name) = if sees {
+            ("vision_config", vision)
+        } else {
+            ("text_config", text)
+        };
+        let mut config = outer.part(part)?;
+        // Old files repeat what differs from the defaults, and that counts.
+        if let Some(again) = outer.part(&format!("{part}_dict")) {
+            for (key, value) in again.into_values() {
+                if !value.is_null() {
+                    config.put(&key, value, Origin::Key(format!("{part}_dict {key}")));
+                }
+            }
+        }
+        let by = Origin::Derived(format!("model_type {kind}"));
+        config.put("model_type", (*name).to_owned(), by);
+        Some(Self {
+            config,
+            origin,
+            sees,
+        })
+    }
+
+    /// Notes which tower is read, and how the other one is.
+    pub fn note(&self, reader: &mut Reader<'_>) {
+        let word = if self.sees { "vision" } else { "text" };
+        reader.is_word("tower", "tower", word);
+        reader.note("tower", word, self.origin.clone());
+        if self.origin == Origin::Family {
+            reader.remark(
+                "the tower of captions is read; a picture as the prompt, or --set tower=vision, reads the one that sees"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+fn chosen(checkpoint: &Checkpoint, asked: Option<&str>) -> (bool, Origin) {
+    if let Some(asked) = asked {
+        let by = attnscope_checkpoint::SetBy::CommandLine;
+        return (asked == "vision", Origin::Set(by));
+    }
+    let class = checkpoint.config.get("architectures");
+    let class = class.and_then(|list| list.get(0)).and_then(Value::as_str);
+    let class = class.unwrap_or_default();
+    for (part, sees) in [
+        ("VisionModel", true),
+        ("ForImageClass", true),
+        ("TextModel", false),
+    ] {
+        if class.contains(part) {
+            return (sees, Origin::Derived(format!("class {class}")));
+        }
+    }
+    let has = |part: &str| {
+        let mut names = checkpoint.tensors.iter().map(|(name, _)| name);
+        names.any(|name| name.contains(part))
+    };
+    match (has("vision_model."), has("text_model.")) {
+        (true, false) => (
+            true,
+            Origin::Derived("the tensors that are stored".to_owned()),
+        ),
+        (false, true) => (
+            false,
+            Origin::Derived("the tensors that are stored".to_owned()),
+        ),
+        _ if checkpoint.sees => (true, Origin::Derived("the prompt, a picture".to_owned())),
+        _ => (false, Origin::Family),
+    }
+}

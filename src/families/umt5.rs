@@ -1,0 +1,19 @@
+//! UMT5: mT5 with a learned bias by distance in every layer.
+
+use super::Family;
+use super::t5::{self, T5Like};
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
+pub const FAMILY: Family = Family::own("umt5", "UMT5", read);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = T5Like {
+        family: FAMILY.model_type,
+        feed_forward: "gated-gelu",
+        scales_tied: true,
+        has_bias_by_layer: true,
+    };
+    t5::read_as(checkpoint, reader, like)
+}

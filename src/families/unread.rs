@@ -1,0 +1,339 @@
+//! Stored tensors that a reading leaves aside: what they are by their names, and what a person is told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use attnscope_checkpoint::counted::counted;
+use attnscope_checkpoint::{TensorInfo, Tensors};
+use attnscope_spec::{KeySharing, ModelSpec};
+
+/// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
+const NO_WEIGHTS: [&str; 34] = [
+    "position_ids",
+    "token_type_ids",
+    "inv_freq",
+    "rotary",
+    "rope_freqs",
+    "freqs_cis",
+    "cos_cached",
+    "sin_cached",
+    "masked_bias",
+    "causal_mask",
+    "attn_mask",
+    "tril",
+    "num_batches_tracked",
+    "optimizer",
+    "exp_avg",
+    "momentum",
+    "scheduler",
+    "ema_",
+    "_ema",
+    "quant",
+    "scale_inv",
+    "weight_scale",
+    "input_scale",
+    "absmax",
+    "qzeros",
+    "g_idx",
+    "SCB",
+    "zero_point",
+    "k_scale",
+    "v_scale",
+    "_integer",
+    "scaling_factor",
+    ".x_min",
+    ".x_max",
+];
+
+/// Parts of names of heads for tasks, of other modalities, of languages that are named, of global tokens, and of predictions beyond the next token.
+const OTHER_PARTS: [&str; 43] = [
+    "lang_embeddings",
+    "pooler",
+    "contact_head",
+    "_global.",
+    "classifier",
+    "classification_head",
+    "score.",
+    "qa_outputs",
+    "cls.",
+    "nsp",
+    "seq_relationship",
+    "discriminator",
+    "generator",
+    "vocab_",
+    "mlm",
+    "summary",
+    "multiple_choice_head",
+    "value_head",
+    "v_head",
+    "reward",
+    "vision",
+    "visual",
+    "image",
+    "audio",
+    "speech",
+    "mm_projector",
+    "multi_modal",
+    "mtp",
+    "eh_proj",
+    "medusa",
+    "text_model.",
+    "text_projection",
+    "post_layernorm",
+    "mask_token",
+    "head.attention.",
+    "head.layernorm.",
+    "head.mlp.",
+    "head.probe",
+    "protein",
+    "entity_",
+    ".e2e_query.",
+    ".e2w_query.",
+    ".w2e_query.",
+];
+
+const ADAPTERS: [&str; 10] = [
+    "lora_",
+    "lora.",
+    "adapter",
+    "ia3_",
+    "loha_",
+    "hada_",
+    "lokr_",
+    "dora_",
+    "vera_",
+    "prompt_encoder",
+];
+
+/// How names of unembeddings end.
+const UNEMBEDDINGS: [&str; 4] = [
+    "lm_head.weight",
+    "embed_out.weight",
+    "output_projection.weight",
+    "predictions.decoder.weight",
+];
+
+/// What a stored tensor is for, as its name has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    Adapter,
+    /// A buffer, the state of an optimiser, or a table of quantisation.
+    Buffer,
+    /// A map from the residual to words.
+    Unembedding,
+    /// The head of a task, another modality, or predictions beyond the next token.
+    OtherPart,
+    Weight,
+}
+
+/// The kind of a tensor by its name.
+pub fn kind_of(name: &str) -> NameKind {
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    // Layers that mix proteins into a text, and hold their weights in every model: no adapter that waits to be merged.
+    let mixes_in = [
+        "attention_norm.",
+        "ff.",
+        "gate_",
+        "key_protein.",
+        "value_protein.",
+        "query.",
+        "out_proj.",
+    ];
+    if let Some((_, part)) = name.split_once(".adapter.")
+        && name.starts_with("model.layers.")
+        && mixes_in.iter().any(|begin| part.starts_with(begin))
+    {
+        return NameKind::OtherPart;
+    }
+    if has(&ADAPTERS) {
+        return NameKind::Adapter;
+    }
+    // A causal mask is kept as a buffer called bias, of an attention.
+    let is_mask = ["attn.bias", "attention.bias", ".mask"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    if has(&NO_WEIGHTS) || is_mask || name == "step" {
+        NameKind::Buffer
+    } else if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
+        NameKind::Unembedding
+    } else if has(&OTHER_PARTS) || name.starts_with("head.") || is_last_map(name) {
+        NameKind::OtherPart
+    } else {
+        NameKind::Weight
+    }
+}
+
+/// Whether a tensor belongs to what writers of `torch.nn` models call the map from a model to its classes, outside of layers.
+fn is_last_map(name: &str) -> bool {
+    let mut modules = name.rsplit('.').skip(1);
+    layer_of(name).is_none() && modules.next() == Some("fc")
+}
+
+/// The first number that stands alone between dots: the layer that a tensor belongs to.
+pub fn layer_of(name: &str) -> Option<usize> {
+    name.split('.').find_map(|part| part.parse().ok())
+}
+
+/// Tables that a family computes, and whose stored copy it passes by; maps of keys in layers that take those of another; and the bias
+/// of a head whose last map has one of its own.
+pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
+    if spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight") {
+        return true;
+    }
+    // Stored even where the configuration switches it off.
+    if spec.family == "gemma3n_text" && name.ends_with(".altup.correct_output_scale") {
+        return true;
+    }
+    let blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
+    let shared = blocks.filter_map(|block| block.own()?.projections.shared.as_deref());
+    let mut in_vain = shared.filter_map(|shared| match shared {
+        KeySharing::Taken { in_vain, .. } => Some(in_vain),
+        KeySharing::Left(_) => None,
+    });
+    if in_vain.any(|names| names.iter().any(|vain| vain == name)) {
+        return true;
+    }
+    let bias = spec
+        .head
+        .as_ref()
+        .and_then(|head| head.unembed.bias.as_ref());
+    let before = name.strip_suffix("bias");
+    before.is_some_and(|before| bias.is_some_and(|bias| *bias == format!("{before}decoder.bias")))
+}
+
+/// Whether a tensor has the axes of a mask that is kept as a buffer.
+pub fn is_mask_shape(shape: &[usize]) -> bool {
+    matches!(shape, [1, 1, n, m] if n == m)
+}
+
+/// What is left aside: the names, in order, and a sentence for each kind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftAside {
+    pub names: Vec<String>,
+    pub remarks: Vec<String>,
+}
+
+/// Finds the stored tensors that a spec never reads, less buffers, states of optimisers, and copies of what is read.
+pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
+    let read: BTreeSet<&str> = spec
+        .needed_tensors()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let is_left = |(name, info): &(&str, &TensorInfo)| {
+        !read.contains(name)
+            && info.n_elements() > 1
+            && !is_computed(spec, name)
+            && !is_mask_shape(&info.shape)
+            && kind_of(name) != NameKind::Buffer
+    };
+    let left: Vec<(&str, &TensorInfo)> = tensors.iter().filter(is_left).collect();
+    let mut aside = LeftAside::default();
+    let (mut others, mut weights) = (Vec::new(), Vec::new());
+    for (name, info) in left {
+        let mut alike = read.iter().filter(|other| {
+            let other = tensors.info(other);
+            other.is_some_and(|other| other.shape == info.shape && other.dtype == info.dtype)
+        });
+        if alike.any(|other| is_copy(tensors, name, other)) {
+            continue;
+        }
+        aside.names.push(name.to_owned());
+        match kind_of(name) {
+            NameKind::OtherPart => others.push(name),
+            _ => weights.push(name),
+        }
+    }
+    if !weights.is_empty() {
+        let said = format!(
+            "{} never read: {}",
+            tensors_were(weights.len(), ""),
+            listed(&weights)
+        );
+        aside.remarks.push(said);
+    }
+    if !others.is_empty() {
+        let n = tensors_were(others.len(), " of other heads or modalities");
+        let said = format!("{n} left aside: {}", listed(&others));
+        aside.remarks.push(said);
+    }
+    aside
+}
+
+fn tensors_were(n: usize, of: &str) -> String {
+    let were = if n == 1 { "was" } else { "were" };
+    format!("{}{of} {were}", counted(n, "tensor"))
+}
+
+/// Names at most that a sentence lists.
+const MOST_LISTED: usize = 4;
+
+/// Names in a sentence: those that differ in numbers alone are one, with how many they are.
+fn listed(names: &[&str]) -> String {
+    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let parts = name.split('.');
+        let pattern: Vec<&str> = parts
+            .map(|part| if is_number(part) { "*" } else { part })
+            .collect();
+        groups.entry(pattern.join(".")).or_default().push(name);
+    }
+    let n_more = groups.len().saturating_sub(MOST_LISTED);
+    let words = groups.iter().take(MOST_LISTED);
+    let words: Vec<String> = words
+        .map(|(pattern, names)| match names.as_slice() {
+            [name] => (*name).to_owned(),
+            names => format!("{pattern} ({})", names.len()),
+        })
+        .collect();
+    let words = words.join(", ");
+    match n_more {
+        0 => words,
+        n => format!("{words} and {n} more names"),
+    }
+}
+
+/// Values that are compared at most: weights of two tensors that agree in so many are one tensor stored twice.
+const COMPARED: usize = 1 << 14;
+
+/// Whether two tensors of one shape and type hold the same values, as far as their first rows tell.
+pub(super) fn is_copy(tensors: &Tensors, one: &str, other: &str) -> bool {
+    if tensors.share_bytes(one, other) {
+        return true;
+    }
+    let first = |name: &str| {
+        let view = tensors.get(name)?;
+        let shape = view.shape().to_vec();
+        let width: usize = shape.iter().skip(1).product::<usize>().max(1);
+        match shape.as_slice() {
+            [n_rows, _] => {
+                let n = (COMPARED / width).clamp(1, *n_rows);
+                view.widen_rows(0..n).ok()
+            }
+            _ if view.shape().iter().product::<usize>() <= COMPARED => view.widen().ok(),
+            _ => None,
+        }
+    };
+    // A tensor of one value is like many others, and none of them's copy.
+    match (first(one), first(other)) {
+        (Some(a), Some(b)) => a == b && a.iter().any(|value| *value != a[0]),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_numbers_are_one_in_a_sentence() {
+        let names = ["m.0.a", "m.1.a", "m.12.a", "b", "x.1x.c"];
+        assert_eq!(listed(&names), "b, m.*.a (3), x.1x.c");
+        assert_eq!(
+            listed(&["a", "b", "c", "d", "e", "f"]),
+            "a, b, c, d and 2 more names"
+        );
+        assert_eq!(tensors_were(1, ""), "1 tensor was");
+        assert_eq!(tensors_were(3, " of it"), "3 tensors of it were");
+    }
+}

@@ -1,0 +1,91 @@
+//! What a version of transformers meant by a key, where versions differ: told, with the setting that reads it otherwise.
+
+use serde_json::Value;
+
+use attnscope_checkpoint::{Config, Origin, Reader};
+use attnscope_compute::attention::Window;
+use attnscope_spec::{BlockSpec, ModelSpec};
+
+/// Major and minor of the version of transformers that saved a model, by its key.
+pub(super) fn saved_by(stated: Option<&Value>) -> Option<(u32, u32)> {
+    let mut parts = stated?.as_str()?.split('.');
+    let major = parts.next()?.parse().ok()?;
+    Some((major, parts.next()?.parse().ok()?))
+}
+
+/// The version from which norms beside the gate of a state space are over groups, in families where they were over all channels.
+const GROUPED_SINCE: (u32, u32) = (5, 23);
+
+/// How many groups of channels the norm beside a gate is over, as the version that saved the model has it.
+pub(super) fn norm_groups(reader: &mut Reader<'_>, n_groups: usize) -> usize {
+    let version = saved_by(reader.value("transformers_version"));
+    let is_whole = version.is_some_and(|version| version < GROUPED_SINCE);
+    if n_groups > 1 {
+        let said = if is_whole {
+            "all channels together, as transformers before 5.23 has it; later versions norm each group by itself"
+        } else {
+            "each group by itself, as transformers has it since 5.23; earlier versions norm all channels together"
+        };
+        reader.note(
+            "mixer_norm",
+            said,
+            Origin::Key("transformers_version".to_owned()),
+        );
+    }
+    if is_whole { 1 } else { n_groups }
+}
+
+/// Versions whose windows reached one key further, in every layer, except on flash attention.
+const WIDER: std::ops::Range<(u32, u32)> = (4, 37)..(4, 42);
+
+/// Families that had windows then.
+const WINDOWED_THEN: [&str; 6] = [
+    "mistral",
+    "mixtral",
+    "phi3",
+    "qwen2",
+    "qwen2_moe",
+    "starcoder2",
+];
+
+/// What there is to say of a model that an older version saved.
+pub(super) fn remark(config: &Config, spec: &ModelSpec) -> Option<String> {
+    let version = saved_by(config.get("transformers_version"))?;
+    if !WIDER.contains(&version) || !WINDOWED_THEN.contains(&spec.family) {
+        return None;
+    }
+    let mut attentions = spec
+        .main_stack()
+        .blocks()
+        .iter()
+        .filter_map(BlockSpec::attention);
+    let width = attentions.find_map(|own| match own.mask.window {
+        Some(Window::Back(width)) => Some(width),
+        _ => None,
+    })?;
+    let (major, minor) = version;
+    let wider = width + 1;
+    Some(format!(
+        "a window of {width} is read as {width} keys, as transformers does since 4.42; version {major}.{minor}, which saved this \
+         model, lets a query see {wider} in every layer: --set window={wider}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn older_versions_norm_all_channels_together() {
+        let groups = |text: &str| {
+            let config = Config::parse(Path::new("config.json"), text).expect("is read");
+            norm_groups(&mut Reader::new(&config), 4)
+        };
+        assert_eq!(groups(r#"{"transformers_version": "5.17.0"}"#), 1);
+        assert_eq!(groups(r#"{"transformers_version": "4.57.1"}"#), 1);
+        assert_eq!(groups(r#"{"transformers_version": "5.23.0"}"#), 4);
+        assert_eq!(groups("{}"), 4);
+    }
+}

@@ -1,0 +1,178 @@
+//! Models of text and something else: what the model around the text part changes in how the text is read.
+//!
+//! Since transformers 4.52 most of them hold the text's body and an unembedding of their own, without the factors and caps that the
+//! text model alone puts on its logits. PaliGemma reads a prompt as a prefix, in which every token sees every other one.
+
+use serde_json::Value;
+
+use super::versions::saved_by;
+use attnscope_checkpoint::{Config, Knob, Origin};
+use attnscope_compute::attention::Mask;
+use attnscope_spec::{ModelSpec, StackSpec};
+
+/// Those that still hold a whole text model, head included, or apply its cap themselves.
+const WHOLE_INSIDE: [&str; 11] = [
+    "blip-2",
+    "gemma3n",
+    "gemma4",
+    "granite_speech",
+    "instructblip",
+    "instructblipvideo",
+    "kosmos-2",
+    "llama4",
+    "qwen2_audio",
+    "vision-encoder-decoder",
+    "voxtral",
+];
+
+/// The model around a text part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrapper {
+    kind: String,
+    /// The version of transformers that saved it.
+    version: Option<(u32, u32)>,
+}
+
+impl Wrapper {
+    pub fn of(outer: &Config) -> Self {
+        let kind = outer.get("model_type").and_then(Value::as_str);
+        Self {
+            kind: kind.unwrap_or("this model").to_owned(),
+            version: saved_by(outer.get("transformers_version")),
+        }
+    }
+
+    /// Brings into the text part what the outer configuration alone says: that the unembedding is the embedding.
+    ///
+    /// `has_head` says whether an unembedding is stored.
+    pub fn complete(&self, outer: &Config, text: &mut Config, has_head: bool) {
+        const TIED: &str = "tie_word_embeddings";
+        let is_true = |config: &Config| config.get(TIED).and_then(Value::as_bool) == Some(true);
+        if is_true(text) || has_head {
+            return;
+        }
+        let origin = if is_true(outer) {
+            Origin::Key(format!("{TIED} of the outer configuration"))
+        } else {
+            Origin::Derived("no unembedding is stored".to_owned())
+        };
+        text.put(TIED, true, origin);
+    }
+
+    /// Whether the text's own switch for attention to both sides is a matter of this wrapper.
+    pub fn reads_prefixes(&self) -> bool {
+        self.kind == "paligemma"
+    }
+
+    /// Changes what the wrapper computes otherwise than the text model alone, and says so.
+    pub fn apply(&self, spec: &mut ModelSpec) -> Vec<String> {
+        let mut said = Vec::new();
+        said.extend(self.head(spec));
+        if self.reads_prefixes() {
+            said.push(self.prefix(spec));
+        }
+        said
+    }
+
+    fn head(&self, spec: &mut ModelSpec) -> Option<String> {
+        let head = spec.head.as_mut()?;
+        let is_plain = head.scale == 1.0 && head.softcap.is_none();
+        let is_whole = WHOLE_INSIDE.contains(&self.kind.as_str());
+        if is_plain || is_whole {
+            return None;
+        }
+        let kind = &self.kind;
+        let what = match head.softcap {
+            Some(cap) => format!("the cap of {cap} on logits"),
+            None => format!("the factor of {} on logits", head.scale),
+        };
+        let as_set = match head.softcap {
+            Some(cap) => format!("logit_softcap={cap}"),
+            None => format!("logit_scale={}", head.scale),
+        };
+        if self.version.is_some_and(|version| version < (4, 52)) {
+            let off = match head.softcap {
+                Some(_) => "logit_softcap=none",
+                None => "logit_scale=1",
+            };
+            return Some(format!(
+                "{what} is applied, as the version of transformers that saved this {kind} does; since 4.52 it is not: --set {off}"
+            ));
+        }
+        (head.scale, head.softcap) = (1.0, None);
+        replace(spec, "logit_scale", "1", kind);
+        replace(spec, "logit_softcap", "none", kind);
+        Some(format!(
+            "{what} is left out, as {kind} has an unembedding of its own; --set {as_set} applies it"
+        ))
+    }
+
+    fn prefix(&self, spec: &mut ModelSpec) -> String {
+        let kind = &self.kind;
+        if self.version.is_some_and(|version| version >= (5, 0)) {
+            return format!(
+                "{kind} without token types reads a text as what it writes: causal; \
+                 --set mask=bidirectional reads it as a prompt, in which every token sees every other one"
+            );
+        }
+        for block in spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut) {
+            if let Some(own) = block.own_mut() {
+                own.attention.mask = Mask {
+                    causal: false,
+                    window: None,
+                };
+            }
+        }
+        replace(
+            spec,
+            "mask",
+            &Mask {
+                causal: false,
+                window: None,
+            }
+            .to_string(),
+            kind,
+        );
+        format!(
+            "{kind} reads a text as a prompt, in which every token sees every other one; --set mask=causal reads it as what it writes"
+        )
+    }
+}
+
+/// Puts another value in the place of a knob that was noted.
+fn replace(spec: &mut ModelSpec, name: &str, value: &str, kind: &str) {
+    for knob in spec.knobs.iter_mut().filter(|knob| knob.name == name) {
+        *knob = Knob {
+            name: knob.name,
+            value: value.to_owned(),
+            origin: Origin::Derived(format!("what {kind} does")),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::parse(Path::new("config.json"), text).expect("valid")
+    }
+
+    #[test]
+    fn the_version_and_ties_of_the_outer_configuration_count() {
+        let outer = config(r#"{"model_type": "x", "transformers_version": "4.51.3.dev0"}"#);
+        assert_eq!(saved_by(outer.get("transformers_version")), Some((4, 51)));
+        let wrapper = Wrapper::of(&outer);
+        let tied = |has_head: bool, text: &str| {
+            let mut text = config(text);
+            wrapper.complete(&outer, &mut text, has_head);
+            text.get("tie_word_embeddings").and_then(Value::as_bool)
+        };
+        assert_eq!(tied(false, r#"{"tie_word_embeddings": false}"#), Some(true));
+        assert_eq!(tied(false, "{}"), Some(true));
+        assert_eq!(tied(true, r#"{"tie_word_embeddings": false}"#), Some(false));
+        assert_eq!(tied(true, "{}"), None);
+    }
+}

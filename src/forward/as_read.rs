@@ -1,0 +1,515 @@
+//! A block run as readings suppose that it was trained: many readings and texts at a time, only their residuals.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::block_weights::{AttentionWeights, MlpWeights};
+use super::context::{BlockContext, Memory, Scratch};
+use super::deviation::{Cut, Deviation, Dropped, Turned};
+use super::difference::difference_of;
+use super::difference::read_difference;
+use super::embed::Sequence;
+use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
+use super::grouped::{groups, in_groups};
+use super::head_order::{from_heads_first, to_heads_first};
+use super::recurrent::Ends;
+use super::token_branch::end_block;
+use attnscope_compute::attention::{
+    AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_oddly,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::{OnHost, Ops};
+use attnscope_spec::{BlockSpec, FeedForward, NormSource, ProjectionSpec};
+
+/// One text under one reading: some rows of a residual that holds many.
+pub struct Segment<'a> {
+    pub rows: Range<usize>,
+    pub sequence: &'a Sequence,
+    pub spec: &'a BlockSpec,
+    pub deviation: &'a Deviation,
+    pub dropped: Dropped,
+    /// The encoder's output, and the tokens it belongs to. // [source position, d_model]
+    pub source: Option<(&'a [f32], &'a Sequence)>,
+}
+
+/// Runs one layer on a residual that holds several segments, in place: each step once for all segments that share its weights,
+/// which are read when the step's turn comes.
+///
+/// # Errors
+/// When the pace stops it, a tensor is not as a spec says, or the device fails.
+pub fn run_layer_as_read<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    resid: &mut O::Buffer,
+    s: &mut Scratch<O>,
+) -> Result<()> {
+    let (ops, shelf) = (context.ops, context.shelf());
+    context.tensors.unchanged()?;
+    let rows: Vec<Range<usize>> = segments.iter().map(|one| one.rows.clone()).collect();
+    let normed = normed_by(context, segments, &rows, resid, |one| &one.spec.attn_pre)?;
+    let z = attend(context, segments, &rows, &normed, Whose::Own, s)?;
+    let out = projected(context, segments, &rows, &z, Whose::Own)?;
+    let by_branch = groups(segments, |one| {
+        (&one.spec.attn_out, one.spec.branch_scales[0])
+    });
+    let out = in_groups(ops, &rows, by_branch, [&out], |(norm, scale), [out], to| {
+        ops.copy(out, to)?;
+        let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+        normed_in_place(ops, norm.as_ref(), to, &mut s.spare)?;
+        scaled(ops, scale, to)
+    })?;
+    let by_sum = groups(segments, |one| {
+        let spec = one.spec;
+        let drops = one.dropped.before_attention;
+        (
+            (spec.adds_to_normed, spec.resid_factors[0]),
+            spec.is_parallel,
+            drops,
+            &spec.attn_post,
+        )
+    });
+    let from = [&*resid, &out, &normed];
+    let added = in_groups(ops, &rows, by_sum, from, |key, [resid, out, normed], to| {
+        let ((adds_to_normed, factor), is_parallel, drops, post) = key;
+        ops.copy(if adds_to_normed { normed } else { resid }, to)?;
+        scaled(ops, factor, to)?;
+        if is_parallel {
+            return Ok(());
+        }
+        if drops {
+            ops.scale(to, 0.0)?;
+        }
+        ops.add(to, out)?;
+        let post = post.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+        normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+    })?;
+    let added = attend_across(context, segments, &rows, added, s)?;
+
+    let mlp_in = normed_by(context, segments, &rows, &added, |one| &one.spec.mlp_pre)?;
+    let by_mlp = groups(segments, |one| &one.spec.feed_forward);
+    let mlp_out = in_groups(
+        ops,
+        &rows,
+        by_mlp,
+        [&mlp_in, &added],
+        |spec, [from, resid], to| {
+            let weights = match spec {
+                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+                FeedForward::Experts(_) | FeedForward::None => None,
+            };
+            let from = (from, resid);
+            feed_forward(context, spec, weights.as_ref(), from, &mut s.mlp, to)
+        },
+    )?; // [row, d_model]
+    let by_end = groups(segments, |one| {
+        let spec = one.spec;
+        let adds_to_normed = spec.adds_to_normed && spec.mlp_pre.is_some();
+        let branch = (&spec.mlp_out, spec.branch_scales[1], spec.is_parallel);
+        (
+            branch,
+            (adds_to_normed, spec.resid_factors[1]),
+            one.dropped.before_mlp,
+            &spec.mlp_post,
+        )
+    });
+    let from = [&added, &mlp_out, &out, &mlp_in];
+    *resid = in_groups(
+        ops,
+        &rows,
+        by_end,
+        from,
+        |key, [resid, mlp, out, normed], to| {
+            let ((norm, scale, is_parallel), (adds_to_normed, factor), drops, post) = key;
+            let mut branch = O::Buffer::default();
+            ops.copy(mlp, &mut branch)?;
+            let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+            normed_in_place(ops, norm.as_ref(), &mut branch, &mut s.spare)?;
+            scaled(ops, scale, &mut branch)?;
+            ops.copy(if adds_to_normed { normed } else { resid }, to)?;
+            scaled(ops, factor, to)?;
+            if drops {
+                ops.scale(to, 0.0)?;
+            }
+            if is_parallel {
+                ops.add(to, out)?;
+            }
+            ops.add(to, &branch)?;
+            let post = post.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+            normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+        },
+    )?;
+    end_as_read(context, segments, &rows, resid)
+}
+
+/// Ends the blocks that add something for their tokens, or multiply the residual.
+fn end_as_read<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let ends = |one: &Segment<'_>| one.spec.by_token.is_some() || one.spec.resid_scale.is_some();
+    if !segments.iter().any(ends) {
+        return Ok(());
+    }
+    let ops = context.ops;
+    // Each segment by itself: its rows belong to its own tokens.
+    let alone = segments
+        .iter()
+        .enumerate()
+        .map(|(idx, one)| (one, vec![idx]));
+    let alone = alone.collect();
+    *resid = in_groups(
+        ops,
+        rows,
+        alone,
+        [&*resid],
+        |one: &Segment<'_>, [from], to| {
+            ops.copy(from, to)?;
+            let end = (one.spec.by_token.as_deref(), one.spec.resid_scale.as_ref());
+            end_block(context, end, &one.sequence.tokens, to)
+        },
+    )?;
+    Ok(())
+}
+
+/// Rows behind the norm that each segment has at some place, or as they are.
+fn normed_by<'s, O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &'s [Segment<'s>],
+    rows: &[Range<usize>],
+    from: &O::Buffer,
+    norm: impl Fn(&'s Segment<'s>) -> &'s Option<NormSource>,
+) -> Result<O::Buffer> {
+    let all: Vec<&'s Segment<'s>> = segments.iter().collect();
+    let by_norm = groups(&all, |one| norm(one));
+    let ops = context.ops;
+    in_groups(ops, rows, by_norm, [from], |norm, [from], to| match norm {
+        Some(norm) => ops.norm(from, &context.shelf().norm(norm)?, to),
+        None => ops.copy(from, to),
+    })
+}
+
+/// Which attention of a block it is.
+#[derive(Clone, Copy, PartialEq)]
+enum Whose {
+    Own,
+    Cross,
+}
+
+impl Whose {
+    fn of<'a>(self, segment: &Segment<'a>) -> Option<(&'a AttentionSpec, &'a ProjectionSpec)> {
+        match self {
+            Self::Own => {
+                let own = segment.spec.own()?;
+                Some((&own.attention, &own.projections))
+            }
+            Self::Cross => {
+                let cross = segment.spec.cross.as_ref()?;
+                Some((&cross.attention, &cross.projections))
+            }
+        }
+    }
+}
+
+/// What all heads together add. // [row, n_heads · d_value] → [row, d_model]
+fn projected<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    z: &O::Buffer,
+    whose: Whose,
+) -> Result<O::Buffer> {
+    let by_weights = groups(segments, |one| {
+        let found = whose.of(one);
+        found.map(|(attention, spec)| (&spec.o, &spec.difference, attention.n_heads))
+    });
+    let ops = context.ops;
+    in_groups(ops, rows, by_weights, [z], |of, [z], to| match of {
+        Some((o, difference, n_heads)) => {
+            let o = context.shelf().linear(o)?;
+            let Some(difference) = difference else {
+                return ops.linear(z, &o, to, context.pace);
+            };
+            let difference = read_difference(difference, context.tensors)?;
+            let mut together = O::Buffer::default();
+            ops.copy(z, &mut together)?;
+            difference_of(ops, Some(difference), n_heads, &mut together)?;
+            ops.linear(&together, &o, to, context.pace)
+        }
+        None => Ok(()),
+    })
+}
+
+/// Σ p·v of all heads. // [row, d_model] → [row, n_heads · d_value]
+fn attend<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    normed: &O::Buffer,
+    whose: Whose,
+    s: &mut Scratch<O>,
+) -> Result<O::Buffer> {
+    let ops = context.ops;
+    // Whose maps and sinks are the same; norms of queries and keys are each segment's own.
+    let by_weights = groups(segments, |one| {
+        whose.of(one).map(|(_, spec)| {
+            let maps = (&spec.q, &spec.k, &spec.v, &spec.latent);
+            (maps, spec.clip, &spec.sinks)
+        })
+    });
+    // in_groups hands over keys alone: who belongs to a group is taken from beside.
+    let members: Vec<Vec<usize>> = by_weights.iter().map(|(_, all)| all.clone()).collect();
+    let mut members = members.into_iter();
+    in_groups(ops, rows, by_weights, [normed], |_, [from], to| {
+        let group: Vec<&Segment<'_>> = members
+            .next()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|idx| &segments[idx])
+            .collect();
+        let Some((attention, projections)) = group.first().and_then(|one| whose.of(one)) else {
+            return Ok(());
+        };
+        attend_group(
+            context,
+            (attention, projections),
+            &group,
+            from,
+            whose,
+            s,
+            to,
+        )
+    })
+}
+
+/// Fills `to` with Σ p·v of segments that share the maps of queries, keys and values.
+fn attend_group<O: Ops>(
+    context: &BlockContext<'_, O>,
+    (attention, projections): (&AttentionSpec, &ProjectionSpec),
+    group: &[&Segment<'_>],
+    normed: &O::Buffer,
+    whose: Whose,
+    s: &mut Scratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let ops = context.ops;
+    let (s, shelf) = (&mut s.attention, context.shelf());
+    let weights = AttentionWeights::read(shelf, &None, projections, attention.n_heads)?;
+    let (hidden, none) = (sources_of(ops, group, whose)?, Sequence::default());
+    let ends = Ends::default();
+    let shared = context.bucket_values.as_deref();
+    let memory = hidden.as_ref().map(|hidden| Memory {
+        hidden,
+        sequence: &none,
+        ends: &ends,
+    });
+    let of_group = BlockContext::plain(ops, context.tensors, &none, memory, context.pace);
+    project_only(&of_group, attention, projections, &weights, normed, s)?;
+    let (q, k, v) = (ops.get(&s.q)?, ops.get(&s.k)?, ops.get(&s.v)?);
+    let (mut query_rows, mut key_rows) = (0, 0);
+    let places: Vec<(&Segment<'_>, [Range<usize>; 2])> = group
+        .iter()
+        .map(|one| {
+            let (n_queries, n_keys) = (one.rows.len(), one.n_keys(whose));
+            let at = [
+                query_rows..query_rows + n_queries,
+                key_rows..key_rows + n_keys,
+            ];
+            (query_rows, key_rows) = (at[0].end, at[1].end);
+            (*one, at)
+        })
+        .collect();
+    let z = |(segment, [queries, keys]): &(&Segment<'_>, [Range<usize>; 2])| -> Result<Vec<f32>> {
+        let (attention, projections) = whose.of(segment).unwrap_or((attention, projections));
+        let is_spared = whose == Whose::Cross && segment.deviation.spares_cross;
+        let deviation = if is_spared {
+            &Deviation::NONE
+        } else {
+            segment.deviation
+        };
+        let parts = [(&q, queries), (&k, keys), (&v, keys)];
+        let mut parts = parts.map(|(values, rows)| rows_of(values, rows));
+        if deviation.cut == Cut::AsTheyLie {
+            let n_heads = [
+                attention.n_heads,
+                attention.n_kv_heads,
+                attention.n_kv_heads,
+            ];
+            for ((part, values), n_heads) in parts.iter_mut().zip([&q, &k, &v]).zip(n_heads) {
+                *part = from_heads_first(part, n_heads, values.width / n_heads.max(1));
+            }
+        }
+        if projections.norms_after_rope {
+            turn(attention, segment, &mut parts);
+        }
+        let norms = [
+            (&projections.q_norm, &q),
+            (&projections.k_norm, &k),
+            (&projections.v_norm, &v),
+        ];
+        for ((norm, values), part) in norms.into_iter().zip(&mut parts) {
+            if let Some(norm) = norm {
+                let mut on_device = O::Buffer::default();
+                ops.put(part, values.width, &mut on_device)?;
+                ops.norm_heads(&mut on_device, &shelf.norm(norm)?, norm.width)?;
+                *part = ops.get(&on_device)?.values.into_owned();
+            }
+        }
+        if !projections.norms_after_rope {
+            turn(attention, segment, &mut parts);
+        }
+        if let Some(growth) = attention.growth {
+            let positions = &segment.sequence.positions;
+            grow(growth, positions, q.width, &mut parts[0]);
+        }
+        let [q, k, v] = &parts;
+        let real = segment.sequence.real.as_deref();
+        let visibility = match (whose, segment.source) {
+            (Whose::Cross, Some((_, source))) => {
+                let keys = (keys.len(), source.real.as_deref());
+                Visibility::of_cross(attention.mask, (queries.len(), real), keys)
+            }
+            _ => Visibility::of_self(attention.mask, queries.len(), real),
+        };
+        let run = Run {
+            spec: attention,
+            repeats: None,
+            value_norms: None,
+            visibility: &visibility,
+            heads: 0..attention.n_heads,
+            sinks: weights.sinks.as_deref(),
+            bucket_values: weights.bucket_values.as_deref().or(shared),
+            relative: weights.relative.as_ref(),
+            positions: &segment.sequence.positions,
+            globals: None,
+            sink: None,
+            kept: None,
+            pace: context.pace,
+        };
+        let mut odd = deviation.attention;
+        if whose == Whose::Cross {
+            // No mask of a target's tokens lies on those of a source.
+            odd.sight = None;
+        }
+        let z = attend_oddly(&run, HeadInput { q, k, v }, &odd);
+        Ok(match deviation.joined {
+            Cut::Columns => z,
+            Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
+        })
+    };
+    let parts = places
+        .par_iter()
+        .map(z)
+        .collect::<Result<Vec<Vec<f32>>>>()?;
+    let width = attention.n_heads * attention.d_value;
+    drop((q, k, v));
+    ops.put_own(parts.concat(), width, to) // [row, n_heads · d_value]
+}
+
+impl Segment<'_> {
+    fn n_keys(&self, whose: Whose) -> usize {
+        match (whose, self.source) {
+            (Whose::Cross, Some((_, source))) => source.len(),
+            (Whose::Cross, None) => 0,
+            (Whose::Own, _) => self.rows.len(),
+        }
+    }
+}
+
+/// The sources of all segments, one after the other, for an attention that looks at them. // [source row, d_model]
+fn sources_of<O: Ops>(ops: &O, group: &[&Segment<'_>], whose: Whose) -> Result<Option<O::Buffer>> {
+    let Some((first, sequence)) = group.first().and_then(|one| one.source) else {
+        return Ok(None);
+    };
+    if whose == Whose::Own {
+        return Ok(None);
+    }
+    let width = first.len() / sequence.len().max(1);
+    let all = group.iter().filter_map(|one| one.source);
+    let all: Vec<&[f32]> = all.map(|(values, _)| values).collect();
+    let together = all.concat();
+    let mut hidden = O::Buffer::default();
+    ops.put_own(together, width, &mut hidden)?;
+    Ok(Some(hidden))
+}
+
+fn rows_of(values: &OnHost<'_>, rows: &Range<usize>) -> Vec<f32> {
+    values.values[rows.start * values.width..rows.end * values.width].to_vec()
+}
+
+/// Adds what attention to the encoder's output finds, where blocks have it.
+fn attend_across<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    resid: O::Buffer,
+    s: &mut Scratch<O>,
+) -> Result<O::Buffer> {
+    let has_cross = |one: &Segment<'_>| one.spec.cross.is_some() && one.source.is_some();
+    if !segments.iter().all(has_cross) {
+        return Ok(resid);
+    }
+    const NO_NORM: &Option<NormSource> = &None;
+    let ops = context.ops;
+    let normed = normed_by(context, segments, rows, &resid, |one| {
+        one.spec.cross.as_ref().map_or(NO_NORM, |cross| &cross.pre)
+    })?;
+    let z = attend(context, segments, rows, &normed, Whose::Cross, s)?;
+    let out = projected(context, segments, rows, &z, Whose::Cross)?;
+    let by_post = groups(segments, |one| {
+        let cross = one.spec.cross.as_ref();
+        cross.map(|cross| (&cross.out, &cross.post))
+    });
+    in_groups(
+        ops,
+        rows,
+        by_post,
+        [&resid, &out],
+        |post, [resid, out], to| {
+            let shelved =
+                |norm: Option<&NormSource>| norm.map(|norm| context.shelf().norm(norm)).transpose();
+            let on_output = shelved(post.and_then(|(out, _)| out.as_ref()))?;
+            let mut added = O::Buffer::default();
+            ops.copy(out, &mut added)?;
+            normed_in_place(ops, on_output.as_ref(), &mut added, &mut s.spare)?;
+            ops.copy(resid, to)?;
+            ops.add(to, &added)?;
+            let post = shelved(post.and_then(|(_, post)| post.as_ref()))?;
+            normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+        },
+    )
+}
+
+/// Applies rotary positions to queries and keys, where there are any. // parts: q, k, v, each [position, heads · d_head]
+fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>; 3]) {
+    let Some(rope) = &attention.rope else {
+        return;
+    };
+    let (d_head, turned) = (attention.d_head, segment.deviation.turned);
+    let numbers: Vec<usize> = (0..attention.n_heads.max(attention.n_kv_heads)).collect();
+    let by_head = turned == Turned::ByHead;
+    let by = if by_head {
+        &numbers
+    } else {
+        &segment.sequence.positions
+    };
+    let table = RopeTable::new(rope, by);
+    let [q, k, v] = parts;
+    let rotate = |values: &mut [f32], n_heads: usize| {
+        for (position_idx, row) in values.chunks_mut(n_heads * d_head).enumerate() {
+            for (head_idx, head) in row.chunks_mut(d_head).enumerate() {
+                table.rotate(if by_head { head_idx } else { position_idx }, head);
+            }
+        }
+    };
+    let n_times = if turned == Turned::Twice { 2 } else { 1 };
+    for _ in 0..n_times {
+        rotate(q, attention.n_heads);
+        rotate(k, attention.n_kv_heads);
+    }
+    if turned == Turned::WithValues && attention.d_value == d_head {
+        rotate(v, attention.n_kv_heads);
+    }
+}

@@ -1,0 +1,260 @@
+//! The weights of one block, read before it runs and let go of after it.
+
+use std::borrow::Cow;
+
+use super::difference::Difference;
+use super::difference::read_difference;
+use super::global_tokens::GlobalWeights;
+use super::mixer::TokenMixerWeights;
+use super::weights::{Fused, Shelf};
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::attention::RelativeTables;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_spec::{
+    BlockSpec, FeedForward, LearnedActivation, Mixer, MlpSpec, NormSource, ProjectionSpec,
+};
+
+/// The latent vectors that queries, keys and values are projected from.
+pub struct LatentWeights<'a, O: Ops> {
+    pub q: Option<(O::Linear<'a>, O::Norm<'a>)>,
+    pub kv: O::Linear<'a>,
+    pub kv_norm: O::Norm<'a>,
+    pub shared_key: O::Linear<'a>,
+}
+
+/// What makes queries, keys and values.
+pub struct AttentionWeights<'a, O: Ops> {
+    pub pre: Option<O::Norm<'a>>,
+    pub q: O::Linear<'a>,
+    /// Keys, and values below, are `None` where an earlier layer made them.
+    pub k: Option<O::Linear<'a>>,
+    pub v: Option<O::Linear<'a>>,
+    pub q_norm: Option<O::Norm<'a>>,
+    pub k_norm: Option<O::Norm<'a>>,
+    pub v_norm: Option<O::Norm<'a>>,
+    pub latent: Option<LatentWeights<'a, O>>,
+    /// [head]
+    pub sinks: Option<Cow<'a, [f32]>>,
+    /// Learned values of a bias by buckets that only this attention has. // [bucket, head]
+    pub bucket_values: Option<Cow<'a, [f32]>>,
+    pub relative: Option<RelativeTables>,
+    pub gate: Option<O::Linear<'a>>,
+    pub difference: Option<Difference>,
+    /// Maps of global tokens.
+    pub global: Option<GlobalWeights<'a, O>>,
+}
+
+impl<'a, O: Ops> AttentionWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    pub(super) fn read(
+        shelf: Shelf<'a, O>,
+        pre: &Option<NormSource>,
+        spec: &ProjectionSpec,
+        n_heads: usize,
+    ) -> Result<Self> {
+        let latent = match &spec.latent {
+            Some(latent) => Some(LatentWeights {
+                q: match &latent.q {
+                    Some((linear, norm)) => Some((shelf.linear(linear)?, shelf.norm(norm)?)),
+                    None => None,
+                },
+                kv: shelf.linear(&latent.kv)?,
+                kv_norm: shelf.norm(&latent.kv_norm)?,
+                shared_key: shelf.linear(&latent.shared_key)?,
+            }),
+            None => None,
+        };
+        let fused = Fused::default();
+        let own = |source| -> Result<Option<O::Linear<'a>>> {
+            if spec.takes_keys() {
+                return Ok(None);
+            }
+            shelf.linear_of(source, &fused).map(Some)
+        };
+        Ok(Self {
+            pre: shelf.optional_norm(pre)?,
+            q: shelf.linear_of(&spec.q, &fused)?,
+            k: own(&spec.k)?,
+            v: own(&spec.v)?,
+            q_norm: shelf.optional_norm(&spec.q_norm)?,
+            k_norm: shelf.optional_norm(&spec.k_norm)?,
+            v_norm: shelf.optional_norm(&spec.v_norm)?,
+            latent,
+            sinks: match &spec.sinks {
+                Some(name) => Some(shelf.vector(name, n_heads)?),
+                None => None,
+            },
+            bucket_values: match &spec.bucket_values {
+                Some(table) => Some(shelf.table(table)?),
+                None => None,
+            },
+            relative: match &spec.relative {
+                Some(relative) => Some(shelf.relative(relative)?),
+                None => None,
+            },
+            gate: match &spec.gate {
+                Some(gate) => Some(shelf.linear_of(gate, &fused)?),
+                None => None,
+            },
+            difference: match &spec.difference {
+                Some(difference) => Some(read_difference(difference, shelf.tensors)?),
+                None => None,
+            },
+            global: match &spec.global {
+                Some(maps) => Some(GlobalWeights::read(shelf, maps)?),
+                None => None,
+            },
+        })
+    }
+}
+
+/// Attention to the encoder's output.
+pub struct CrossWeights<'a, O: Ops> {
+    pub attention: AttentionWeights<'a, O>,
+    pub o: O::Linear<'a>,
+    pub out: Option<O::Norm<'a>>,
+    pub post: Option<O::Norm<'a>>,
+}
+
+/// A feed-forward layer.
+pub struct MlpWeights<'a, O: Ops> {
+    pub up: O::Linear<'a>,
+    pub gate: Option<O::Linear<'a>>,
+    pub down: O::Linear<'a>,
+    /// What a stored activation is made of: above, below, slope, limit.
+    pub learned: Option<[f32; 4]>,
+}
+
+impl<'a, O: Ops> MlpWeights<'a, O> {
+    pub(super) fn read(shelf: Shelf<'a, O>, spec: &MlpSpec) -> Result<Self> {
+        Ok(Self {
+            up: shelf.linear(&spec.up)?,
+            gate: spec
+                .gate
+                .as_ref()
+                .map(|gate| shelf.linear(gate))
+                .transpose()?,
+            down: shelf.linear(&spec.down)?,
+            learned: match &spec.learned {
+                Some(learned) => Some(read_learned(shelf, learned)?),
+                None => None,
+            },
+        })
+    }
+}
+
+fn read_learned<O: Ops>(shelf: Shelf<'_, O>, learned: &LearnedActivation) -> Result<[f32; 4]> {
+    let mut values = [0.0; 4];
+    for (value, (name, shape)) in values.iter_mut().zip(learned.tensors()) {
+        let stored = shelf.tensors.expect(name, &shape)?.widen()?;
+        *value = stored.first().copied().unwrap_or_default();
+    }
+    let softplus = |v: f32| v.exp().ln_1p();
+    let [above, below, slope, limit] = values;
+    Ok([softplus(above), slope + softplus(below), slope, limit])
+}
+
+/// What mixes the tokens of a block.
+pub enum MixerWeights<'a, O: Ops> {
+    /// Attention, and the map of its output.
+    Attention(Box<AttentionWeights<'a, O>>, O::Linear<'a>),
+    Other {
+        pre: Option<O::Norm<'a>>,
+        weights: Box<TokenMixerWeights<'a, O>>,
+    },
+    None,
+}
+
+/// One block's weights, where the device can use them; those of experts are read when their turn comes.
+pub struct BlockWeights<'a, O: Ops> {
+    pub mixer: MixerWeights<'a, O>,
+    /// What runs beside attention, on the same norm.
+    pub beside: Option<TokenMixerWeights<'a, O>>,
+    pub attn_out: Option<O::Norm<'a>>,
+    pub attn_post: Option<O::Norm<'a>>,
+    pub cross: Option<CrossWeights<'a, O>>,
+    /// `None` where experts stand in its place.
+    pub mlp: Option<MlpWeights<'a, O>>,
+    pub mlp_pre: Option<O::Norm<'a>>,
+    pub mlp_out: Option<O::Norm<'a>>,
+    pub mlp_post: Option<O::Norm<'a>>,
+}
+
+impl<'a, O: Ops> BlockWeights<'a, O> {
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it.
+    pub fn read(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        spec: &BlockSpec,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        Self::read_from(Shelf::new(ops, tensors, pace), spec)
+    }
+
+    /// Reads weights that will meet a few rows at a time, many times.
+    ///
+    /// # Errors
+    /// As for [`BlockWeights::read`].
+    pub fn read_for_few_rows(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        spec: &BlockSpec,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let shelf = Shelf {
+            for_few_rows: true,
+            ..Shelf::new(ops, tensors, pace)
+        };
+        Self::read_from(shelf, spec)
+    }
+
+    fn read_from(shelf: Shelf<'a, O>, spec: &BlockSpec) -> Result<Self> {
+        // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
+        shelf.tensors.unchanged()?;
+        let attention = |pre, projections: &ProjectionSpec, n_heads| {
+            AttentionWeights::read(shelf, pre, projections, n_heads)
+        };
+        let cross = match &spec.cross {
+            Some(cross) => Some(CrossWeights {
+                attention: attention(&cross.pre, &cross.projections, cross.attention.n_heads)?,
+                o: shelf.linear(&cross.projections.o)?,
+                out: shelf.optional_norm(&cross.out)?,
+                post: shelf.optional_norm(&cross.post)?,
+            }),
+            None => None,
+        };
+        let mixer = match &spec.mixer {
+            Mixer::Attention(own) => {
+                let n_heads = own.attention.n_heads;
+                let weights = attention(&spec.attn_pre, &own.projections, n_heads)?;
+                MixerWeights::Attention(Box::new(weights), shelf.linear(&own.projections.o)?)
+            }
+            Mixer::Other(mixer) => MixerWeights::Other {
+                pre: shelf.optional_norm(&spec.attn_pre)?,
+                weights: Box::new(TokenMixerWeights::read(shelf, mixer)?),
+            },
+            Mixer::None => MixerWeights::None,
+        };
+        let beside = spec.beside.as_deref();
+        Ok(Self {
+            mixer,
+            beside: beside
+                .map(|mixer| TokenMixerWeights::read(shelf, mixer))
+                .transpose()?,
+            attn_out: shelf.optional_norm(&spec.attn_out)?,
+            attn_post: shelf.optional_norm(&spec.attn_post)?,
+            cross,
+            mlp: match &spec.feed_forward {
+                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+                FeedForward::Experts(_) | FeedForward::None => None,
+            },
+            mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
+            mlp_out: shelf.optional_norm(&spec.mlp_out)?,
+            mlp_post: shelf.optional_norm(&spec.mlp_post)?,
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Several copies of one sequence in one residual: products take all their rows at once, and each copy attends by itself.
+
+use std::ops::Range;
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::global_tokens::global_keys;
+use attnscope_compute::attention::{AttentionSpec, Run, Visibility};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+
+/// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder that all copies share are
+/// there once.
+pub(super) fn attend_copies<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    weights: &AttentionWeights<'_, O>,
+    (visibility, heads): (&Visibility, Range<usize>),
+    copies: usize,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    let ops = context.ops;
+    let shared = context.bucket_values.as_deref();
+    let run = Run {
+        spec,
+        repeats: None,
+        value_norms: None,
+        visibility,
+        heads,
+        sinks: weights.sinks.as_deref(),
+        bucket_values: weights.bucket_values.as_deref().or(shared),
+        relative: weights.relative.as_ref(),
+        positions: &context.sequence.positions,
+        globals: None,
+        sink: None,
+        kept: None,
+        pace: context.pace,
+    };
+    if copies == 1 {
+        let globals = global_keys(context, s, 0)?;
+        ops.attend(
+            &Run {
+                globals: globals.as_ref(),
+                heads: run.heads.clone(),
+                ..run
+            },
+            &s.q,
+            &s.k,
+            &s.v,
+            &mut s.z,
+        )?;
+        return Ok(());
+    }
+    let mut together: Vec<f32> = Vec::new(); // [copy · position, n_heads · d_value]
+    let mut width = 0;
+    let (mut q, mut k, mut v) = Default::default();
+    let mut z = O::Buffer::default();
+    for copy_idx in 0..copies {
+        part_of(ops, &s.q, (copy_idx, visibility.n_queries), &mut q)?;
+        part_of(ops, &s.k, (copy_idx, visibility.n_keys), &mut k)?;
+        part_of(ops, &s.v, (copy_idx, visibility.n_keys), &mut v)?;
+        let globals = global_keys(context, s, copy_idx)?;
+        ops.attend(
+            &Run {
+                globals: globals.as_ref(),
+                heads: run.heads.clone(),
+                ..run
+            },
+            &q,
+            &k,
+            &v,
+            &mut z,
+        )?;
+        let host = ops.get(&z)?;
+        width = host.width;
+        together.reserve_exact(if copy_idx == 0 {
+            copies * host.values.len()
+        } else {
+            0
+        });
+        together.extend_from_slice(&host.values);
+    }
+    ops.put_own(together, width, &mut s.z)
+}
+
+/// Puts as many copies of all rows one after another.
+pub(super) fn repeat<O: Ops>(ops: &O, values: &mut O::Buffer, copies: usize) -> Result<()> {
+    let host = ops.get(values)?;
+    let (width, repeated) = (host.width, host.values.repeat(copies));
+    ops.put_own(repeated, width, values)
+}
+
+/// The rows of one copy; all rows where there is one copy for all.
+fn part_of<O: Ops>(
+    ops: &O,
+    from: &O::Buffer,
+    (copy_idx, n_rows): (usize, usize),
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let host = ops.get(from)?;
+    let n_values = n_rows * host.width;
+    let at = if host.values.len() == n_values {
+        0
+    } else {
+        copy_idx * n_values
+    };
+    ops.put(&host.values[at..at + n_values], host.width, to)
+}

@@ -1,0 +1,379 @@
+//! Tokens → the input of the first block.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::patches::{patch_positions, patch_rows};
+use super::rows;
+use super::stem::sound_rows;
+use super::weights::Shelf;
+use attnscope_compute::attention::{AttentionSpec, Globals, Visibility};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_prompt::{Picture, Sound};
+use attnscope_spec::{
+    DroppedToken, Model, NormSource, PositionTable, Sines, StackSpec, TableSource,
+};
+
+/// One sequence of tokens, as a model takes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sequence {
+    pub tokens: Vec<u32>,
+    /// Position of each token, as the model's position rule counts it.
+    pub positions: Vec<usize>,
+    /// Which tokens are real; `None` when all are.
+    pub real: Option<Vec<bool>>,
+    /// What tokens are patches of, for models that see.
+    pub picture: Option<Arc<Picture>>,
+    /// What is heard in place of tokens, which then are only numbers of places.
+    pub sound: Option<Arc<Sound>>,
+}
+
+impl Sequence {
+    /// Tokens of a text, none of them padding.
+    pub fn of_text(tokens: Vec<u32>, positions: Vec<usize>) -> Self {
+        Self {
+            tokens,
+            positions,
+            ..Self::default()
+        }
+    }
+
+    /// Which tokens see each other in an attention among themselves.
+    pub fn visibility(&self, spec: &AttentionSpec) -> Visibility {
+        let visibility = Visibility::of_self(spec.mask, self.len(), self.real.as_deref());
+        match spec.globals {
+            Some(globals) => visibility.with_global(self.global(globals)),
+            None => visibility,
+        }
+    }
+
+    /// Which tokens see all others; padding does not.
+    pub(super) fn global(&self, globals: Globals) -> Vec<bool> {
+        let among = globals.among(&self.tokens).into_iter().enumerate();
+        among.map(|(idx, is)| is && self.is_real(idx)).collect()
+    }
+
+    /// Its first tokens.
+    pub fn first(&self, n: usize) -> Self {
+        self.part(0..n.min(self.len()))
+    }
+
+    /// Some of its tokens.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self {
+            tokens: self.tokens[range.clone()].to_vec(),
+            positions: self.positions[range.clone()].to_vec(),
+            real: self.real.as_ref().map(|real| real[range].to_vec()),
+            picture: self.picture.clone(),
+            sound: self.sound.clone(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Whether a token is real, not padding.
+    pub fn is_real(&self, position_idx: usize) -> bool {
+        self.real.as_ref().is_none_or(|real| real[position_idx])
+    }
+}
+
+/// Everything a model takes at once: its tokens, and those of its encoder where it has one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Input {
+    /// The encoder's tokens.
+    pub source: Option<Sequence>,
+    /// The tokens of the only stack, or of the decoder.
+    pub sequence: Sequence,
+}
+
+/// Looks tokens and positions up and adds them; only the rows that are asked for are read.
+///
+/// # Errors
+/// When an id or a position lies outside its table, or a tensor is not as the spec says.
+pub fn embed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    stack: &StackSpec,
+    sequence: &Sequence,
+    scratch: &mut O::Buffer,
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
+    let project = |from: &O::Buffer, to: &mut O::Buffer| match &spec.projection {
+        Some(linear) => {
+            // A narrow matrix: done before anyone could stop it.
+            let pace = &|| false;
+            let shelf = Shelf::new(ops, tensors, pace);
+            ops.linear(from, &shelf.linear(linear)?, to, pace)
+        }
+        None => ops.copy(from, to),
+    };
+    let mut width = spec.tokens.width;
+    let mut rows = match (&spec.patches, &spec.sound) {
+        (Some(patches), _) => patch_rows(ops, model, patches, sequence, &sequence.tokens)?,
+        (None, Some(stem)) => sound_rows(stem, ops, tensors, sequence)?,
+        (None, None) => {
+            let mut rows = vec![0.0; sequence.len() * width];
+            let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
+            add_rows(model, &spec.tokens, &tokens, &mut rows)?;
+            rows
+        }
+    }; // [position, d_embed]
+    if spec.scale != 1.0 {
+        rows.iter_mut().for_each(|value| *value *= spec.scale);
+    }
+    if let Some(dropped) = spec.dropped {
+        leave_out(dropped, sequence, width, &mut rows);
+    }
+    if spec.projects_first {
+        ops.put(&rows, width, scratch)?;
+        project(scratch, resid)?;
+        let projected = ops.get(resid)?;
+        (width, rows) = (projected.width, projected.values.into_owned()); // [position, d_model]
+    }
+    let norm_first = spec.norm.as_ref().filter(|_| spec.norms_before_positions);
+    if let Some(norm) = norm_first {
+        ops.put(&rows, width, scratch)?;
+        apply_norm(ops, model, norm, scratch, resid)?;
+        rows = ops.get(resid)?.values.into_owned();
+    }
+    match &spec.positions {
+        Some(PositionTable::Stored(table)) => {
+            add_rows(model, table, &sequence.positions, &mut rows)?;
+        }
+        Some(PositionTable::Sinusoid(sines)) => {
+            add_sinusoids(&sequence.positions, *sines, width, &mut rows);
+        }
+        None => {}
+    }
+    if let Some(patches) = &spec.patches {
+        let positions = patch_positions(model, patches, sequence, &sequence.positions)?;
+        rows.iter_mut().zip(&positions).for_each(|(to, p)| *to += p);
+    }
+    if let Some(table) = &spec.token_types {
+        add_rows(model, table, &vec![0; sequence.len()], &mut rows)?;
+    }
+    ops.put_own(rows, width, resid)?;
+    let projects_last = spec.projection.is_some() && !spec.projects_first;
+    let norm = spec.norm.as_ref().filter(|_| !spec.norms_before_positions);
+    // Which of the two comes first, of those that are there.
+    for is_norm in [!spec.norms_projected, spec.norms_projected] {
+        match norm {
+            Some(norm) if is_norm => apply_norm(ops, model, norm, resid, scratch)?,
+            None if is_norm => continue,
+            _ if projects_last => project(resid, scratch)?,
+            _ => continue,
+        }
+        std::mem::swap(resid, scratch);
+    }
+    match &stack.rows {
+        Some(rows) => rows::begin((ops, tensors), rows, resid),
+        None => Ok(()),
+    }
+}
+
+/// What is added up to embed a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbedPart {
+    Token,
+    Position,
+    TokenType,
+}
+
+/// What is added up to embed one token of a sequence, before the norm and the projection that may follow. What comes before
+/// positions are added, be it a projection or a norm, is in the token's part.
+///
+/// # Errors
+/// As for [`embed`].
+pub fn embedding_parts<O: Ops>(
+    ops: &O,
+    model: &Model,
+    stack: &StackSpec,
+    sequence: &Sequence,
+    position_idx: usize,
+) -> Result<Vec<(EmbedPart, Vec<f32>)>> {
+    let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
+    let mut row = vec![0.0; spec.tokens.width];
+    let id = sequence.tokens[position_idx];
+    match (&spec.patches, &spec.sound) {
+        (Some(patches), _) => row = patch_rows(ops, model, patches, sequence, &[id])?,
+        (None, Some(stem)) => {
+            let rows = sound_rows(stem, ops, tensors, sequence)?;
+            row.copy_from_slice(&rows[position_idx * spec.tokens.width..][..spec.tokens.width]);
+        }
+        (None, None) => add_rows(model, &spec.tokens, &[id as usize], &mut row)?,
+    }
+    row.iter_mut().for_each(|value| *value *= spec.scale);
+    if let Some(dropped) = spec.dropped {
+        let factor = factors(dropped, sequence)(id);
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+    if let Some(linear) = spec.projection.as_ref().filter(|_| spec.projects_first) {
+        let pace = &|| false;
+        let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+        ops.put(&row, spec.tokens.width, &mut from)?;
+        let weights = Shelf::new(ops, tensors, pace).linear(linear)?;
+        ops.linear(&from, &weights, &mut to, pace)?;
+        row = ops.get(&to)?.values.into_owned();
+    }
+    let width = row.len();
+    if let Some(norm) = spec.norm.as_ref().filter(|_| spec.norms_before_positions) {
+        let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+        ops.put(&row, width, &mut from)?;
+        apply_norm(ops, model, norm, &from, &mut to)?;
+        row = ops.get(&to)?.values.into_owned();
+    }
+    let mut parts = vec![(EmbedPart::Token, row)];
+    let position = [sequence.positions[position_idx]];
+    if let Some(positions) = &spec.positions {
+        let mut row = vec![0.0; width];
+        match positions {
+            PositionTable::Stored(table) => add_rows(model, table, &position, &mut row)?,
+            PositionTable::Sinusoid(sines) => add_sinusoids(&position, *sines, width, &mut row),
+        }
+        parts.push((EmbedPart::Position, row));
+    }
+    if let Some(patches) = &spec.patches {
+        let row = patch_positions(model, patches, sequence, &position)?;
+        parts.push((EmbedPart::Position, row));
+    }
+    if let Some(table) = &spec.token_types {
+        let mut row = vec![0.0; width];
+        add_rows(model, table, &[0], &mut row)?;
+        parts.push((EmbedPart::TokenType, row));
+    }
+    Ok(parts)
+}
+
+/// Leaves a token out, and makes the others larger for it. // rows: [position, d_embed]
+fn leave_out(dropped: DroppedToken, sequence: &Sequence, width: usize, rows: &mut [f32]) {
+    let factor = factors(dropped, sequence);
+    for (row, id) in rows.chunks_mut(width.max(1)).zip(&sequence.tokens) {
+        let factor = factor(*id);
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+/// What a token's row is multiplied by where one token is left out.
+fn factors(dropped: DroppedToken, sequence: &Sequence) -> impl Fn(u32) -> f32 {
+    let n_real = (0..sequence.len())
+        .filter(|idx| sequence.is_real(*idx))
+        .count();
+    let is_dropped = move |id: u32| Some(id) == dropped.token;
+    let tokens = sequence.tokens.iter();
+    let n_dropped = tokens.filter(|id| is_dropped(**id)).count();
+    let left = 1.0 - n_dropped as f32 / n_real.max(1) as f32;
+    let factor = (1.0 - dropped.share) / left;
+    move |id| if is_dropped(id) { 0.0 } else { factor }
+}
+
+/// Normalises with weights read for this one use.
+pub(super) fn apply_norm<O: Ops>(
+    ops: &O,
+    model: &Model,
+    norm: &NormSource,
+    from: &O::Buffer,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let tensors = &model.checkpoint.tensors;
+    let pace = &|| false;
+    let weights = Shelf::new(ops, tensors, pace).norm(norm)?;
+    ops.norm(from, &weights, to)
+}
+
+fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f32]) -> Result<()> {
+    let view = model
+        .checkpoint
+        .tensors
+        .expect(&table.tensor, &[table.n_rows, table.width])?;
+    // One row of a transposed table costs as much as all of them.
+    let whole = if view.is_row_wise() {
+        None
+    } else {
+        Some(view.widen()?)
+    };
+    if let Some(at) = indices.iter().find(|at| **at >= table.n_rows) {
+        let problem = format!(
+            "row {at} of {} does not exist in {}",
+            table.n_rows, table.tensor
+        );
+        return Err(Error::Prompt(problem));
+    }
+    let mut order: Vec<usize> = (0..indices.len()).collect();
+    order.sort_unstable_by_key(|row_idx| indices[*row_idx]);
+    // Rows that lie one after another are read at once, and none is read twice.
+    let follows = |a: &usize, b: &usize| indices[*b] - indices[*a] <= 1;
+    for together in order
+        .chunk_by(follows)
+        .flat_map(|run| run.chunks(READ_AT_ONCE))
+    {
+        let (first, last) = (indices[together[0]], indices[together[together.len() - 1]]);
+        let from = match &whole {
+            Some(whole) => Cow::Borrowed(&whole[first * table.width..(last + 1) * table.width]),
+            None => view.widen_rows(first..last + 1)?,
+        };
+        for row_idx in together {
+            let from = &from[(indices[*row_idx] - first) * table.width..][..table.width];
+            let row = &mut rows[row_idx * table.width..][..table.width];
+            row.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        }
+    }
+    Ok(())
+}
+
+/// Rows of a table that are widened at once.
+const READ_AT_ONCE: usize = 256;
+
+/// Sines and cosines whose frequencies fall from 1 to 1/10,000.
+fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
+    let n_sines = match sines {
+        // What is left of an odd width is 0.
+        Sines::HalvesToEnd => width / 2,
+        _ => width.div_ceil(2),
+    };
+    for (row, position) in rows.chunks_mut(width).zip(positions) {
+        let n_columns = match sines {
+            Sines::HalvesToEnd => 2 * n_sines,
+            _ => width,
+        };
+        for (column, value) in row[..n_columns].iter_mut().enumerate() {
+            let (is_sine, pair_idx) = match sines {
+                Sines::Halves | Sines::HalvesToEnd if column < n_sines => (true, column),
+                Sines::Halves | Sines::HalvesToEnd => (false, column - n_sines),
+                Sines::Interleaved => (column % 2 == 0, column / 2),
+            };
+            let share = match sines {
+                Sines::HalvesToEnd => pair_idx as f64 / (width / 2 - 1) as f64,
+                _ => 2.0 * pair_idx as f64 / width as f64,
+            };
+            let angle = *position as f64 / 10_000f64.powf(share);
+            *value += if is_sine { angle.sin() } else { angle.cos() } as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sinusoids_begin_with_sines_of_zero_and_cosines_of_one() {
+        let mut rows = vec![0.0; 12];
+        add_sinusoids(&[0, 3], Sines::Halves, 6, &mut rows);
+        assert_eq!(rows[..6], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        assert!((rows[6] - 3f32.sin()).abs() < 1e-6 && (rows[9] - 3f32.cos()).abs() < 1e-6);
+        // The same values lie side by side.
+        let mut pairs = vec![0.0; 12];
+        add_sinusoids(&[0, 3], Sines::Interleaved, 6, &mut pairs);
+        let halves = [0, 1, 2].map(|idx| [rows[6 + idx], rows[9 + idx]]).concat();
+        assert_eq!(pairs[6..], halves);
+    }
+}

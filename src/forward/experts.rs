@@ -1,0 +1,138 @@
+//! A feed-forward layer of many experts: each token runs through the few that its router chooses.
+
+use super::block_weights::MlpWeights;
+use super::context::{BlockContext, MlpScratch};
+use super::forward::{normed_in_place, run_mlp};
+use super::route::route;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{ExpertsSpec, NormSource};
+
+/// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
+///
+/// # Errors
+/// When the pace stops it, a tensor is not as the spec says, or the device fails.
+pub(super) fn experts<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &ExpertsSpec,
+    (from, resid): (&O::Buffer, &O::Buffer),
+    s: &mut MlpScratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, shelf) = (context.ops, context.shelf());
+    let n_experts = spec.experts.len();
+    let choice_bias = match &spec.rule.choice_bias {
+        Some(bias) => Some(shelf.tensors.expect(&bias.tensor, &bias.shape)?.widen()?),
+        None => None,
+    };
+    let expert_scales = match &spec.rule.expert_scales {
+        Some(name) => Some(shelf.vector(name, n_experts)?),
+        None => None,
+    };
+    let normed = |norm: &NormSource| -> Result<O::Buffer> {
+        let mut to = O::Buffer::default();
+        ops.norm(resid, &shelf.norm(norm)?, &mut to)?;
+        Ok(to)
+    };
+    let own = match spec.apart.as_deref() {
+        Some(apart) => Some([normed(&apart.router)?, normed(&apart.into)?]),
+        None => None,
+    };
+    let [routed_from, experts_from] = match &own {
+        Some([router, into]) => [router, into],
+        None => [from; 2],
+    };
+    ops.linear(
+        routed_from,
+        &shelf.linear(&spec.router)?,
+        &mut s.routed,
+        context.pace,
+    )?; // [position, expert]
+    let mut chosen_by: Vec<(Vec<usize>, Vec<f32>)> = vec![Default::default(); n_experts];
+    let n_positions = {
+        let routed = ops.get(&s.routed)?;
+        let tokens = routed.values.chunks(n_experts);
+        let n_positions = tokens.len();
+        for (position_idx, outputs) in tokens.enumerate() {
+            for (expert_idx, weight) in route(&spec.rule, outputs, choice_bias.as_deref()) {
+                chosen_by[expert_idx].0.push(position_idx);
+                let scale = expert_scales.as_ref().map_or(1.0, |all| all[expert_idx]);
+                chosen_by[expert_idx].1.push(weight * scale);
+            }
+        }
+        n_positions
+    };
+    let narrow = match &spec.latent {
+        Some([into, _]) => {
+            let mut narrow = O::Buffer::default();
+            ops.linear(
+                experts_from,
+                &shelf.linear(into)?,
+                &mut narrow,
+                context.pace,
+            )?; // [position, d_latent]
+            Some(narrow)
+        }
+        None => None,
+    };
+    let read = narrow.as_ref().unwrap_or(experts_from);
+    let width = ops.get(read)?.width;
+    ops.put(&vec![0.0; n_positions * width], width, to)?;
+    for (expert, (rows, factors)) in spec.experts.iter().zip(&chosen_by) {
+        if rows.is_empty() {
+            continue;
+        }
+        if context.pace.stops() {
+            return Err(Error::Cancelled);
+        }
+        let weights = MlpWeights::read(shelf, expert)?;
+        let mut gathered = std::mem::take(&mut s.gathered);
+        let mut expert_out = std::mem::take(&mut s.expert_out);
+        ops.gather_rows(read, rows, &mut gathered)?; // [chosen, d_model]
+        if spec.rule.scales_inputs {
+            let mut scaled = O::Buffer::default();
+            ops.put(&vec![0.0; rows.len() * width], width, &mut scaled)?;
+            let all: Vec<usize> = (0..rows.len()).collect();
+            ops.add_rows(&mut scaled, &all, factors, &gathered)?;
+            run_mlp(context, expert, &weights, &scaled, s, &mut expert_out)?;
+            ops.add_rows(to, rows, &vec![1.0; rows.len()], &expert_out)?;
+        } else {
+            run_mlp(context, expert, &weights, &gathered, s, &mut expert_out)?;
+            ops.add_rows(to, rows, factors, &expert_out)?;
+        }
+        (s.gathered, s.expert_out) = (gathered, expert_out);
+    }
+    if let Some([_, out]) = &spec.latent {
+        let mut wide = O::Buffer::default();
+        ops.linear(to, &shelf.linear(out)?, &mut wide, context.pace)?; // [position, d_model]
+        std::mem::swap(to, &mut wide);
+    }
+    let apart = spec.apart.as_deref();
+    let norm_of = |norm: Option<&NormSource>, values: &mut O::Buffer| -> Result<()> {
+        let norm = norm.map(|norm| shelf.norm(norm)).transpose()?;
+        normed_in_place(ops, norm.as_ref(), values, &mut O::Buffer::default())
+    };
+    norm_of(apart.map(|apart| &apart.out), to)?;
+    if let Some((mlp, gate)) = &spec.shared {
+        let weights = MlpWeights::read(shelf, mlp)?;
+        let mut shared = std::mem::take(&mut s.expert_out);
+        run_mlp(context, mlp, &weights, from, s, &mut shared)?;
+        norm_of(apart.map(|apart| &apart.shared_out), &mut shared)?;
+        let rows: Vec<usize> = (0..n_positions).collect();
+        let factors: Vec<f32> = match gate {
+            Some(gate) => {
+                ops.linear(from, &shelf.linear(gate)?, &mut s.routed, context.pace)?; // [position, 1]
+                let outputs = ops.get(&s.routed)?;
+                outputs
+                    .values
+                    .iter()
+                    .map(|v| 1.0 / (1.0 + (-v).exp()))
+                    .collect()
+            }
+            None => vec![1.0; n_positions],
+        };
+        ops.add_rows(to, &rows, &factors, &shared)?;
+        s.expert_out = shared;
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Global tokens of an attention: maps of their own make what they look with and what they look at.
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::hook::Hooks;
+use super::weights::Shelf;
+use attnscope_compute::attention::{AttentionSpec, GlobalKeys};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::GlobalMaps;
+
+/// The maps of global tokens, read.
+pub struct GlobalWeights<'a, O: Ops> {
+    q: O::Linear<'a>,
+    k: O::Linear<'a>,
+    v: O::Linear<'a>,
+}
+
+impl<'a, O: Ops> GlobalWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    pub(super) fn read(shelf: Shelf<'a, O>, maps: &GlobalMaps) -> Result<Self> {
+        let [q, k, v] = maps.linears().map(|map| shelf.linear(map));
+        Ok(Self {
+            q: q?,
+            k: k?,
+            v: v?,
+        })
+    }
+}
+
+/// Keys and values that global tokens look at.
+pub(super) struct GlobalBuffers<O: Ops> {
+    tokens: Vec<bool>,
+    k: O::Buffer,
+    v: O::Buffer,
+    value_norms: Option<Vec<Vec<f32>>>,
+}
+
+/// Puts the queries of global tokens in the place of their others, and makes the keys and values that they look at.
+/// // attn_in: [position, d_model]
+pub(super) fn project_globals<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    weights: &AttentionWeights<'_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    s.global = None;
+    let (Some(globals), Some(maps)) = (spec.globals, &weights.global) else {
+        return Ok(());
+    };
+    let ops = context.ops;
+    let attn_in = match &weights.pre {
+        Some(_) => &s.normed,
+        None => resid,
+    };
+    let [mut q, mut k, mut v]: [O::Buffer; 3] = Default::default();
+    ops.linear(attn_in, &maps.q, &mut q, context.pace)?;
+    ops.linear(attn_in, &maps.k, &mut k, context.pace)?;
+    ops.linear(attn_in, &maps.v, &mut v, context.pace)?;
+    // Each copy of a sequence has its own global tokens, at the same places.
+    let is_global = context.sequence.global(globals);
+    let (of_all, of_globals) = (ops.get(&s.q)?, ops.get(&q)?);
+    let (width, mut queries) = (of_all.width, of_all.values.into_owned());
+    let rows = queries.chunks_mut(width.max(1));
+    let rows = rows.zip(of_globals.values.chunks(width.max(1)));
+    for ((row, global), is_global) in rows.zip(is_global.iter().cycle()) {
+        if *is_global {
+            row.copy_from_slice(global);
+        }
+    }
+    ops.put_own(queries, width, &mut s.q)?;
+    s.global = Some(GlobalBuffers {
+        tokens: is_global,
+        k,
+        v,
+        value_norms: None,
+    });
+    Ok(())
+}
+
+/// Lengths of what heads write of the values that global tokens look at; unknown where copies of a sequence run.
+pub(super) fn measure_globals<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    o: &O::Linear<'_>,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    if let (Some(global), None) = (&mut s.global, context.copies) {
+        let values = (&global.v, spec.n_kv_heads);
+        let norms = context
+            .ops
+            .head_output_norms(values, o, spec.n_heads, context.pace)?;
+        global.value_norms = Some(norms);
+    }
+    Ok(())
+}
+
+/// What global tokens look at, in one of several copies of the sequence.
+pub(super) fn global_keys<O: Ops>(
+    context: &BlockContext<'_, O>,
+    s: &AttentionScratch<O>,
+    copy_idx: usize,
+) -> Result<Option<GlobalKeys>> {
+    let Some(global) = &s.global else {
+        return Ok(None);
+    };
+    let part = |buffer: &O::Buffer| -> Result<Vec<f32>> {
+        let host = context.ops.get(buffer)?;
+        let n = context.sequence.len() * host.width;
+        Ok(host.values[copy_idx * n..(copy_idx + 1) * n].to_vec())
+    };
+    Ok(Some(GlobalKeys {
+        tokens: global.tokens.clone(),
+        k: part(&global.k)?,
+        v: part(&global.v)?,
+        value_norms: global.value_norms.clone(),
+    }))
+}
+
+/// Tells what global tokens look at to whoever computes an attention again.
+pub(super) fn tell_globals<O: Ops>(
+    context: &BlockContext<'_, O>,
+    s: &AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<()> {
+    if hooks.wants_globals()
+        && let Some(keys) = global_keys(context, s, 0)?
+    {
+        hooks.globals(&keys);
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! All heads of an attention, those among them that are supposed to run otherwise by specs of their own.
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::forward::{attend, project};
+use super::global_tokens::{measure_globals, tell_globals};
+use super::hook::{Hooks, NoHooks};
+use super::value_norms::{tell_norms, value_norms};
+use attnscope_compute::attention::{AttentionSpec, HeadSummary};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
+
+/// One attention and its weights.
+pub(super) struct Attending<'s, 'w, O: Ops> {
+    pub attention: &'s AttentionSpec,
+    pub projections: &'s ProjectionSpec,
+    pub exceptions: &'s Exceptions,
+    pub pre: &'s Option<NormSource>,
+    pub weights: &'s AttentionWeights<'w, O>,
+    /// The map of its output.
+    pub o: &'s O::Linear<'w>,
+}
+
+/// Projects, and runs all heads: those that are an exception by their own specs.
+pub(super) fn run_heads<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: Attending<'_, '_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Vec<HeadSummary>> {
+    let (ops, spec) = (context.ops, of.attention);
+    project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    let is_there = s.past.as_ref().is_some_and(|past| past.is_whole);
+    let mut norms = if is_there {
+        None
+    } else {
+        value_norms(context, spec, of.o, s)?
+    };
+    measure_globals(context, spec, of.o, s)?;
+    if let Some(past) = &mut s.past {
+        past.join(ops, spec.is_cross, &mut s.k, &mut s.v)?;
+        norms = past.join_norms(norms);
+    }
+    let norms = norms.as_deref();
+    tell_norms(norms, hooks)?;
+    tell_globals(context, s, hooks)?;
+    let mut summaries = Vec::with_capacity(spec.n_heads);
+    let mut together = None; // [position, n_heads · d_value]
+    let mut at = 0;
+    for variant in &of.exceptions.variants {
+        let before = at..variant.heads.start;
+        if !before.is_empty() {
+            summaries.extend(attend(
+                context,
+                spec,
+                of.weights,
+                &context.visibility(spec),
+                before,
+                (norms, hooks.blocks()),
+                s,
+            )?);
+            gather(ops, &mut together, &mut s.z)?;
+        }
+        summaries.extend(attend_variant(
+            context,
+            &of,
+            variant,
+            (resid, &s.kept),
+            (norms, hooks),
+            &mut together,
+        )?);
+        at = variant.heads.end;
+    }
+    if at < spec.n_heads {
+        let rest = at..spec.n_heads;
+        let visibility = context.visibility(spec);
+        let heads = attend(
+            context,
+            spec,
+            of.weights,
+            &visibility,
+            rest,
+            (norms, hooks.blocks()),
+            s,
+        )?;
+        summaries.extend(heads);
+        gather(ops, &mut together, &mut s.z)?;
+    }
+    if let Some(together) = together {
+        s.z = together;
+    }
+    if let Some(past) = &mut s.past {
+        past.take_back(&mut s.k, &mut s.v);
+    }
+    if of.weights.gate.is_some() {
+        ops.multiply(&mut s.z, &s.gate)?;
+    }
+    ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
+    Ok(summaries)
+}
+
+/// Runs heads that have specs of their own, from queries and keys of their own.
+fn attend_variant<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    variant: &Variant,
+    (resid, kept): (&O::Buffer, &[f32]),
+    (norms, hooks): (Option<&[Vec<f32>]>, &dyn Hooks),
+    together: &mut Option<O::Buffer>,
+) -> Result<Vec<HeadSummary>> {
+    let spec = &variant.attention;
+    let mut s = AttentionScratch::<O> {
+        kept: kept.to_vec(),
+        ..AttentionScratch::default()
+    };
+    let projections = &variant.projections;
+    let weights = AttentionWeights::read(context.shelf(), of.pre, projections, spec.n_heads)?;
+    project(
+        context,
+        spec,
+        projections,
+        &weights,
+        resid,
+        &mut s,
+        &mut NoHooks,
+    )?;
+    let heads = attend(
+        context,
+        spec,
+        &weights,
+        &context.visibility(spec),
+        variant.heads.clone(),
+        (norms, hooks.blocks()),
+        &mut s,
+    )?;
+    gather(context.ops, together, &mut s.z)?;
+    Ok(heads)
+}
+
+/// Adds the outputs of some heads to those of others: each leaves zeros where the others are.
+fn gather<O: Ops>(ops: &O, together: &mut Option<O::Buffer>, z: &mut O::Buffer) -> Result<()> {
+    match together {
+        Some(together) => ops.add(together, z),
+        None => {
+            *together = Some(std::mem::take(z));
+            Ok(())
+        }
+    }
+}
+
+/// Puts something else in the place of some heads' outputs. // z: [position, n_heads · d_value]
+fn ablate<O: Ops>(
+    context: &BlockContext<'_, O>,
+    exceptions: &Exceptions,
+    d_value: usize,
+    z: &mut O::Buffer,
+) -> Result<()> {
+    if exceptions.ablated.is_empty() {
+        return Ok(());
+    }
+    let host = context.ops.get(z)?;
+    let width = host.width;
+    let mut values = host.values.into_owned();
+    for (head_idx, ablation) in &exceptions.ablated {
+        let columns = head_idx * d_value..(head_idx + 1) * d_value;
+        for copy in values.chunks_mut((context.sequence.len() * width).max(1)) {
+            let mut stand_in = vec![0.0f64; d_value];
+            if *ablation == Ablation::Mean {
+                let rows = copy.chunks(width).enumerate();
+                let real = rows.filter(|(position_idx, _)| context.sequence.is_real(*position_idx));
+                let mut n = 0.0;
+                for (_, row) in real {
+                    n += 1.0;
+                    let pairs = stand_in.iter_mut().zip(&row[columns.clone()]);
+                    pairs.for_each(|(sum, v)| *sum += f64::from(*v));
+                }
+                stand_in.iter_mut().for_each(|sum| *sum /= n);
+            }
+            for row in copy.chunks_mut(width) {
+                let pairs = row[columns.clone()].iter_mut().zip(&stand_in);
+                pairs.for_each(|(to, v)| *to = *v as f32);
+            }
+        }
+    }
+    context.ops.put_own(values, width, z)
+}

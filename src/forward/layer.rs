@@ -1,0 +1,92 @@
+//! One layer of a stack, whatever it is made of: a block, or all of a recurrent network.
+
+use super::block_weights::BlockWeights;
+use super::context::{BlockContext, Scratch};
+use super::forward::{AttentionRun, run_block};
+use super::hook::Hooks;
+use super::recurrent::{self, Ends};
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_spec::recurrent::Recurrence;
+use attnscope_spec::{Layers, StackSpec};
+
+/// The weights of one layer; those of a recurrent network are read while it runs.
+pub struct LayerWeights<'a, O: Ops>(Option<BlockWeights<'a, O>>);
+
+impl<'a, O: Ops> LayerWeights<'a, O> {
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it.
+    pub fn read(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        layer_idx: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let block = stack.blocks().get(layer_idx);
+        let read = |block| BlockWeights::read(ops, tensors, block, pace);
+        Ok(Self(block.map(read).transpose()?))
+    }
+
+    /// Reads weights that will meet a few rows at a time, many times: as when a model writes.
+    ///
+    /// # Errors
+    /// As for [`LayerWeights::read`].
+    pub fn read_for_few_rows(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        layer_idx: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let block = stack.blocks().get(layer_idx);
+        let read = |block| BlockWeights::read_for_few_rows(ops, tensors, block, pace);
+        Ok(Self(block.map(read).transpose()?))
+    }
+}
+
+/// What a layer's attentions told, beside the residual it leaves.
+#[derive(Debug, Default)]
+pub struct LayerRun {
+    pub attention: Option<AttentionRun>,
+    pub cross: Option<AttentionRun>,
+    /// What a recurrent encoder ended with.
+    pub ends: Ends,
+}
+
+/// Runs one layer on the residual, in place.
+///
+/// # Errors
+/// When the pace stops it, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
+pub fn run_layer<O: Ops>(
+    context: &BlockContext<'_, O>,
+    stack: &StackSpec,
+    layer_idx: usize,
+    weights: &LayerWeights<'_, O>,
+    resid: &mut O::Buffer,
+    scratch: &mut Scratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<LayerRun> {
+    match (&stack.layers, &weights.0) {
+        (Layers::Recurrent(Recurrence::Reader(spec)), _) => Ok(LayerRun {
+            ends: recurrent::read(context, spec, resid, hooks)?,
+            ..LayerRun::default()
+        }),
+        (Layers::Recurrent(Recurrence::Writer(spec)), _) => Ok(LayerRun {
+            cross: Some(recurrent::write(context, spec, resid, hooks)?),
+            ..LayerRun::default()
+        }),
+        (Layers::Blocks(blocks), Some(weights)) => {
+            let block = &blocks[layer_idx];
+            let ran = run_block(context, block, weights, resid, scratch, hooks)?;
+            Ok(LayerRun {
+                attention: ran.attention,
+                cross: ran.cross,
+                ends: Ends::default(),
+            })
+        }
+        (Layers::Blocks(_), None) => Ok(LayerRun::default()),
+    }
+}

@@ -1,0 +1,65 @@
+//! A gated convolution over a few tokens.
+
+use super::memory::MixerMemory;
+use super::rows::each_copy;
+use super::short_convolution::Kernel;
+use super::short_convolution::read_kernel;
+use crate::context::BlockContext;
+use crate::weights::Shelf;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::mixers::ConvolutionSpec;
+
+/// The weights of a gated convolution.
+pub struct ConvolutionWeights<'a, O: Ops> {
+    b: O::Linear<'a>,
+    c: O::Linear<'a>,
+    x: O::Linear<'a>,
+    kernel: Kernel<'a>,
+    o: O::Linear<'a>,
+}
+
+impl<'a, O: Ops> ConvolutionWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    pub(super) fn read(shelf: Shelf<'a, O>, spec: &ConvolutionSpec) -> Result<Self> {
+        Ok(Self {
+            b: shelf.linear(&spec.b)?,
+            c: shelf.linear(&spec.c)?,
+            x: shelf.linear(&spec.x)?,
+            kernel: read_kernel(&spec.convolution, shelf)?,
+            o: shelf.linear(&spec.o)?,
+        })
+    }
+}
+
+/// Fills `to` with what the convolution adds. // from: [position, d_model]
+pub(super) fn run<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &ConvolutionSpec,
+    weights: &ConvolutionWeights<'_, O>,
+    from: &O::Buffer,
+    memory: Option<&mut MixerMemory>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, pace) = (context.ops, context.pace);
+    let (mut b, mut c, mut x) = Default::default();
+    ops.linear(from, &weights.b, &mut b, pace)?; // [position, channel]
+    ops.linear(from, &weights.c, &mut c, pace)?;
+    ops.linear(from, &weights.x, &mut x, pace)?;
+    ops.multiply(&mut x, &b)?;
+    let gated = ops.get(&x)?;
+    let n = spec.convolution.n_channels;
+    let mixed = each_copy(
+        context,
+        gated.values.len() / n.max(1),
+        memory,
+        |rows, kept| {
+            let values = &gated.values[rows.start * n..rows.end * n];
+            weights.kernel.run(&mut kept.tail, values)
+        },
+    );
+    ops.put(&mixed, n, &mut b)?; // [position, channel]
+    ops.multiply(&mut b, &c)?;
+    ops.linear(&b, &weights.o, to, pace) // [position, d_model]
+}

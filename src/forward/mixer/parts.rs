@@ -1,0 +1,26 @@
+//! The tensors of a mixer by name, for lists that treat all mixers alike.
+
+use crate::weights::Shelf;
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::recurrent::GatedNorm;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::mixers::GatedNormSource;
+use std::borrow::Cow;
+
+/// # Errors
+/// When the gain is missing or has another shape.
+pub(super) fn read_gain<'a, O: Ops>(
+    norm: &GatedNormSource,
+    shelf: Shelf<'a, O>,
+) -> Result<Cow<'a, [f32]>> {
+    shelf.vector(&norm.gain, norm.n_stored)
+}
+
+pub(super) fn with_gain<'g>(norm: &GatedNormSource, gain: &'g [f32]) -> GatedNorm<'g> {
+    GatedNorm {
+        order: norm.order,
+        width: norm.width,
+        eps: norm.eps,
+        gain,
+    }
+}

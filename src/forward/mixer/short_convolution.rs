@@ -1,0 +1,40 @@
+//! The stored form of a causal convolution over a few tokens, which most mixers begin with.
+
+use crate::weights::Shelf;
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::recurrent::short_convolution;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::mixers::ShortConvolution;
+use std::borrow::Cow;
+
+/// The weights of a convolution.
+pub struct Kernel<'a> {
+    /// [channel, token]
+    weights: Cow<'a, [f32]>,
+    /// [channel]
+    bias: Option<Cow<'a, [f32]>>,
+    n_channels: usize,
+}
+
+impl Kernel<'_> {
+    /// // values: [position, channel] → [position, channel]
+    pub(super) fn run(&self, tail: &mut Vec<f32>, values: &[f32]) -> Vec<f32> {
+        let bias = self.bias.as_deref();
+        short_convolution(tail, values, &self.weights, bias, self.n_channels)
+    }
+}
+
+pub(super) fn read_kernel<'a, O: Ops>(
+    spec: &ShortConvolution,
+    shelf: Shelf<'a, O>,
+) -> Result<Kernel<'a>> {
+    let stored = shelf.tensors.expect(&spec.kernel, &spec.kernel_shape())?;
+    Ok(Kernel {
+        weights: stored.widen()?,
+        bias: match &spec.bias {
+            Some(name) => Some(shelf.vector(name, spec.n_channels)?),
+            None => None,
+        },
+        n_channels: spec.n_channels,
+    })
+}

@@ -1,0 +1,188 @@
+//! Which experts a token uses, and with what weight: the router's outputs judged by its rule.
+
+use attnscope_spec::{ExpertGroups, RouterRule, RouterScores};
+
+/// The chosen experts of one token with their weights, highest score first.
+pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+    if let RouterScores::Mixer(jitter) = rule.scores {
+        return mixed(outputs, rule.n_used, jitter);
+    }
+    let scores: Vec<f32> = match rule.scores {
+        RouterScores::Softmax => softmax(outputs),
+        RouterScores::SoftmaxOfChosen | RouterScores::Mixer(_) => outputs.to_vec(),
+        RouterScores::Sigmoid => outputs.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+    };
+    let mut for_choice = scores.clone();
+    if let Some(bias) = choice_bias {
+        for_choice.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
+    }
+    if let Some(groups) = rule.groups {
+        keep_groups(&mut for_choice, groups);
+    }
+    let chosen = top(&for_choice, rule.n_used);
+    let mut weights: Vec<f32> = chosen
+        .iter()
+        .map(|expert_idx| scores[*expert_idx])
+        .collect();
+    if rule.scores == RouterScores::SoftmaxOfChosen {
+        weights = softmax(&weights);
+    }
+    if rule.normalises {
+        let mut sum = norm(&weights, rule.power);
+        // Not the larger of the two, which a sum that is no number would not be.
+        if sum < rule.least_sum {
+            sum = rule.least_sum;
+        }
+        // The tiny addend is part of how such models were trained.
+        let sum = sum + 1e-20;
+        weights.iter_mut().for_each(|w| *w /= sum);
+    }
+    let weights = weights.into_iter().map(|w| w * rule.scale);
+    chosen.into_iter().zip(weights).collect()
+}
+
+/// The p-norm of weights, none of which is negative.
+fn norm(weights: &[f32], power: f32) -> f32 {
+    if power == 1.0 {
+        return weights.iter().sum();
+    }
+    let sum: f32 = weights.iter().map(|weight| weight.powf(power)).sum();
+    sum.powf(1.0 / power)
+}
+
+fn softmax(values: &[f32]) -> Vec<f32> {
+    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f32> = values.iter().map(|v| (v - max).exp()).collect();
+    let sum: f32 = exp.iter().sum();
+    exp.into_iter().map(|v| v / sum).collect()
+}
+
+/// Indices of the `n` largest, largest first; of equals the first.
+fn top(values: &[f32], n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+    order.truncate(n);
+    order
+}
+
+/// Puts the scores of all groups but the best below every other; a group is as good as the sum of its best.
+fn keep_groups(scores: &mut [f32], groups: ExpertGroups) {
+    let width = scores.len() / groups.n;
+    let of_group =
+        |group: &[f32]| -> f32 { top(group, groups.n_best).iter().map(|i| group[*i]).sum() };
+    let sums: Vec<f32> = scores.chunks(width).map(of_group).collect();
+    let kept = top(&sums, groups.n_kept);
+    for (group_idx, group) in scores.chunks_mut(width).enumerate() {
+        if !kept.contains(&group_idx) {
+            group.fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+/// Experts chosen one after the other: each is the best that is left, and weighs the softmax over those that come close.
+fn mixed(outputs: &[f32], n_used: usize, jitter: f32) -> Vec<(usize, f32)> {
+    let mut left = outputs.to_vec();
+    let mut chosen = Vec::with_capacity(n_used);
+    for _ in 0..n_used {
+        let Some(best) = top(&left, 1).first().copied() else {
+            break;
+        };
+        let max = left[best];
+        let is_close = |score: f32| (max - score) / score.abs().max(max) <= 2.0 * jitter;
+        let close = left.iter().zip(outputs).map(|(left, score)| {
+            if is_close(*score) {
+                *left
+            } else {
+                f32::NEG_INFINITY
+            }
+        });
+        let weights = softmax(&close.collect::<Vec<f32>>());
+        chosen.push((best, weights[best]));
+        left[best] = f32::NEG_INFINITY;
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(scores: RouterScores) -> RouterRule {
+        RouterRule {
+            n_used: 2,
+            scores,
+            choice_bias: None,
+            groups: None,
+            normalises: false,
+            power: 1.0,
+            least_sum: 0.0,
+            scale: 1.0,
+            expert_scales: None,
+            scales_inputs: false,
+        }
+    }
+
+    #[test]
+    fn a_softmax_over_the_chosen_sums_to_one_and_one_over_all_does_not() {
+        let outputs = [0.0, 2.0, 1.0, -1.0];
+        let sum = |routed: &[(usize, f32)]| routed.iter().map(|(_, w)| w).sum::<f32>();
+        let chosen = route(&rule(RouterScores::SoftmaxOfChosen), &outputs, None);
+        assert_eq!((chosen[0].0, chosen[1].0), (1, 2));
+        assert!((sum(&chosen) - 1.0).abs() < 1e-6);
+        let all = route(&rule(RouterScores::Softmax), &outputs, None);
+        assert!(sum(&all) < 0.9);
+        let normalised = RouterRule {
+            normalises: true,
+            ..rule(RouterScores::Softmax)
+        };
+        assert!((sum(&route(&normalised, &outputs, None)) - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn weights_may_be_divided_by_another_norm_than_their_sum() {
+        let squares = RouterRule {
+            normalises: true,
+            power: 2.0,
+            least_sum: 0.0,
+            ..rule(RouterScores::Softmax)
+        };
+        let routed = route(&squares, &[0.0, 2.0, 1.0, -1.0], None);
+        let sum: f32 = routed.iter().map(|(_, weight)| weight * weight).sum();
+        assert!((sum - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_choice_bias_chooses_but_does_not_weigh() {
+        let outputs = [0.0, 2.0, 1.0, -1.0];
+        let bias = [0.0, 0.0, 0.0, 5.0];
+        let routed = route(&rule(RouterScores::Sigmoid), &outputs, Some(&bias));
+        assert_eq!((routed[0].0, routed[1].0), (3, 1));
+        assert!((routed[0].1 - 1.0 / (1.0 + 1f32.exp())).abs() < 1e-6);
+    }
+
+    #[test]
+    fn only_experts_of_the_best_groups_are_chosen() {
+        let grouped = RouterRule {
+            groups: Some(ExpertGroups {
+                n: 2,
+                n_kept: 1,
+                n_best: 2,
+            }),
+            ..rule(RouterScores::Sigmoid)
+        };
+        // The single best expert stands in the group whose two best are worse together.
+        let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], None);
+        assert_eq!((routed[0].0, routed[1].0), (3, 2));
+    }
+
+    #[test]
+    fn a_mixed_choice_weighs_against_what_comes_close() {
+        let mixer = rule(RouterScores::Mixer(0.1));
+        // The third comes within a fifth of the first; the others do not.
+        let routed = route(&mixer, &[1.0, 2.0, 1.7, -3.0], None);
+        assert_eq!((routed[0].0, routed[1].0), (1, 2));
+        let expected = 1.0 / (1.0 + (-0.3f32).exp());
+        assert!((routed[0].1 - expected).abs() < 1e-6);
+        assert!((routed[1].1 - 1.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,45 @@
+//! Keys and values that one layer leaves for later ones, in the rows that go from block to block.
+
+use super::context::AttentionScratch;
+use super::rows::put_columns;
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{KeySharing, ProjectionSpec};
+
+/// Writes keys and values into the columns that later layers take them from.
+pub(super) fn leave<O: Ops>(
+    ops: &O,
+    spec: &ProjectionSpec,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    let Some(KeySharing::Left(first)) = spec.shared.as_deref() else {
+        return Ok(());
+    };
+    let (k, v) = (ops.get(&s.k)?, ops.get(&s.v)?);
+    let width = s.kept.len() / (k.values.len() / k.width.max(1)).max(1);
+    put_columns(&mut s.kept, width, *first, &k.values, k.width);
+    put_columns(&mut s.kept, width, first + k.width, &v.values, v.width);
+    Ok(())
+}
+
+/// Fills keys and values with those that an earlier layer left.
+pub(super) fn take<O: Ops>(
+    ops: &O,
+    (attention, spec): (&AttentionSpec, &ProjectionSpec),
+    (q, kept): (&O::Buffer, &[f32]),
+    [k, v]: [&mut O::Buffer; 2],
+) -> Result<()> {
+    let Some(KeySharing::Taken { column, .. }) = spec.shared.as_deref() else {
+        return Ok(());
+    };
+    let n_rows = {
+        let q = ops.get(q)?;
+        q.values.len() / q.width.max(1)
+    };
+    let width = kept.len() / n_rows.max(1);
+    let [n_k, n_v] = [attention.d_head, attention.d_value].map(|d| attention.n_kv_heads * d);
+    ops.put(&columns(kept, width, *column, n_k), n_k, k)?;
+    ops.put(&columns(kept, width, column + n_k, n_v), n_v, v)
+}

@@ -1,0 +1,160 @@
+//! Some heads of a block that run alone, from its input: for the head on screen.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::forward::{attend, project};
+use super::global_tokens::{global_keys, measure_globals, tell_globals};
+use super::hook::{Hook, Hooks, NoHooks};
+use super::rows::read_of;
+use super::value_norms::{tell_norms, value_norms};
+use attnscope_compute::attention::{
+    AttentionSpec, GlobalKeys, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run,
+    Visibility,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{BlockSpec, SelfSpec};
+
+/// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
+/// the first. Of the hooks only blocks and `ValueNorms` are served.
+///
+/// # Errors
+/// As for [`run_block`].
+pub fn attend_heads<O: Ops>(
+    context: &BlockContext<'_, O>,
+    (block, spec): (&BlockSpec, &SelfSpec),
+    resid: &O::Buffer,
+    heads: Range<usize>,
+    hooks: &mut dyn Hooks,
+) -> Result<AttendedHeads<O>> {
+    let mut s = AttentionScratch::<O>::default();
+    let mut read = None;
+    if let Some((main, kept)) = read_of(context, block, resid)? {
+        s.kept = kept;
+        read = Some(main);
+    }
+    let resid = read.as_ref().unwrap_or(resid);
+    let n_heads = spec.attention.n_heads;
+    let (attention, projections) = spec.of_head(heads.start);
+    let weights = AttentionWeights::read(context.shelf(), &block.attn_pre, projections, n_heads)?;
+    project(
+        context,
+        attention,
+        projections,
+        &weights,
+        resid,
+        &mut s,
+        &mut NoHooks,
+    )?;
+    let visibility = context.visibility(attention);
+    // Lengths of values are worth another matrix only where somebody asks for them.
+    let norms = if hooks.wants(Hook::ValueNorms) {
+        let o = context.shelf().linear(&projections.o)?;
+        measure_globals(context, attention, &o, &mut s)?;
+        value_norms(context, attention, &o, &s)?
+    } else {
+        None
+    };
+    tell_norms(norms.as_deref(), hooks)?;
+    tell_globals(context, &s, hooks)?;
+    let summaries = attend(
+        context,
+        attention,
+        &weights,
+        &visibility,
+        heads,
+        (norms.as_deref(), hooks.blocks()),
+        &mut s,
+    )?;
+    Ok(AttendedHeads {
+        summaries,
+        visibility,
+        norms,
+        sinks: weights.sinks.map(Cow::into_owned),
+        bucket_values: weights.bucket_values.map(Cow::into_owned),
+        relative: weights.relative,
+        globals: global_keys(context, &s, 0)?,
+        q: s.q,
+        k: s.k,
+    })
+}
+
+/// Some heads of a block that ran alone, and what their scores were made of.
+pub struct AttendedHeads<O: Ops> {
+    pub summaries: Vec<HeadSummary>,
+    visibility: Visibility,
+    /// [head][key]
+    norms: Option<Vec<Vec<f32>>>,
+    sinks: Option<Vec<f32>>,
+    bucket_values: Option<Vec<f32>>,
+    relative: Option<RelativeTables>,
+    globals: Option<GlobalKeys>,
+    q: O::Buffer,
+    k: O::Buffer,
+}
+
+impl<O: Ops> AttendedHeads<O> {
+    /// What any part of one head's map can be computed from.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn rows(
+        &self,
+        context: &BlockContext<'_, O>,
+        spec: &AttentionSpec,
+        head_idx: usize,
+    ) -> Result<HeadRows> {
+        let of_head = |buffer: &O::Buffer, head_idx: usize| -> Result<Vec<f32>> {
+            let host = context.ops.get(buffer)?;
+            let first = head_idx * spec.d_head;
+            Ok(columns(&host.values, host.width, first, spec.d_head))
+        };
+        let ops = context.ops;
+        let (q, k) = (ops.get(&self.q)?, ops.get(&self.k)?);
+        let shared = context.bucket_values.as_deref();
+        let run = Run {
+            spec,
+            visibility: &self.visibility,
+            heads: head_idx..head_idx + 1,
+            sinks: None,
+            bucket_values: self.bucket_values.as_deref().or(shared),
+            relative: self.relative.as_ref(),
+            positions: &context.sequence.positions,
+            repeats: None,
+            value_norms: None,
+            globals: None,
+            sink: None,
+            kept: None,
+            pace: context.pace,
+        };
+        let input = HeadInput {
+            q: &q.values,
+            k: &k.values,
+            v: &[],
+        };
+        Ok(HeadRows {
+            q: of_head(&self.q, head_idx)?,                  // [query, d_head]
+            k: of_head(&self.k, spec.kv_head_of(head_idx))?, // [key, d_head]
+            global_k: self.globals.as_ref().map(|globals| {
+                let kv_head_idx = spec.kv_head_of(head_idx);
+                let width = spec.n_kv_heads * spec.d_head;
+                columns(&globals.k, width, kv_head_idx * spec.d_head, spec.d_head)
+            }),
+            global_value_norms: self.globals.as_ref().and_then(|globals| {
+                let norms = globals.value_norms.as_ref()?;
+                norms.get(head_idx).cloned()
+            }),
+            spec: spec.clone(),
+            head_idx,
+            visibility: self.visibility.clone(),
+            sink: self.sinks.as_ref().map(|sinks| sinks[head_idx]),
+            learned: HeadBias::of(&run, input, head_idx),
+            positions: context.sequence.positions.clone(),
+            value_norms: self.norms.as_ref().map(|all| all[head_idx].clone()),
+        })
+    }
+}

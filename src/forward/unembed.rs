@@ -1,0 +1,339 @@
+//! The last residual → logits, in chunks of the vocabulary: never positions × vocabulary at once.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::embed::{Sequence, apply_norm};
+use super::probed;
+use super::rows;
+use super::weights::{Shelf, read_linear_rows};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
+use attnscope_compute::pace::Pace;
+use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec};
+
+/// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
+const CHUNK_VALUES: usize = 1 << 20;
+
+/// Applies the final norm, where there is one, to what rows hold of the residual. // [position, d_model]
+///
+/// # Errors
+/// When a tensor is not as the spec says, or the device fails.
+pub fn final_hidden<O: Ops>(
+    ops: &O,
+    model: &Model,
+    stack: &StackSpec,
+    resid: &O::Buffer,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let mut main = None;
+    if let Some(rows) = &stack.rows {
+        let main = main.insert(O::Buffer::default());
+        rows::end((ops, &model.checkpoint.tensors), rows, resid, main)?;
+    }
+    let resid = main.as_ref().unwrap_or(resid);
+    match &stack.final_norm {
+        Some(norm) => apply_norm(ops, model, norm, resid, to),
+        None => ops.copy(resid, to),
+    }
+}
+
+/// Puts what a head reads in the place of the last hidden states, where that is made of several positions.
+///
+/// # Errors
+/// When the device fails.
+pub fn pool_hidden<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    sequence: &Sequence,
+    hidden: &mut O::Buffer,
+) -> Result<()> {
+    let Some(labels) = &head.labels else {
+        return Ok(());
+    };
+    if let Some(probe) = head.probe.as_deref() {
+        let row = probed::row(ops, model, probe, sequence, hidden)?;
+        return ops.put(&row.repeat(sequence.len()), row.len(), hidden);
+    }
+    if labels.pooled == Pooled::MeanOfOutputs
+        && let Some(of_each) = transformed(ops, model, head, hidden, &|| false)?
+    {
+        *hidden = of_each;
+    }
+    let host = match labels.pooled {
+        Pooled::Every
+        | Pooled::First
+        | Pooled::Last(_)
+        | Pooled::LastOf(_)
+        | Pooled::FirstOf(_)
+        | Pooled::Highest => return Ok(()),
+        _ => ops.get(hidden)?,
+    };
+    let (width, n) = (host.width.max(1), sequence.len());
+    let row = |idx: usize| host.values.chunks(width).nth(idx).unwrap_or_default();
+    let mean = |from: usize| mean_of_real(&host.values, width, sequence, from);
+    let pooled = match labels.pooled {
+        Pooled::FirstAndMeanFrom(from) => [row(0), &mean(from)].concat(),
+        Pooled::FirstTwo => [row(0), row(1)].concat(),
+        Pooled::MeanFrom(from) => mean(from),
+        _ => mean(0),
+    };
+    ops.put(&pooled.repeat(n), pooled.len(), hidden)
+}
+
+/// What a head's own layer makes of rows; `None` where it has none.
+fn transformed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    hidden: &O::Buffer,
+    pace: &dyn Pace,
+) -> Result<Option<O::Buffer>> {
+    let Some(transform) = &head.transform else {
+        return Ok(None);
+    };
+    let mut wide = O::Buffer::default();
+    let tensors = &model.checkpoint.tensors;
+    let dense = Shelf::new(ops, tensors, pace).linear(&transform.dense)?;
+    ops.linear(hidden, &dense, &mut wide, pace)?;
+    if let Some(activation) = transform.activation {
+        ops.activate(activation, &mut wide)?;
+    }
+    let Some(norm) = &transform.norm else {
+        return Ok(Some(wide));
+    };
+    let mut normed = O::Buffer::default();
+    apply_norm(ops, model, norm, &wide, &mut normed)?;
+    Ok(Some(normed))
+}
+
+/// The mean of the rows of real tokens from one on. // [width]
+fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence, from: usize) -> Vec<f32> {
+    let mut sum = vec![0.0f64; width];
+    let mut n_real = 0;
+    let rows = hidden.chunks(width).enumerate().skip(from);
+    for (_, row) in rows.filter(|(idx, _)| sequence.is_real(*idx)) {
+        n_real += 1;
+        sum.iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    sum.iter()
+        .map(|sum| (sum / f64::from(n_real.max(1))) as f32)
+        .collect()
+}
+
+/// Computes the logits of every position, and hands them over chunk by chunk.
+///
+/// `each` receives a range of the vocabulary and its logits. // [position, range]
+///
+/// # Errors
+/// When a tensor is not as the spec says, the device fails, or the pace or `each` stops it.
+pub fn logits_in_chunks<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    hidden: &O::Buffer,
+    n_positions: usize,
+    pace: &dyn Pace,
+    mut each: impl FnMut(Range<usize>, &[f32]) -> Result<()>,
+) -> Result<()> {
+    let mut unembedding = Unembedding::new(ops, model, head, hidden, n_positions, pace)?;
+    for range in unembedding.ranges() {
+        let logits = unembedding.logits(range.clone())?;
+        each(range, &logits)?;
+    }
+    Ok(())
+}
+
+/// The head of a model on the last hidden states, asked for one range of the vocabulary after another.
+pub struct Unembedding<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    head: &'a HeadSpec,
+    pace: &'a dyn Pace,
+    hidden: &'a O::Buffer,
+    /// What the head's own layer made of the hidden states, where it has one.
+    transformed: Option<O::Buffer>,
+    extra_bias: Option<Cow<'a, [f32]>>,
+    n_positions: usize,
+    logits: O::Buffer,
+}
+
+impl<'a, O: Ops> Unembedding<'a, O> {
+    /// Runs what the head does before it multiplies by the vocabulary. // hidden: [position, d_model]
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn new(
+        ops: &'a O,
+        model: &'a Model,
+        head: &'a HeadSpec,
+        hidden: &'a O::Buffer,
+        n_positions: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let tensors = &model.checkpoint.tensors;
+        // What is averaged behind it has been through it.
+        let is_through = head
+            .labels
+            .as_ref()
+            .is_some_and(|labels| labels.pooled == Pooled::MeanOfOutputs);
+        let transformed = if is_through {
+            None
+        } else {
+            transformed(ops, model, head, hidden, pace)?
+        };
+        let extra_bias = match &head.extra_bias {
+            Some(name) => Some(tensors.expect(name, &[head.unembed.n_out()])?.widen()?),
+            None => None,
+        };
+        Ok(Self {
+            ops,
+            model,
+            head,
+            pace,
+            hidden,
+            transformed,
+            extra_bias,
+            n_positions,
+            logits: O::Buffer::default(),
+        })
+    }
+
+    /// The vocabulary in ranges whose logits fit in a chunk: the same ranges on every device.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<O> {
+        let d_vocab = self.head.unembed.n_out();
+        let per_row = self.n_positions.max(self.head.unembed.n_in).max(1);
+        let n_chunk = (CHUNK_VALUES / per_row).clamp(64, d_vocab.max(64));
+        let starts = (0..d_vocab).step_by(n_chunk);
+        starts.map(move |start| start..(start + n_chunk).min(d_vocab))
+    }
+
+    /// Logits of every position for a range of the vocabulary. // [position, range]
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn logits(&mut self, range: Range<usize>) -> Result<Cow<'_, [f32]>> {
+        let weights = self.weights(range.clone())?;
+        let from = self.transformed.as_ref().unwrap_or(self.hidden);
+        self.ops
+            .linear(from, &weights, &mut self.logits, self.pace)?; // [position, range]
+        let values = self.ops.get(&self.logits)?.values;
+        Ok(finished(
+            self.head,
+            self.extra_bias.as_deref(),
+            range,
+            values,
+        ))
+    }
+
+    /// The weights of a range of the vocabulary, for any number of prompts.
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn weights(&self, range: Range<usize>) -> Result<O::Linear<'a>> {
+        let tensors = &self.model.checkpoint.tensors;
+        let (head, pace) = (self.head, self.pace);
+        let takes_bf16 = self.ops.takes_bf16() && head.second.is_none() && head.probe.is_none();
+        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, pace)?;
+        let host = match &head.second {
+            Some(second) => {
+                let second = read_linear_rows(tensors, second, range, false, pace)?;
+                mean_of_both(&host, &second)
+            }
+            None if head.probe.is_some() => probed::and_itself(&host, range, head.unembed.n_out()),
+            None => host,
+        };
+        self.ops.linear_weights(host)
+    }
+
+    /// Logits of every position for a range of the vocabulary, from its weights. // [position, range]
+    ///
+    /// # Errors
+    /// When the device fails, or the pace stops it.
+    pub fn logits_of<'b>(
+        &self,
+        weights: &O::Linear<'_>,
+        range: Range<usize>,
+        to: &'b mut O::Buffer,
+    ) -> Result<Cow<'b, [f32]>> {
+        let from = self.transformed.as_ref().unwrap_or(self.hidden);
+        self.ops.linear(from, weights, to, self.pace)?; // [position, range]
+        let values = self.ops.get(to)?.values;
+        Ok(finished(
+            self.head,
+            self.extra_bias.as_deref(),
+            range,
+            values,
+        ))
+    }
+}
+
+/// One map of two tokens, whose outputs are the mean of two maps of one token each.
+fn mean_of_both<'a>(first: &HostLinear<'_>, second: &HostLinear<'_>) -> HostLinear<'a> {
+    let (a, b) = (first.widened(), second.widened());
+    let rows = a
+        .chunks(first.n_in.max(1))
+        .zip(b.chunks(second.n_in.max(1)));
+    let both = rows.flat_map(|(a, b)| a.iter().chain(b).map(|v| 0.5 * v).collect::<Vec<f32>>());
+    let bias = |idx: usize| {
+        let biases = [first, second].map(|map| map.bias.as_ref().map_or(0.0, |bias| bias[idx]));
+        0.5 * (biases[0] + biases[1])
+    };
+    HostLinear {
+        n_out: first.n_out,
+        n_in: first.n_in + second.n_in,
+        weight: HostWeight::F32(Cow::Owned(both.collect())),
+        is_input_major: false,
+        bias: Some((0..first.n_out).map(bias).collect()),
+        grams: Default::default(),
+    }
+}
+
+/// The weights of a range of a head's vocabulary, for a few rows at a time, many times.
+///
+/// # Errors
+/// As for [`Unembedding::weights`].
+pub fn unembedding_for_few_rows<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    head: &HeadSpec,
+    range: Range<usize>,
+    pace: &dyn Pace,
+) -> Result<O::Linear<'a>> {
+    let tensors = &model.checkpoint.tensors;
+    let host = read_linear_rows(tensors, &head.unembed, range, ops.takes_bf16(), pace)?;
+    ops.linear_weights(ops.for_few_rows(host))
+}
+
+/// Logits as the head gives them, from the products alone. // values: [position, range]
+fn finished<'b>(
+    head: &HeadSpec,
+    bias: Option<&[f32]>,
+    range: Range<usize>,
+    mut values: Cow<'b, [f32]>,
+) -> Cow<'b, [f32]> {
+    let is_plain = head.scale == 1.0 && head.softcap.is_none() && bias.is_none();
+    if !is_plain {
+        let bias = bias.map(|bias| &bias[range.clone()]);
+        finish(head, bias, range.len(), values.to_mut());
+    }
+    values
+}
+
+/// Scale, cap and bias of one chunk. // values: [position, range]
+fn finish(head: &HeadSpec, bias: Option<&[f32]>, width: usize, values: &mut [f32]) {
+    for row in values.chunks_mut(width) {
+        for value in row.iter_mut() {
+            *value *= head.scale;
+            if let Some(cap) = head.softcap {
+                *value = cap * (*value / cap).tanh();
+            }
+        }
+        if let Some(bias) = bias {
+            row.iter_mut().zip(bias).for_each(|(value, b)| *value += b);
+        }
+    }
+}

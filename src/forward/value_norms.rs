@@ -1,0 +1,33 @@
+//! Lengths of what heads write for each key.
+
+use super::context::{AttentionScratch, BlockContext};
+use super::hook::{Hook, Hooks};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+
+/// Hands on ‖v W_O‖ of every head and key to whoever wants it.
+pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> Result<()> {
+    let Some(norms) = norms.filter(|_| hooks.wants(Hook::ValueNorms)) else {
+        return Ok(());
+    };
+    let n_keys = norms.first().map_or(0, Vec::len);
+    hooks.values(Hook::ValueNorms, &norms.concat(), n_keys)
+}
+
+/// ‖v W_O‖ of every head and key, from values that were projected; unknown where copies of a sequence run. // [head][key]
+pub(super) fn value_norms<O: Ops>(
+    context: &BlockContext<'_, O>,
+    attention: &AttentionSpec,
+    o: &O::Linear<'_>,
+    s: &AttentionScratch<O>,
+) -> Result<Option<Vec<Vec<f32>>>> {
+    if context.copies.is_some() {
+        return Ok(None);
+    }
+    let values = (&s.v, attention.n_kv_heads);
+    let norms = context
+        .ops
+        .head_output_norms(values, o, attention.n_heads, context.pace)?;
+    Ok(Some(norms))
+}

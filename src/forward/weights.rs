@@ -1,0 +1,495 @@
+//! Reads maps and norms as their sources name them, in the form that a device takes.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use attnscope_checkpoint::{TensorView, Tensors};
+use attnscope_compute::attention::RelativeTables;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::scale_assign;
+use attnscope_compute::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
+use attnscope_compute::pace::Pace;
+use attnscope_spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, TableSource};
+
+/// Reads weights for one device.
+pub(super) struct Shelf<'a, O> {
+    pub ops: &'a O,
+    pub tensors: &'a Tensors,
+    pub pace: &'a dyn Pace,
+    /// Whether weights are laid out for a few rows at a time.
+    pub for_few_rows: bool,
+}
+
+impl<O> Clone for Shelf<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for Shelf<'_, O> {}
+
+impl<'a, O: Ops> Shelf<'a, O> {
+    pub fn new(ops: &'a O, tensors: &'a Tensors, pace: &'a dyn Pace) -> Self {
+        Self {
+            ops,
+            tensors,
+            pace,
+            for_few_rows: false,
+        }
+    }
+
+    /// For maps of a row at a time, many times.
+    pub fn by_row(self) -> Self {
+        Self {
+            for_few_rows: true,
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
+    pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
+        self.linear_of(source, &Fused::default())
+    }
+
+    /// One of several maps that may be parts of one stored matrix.
+    pub(super) fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
+        let takes_bf16 = self.ops.takes_bf16();
+        let mut host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
+        if self.for_few_rows {
+            host = self.ops.for_few_rows(host);
+        }
+        self.ops.linear_weights(host)
+    }
+
+    pub fn on_host(self, source: &LinearSource) -> Result<HostLinear<'a>> {
+        read_linear(self.tensors, source, false, &Fused::default(), self.pace)
+    }
+
+    pub fn norm(self, source: &NormSource) -> Result<O::Norm<'a>> {
+        self.ops.norm_weights(read_norm(self.tensors, source)?)
+    }
+
+    pub(super) fn optional_norm(self, source: &Option<NormSource>) -> Result<Option<O::Norm<'a>>> {
+        source.as_ref().map(|source| self.norm(source)).transpose()
+    }
+
+    /// Learned vectors of distances, as queries and keys meet them.
+    pub fn relative(self, source: &RelativeSource) -> Result<RelativeTables> {
+        let (ops, table) = (self.ops, self.table(&source.embeddings)?);
+        let mut rows = O::Buffer::default();
+        ops.put(&table, source.embeddings.width, &mut rows)?; // [row, d_model]
+        if let Some(norm) = &source.norm {
+            let mut normed = O::Buffer::default();
+            ops.norm(&rows, &self.norm(norm)?, &mut normed)?;
+            rows = normed;
+        }
+        let projected = |linear: &Option<LinearSource>| -> Result<Option<Vec<f32>>> {
+            let Some(linear) = linear else {
+                return Ok(None);
+            };
+            let mut projected = O::Buffer::default();
+            ops.linear(&rows, &self.linear(linear)?, &mut projected, self.pace)?; // [row, n_heads · d_head]
+            Ok(Some(ops.get(&projected)?.values.into_owned()))
+        };
+        Ok(RelativeTables {
+            keys: projected(&source.key)?,
+            queries: projected(&source.query)?,
+        })
+    }
+
+    /// All rows of a table.
+    pub fn table(self, table: &TableSource) -> Result<Cow<'a, [f32]>> {
+        let shape = [table.n_rows, table.width];
+        self.tensors.expect(&table.tensor, &shape)?.widen()
+    }
+
+    pub fn vector(self, name: &str, n: usize) -> Result<Cow<'a, [f32]>> {
+        self.tensors.expect(name, &[n])?.widen()
+    }
+}
+
+/// Reads an affine map: as f32, or as bf16 where it is stored so and that is taken.
+pub(super) fn read_linear<'a>(
+    tensors: &'a Tensors,
+    source: &LinearSource,
+    takes_bf16: bool,
+    fused: &Fused,
+    pace: &dyn Pace,
+) -> Result<HostLinear<'a>> {
+    let takes_bf16 = takes_bf16 && source.factors.is_none();
+    if let Some(half) = source.of_half() {
+        let once = read_linear(tensors, &half, false, fused, pace)?;
+        return Ok(on_halves(once));
+    }
+    let stored = tensors.expect(&source.weight, &source.stored_shape())?;
+    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
+    let apart = source.slab.filter(|slab| !slab.is_joined);
+    let weight = match (source.slab, apart.and_then(|slab| stored.slab(slab.idx))) {
+        (None, _) => read_matrix(&stored, source, takes_bf16, fused, pace)?,
+        (_, Some(slab)) => read_matrix(&slab, source, takes_bf16, fused, pace)?,
+        (Some(slab), None) => {
+            let n_values = stored.shape().first().copied().unwrap_or_default();
+            let rows = source.slab_rows(slab, n_values);
+            HostWeight::F32(chosen(stored.widen_rows(rows)?, source))
+        }
+    };
+    let bias = match &source.bias {
+        Some(name) => {
+            let stored = tensors.expect(name, &source.stored_bias_shape())?;
+            let bias = match source.slab {
+                Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1)?,
+                None => stored.widen()?,
+            };
+            if source.bias_is_of_part {
+                Some(bias)
+            } else {
+                Some(choose(bias, 1, source.n_stored_out, source.part))
+            }
+        }
+        None => None,
+    };
+    let linear = HostLinear {
+        n_out: source.n_out(),
+        n_in: source.n_in,
+        weight,
+        is_input_major: source.is_input_major != source.is_transposed,
+        bias,
+        grams: Default::default(),
+    };
+    let linear = scaled(linear, source.scale);
+    match &source.factors {
+        Some(name) => Ok(multiplied(
+            linear,
+            &tensors.expect(name, &[source.n_out()])?.widen()?,
+        )),
+        None => Ok(linear),
+    }
+}
+
+/// A map with the factors that are stated for it.
+fn scaled(mut linear: HostLinear<'_>, scale: MapScale) -> HostLinear<'_> {
+    if scale == MapScale::ONE {
+        return linear;
+    }
+    let mut values = linear.widened().into_owned();
+    scale_assign(&mut values, scale.of_weight());
+    linear.weight = HostWeight::F32(Cow::Owned(values));
+    if let Some(bias) = &mut linear.bias {
+        scale_assign(bias.to_mut(), scale.output);
+    }
+    linear
+}
+
+/// A map whose outputs are multiplied. // factors: [n_out]
+fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
+    let mut values = host.widened().into_owned();
+    let (n_in, n_out) = (host.n_in.max(1), host.n_out.max(1));
+    if host.is_input_major {
+        for row in values.chunks_mut(n_out) {
+            row.iter_mut().zip(factors).for_each(|(v, by)| *v *= by);
+        }
+    } else {
+        for (row, by) in values.chunks_mut(n_in).zip(factors) {
+            row.iter_mut().for_each(|v| *v *= by);
+        }
+    }
+    let bias = host.bias.map(|bias| {
+        let both = bias.iter().zip(factors);
+        both.map(|(v, by)| v * by).collect()
+    });
+    HostLinear {
+        n_out: host.n_out,
+        n_in: host.n_in,
+        weight: HostWeight::F32(Cow::Owned(values)),
+        is_input_major: host.is_input_major,
+        bias,
+        grams: Default::default(),
+    }
+}
+
+/// A map whose matrix meets both halves of an input.
+fn on_halves(once: HostLinear<'_>) -> HostLinear<'_> {
+    let values = once.widened();
+    let twice: Vec<f32> = if once.is_input_major {
+        [&*values, &*values].concat()
+    } else {
+        let rows = values.chunks(once.n_in.max(1));
+        rows.flat_map(|row| [row, row].concat()).collect()
+    };
+    drop(values);
+    HostLinear {
+        n_in: 2 * once.n_in,
+        weight: HostWeight::F32(Cow::Owned(twice)),
+        ..once
+    }
+}
+
+/// A matrix of the outputs that are meant, as it is taken.
+fn read_matrix<'a>(
+    stored: &TensorView<'a>,
+    source: &LinearSource,
+    takes_bf16: bool,
+    fused: &Fused,
+    pace: &dyn Pace,
+) -> Result<HostWeight<'a>> {
+    let is_whole = source.part.len == source.part.group;
+    if takes_bf16 && let Some(elements) = bf16_elements(stored, source) {
+        return read_bf16(stored, elements, pace);
+    }
+    if is_whole && let Some(values) = stored.borrowed() {
+        return Ok(HostWeight::F32(Cow::Borrowed(values)));
+    }
+    // One row of a transposed matrix costs as much as all of them.
+    if stored.is_row_wise() && stored.shape().len() == 2 {
+        if source.is_input_major && !is_whole {
+            return fused.columns(stored, source, pace);
+        }
+        return read_rows(stored, source, pace).map(HostWeight::Lent);
+    }
+    Ok(HostWeight::F32(chosen(stored.widen()?, source)))
+}
+
+/// Where a bf16 matrix lies, in elements, when it lies in one piece.
+fn bf16_elements(stored: &TensorView<'_>, source: &LinearSource) -> Option<Range<usize>> {
+    let part = source.part;
+    let is_whole = part.len == part.group;
+    let is_in_one_piece = part.group == source.n_stored_out && !source.is_input_major;
+    if !stored.is_plain_bf16() || !(is_whole || is_in_one_piece) {
+        return None;
+    }
+    if is_whole {
+        return Some(0..source.n_in * source.n_stored_out);
+    }
+    let start = part.offset * source.n_in;
+    Some(start..start + part.len * source.n_in)
+}
+
+/// The bits of a matrix that lies in one piece of the file, as bf16.
+fn read_bf16<'a>(
+    stored: &TensorView<'_>,
+    elements: Range<usize>,
+    pace: &dyn Pace,
+) -> Result<HostWeight<'a>> {
+    let mut bits = lend_bits(elements.len());
+    let parts = bits.par_chunks_mut(READ_AT_ONCE).enumerate();
+    parts.try_for_each(|(idx, to)| {
+        goes_on(pace)?;
+        stored.bf16_into(elements.start + idx * READ_AT_ONCE, to)
+    })?;
+    Ok(HostWeight::Bf16(bits))
+}
+
+/// The outputs of a whole matrix that the source means.
+fn chosen<'a>(whole: Cow<'a, [f32]>, source: &LinearSource) -> Cow<'a, [f32]> {
+    if source.is_input_major {
+        choose(whole, source.n_in, source.n_stored_out, source.part)
+    } else {
+        choose_rows(whole, source.n_in, source.part)
+    }
+}
+
+/// Values that are read by one task, between two questions whether to stop.
+const READ_AT_ONCE: usize = 1 << 18;
+
+fn goes_on(pace: &dyn Pace) -> Result<()> {
+    if pace.stops() {
+        Err(Error::Cancelled)
+    } else {
+        Ok(())
+    }
+}
+
+/// The outputs of a matrix that `part` means, which are rows of it or all its columns; read and widened in parallel.
+fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) -> Result<Lent> {
+    let part = source.part;
+    let is_whole = part.len == part.group || source.is_input_major;
+    let (n_rows, width) = if source.is_input_major {
+        (source.n_in, source.n_stored_out)
+    } else {
+        (source.n_out(), source.n_in)
+    };
+    // Chosen rows that lie together in the file are read together.
+    let together = if is_whole { n_rows } else { part.len };
+    let n_at_once = (READ_AT_ONCE / width.max(1)).clamp(1, together.max(1));
+    let mut wide = lend(n_rows * width);
+    let mut tasks: Vec<(Range<usize>, &mut [f32])> = Vec::new();
+    for (group_idx, mut to) in wide.chunks_mut((together * width).max(1)).enumerate() {
+        let mut first = if is_whole {
+            0
+        } else {
+            group_idx * part.group + part.offset
+        };
+        while !to.is_empty() {
+            let n = n_at_once.min(to.len() / width);
+            let (here, rest) = to.split_at_mut(n * width);
+            tasks.push((first..first + n, here));
+            (to, first) = (rest, first + n);
+        }
+    }
+    tasks.into_par_iter().try_for_each(|(rows, to)| {
+        goes_on(pace)?;
+        stored.widen_rows_into(rows, to)
+    })?;
+    goes_on(pace)?;
+    Ok(wide)
+}
+
+/// A matrix of which several maps are columns: it is read once for all of them.
+#[derive(Default)]
+pub(super) struct Fused(RefCell<Option<(String, Lent)>>);
+
+impl Fused {
+    /// The columns that `part` means.
+    fn columns<'a>(
+        &self,
+        stored: &TensorView<'_>,
+        source: &LinearSource,
+        pace: &dyn Pace,
+    ) -> Result<HostWeight<'a>> {
+        let mut held = self.0.borrow_mut();
+        // What was held before goes first: its buffer may serve again.
+        let found = held.take().filter(|(name, _)| *name == source.weight);
+        let (_, whole) = held.insert(match found {
+            Some(found) => found,
+            None => (source.weight.clone(), read_rows(stored, source, pace)?),
+        });
+        let (part, width) = (source.part, source.n_out());
+        let mut wide = lend(source.n_in * width);
+        let n_at_once = (READ_AT_ONCE / source.n_stored_out.max(1)).max(1);
+        let from = whole.par_chunks((n_at_once * source.n_stored_out).max(1));
+        let to = wide.par_chunks_mut((n_at_once * width).max(1));
+        to.zip(from).for_each(|(to, from)| {
+            for (to, group) in to.chunks_mut(part.len).zip(from.chunks(part.group)) {
+                to.copy_from_slice(&group[part.offset..part.offset + part.len]);
+            }
+        });
+        Ok(HostWeight::Lent(wide))
+    }
+}
+
+/// Reads some outputs of an unfused affine map stored as [n_out, n_in].
+///
+/// # Errors
+/// When a tensor is missing or has another shape.
+pub(super) fn read_linear_rows<'a>(
+    tensors: &'a Tensors,
+    source: &LinearSource,
+    rows: Range<usize>,
+    takes_bf16: bool,
+    pace: &dyn Pace,
+) -> Result<HostLinear<'a>> {
+    let stored = tensors.expect(&source.weight, &source.stored_shape())?;
+    let n_in = source.n_in;
+    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
+    let weight = if takes_bf16 && stored.is_plain_bf16() {
+        read_bf16(&stored, rows.start * n_in..rows.end * n_in, pace)?
+    } else if let Some(values) = stored.borrowed() {
+        HostWeight::F32(Cow::Borrowed(&values[rows.start * n_in..rows.end * n_in]))
+    } else if stored.is_row_wise() {
+        let n_at_once = (READ_AT_ONCE / n_in.max(1)).max(1);
+        let mut wide = lend(rows.len() * n_in);
+        let tasks = wide.par_chunks_mut((n_at_once * n_in).max(1)).enumerate();
+        tasks.try_for_each(|(idx, to)| {
+            goes_on(pace)?;
+            let first = rows.start + idx * n_at_once;
+            stored.widen_rows_into(first..first + to.len() / n_in, to)
+        })?;
+        HostWeight::Lent(wide)
+    } else {
+        HostWeight::F32(stored.widen_rows(rows.clone())?)
+    };
+    let bias = match &source.bias {
+        Some(name) => Some(
+            tensors
+                .expect(name, &[source.n_stored_out])?
+                .widen_rows(rows.clone())?,
+        ),
+        None => None,
+    };
+    let linear = HostLinear {
+        n_out: rows.len(),
+        n_in: source.n_in,
+        weight,
+        is_input_major: false,
+        bias,
+        grams: Default::default(),
+    };
+    Ok(scaled(linear, source.scale))
+}
+
+/// Of each row of `n_stored` values, those that `part` means.
+fn choose(values: Cow<'_, [f32]>, n_rows: usize, n_stored: usize, part: Part) -> Cow<'_, [f32]> {
+    if part.len == part.group {
+        return values;
+    }
+    let mut chosen = Vec::with_capacity(n_rows * n_stored / part.group * part.len);
+    for group in values.chunks(part.group) {
+        chosen.extend_from_slice(&group[part.offset..part.offset + part.len]);
+    }
+    Cow::Owned(chosen)
+}
+
+/// Of the rows of width `n_in`, those that `part` means.
+fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]> {
+    if part.len == part.group {
+        return values;
+    }
+    let in_values = Part {
+        group: part.group * n_in,
+        offset: part.offset * n_in,
+        len: part.len * n_in,
+    };
+    let n_values = values.len();
+    choose(values, 1, n_values, in_values)
+}
+
+/// Reads a norm; its gain as it is applied.
+pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
+    let read = |name: &String| tensors.expect(name, &source.gain_shape)?.widen();
+    let mut parts = source
+        .gain
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<Cow<'a, [f32]>>>>()?;
+    let mut gain = match parts.len() {
+        0 | 1 => parts.pop(),
+        _ => Some(Cow::Owned(parts.concat())),
+    };
+    if source.adds_one {
+        gain = gain.map(|gain| gain.iter().map(|g| 1.0 + g).collect());
+    }
+    Ok(HostNorm {
+        kind: source.kind,
+        eps: source.eps,
+        gain,
+        bias: source.bias.as_ref().map(read).transpose()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_interleaved_rows_is_taken_from_every_group() {
+        // Two heads of [q k v], one row each, rows of two.
+        let stored: Vec<f32> = (0..12).map(|v| v as f32).collect();
+        let part = Part {
+            group: 3,
+            offset: 1,
+            len: 1,
+        };
+        assert_eq!(
+            choose_rows(Cow::Borrowed(&stored), 2, part).as_ref(),
+            [2.0, 3.0, 8.0, 9.0]
+        );
+        assert_eq!(
+            choose(Cow::Borrowed(&stored), 2, 6, part).as_ref(),
+            [1.0, 4.0, 7.0, 10.0]
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! A picture as a prompt: read from a file, made into what the model's processor gives, and cut into patches.
+
+mod image;
+mod look;
+mod resize;
+mod taps;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use look::{Firsts, Look, Size};
+pub use taps::{Cubic, Filter, taps};
+
+use self::image::Image;
+use attnscope_compute::error::{Error, Result};
+
+/// Where a picture comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PictureSource {
+    /// A drawing that needs no file: a disc and a square on a ground that grows lighter.
+    BuiltIn,
+    File(PathBuf),
+}
+
+impl fmt::Display for PictureSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("the built-in picture"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Whether a word names a file of a picture by its ending.
+pub fn is_picture(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy());
+    ending.is_some_and(|ending| {
+        let known = ["png", "jpg", "jpeg"];
+        known.iter().any(|known| ending.eq_ignore_ascii_case(known))
+    })
+}
+
+/// A picture as a model sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Picture {
+    pub source: PictureSource,
+    image: Image,
+    /// [channel, row, column]
+    values: Vec<f32>,
+    patch: [usize; 2],
+    pub firsts: Firsts,
+}
+
+/// Its values are bytes that were scaled: none is NaN.
+impl Eq for Picture {}
+
+impl Picture {
+    /// Reads a picture, and makes it what a model sees.
+    ///
+    /// # Errors
+    /// When the file is no picture, or the model takes no picture of its size.
+    pub fn read(source: &PictureSource, look: &Look) -> Result<Self> {
+        let refused = |problem: String| Error::Prompt(format!("{source}: {problem}"));
+        let image = match source {
+            PictureSource::BuiltIn => {
+                let size = look.fixed_size().unwrap_or([224, 224]);
+                look.check_work(size).map_err(refused)?;
+                drawing(size)
+            }
+            PictureSource::File(path) => {
+                let image = Image::open(path)?;
+                look.check_work([image.height, image.width])
+                    .map_err(refused)?;
+                image
+            }
+        };
+        let image = look.shown(image);
+        let size = [image.height, image.width];
+        if let Some(takes) = look.takes.filter(|takes| *takes != size) {
+            let problem = format!(
+                "{source}: expected a picture of {} × {} pixels, found {} × {} after the processor's steps",
+                takes[1], takes[0], size[1], size[0]
+            );
+            return Err(Error::Prompt(problem));
+        }
+        let is_too_small = size
+            .iter()
+            .zip(look.patch)
+            .any(|(n, of_patch)| *n < of_patch);
+        if is_too_small {
+            let problem = format!(
+                "{source}: {} × {} pixels hold no patch of {} × {}",
+                size[1], size[0], look.patch[1], look.patch[0]
+            );
+            return Err(Error::Prompt(problem));
+        }
+        Ok(Self {
+            source: source.clone(),
+            values: look.values(&image),
+            image,
+            patch: look.patch,
+            firsts: look.firsts,
+        })
+    }
+
+    /// Rows and columns of patches; pixels that fill no patch are left out.
+    pub fn grid(&self) -> [usize; 2] {
+        [
+            self.image.height / self.patch[0],
+            self.image.width / self.patch[1],
+        ]
+    }
+
+    /// Rows and columns of pixels of a patch.
+    pub fn patch_size(&self) -> [usize; 2] {
+        self.patch
+    }
+
+    pub fn n_patches(&self) -> usize {
+        self.grid().iter().product()
+    }
+
+    /// Tokens of it: learned ones, then patches row by row.
+    pub fn n_tokens(&self) -> usize {
+        self.firsts.len() + self.n_patches()
+    }
+
+    /// Its tokens in a few words.
+    pub fn describe(&self) -> String {
+        let ([rows, columns], [tall, wide]) = (self.grid(), self.patch);
+        let learned = match self.firsts.len() {
+            0 => String::new(),
+            1 => "1 learned, ".to_owned(),
+            n => format!("{n} learned, "),
+        };
+        let source = &self.source;
+        format!("{learned}{columns} × {rows} patches of {wide} × {tall} pixels of {source}")
+    }
+
+    /// What its tokens are called: rows and columns are counted from 1.
+    pub fn labels(&self) -> Vec<String> {
+        let [_, n_columns] = self.grid();
+        let patches = (0..self.n_patches()).map(|patch_idx| {
+            let (row, column) = (patch_idx / n_columns + 1, patch_idx % n_columns + 1);
+            format!("r{row} c{column}")
+        });
+        self.firsts.labels().chain(patches).collect()
+    }
+
+    /// Rows and columns of pixels.
+    pub fn size(&self) -> [usize; 2] {
+        [self.image.height, self.image.width]
+    }
+
+    /// The colour of a pixel, as it is after it was brought to size.
+    pub fn pixel(&self, row: usize, column: usize) -> [u8; 3] {
+        let n = self.image.n_channels;
+        let at = (row * self.image.width + column) * n;
+        match self.image.bytes.get(at..at + n) {
+            Some([r, g, b]) => [*r, *g, *b],
+            Some([grey]) => [*grey; 3],
+            _ => [0; 3],
+        }
+    }
+
+    /// The mean colour of some pixels.
+    pub fn mean_colour(
+        &self,
+        rows: std::ops::Range<usize>,
+        columns: std::ops::Range<usize>,
+    ) -> [u8; 3] {
+        let n = (rows.len() * columns.len()).max(1) as u64;
+        let mut sums = [0u64; 3];
+        for row in rows {
+            for column in columns.clone() {
+                let pixel = self.pixel(row, column);
+                sums.iter_mut()
+                    .zip(pixel)
+                    .for_each(|(sum, byte)| *sum += u64::from(byte));
+            }
+        }
+        sums.map(|sum| (sum / n) as u8)
+    }
+
+    /// The values of a patch, behind what is there: channels, rows, columns.
+    pub fn patch(&self, patch_idx: usize, to: &mut Vec<f32>) {
+        let ([_, n_columns], [height, width]) = (self.grid(), self.patch);
+        let (top, left) = (
+            patch_idx / n_columns * height,
+            patch_idx % n_columns * width,
+        );
+        let n_pixels = self.image.height * self.image.width;
+        for channel in self.values.chunks(n_pixels) {
+            for row in top..top + height {
+                let at = row * self.image.width + left;
+                to.extend_from_slice(&channel[at..at + width]);
+            }
+        }
+    }
+}
+
+/// The built-in picture: shades from left to right, a light disc, and a dark square.
+fn drawing([height, width]: [usize; 2]) -> Image {
+    let mut bytes = Vec::with_capacity(height * width * 3);
+    let (h, w) = (height.max(1), width.max(1));
+    for row in 0..height {
+        for column in 0..width {
+            // In thousandths of the sides.
+            let (y, x) = (1000 * row / h, 1000 * column / w);
+            let (dy, dx) = (y.abs_diff(350), x.abs_diff(320));
+            let is_disc = dy * dy + dx * dx < 220 * 220;
+            let is_square = (560..860).contains(&y) && (560..880).contains(&x);
+            bytes.extend(match (is_disc, is_square) {
+                (true, _) => [236, 196, 84],
+                (_, true) => [96, 40, 72],
+                _ => [
+                    (40 + 60 * x / 1000) as u8,
+                    (90 + 90 * y / 1000) as u8,
+                    (130 + 90 * x / 1000) as u8,
+                ],
+            });
+        }
+    }
+    Image {
+        height,
+        width,
+        n_channels: 3,
+        bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look() -> Look {
+        Look {
+            n_channels: 3,
+            resize: None,
+            crop: Some([4, 6]),
+            rescale: 1.0,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            patch: [2, 2],
+            takes: None,
+            firsts: Firsts {
+                has_class: true,
+                has_distillation: false,
+                n_registers: 2,
+            },
+        }
+    }
+
+    #[test]
+    fn patches_lie_row_by_row_and_tokens_are_named_by_their_places() {
+        let picture = Picture::read(&PictureSource::BuiltIn, &look()).expect("draws");
+        assert_eq!((picture.grid(), picture.n_tokens()), ([2, 3], 9));
+        let labels = picture.labels();
+        assert_eq!(labels[..4], ["[CLS]", "[reg 1]", "[reg 2]", "r1 c1"]);
+        assert_eq!(labels[8], "r2 c3");
+        let mut values = Vec::new();
+        picture.patch(4, &mut values);
+        let green = picture.pixel(2, 3)[1];
+        assert_eq!((values.len(), values[4 + 1]), (12, f32::from(green)));
+    }
+
+    #[test]
+    fn a_picture_of_another_size_than_the_model_takes_is_refused() {
+        let look = Look {
+            takes: Some([8, 8]),
+            ..look()
+        };
+        let said = Picture::read(&PictureSource::BuiltIn, &look).expect_err("refused");
+        assert!(said.to_string().contains("8 × 8 pixels"), "{said}");
+        assert!(is_picture(Path::new("a.JPG")) && !is_picture(Path::new("png")));
+    }
+}

@@ -1,0 +1,66 @@
+//! The tokens that stand before and behind a text: those that a tokenizer puts there, and those that a decoder begins with.
+
+use super::{Limits, Prompt, Reading, Request, Source, Target};
+use attnscope_compute::error::Result;
+
+/// How many tokens the tokenizer put behind a text: a text that is cut keeps them.
+pub(super) fn n_special_at_end(
+    source: &Source,
+    request: &Request,
+    reading: &Reading,
+    tokens: &[u32],
+) -> Result<usize> {
+    let (Source::Text(text), Reading::Tokenizer(tokenizer)) = (source, reading) else {
+        return Ok(0);
+    };
+    if !request.special_tokens {
+        return Ok(0);
+    }
+    let plain = tokenizer.encode(text, false)?;
+    let n_special = tokens.len().saturating_sub(plain.len());
+    // The text stands somewhere among the special tokens: what follows it is its end.
+    let n_before = (0..=n_special).find(|n| tokens[*n..].starts_with(&plain));
+    Ok(n_before.map_or(0, |n_before| n_special - n_before))
+}
+
+/// Takes away the tokens that the tokenizer put before a text.
+fn drop_special_at_start(
+    source: &Source,
+    request: &Request,
+    reading: &Reading,
+    side: &mut Prompt,
+) -> Result<()> {
+    let (Source::Text(text), Reading::Tokenizer(tokenizer)) = (source, reading) else {
+        return Ok(());
+    };
+    let plain = tokenizer.encode(text, false)?;
+    let n_at_end = n_special_at_end(source, request, reading, &side.tokens)?;
+    let n_before = side.tokens.len().saturating_sub(plain.len() + n_at_end);
+    side.tokens.drain(..n_before);
+    side.labels.drain(..n_before);
+    Ok(())
+}
+
+/// Puts the tokens that a decoder begins with before its target.
+///
+/// # Errors
+/// When the tokenizer cannot encode the text.
+pub(super) fn begin(
+    target: &mut Prompt,
+    (source, request): (&Source, &Request),
+    reading: &Reading,
+    limits: Limits,
+    start_token: u32,
+) -> Result<()> {
+    let is_text = matches!(request.target, Target::Text(_));
+    if is_text && limits.sound.is_some() {
+        // What the tokenizer puts before a text says again what the prefix says.
+        drop_special_at_start(source, request, reading, target)?;
+    }
+    let ids = limits.starts.after(start_token, is_text);
+    let labels: Vec<String> = ids.iter().map(|id| reading.label(*id)).collect();
+    target.tokens.splice(0..0, ids);
+    target.labels.splice(0..0, labels);
+    target.positions = limits.positions.positions(&target.tokens, None);
+    Ok(())
+}

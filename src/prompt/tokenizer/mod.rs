@@ -1,0 +1,300 @@
+//! Text → ids and ids → labels, by whichever vocabulary a checkpoint holds.
+
+mod byte_pairs;
+mod characters;
+mod cuts;
+mod gguf;
+mod library;
+mod limited;
+mod sentence_piece;
+mod special;
+mod stored;
+mod word_pieces;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::LazyLock;
+
+pub use gguf::Vocabulary;
+use serde_json::Value;
+
+use super::Limits;
+use attnscope_checkpoint::{TokenizerFile, VOCABULARY, read_whole};
+use attnscope_compute::error::{Error, Result};
+
+/// Turns text into ids and ids into labels.
+pub struct Tokenizer {
+    inner: Inner,
+    source_name: String,
+    /// The decoder's own.
+    target: Option<Box<Reading>>,
+}
+
+enum Inner {
+    Library(library::Library),
+    Pieces(Box<sentence_piece::Encoder>),
+    Characters(characters::Characters),
+    Bytes,
+}
+
+/// A token of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub id: u32,
+    /// The bytes of the text that it stands for; none where it was put around the text.
+    pub bytes: Range<usize>,
+    /// Whether it is no text: put around one, or found in it as a special token.
+    pub is_special: bool,
+    /// Whether it says what the text is, and not that this is unknown.
+    pub is_known: bool,
+}
+
+/// How prompts can be given: as text, or only as ids, and why.
+#[derive(Debug)]
+pub enum Reading {
+    Tokenizer(Tokenizer),
+    Ids(String),
+}
+
+impl Reading {
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        match self {
+            Self::Tokenizer(tokenizer) => Some(tokenizer),
+            Self::Ids(_) => None,
+        }
+    }
+
+    /// What is used, in a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Tokenizer(tokenizer) => tokenizer.source_name.clone(),
+            Self::Ids(reason) => format!("ids only: {reason}"),
+        }
+    }
+
+    /// How the decoder's side is read: as ids where its vocabulary is another than the tokenizer's, and no file holds it.
+    pub fn of_target(&self, limits: Limits) -> &Self {
+        static OWN: LazyLock<Reading> = LazyLock::new(|| {
+            Reading::Ids(
+                "the decoder has a vocabulary of its own, the tokenizer is the encoder's"
+                    .to_owned(),
+            )
+        });
+        match (limits.d_vocab_target, self.tokenizer()) {
+            (Some(_), Some(tokenizer)) => tokenizer.target.as_deref().unwrap_or(&OWN),
+            _ => self,
+        }
+    }
+
+    /// The text of some ids; ids with blanks between them where there is no tokenizer.
+    pub fn text(&self, ids: &[u32]) -> String {
+        let labels = || ids.iter().map(|id| self.label(*id)).collect::<Vec<_>>();
+        let Some(tokenizer) = self.tokenizer() else {
+            return labels().join(" ");
+        };
+        match &tokenizer.inner {
+            Inner::Library(library) => library.text(ids).unwrap_or_else(|| labels().concat()),
+            _ => labels().concat(),
+        }
+    }
+
+    /// What an id reads as: itself where there is no tokenizer.
+    pub fn label(&self, id: u32) -> String {
+        self.tokenizer()
+            .map_or_else(|| id.to_string(), |tokenizer| tokenizer.label(id))
+    }
+}
+
+impl Tokenizer {
+    /// Opens the vocabulary of a checkpoint. What is not known exactly gives the reason to use ids, never other ids.
+    ///
+    /// # Errors
+    /// When a file is there and is not what it must be.
+    pub fn open(file: &TokenizerFile) -> Result<Reading> {
+        let kind = |model_type: &Option<String>| model_type.clone().unwrap_or_default();
+        match file {
+            TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
+            TokenizerFile::Elsewhere(reason) => Ok(Reading::Ids((*reason).to_owned())),
+            TokenizerFile::Pair(pair) => {
+                let (mut source, target) = (Self::open(&pair[0])?, Self::open(&pair[1])?);
+                if let Reading::Tokenizer(tokenizer) = &mut source {
+                    tokenizer.target = Some(Box::new(target));
+                }
+                Ok(source)
+            }
+            TokenizerFile::Characters(path) => characters::open(path),
+            TokenizerFile::Bytes => Ok(Reading::Tokenizer(Self::bytes())),
+            TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
+            TokenizerFile::CompiledIn(text) => {
+                Self::stored(Path::new("tokenizer.json"), text.as_bytes())
+            }
+            TokenizerFile::Path(path) => {
+                let bytes = read_whole(path, VOCABULARY)?;
+                Self::stored(path, &bytes)
+            }
+            TokenizerFile::BytePairs { vocab, merges, model_type } => {
+                byte_pairs::open(vocab, merges, &kind(model_type))
+            }
+            TokenizerFile::WordPieces { vocab, model_type } => {
+                word_pieces::open(vocab, &kind(model_type))
+            }
+            TokenizerFile::SentencePiece { model, model_type } => {
+                sentence_piece::open(model, &kind(model_type))
+            }
+        }
+    }
+
+    fn stored(path: &Path, bytes: &[u8]) -> Result<Reading> {
+        Ok(Reading::Tokenizer(Self {
+            inner: Inner::Library(stored::open(path, bytes)?),
+            source_name: file_name(path),
+            target: None,
+        }))
+    }
+
+    /// From a map of single characters to ids; `path` is the file that holds it.
+    ///
+    /// # Errors
+    /// When the value is no such map.
+    pub fn characters(path: &Path, stoi: &Value) -> Result<Self> {
+        characters::tokenizer(path, stoi)
+    }
+
+    /// Takes each byte of a text for its own id.
+    pub fn bytes() -> Self {
+        Self {
+            inner: Inner::Bytes,
+            source_name: "bytes".to_owned(),
+            target: None,
+        }
+    }
+
+    /// From the vocabulary inside a GGUF file.
+    ///
+    /// # Errors
+    /// When the parts contradict each other.
+    pub fn vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
+        gguf::open(path, vocabulary)
+    }
+
+    /// What the ids come from: `tokenizer.json`, or `vocab.json + merges.txt`.
+    pub fn source_name(&self) -> &str {
+        &self.source_name
+    }
+
+    /// Ids of a text.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot encode the text.
+    pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>> {
+        let tokens = self.cut(text, special_tokens)?;
+        Ok(tokens.into_iter().map(|token| token.id).collect())
+    }
+
+    /// Tokens of a text, with the bytes that each stands for.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot encode the text.
+    pub fn cut(&self, text: &str, special_tokens: bool) -> Result<Vec<Token>> {
+        match &self.inner {
+            Inner::Library(library) => {
+                let encoded = library.encode(text, special_tokens);
+                encoded.map_err(|problem| {
+                    let source = &self.source_name;
+                    Error::Prompt(format!("{source} cannot encode the text: {problem}"))
+                })
+            }
+            Inner::Pieces(encoder) => Ok(encoder.encode(text, special_tokens)),
+            Inner::Characters(characters) => characters.encode(text),
+            Inner::Bytes => Ok(text
+                .bytes()
+                .enumerate()
+                .map(|(at, byte)| Token {
+                    id: u32::from(byte),
+                    bytes: at..at + 1,
+                    is_special: false,
+                    is_known: true,
+                })
+                .collect()),
+        }
+    }
+
+    /// The text that some ids stand for, marks around a text left out.
+    pub fn text(&self, ids: &[u32]) -> String {
+        match &self.inner {
+            Inner::Library(library) => library.text(ids).unwrap_or_default(),
+            Inner::Pieces(_) => {
+                let pieces: String = ids.iter().map(|id| self.label(*id)).collect();
+                pieces.trim().to_owned()
+            }
+            Inner::Characters(_) => ids.iter().map(|id| self.label(*id)).collect(),
+            Inner::Bytes => {
+                let bytes = ids.iter().filter_map(|id| u8::try_from(*id).ok());
+                String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+            }
+        }
+    }
+
+    /// What the vocabulary writes an id as; `None` where it has no such id.
+    pub fn piece(&self, id: u32) -> Option<String> {
+        match &self.inner {
+            Inner::Library(library) => library.token(id),
+            Inner::Pieces(encoder) => encoder.text_of(id).map(str::to_owned),
+            Inner::Characters(characters) => characters
+                .character(id)
+                .map(|character| character.to_string()),
+            Inner::Bytes => (id < 256).then(|| byte_label(id)),
+        }
+    }
+
+    /// What one id reads as, a leading space included; the vocabulary's own spelling where it is not text.
+    pub fn label(&self, id: u32) -> String {
+        match &self.inner {
+            Inner::Library(library) => library_label(library, id),
+            Inner::Pieces(encoder) => {
+                let text = encoder.text_of(id);
+                text.map_or_else(|| id.to_string(), |text| text.replace('▁', " "))
+            }
+            Inner::Characters(characters) => {
+                let character = characters.character(id);
+                character.map_or_else(|| id.to_string(), |character| character.to_string())
+            }
+            Inner::Bytes => byte_label(id),
+        }
+    }
+}
+
+/// A byte as a character, where it is one alone.
+fn byte_label(id: u32) -> String {
+    let byte = u8::try_from(id).ok().filter(u8::is_ascii);
+    byte.map_or_else(|| id.to_string(), |byte| char::from(byte).to_string())
+}
+
+fn library_label(library: &library::Library, id: u32) -> String {
+    let Some(stored) = library.token(id) else {
+        return id.to_string();
+    };
+    // SentencePiece writes a leading space as ▁; its decoder would drop it from a lone piece.
+    if stored.contains('▁') {
+        return stored.replace('▁', " ");
+    }
+    library.decoded(id).unwrap_or(stored)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Tokenizer");
+        shown
+            .field("source", &self.source_name)
+            .finish_non_exhaustive()
+    }
+}

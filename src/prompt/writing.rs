@@ -1,0 +1,58 @@
+//! How a model is asked to write: how many tokens, and how each is chosen.
+
+use attnscope_compute::error::{Error, Result};
+
+/// How the next token is chosen from what a model predicts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by it before a token is drawn; 0 takes the likeliest token.
+    pub temperature: f64,
+    /// Tokens are drawn from so many of the likeliest.
+    pub top_k: Option<usize>,
+    /// Tokens are drawn from the fewest likeliest that together have this probability.
+    pub top_p: Option<f64>,
+    /// One seed always draws the same tokens.
+    pub seed: u64,
+}
+
+// A NaN is refused before a value is made.
+impl Eq for Sampling {}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: None,
+            top_p: None,
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    /// # Errors
+    /// When a number is none that tokens can be drawn with.
+    pub fn check(self) -> Result<Self> {
+        let problem = if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            Some(format!(
+                "--temperature: expected a number of 0 or more, found {}",
+                self.temperature
+            ))
+        } else if self.top_k == Some(0) {
+            Some("--top-k: expected 1 or more, found 0".to_owned())
+        } else {
+            let is_share = |p: &f64| *p > 0.0 && *p <= 1.0;
+            let wrong = self.top_p.filter(|p| !is_share(p));
+            wrong.map(|p| format!("--top-p: expected a number above 0 and at most 1, found {p}"))
+        };
+        match problem {
+            Some(problem) => Err(Error::Prompt(problem)),
+            None => Ok(self),
+        }
+    }
+
+    /// Whether the likeliest token is always taken.
+    pub fn is_greedy(self) -> bool {
+        self.temperature == 0.0
+    }
+}

@@ -1,0 +1,89 @@
+//! What the code that captured a trace noted about each call of attention, from the file's metadata.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use attnscope_checkpoint::captured::Captured;
+use attnscope_compute::attention::RecordedCall;
+
+/// Calls by the name of their arrays, and what is said of all.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    by_name: BTreeMap<String, RecordedCall>,
+    all: RecordedCall,
+}
+
+impl Calls {
+    /// Reads the metadata; what has another form than expected says nothing.
+    pub fn read(captured: &Captured) -> Self {
+        let said = |key: &str| captured.metadata.get(key).map(String::as_str);
+        let flag = |key: &str| match said(key) {
+            Some("true" | "True" | "1") => Some(true),
+            Some("false" | "False" | "0") => Some(false),
+            _ => None,
+        };
+        let all = RecordedCall {
+            axis: said("attnscope.softmax_axis").map(str::to_owned),
+            dropout_p: said("attnscope.dropout_p").and_then(|text| text.parse().ok()),
+            is_training: flag("attnscope.training"),
+            is_causal: flag("attnscope.is_causal"),
+            is_deterministic: flag("attnscope.deterministic"),
+            sink_columns: None,
+            shape: Vec::new(),
+        };
+        let mut by_name = BTreeMap::new();
+        let calls = said("attnscope.calls").and_then(|text| serde_json::from_str(text).ok());
+        let calls = match calls {
+            Some(Value::Array(calls)) => calls,
+            _ => Vec::new(),
+        };
+        for call in &calls {
+            let Some(name) = call.get("name").and_then(Value::as_str) else {
+                continue;
+            };
+            let flag = |key: &str| call.get(key).and_then(Value::as_bool);
+            let found = RecordedCall {
+                axis: call.get("axis").and_then(Value::as_str).map(str::to_owned),
+                dropout_p: call.get("dropout_p").and_then(Value::as_f64),
+                is_training: flag("training"),
+                is_causal: flag("is_causal"),
+                is_deterministic: None,
+                sink_columns: call
+                    .get("sink_columns")
+                    .and_then(Value::as_u64)
+                    .map(|n| n as usize),
+                shape: call.get("shape").map_or(Vec::new(), sizes),
+            };
+            // Several calls under one name are modules of one head each.
+            by_name.entry(name.to_owned()).or_insert(found);
+        }
+        Self { by_name, all }
+    }
+
+    /// What is known of the call behind an array.
+    pub fn of(&self, array: &str) -> RecordedCall {
+        let name = array.rsplit_once('.').map_or(array, |(name, _)| name);
+        let all = self.all.clone();
+        let Some(own) = self.by_name.get(name).cloned() else {
+            return all;
+        };
+        RecordedCall {
+            axis: own.axis.or(all.axis),
+            dropout_p: own.dropout_p.or(all.dropout_p),
+            is_training: own.is_training.or(all.is_training),
+            is_causal: own.is_causal.or(all.is_causal),
+            is_deterministic: all.is_deterministic,
+            sink_columns: own.sink_columns,
+            shape: own.shape,
+        }
+    }
+}
+
+fn sizes(value: &Value) -> Vec<usize> {
+    let sizes = value.as_array().into_iter().flatten();
+    sizes
+        .filter_map(Value::as_u64)
+        .map(|n| n as usize)
+        .collect()
+}

@@ -1,0 +1,129 @@
+//! What a recording says of chance: whether its model was in training mode, and where it drew random numbers, as dropout does.
+
+use attnscope_checkpoint::captured::Captured;
+
+/// Letters of a module's name that are told.
+const LONGEST_NAME: usize = 80;
+
+/// What stands in the metadata of a recording about chance; nothing, for files that say nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Chance {
+    /// Whether any module was in training mode.
+    pub is_training: bool,
+    /// Modules that drew random numbers, in the order of the first draw.
+    pub modules: Vec<String>,
+    /// The largest p of a dropout in an attention.
+    pub dropout_p: Option<f64>,
+}
+
+impl Chance {
+    /// Reads the metadata; what has another form than expected says nothing.
+    pub fn of(captured: &Captured) -> Self {
+        let said = |key: &str| captured.metadata.get(key).map(String::as_str);
+        let modules = said("attnscope.random").and_then(|text| serde_json::from_str(text).ok());
+        let modules: Vec<String> = modules.unwrap_or_default();
+        let p: Option<f64> = said("attnscope.dropout_p").and_then(|text| text.parse().ok());
+        Self {
+            is_training: matches!(
+                said("attnscope.training"),
+                Some("true" | "True" | "1" | "mixed")
+            ),
+            modules: modules.iter().map(|name| shortened(name)).collect(),
+            dropout_p: p.filter(|p| *p > 0.0),
+        }
+    }
+
+    /// Whether random numbers went into the values: a second recording of the same model would hold others.
+    pub fn is_random(&self) -> bool {
+        !self.modules.is_empty() || self.dropout_p.is_some()
+    }
+
+    /// What is to be known before the values are believed, after the name of the recording; `None` where there is nothing.
+    pub fn words(&self) -> Option<String> {
+        let mode = if self.is_training {
+            "in training mode"
+        } else {
+            "in evaluation mode"
+        };
+        if let Some(first) = self.modules.first() {
+            let more = match self.modules.len() - 1 {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            return Some(format!(
+                "recorded {mode} with random numbers (dropout) in {first}{more}"
+            ));
+        }
+        if let Some(p) = self.dropout_p {
+            return Some(format!("recorded {mode} with dropout, p = {p}"));
+        }
+        self.is_training
+            .then(|| "recorded in training mode".to_owned())
+    }
+
+    /// What to do about it; `None` where there is nothing to do.
+    pub fn advice(&self) -> Option<&'static str> {
+        match (self.is_random(), self.is_training) {
+            (true, true) => Some("record it again after model.eval()"),
+            (true, false) => {
+                Some("look for dropout that does not ask for self.training, then record it again")
+            }
+            (false, _) => None,
+        }
+    }
+}
+
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(LONGEST_NAME).collect();
+    format!("{kept}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_told_by_what_was_drawn() {
+        let of = |is_training, modules: &[&str], dropout_p| Chance {
+            is_training,
+            modules: modules.iter().map(|name| (*name).to_owned()).collect(),
+            dropout_p,
+        };
+        for (chance, words, is_random) in [
+            (of(false, &[], None), None, false),
+            (
+                of(true, &[], None),
+                Some("recorded in training mode"),
+                false,
+            ),
+            (
+                of(true, &["drop"], Some(0.1)),
+                Some("recorded in training mode with random numbers (dropout) in drop"),
+                true,
+            ),
+            (
+                of(false, &["drop", "h.0"], None),
+                Some(
+                    "recorded in evaluation mode with random numbers (dropout) in drop and 1 more",
+                ),
+                true,
+            ),
+            (
+                of(true, &[], Some(0.1)),
+                Some("recorded in training mode with dropout, p = 0.1"),
+                true,
+            ),
+        ] {
+            assert_eq!(chance.words().as_deref(), words);
+            assert_eq!(chance.is_random(), is_random);
+            assert_eq!(chance.advice().is_some(), is_random);
+        }
+        assert_eq!(
+            shortened(&"x".repeat(200)).chars().count(),
+            LONGEST_NAME + 1
+        );
+    }
+}

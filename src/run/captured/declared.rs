@@ -1,0 +1,205 @@
+//! What a trace is declared to be: by flags, by its metadata, or by what most of its heads look like.
+
+use super::layout::Axes;
+use attnscope_checkpoint::captured::Captured;
+use attnscope_compute::attention::{SoftmaxAxis, Window};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::Stack;
+
+/// A direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    Causal,
+    Bidirectional,
+}
+
+/// What a person says of a trace; the rest is read from it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Declared {
+    pub mask: Option<Mask>,
+    pub window: Option<usize>,
+    pub axis: Option<SoftmaxAxis>,
+    /// 1 for every real token.
+    pub attention_mask: Option<Vec<bool>>,
+    /// Where packed documents begin.
+    pub documents: Option<Vec<usize>>,
+}
+
+/// What the trace's metadata adds.
+#[derive(Debug, Clone)]
+pub(super) struct Stated {
+    /// `None` where nobody said it.
+    pub causal: Option<bool>,
+    /// What was inferred instead, by stack.
+    pub inferred: Vec<(Stack, String, bool)>,
+    /// Keys at the beginning that every query of a kind of layer sees, where nobody said it.
+    pub inferred_prefix: Vec<(Stack, String, usize)>,
+    /// Keys at the beginning that every query is declared to see.
+    pub prefix: Option<usize>,
+    /// Keys that the first query of a cross-attention is declared to see, one more for each query after it.
+    pub wait_k: Option<usize>,
+    /// The declared order of the axes.
+    pub axes: Option<Axes>,
+    pub window: Option<usize>,
+    pub axis: SoftmaxAxis,
+    pub has_sinks: bool,
+    pub real: Option<Vec<bool>>,
+    pub documents: Vec<usize>,
+    pub origin: String,
+}
+
+impl Stated {
+    /// # Errors
+    /// When the metadata, or an array that goes with it, is not what it must be.
+    pub fn read(captured: &Captured, declared: &Declared) -> Result<Self> {
+        let said = |names: &[&str]| {
+            names
+                .iter()
+                .find_map(|name| captured.metadata.get(*name).map(String::as_str))
+        };
+        let wrong = |key: &str, expected: &str, found: &str| {
+            Error::config(
+                &captured.path,
+                key,
+                format!("expected {expected}, found {found:?}"),
+            )
+        };
+        let number = |key: &str| match said(&[key]) {
+            Some(text) => match text.parse::<usize>() {
+                Ok(0) | Err(_) => Err(wrong(key, "a whole number from 1", text)),
+                Ok(number) => Ok(Some(number)),
+            },
+            None => Ok(None),
+        };
+        let axes = match said(&["attnscope.layout"]) {
+            Some(text) => Some(Axes::parse(text).ok_or_else(|| {
+                wrong(
+                    "attnscope.layout",
+                    "an order of axes such as bhqk, bqkh, hbqk or qkbh",
+                    text,
+                )
+            })?),
+            None => None,
+        };
+        let window = match (declared.window, said(&["attnscope.window", "window"])) {
+            (Some(width), _) => Some(width),
+            (None, Some(text)) => match text.parse() {
+                Ok(0) | Err(_) => {
+                    return Err(wrong("attnscope.window", "a whole number from 1", text));
+                }
+                Ok(width) => Some(width),
+            },
+            (None, None) => None,
+        };
+        let (direction, origin) =
+            match (declared.mask, said(&["attnscope.mask"]), said(&["causal"])) {
+                (Some(mask), ..) => (
+                    Some(mask == Mask::Causal),
+                    "mask as given on the command line",
+                ),
+                (None, Some("causal"), _) | (None, None, Some("true" | "True" | "1")) => {
+                    (Some(true), "mask as the file says")
+                }
+                (None, Some("bidirectional"), _) | (None, None, Some("false" | "False" | "0")) => {
+                    (Some(false), "mask as the file says")
+                }
+                (None, Some("none") | None, None) => (None, ""),
+                (None, Some(other), _) | (None, None, Some(other)) => {
+                    return Err(wrong(
+                        "attnscope.mask",
+                        "causal, bidirectional or none",
+                        other,
+                    ));
+                }
+            };
+        let real = match &declared.attention_mask {
+            Some(real) => Some(real.clone()),
+            None => {
+                let stored = first_row(captured, "attention_mask")?;
+                stored.map(|values| values.iter().map(|value| *value != 0).collect())
+            }
+        };
+        let starts = match (&declared.documents, said(&["attnscope.documents"])) {
+            (Some(starts), _) => starts.clone(),
+            (None, Some(text)) => text
+                .split(',')
+                .map(|start| {
+                    start.trim().parse().map_err(|_| {
+                        wrong("attnscope.documents", "positions such as 0,17,40", text)
+                    })
+                })
+                .collect::<Result<_>>()?,
+            (None, None) => Vec::new(),
+        };
+        Ok(Self {
+            causal: direction,
+            inferred: Vec::new(),
+            inferred_prefix: Vec::new(),
+            prefix: number("attnscope.prefix")?,
+            wait_k: number("attnscope.wait_k")?,
+            axes,
+            window,
+            axis: declared.axis.unwrap_or(SoftmaxAxis::Keys),
+            has_sinks: said(&["attnscope.sinks"])
+                .is_some_and(|text| !["", "0", "false", "none"].contains(&text)),
+            real,
+            documents: starts,
+            origin: origin.to_owned(),
+        })
+    }
+
+    /// The mask of a kind of layer: the encoder of a model of two stacks sees both ways, whatever is said of its decoder.
+    pub fn mask_of(&self, stack: Stack, kind: &str) -> attnscope_compute::attention::Mask {
+        let is_kind = |(of, named, _): &&(Stack, String, bool)| *of == stack && named == kind;
+        let inferred = self.inferred.iter().find(is_kind);
+        let causal = match (self.causal, inferred) {
+            (Some(causal), _) => causal && stack != Stack::Encoder,
+            (None, Some((_, _, causal))) => *causal || self.prefix_of(stack, kind).is_some(),
+            (None, None) => false,
+        };
+        masked(causal && stack != Stack::Cross, self.window)
+    }
+
+    /// Keys at the beginning that every query of a kind of layer sees.
+    pub fn prefix_of(&self, stack: Stack, kind: &str) -> Option<usize> {
+        let is_kind = |(of, named, _): &&(Stack, String, usize)| *of == stack && named == kind;
+        let inferred = self.inferred_prefix.iter().find(is_kind);
+        self.prefix.or(inferred.map(|(_, _, n)| *n))
+    }
+
+    /// Which document each of some positions belongs to; empty where there is one.
+    pub fn document_of(&self, n: usize) -> Vec<usize> {
+        if self.documents.is_empty() {
+            return Vec::new();
+        }
+        let mut starts = self.documents.clone();
+        starts.sort_unstable();
+        (0..n)
+            .map(|idx| starts.partition_point(|start| *start <= idx))
+            .collect()
+    }
+}
+
+/// A causal window reaches back, another to both sides.
+fn masked(causal: bool, window: Option<usize>) -> attnscope_compute::attention::Mask {
+    let window = window.map(|width| {
+        if causal {
+            Window::Back(width)
+        } else {
+            Window::Around(width)
+        }
+    });
+    attnscope_compute::attention::Mask { causal, window }
+}
+
+/// Whole numbers of an array, of the first sequence where there is a batch.
+///
+/// # Errors
+/// When it is there and holds no whole numbers from 0.
+pub(super) fn first_row(captured: &Captured, name: &str) -> Result<Option<Vec<u64>>> {
+    let mut values = captured.whole_numbers(name)?;
+    if let (Some(values), Some([_, n])) = (&mut values, captured.shape(name).as_deref()) {
+        values.truncate(*n);
+    }
+    Ok(values)
+}

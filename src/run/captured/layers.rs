@@ -1,0 +1,413 @@
+//! Arrays of one attention → a layer report: statistics, summaries, and an audit of every head's pattern.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::arrays::{
+    BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Parts, first_nonfinite, head_axis_deviation,
+    heads_of, hide_masked, tolerance_of,
+};
+use super::declared::{Declared, Stated, first_row};
+use super::heads::Heads;
+use super::layout::Axes;
+use super::names::{Layer, Name, Part, has_positions_first, parse};
+use super::shapes::observe;
+use super::summary::{Context, HeadArrays};
+use super::{ArrayNames, Trace};
+use crate::layer::{alike, found_sink, head_report};
+use attnscope_checkpoint::Dtype;
+use attnscope_checkpoint::captured::{Array, Captured};
+use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
+use attnscope_compute::attention::{
+    Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::residual::ResidualShape;
+use attnscope_compute::kernels::residual::shape_of;
+use attnscope_spec::Place;
+use attnscope_spec::Stack;
+
+pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
+    let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
+    for stored in captured.names() {
+        if let Some(Name { stack, layer, part }) = parse(stored) {
+            all.entry((stack, layer))
+                .or_default()
+                .insert(part, stored.to_owned());
+        }
+    }
+    let mut stated = Stated::read(captured, declared)?;
+    let seen = observe(captured, &all, &mut stated)?;
+    let tokens = first_row(captured, "tokens")?.unwrap_or_default();
+    let ids: Vec<u32> = tokens.iter().map(|id| *id as u32).collect();
+    let mut trace = Trace {
+        layers: Vec::new(),
+        arrays: Vec::new(),
+        decoder_tokens: first_row(captured, "decoder_tokens")?.unwrap_or_default(),
+        tokens,
+        mask_origin: std::iter::once(&stated.origin)
+            .chain(&seen.notes)
+            .filter(|text| !text.is_empty())
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; "),
+        source: ["attnscope.source", "source"]
+            .iter()
+            .find_map(|key| captured.metadata.get(*key).cloned()),
+        first_nonfinite: None,
+        row_tolerance: row_tolerance(captured, &all),
+        lacks: lacks(&all),
+    };
+    let mut n_modules = 0;
+    for ((stack, layer), parts) in &all {
+        if !parts.keys().any(|part| *part != Part::ResidPost) {
+            continue;
+        }
+        let layer_idx = match layer {
+            Layer::Numbered(number) => *number,
+            Layer::Module(_) => {
+                n_modules += 1;
+                n_modules - 1
+            }
+        };
+        let at = At {
+            stack: *stack,
+            layer_idx,
+            name: layer.module(),
+        };
+        let observed = seen.layers.get(&(*stack, layer.clone()));
+        let axes = observed.map_or(Axes::default(), |seen| seen.axes);
+        let found = Captive {
+            captured,
+            stated: &stated,
+            ids: &ids,
+            parts,
+            axes,
+            seen: observed.map(|seen| &seen.audit),
+        }
+        .report(at, &mut trace)?;
+        if found.is_some() {
+            trace.arrays.push(ArrayNames {
+                pattern: parts.get(&Part::Pattern).cloned(),
+                scores: parts.get(&Part::Scores).cloned(),
+                axes,
+            });
+        }
+        trace.layers.extend(found.map(Arc::new));
+    }
+    if trace.layers.is_empty() {
+        return Err(captured.at(
+            "blocks.0.attn.pattern",
+            "missing: the file holds no pattern, scores or queries with keys",
+        ));
+    }
+    Ok(trace)
+}
+
+struct At {
+    stack: Stack,
+    layer_idx: usize,
+    name: Option<String>,
+}
+
+/// By the coarsest dtype that the pattern was stored or computed in.
+fn row_tolerance(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> f64 {
+    let computed = captured
+        .metadata
+        .get("attnscope.dtype")
+        .map_or("", String::as_str);
+    let patterns = all.values().filter_map(|parts| parts.get(&Part::Pattern));
+    let stored: Vec<Option<Dtype>> = patterns.map(|name| captured.dtype(name)).collect();
+    let any = |dtype: Dtype, word: &str| {
+        stored.contains(&Some(dtype)) || computed.split(',').any(|name| name.trim() == word)
+    };
+    if any(Dtype::Bf16, "bfloat16") {
+        BF16_TOLERANCE
+    } else if any(Dtype::F16, "float16") {
+        F16_TOLERANCE
+    } else {
+        F32_TOLERANCE
+    }
+}
+
+/// What a trace without scores, or without queries and keys, cannot say.
+fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
+    let has = |part: Part| all.values().any(|parts| parts.contains_key(&part));
+    let mut missing = Vec::new();
+    if !has(Part::Pattern) {
+        missing.push("pattern");
+    }
+    if !has(Part::Scores) {
+        missing.push("scores");
+    }
+    if !has(Part::Q) && !has(Part::RotQ) {
+        missing.push("q and k");
+    }
+    (!missing.is_empty()).then(|| format!("not captured: {}", missing.join(", ")))
+}
+
+/// One attention of the file.
+struct Captive<'a> {
+    captured: &'a Captured,
+    stated: &'a Stated,
+    ids: &'a [u32],
+    parts: &'a Parts,
+    axes: Axes,
+    seen: Option<&'a LayerAudit>,
+}
+
+impl Captive<'_> {
+    fn part(&self, part: Part) -> Result<Option<Heads>> {
+        let Some(name) = self.parts.get(&part) else {
+            return Ok(None);
+        };
+        let axes = if part.is_vectors() {
+            Axes::default()
+        } else {
+            self.axes
+        };
+        let heads = heads_of(self.captured, name, self.captured.array(name)?, axes)?;
+        let by_position = has_positions_first(name) && part.is_vectors();
+        Ok(Some(if by_position { heads.swapped() } else { heads }))
+    }
+
+    /// Refuses arrays of one attention whose shapes differ.
+    fn fits(&self, part: Part, found: &[usize], expected: &[usize]) -> Result<()> {
+        if found == expected {
+            return Ok(());
+        }
+        let name = self.parts.get(&part).map_or("", String::as_str);
+        let problem =
+            format!("expected shape {expected:?} like the arrays beside it, found {found:?}");
+        Err(self.captured.at(name, &problem))
+    }
+
+    /// Whether a learned sink takes part of the rows, by what is declared or was recorded.
+    fn has_sinks(&self) -> bool {
+        let recorded = self.seen.and_then(|seen| seen.recorded.sink_columns);
+        self.stated.has_sinks || recorded.is_some()
+    }
+
+    /// Which keys the layer's queries see: as declared, or as inferred where nobody declares it.
+    fn visibility(
+        &self,
+        at: &At,
+        spec: &mut AttentionSpec,
+        [n_queries, n_keys]: [usize; 2],
+    ) -> Visibility {
+        let stated = self.stated;
+        let kind = self.seen.map_or("", |seen| seen.kind.as_str());
+        let real = |n: usize| stated.real.as_deref().filter(|real| real.len() == n);
+        if at.stack == Stack::Cross {
+            return Visibility::of_cross(spec.mask, (n_queries, None), (n_keys, real(n_keys)));
+        }
+        let mask = stated.mask_of(at.stack, kind);
+        if n_queries == n_keys {
+            spec.mask = mask;
+            let may_pad = at.stack != Stack::Decoder;
+            let real = real(n_queries).filter(|_| may_pad);
+            let visibility = Visibility::of_self(mask, n_queries, real);
+            let prefix = stated.prefix_of(at.stack, kind).filter(|_| mask.causal);
+            return match prefix {
+                Some(prefix) => {
+                    let seen = |idx: usize| visibility.range(idx).start..(idx + 1).max(prefix);
+                    let ranges = (0..n_queries).map(seen).collect();
+                    visibility.with_ranges(ranges)
+                }
+                None => visibility,
+            };
+        }
+        // The newest queries of a cache. A cross-attention that is not known as one has other lengths as well: only what
+        // holds already is taken for causal.
+        let shape = self.seen.and_then(|seen| seen.shape.as_ref());
+        let base = n_keys.saturating_sub(n_queries);
+        let is_causal = n_queries < n_keys
+            && stated.causal != Some(false)
+            && shape.is_some_and(|shape| shape.never_ahead && shape.is_tight && !shape.is_top_left);
+        let real_queries = real(n_keys).filter(|_| is_causal).map(|real| &real[base..]);
+        let visibility =
+            Visibility::of_cross(spec.mask, (n_queries, real_queries), (n_keys, real(n_keys)));
+        if is_causal && n_queries > 1 {
+            let ranges = (0..n_queries).map(|idx| 0..idx + base + 1).collect();
+            return visibility.with_ranges(ranges);
+        }
+        visibility
+    }
+
+    fn report(&self, at: At, trace: &mut Trace) -> Result<Option<LayerReport>> {
+        let pattern = self.part(Part::Pattern)?;
+        let mut scores = self.part(Part::Scores)?;
+        if let Some(scores) = &mut scores {
+            let pattern = pattern
+                .as_ref()
+                .filter(|pattern| pattern.dims == scores.dims);
+            hide_masked(scores, pattern);
+        }
+        let q = match self.part(Part::RotQ)? {
+            None => self.part(Part::Q)?,
+            some => some,
+        };
+        let k = match self.part(Part::RotK)? {
+            None => self.part(Part::K)?,
+            some => some,
+        };
+        let [n_heads, n_queries, n_keys] = match (&pattern, &scores, &q, &k) {
+            (Some(one), ..) | (None, Some(one), ..) => one.dims,
+            (None, None, Some(q), Some(k)) => [q.dims[0], q.dims[1], k.dims[1]],
+            _ => return Ok(None),
+        };
+        if let Some(scores) = &scores {
+            self.fits(Part::Scores, &scores.dims, &[n_heads, n_queries, n_keys])?;
+        }
+        let (mut d_head, mut n_kv_heads) = (1, n_heads);
+        if let (Some(q), Some(k)) = (&q, &k) {
+            d_head = q.dims[2];
+            n_kv_heads = k.dims[0];
+            self.fits(Part::Q, &q.dims, &[n_heads, n_queries, d_head])?;
+            self.fits(Part::K, &k.dims, &[n_kv_heads, n_keys, d_head])?;
+            if !n_heads.is_multiple_of(n_kv_heads) {
+                self.fits(Part::K, &[n_kv_heads], &[n_heads])?;
+            }
+        }
+        let is_cross = at.stack == Stack::Cross;
+        let mut spec = AttentionSpec::plain(n_heads, n_kv_heads, d_head, false);
+        spec.is_cross = is_cross;
+        spec.softmax_axis = self.stated.axis;
+        let is_square = n_queries == n_keys && !is_cross;
+        let visibility = self.visibility(&at, &mut spec, [n_queries, n_keys]);
+        if at.stack == Stack::Only
+            && is_square
+            && let Some(real) = &self.stated.real
+            && real.len() != n_keys
+        {
+            let problem = format!(
+                "the attention mask has {} values, the pattern {n_keys} keys",
+                real.len()
+            );
+            return Err(self.captured.at("attention_mask", &problem));
+        }
+        if let Some(beyond) = self
+            .stated
+            .documents
+            .iter()
+            .find(|start| is_square && **start >= n_keys)
+        {
+            let problem =
+                format!("a document begins at position {beyond}, the pattern has {n_keys} keys");
+            return Err(self.captured.at("attnscope.documents", &problem));
+        }
+        let documents = if is_square {
+            self.stated.document_of(n_keys)
+        } else {
+            Vec::new()
+        };
+        let by_values = pattern
+            .as_ref()
+            .map_or(F32_TOLERANCE, |all| tolerance_of(&all.values));
+        trace.row_tolerance = trace.row_tolerance.max(by_values);
+        let is_tokens = is_square && self.ids.len() == n_keys && at.stack != Stack::Decoder;
+        let repeats = is_tokens.then(|| Repeats::of_real(self.ids, visibility.real_keys()));
+        let context = Context {
+            spec: &spec,
+            visibility: &visibility,
+            repeats: repeats.as_ref(),
+        };
+        let mut heads = Vec::new();
+        for head_idx in 0..n_heads {
+            let head = HeadArrays {
+                pattern: pattern.as_ref().map(|all| all.head(head_idx)),
+                scores: scores.as_ref().map(|all| all.head(head_idx)),
+                q: q.as_ref()
+                    .filter(|_| k.is_some())
+                    .map(|all| all.head(head_idx)),
+                k: k.as_ref()
+                    .filter(|_| q.is_some())
+                    .map(|all| all.head(spec.kv_head_of(head_idx))),
+            };
+            let summary = context.summary(&head, head_idx);
+            let vectors = match (head.q, head.k) {
+                (Some(q), Some(k)) => Some(Vectors { q, k, d_head }),
+                _ => None,
+            };
+            let against = Against {
+                visibility: &visibility,
+                axis: spec.softmax_axis,
+                documents: &documents,
+                tolerance: trace.row_tolerance,
+                vectors,
+                shape: self.seen.and_then(|seen| seen.shape.as_ref()),
+                has_sinks: self.has_sinks(),
+                has_own_zeros: self.seen.is_none_or(|seen| seen.has_own_zeros),
+            };
+            let audit = head
+                .pattern
+                .map(|pattern| Box::new(Audit::of(&against, pattern, head.scores)));
+            heads.push((summary, audit));
+        }
+        if let (Some(pattern), Some((_, Some(first)))) = (&pattern, heads.first_mut()) {
+            first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
+            first.of_layer = self.seen.cloned().map(Box::new);
+        }
+        let nonfinite = &mut trace.first_nonfinite;
+        let place = Place::layer(at.stack, at.layer_idx);
+        let what = at.name.clone().unwrap_or_else(|| place.to_string());
+        if nonfinite.is_none() {
+            *nonfinite =
+                first_nonfinite(place, &what, &visibility, scores.as_ref(), pattern.as_ref());
+        }
+        self.finish(at, spec, heads).map(Some)
+    }
+
+    /// Statistics of the heads and of the layer.
+    fn finish(
+        &self,
+        at: At,
+        spec: AttentionSpec,
+        heads: Vec<(HeadSummary, Option<Box<Audit>>)>,
+    ) -> Result<LayerReport> {
+        let (mut summaries, audits): (Vec<_>, Vec<_>) = heads.into_iter().unzip();
+        let has_sinks = self.stated.has_sinks;
+        let has_sink = |idx: usize| has_sinks || found_sink(audits[idx].as_deref());
+        let alike = alike(&mut summaries, &has_sink);
+        let heads: Vec<HeadReport> = summaries
+            .into_iter()
+            .zip(audits)
+            .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), has_sinks, audit))
+            .collect();
+        let (mut residual, mut peak) = (ResidualShape::NONE, None);
+        if let Some(name) = self.parts.get(&Part::ResidPost) {
+            let Array { shape, mut values } = self.captured.array(name)?;
+            if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
+                // The first of a batch, as everywhere.
+                if let [_, n_positions, _] = *shape.as_slice() {
+                    values.truncate(n_positions * width);
+                }
+                (residual, peak) = shape_of(&values, width, &|idx| {
+                    self.stated
+                        .real
+                        .as_ref()
+                        .is_none_or(|real| real.get(idx).copied().unwrap_or(true))
+                });
+            }
+        }
+        let evidence = LayerEvidence {
+            resid_pre: &[],
+            attn_out: &[],
+            mlp_out: &[],
+            resid_post: &[],
+            residual,
+        };
+        let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
+        Ok(LayerReport {
+            stack: at.stack,
+            layer_idx: at.layer_idx,
+            name: at.name,
+            has_sinks: self.has_sinks(),
+            stats: attnscope_checks::stats::of_layer(&of_heads, &evidence),
+            spec,
+            heads,
+            alike,
+            peak,
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! Attention that somebody else's code computed: what a trace holds, made into the same layer reports as our own runs.
+
+mod arrays;
+mod calls;
+mod chance;
+mod declared;
+mod head;
+mod heads;
+mod layers;
+mod layout;
+mod names;
+mod padding;
+mod probe;
+mod recorded;
+mod shapes;
+mod summary;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use chance::Chance;
+pub use declared::{Declared, Mask as DeclaredMask};
+pub use head::captured_head;
+pub use layout::Axes;
+pub use recorded::Recorded;
+
+pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
+pub(super) use head::whole_head;
+pub(super) use heads::Heads;
+
+use self::layers::layer_reports;
+use attnscope_checkpoint::captured::{Captured, holds};
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Check, Evidence, Probes, Subject, Thresholds, Verdict};
+use attnscope_compute::error::Result;
+use attnscope_spec::Place;
+
+/// A trace, read.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    pub layers: Vec<Arc<LayerReport>>,
+    /// Which arrays each layer was read from.
+    pub arrays: Vec<ArrayNames>,
+    pub tokens: Vec<u64>,
+    /// Of the decoder, in traces of two stacks.
+    pub decoder_tokens: Vec<u64>,
+    /// How the mask is known, in words.
+    pub mask_origin: String,
+    /// Where it came from, as it says itself.
+    pub source: Option<String>,
+    pub first_nonfinite: Option<(Place, String)>,
+    pub row_tolerance: f64,
+    /// What it lacks, in words.
+    pub lacks: Option<String>,
+}
+
+/// Names of a layer's arrays in its file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArrayNames {
+    pub pattern: Option<String>,
+    pub scores: Option<String>,
+    /// The order of their axes.
+    pub axes: Axes,
+}
+
+/// Whether a path holds a probe.
+pub fn is_probe(path: &Path) -> bool {
+    holds(path, probe::is_part) && path.extension().is_none_or(|ending| ending != "npz")
+}
+
+/// Whether a path holds captured attention or a probe: a safetensors file with such a name in it, or an `.npz`.
+pub fn is_captured(path: &Path) -> bool {
+    holds(path, |name| {
+        names::parse(name).is_some() || probe::is_part(name)
+    })
+}
+
+/// Judges a trace or a probe.
+///
+/// # Errors
+/// When the file cannot be read, or its arrays do not fit together.
+pub fn judge_captured(
+    path: &Path,
+    declared: &Declared,
+    thresholds: &Thresholds,
+    wants: &dyn Fn(&Check) -> bool,
+) -> Result<(Vec<(&'static Check, Verdict)>, String)> {
+    let captured = Captured::open(path)?;
+    if captured.names().into_iter().any(probe::is_part) {
+        let probes = probe::read(&captured)?;
+        let evidence = Evidence {
+            lacks: Some("a probe holds what moved, and no attention".to_owned()),
+            ..Evidence::of_layers(Subject::Probe, &[], &probes, 0.0)
+        };
+        let source = captured.metadata.get("attnscope.source");
+        let about = source.map_or("a probe".to_owned(), |source| {
+            format!("a probe of {source}")
+        });
+        return Ok((judged(&evidence, thresholds, wants), about));
+    }
+    let trace = read_trace(&captured, declared)?;
+    let mut about = match &trace.source {
+        Some(source) => format!("a trace of {source}; {}", trace.mask_origin),
+        None => format!("a trace; {}", trace.mask_origin),
+    };
+    if let Some(words) = Chance::of(&captured).words() {
+        about = format!("{about}; {words}");
+    }
+    let mut verdicts = judge_trace(&trace, &trace.layers, thresholds);
+    verdicts.retain(|(check, _)| wants(check));
+    Ok((verdicts, about))
+}
+
+/// What every check makes of a trace; its layers may have been numbered anew.
+pub fn judge_trace(
+    trace: &Trace,
+    layers: &[Arc<LayerReport>],
+    thresholds: &Thresholds,
+) -> Vec<(&'static Check, Verdict)> {
+    let probes = Probes::none(
+        "a trace holds one run: a probe of the model tells (attnscope capture-script)",
+    );
+    let evidence = Evidence {
+        first_nonfinite: trace.first_nonfinite.clone(),
+        lacks: trace.lacks.clone(),
+        ..Evidence::of_layers(Subject::Trace, layers, &probes, trace.row_tolerance)
+    };
+    let mut verdicts = attnscope_checks::judge(&evidence, thresholds);
+    name_modules(layers, &mut verdicts);
+    verdicts
+}
+
+/// Says which module a finding speaks of, where layers have names in place of numbers.
+fn name_modules(layers: &[Arc<LayerReport>], verdicts: &mut [(&'static Check, Verdict)]) {
+    let name_of = |place: &Place| {
+        let layer = layers.iter().find(|layer| {
+            layer.stack == place.grid() && Some(layer.layer_idx) == place.layer_idx
+        })?;
+        layer.name.clone()
+    };
+    let findings = verdicts
+        .iter_mut()
+        .flat_map(|(_, verdict)| &mut verdict.findings);
+    for finding in findings {
+        // The first NaN is told by its module's name already.
+        if let Some(name) = name_of(&finding.place).filter(|name| !finding.evidence.contains(name))
+        {
+            finding.evidence = format!("{name}: {}", finding.evidence);
+        }
+    }
+}
+
+fn judged(
+    evidence: &Evidence<'_>,
+    thresholds: &Thresholds,
+    wants: &dyn Fn(&Check) -> bool,
+) -> Vec<(&'static Check, Verdict)> {
+    let mut verdicts = attnscope_checks::judge(evidence, thresholds);
+    verdicts.retain(|(check, _)| wants(check));
+    verdicts
+}
+
+/// Reads a trace into layer reports.
+///
+/// # Errors
+/// When it holds no attention, or its arrays do not fit together.
+pub fn read_trace(captured: &Captured, declared: &Declared) -> Result<Trace> {
+    layer_reports(captured, declared)
+}

@@ -1,0 +1,176 @@
+//! A trace as something to look at: its grids, its prompt, and its layers, numbered from 0 in each stack.
+
+use std::sync::Arc;
+
+use super::{ArrayNames, Chance, Trace};
+use attnscope_checkpoint::captured::Captured;
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::Result;
+use attnscope_prompt::Prompt;
+use attnscope_spec::{Grid, Stack};
+
+/// A trace that is looked at.
+#[derive(Debug)]
+pub struct Recorded {
+    pub captured: Captured,
+    /// What it was made of, and how its mask is known.
+    pub about: String,
+    pub prompt: Prompt,
+    /// Numbered from 0 in each stack, without gaps.
+    pub layers: Vec<Arc<LayerReport>>,
+    /// The arrays of each layer, in the order of `layers`.
+    arrays: Vec<ArrayNames>,
+}
+
+impl Recorded {
+    /// What a trace holds, numbered anew.
+    pub fn new(captured: Captured, trace: &Trace) -> Self {
+        let layers = renumbered(&trace.layers);
+        Self {
+            prompt: prompt(&captured, trace, &layers),
+            layers,
+            arrays: trace.arrays.clone(),
+            about: match Chance::of(&captured).words() {
+                Some(words) => format!("a trace; {}; {words}", trace.mask_origin),
+                None => format!("a trace; {}", trace.mask_origin),
+            },
+            captured,
+        }
+    }
+
+    fn layers_of(&self, stack: Stack) -> impl Iterator<Item = &Arc<LayerReport>> {
+        self.layers.iter().filter(move |layer| layer.stack == stack)
+    }
+
+    /// Heads of every layer that was recorded, in the order in which grids run.
+    pub fn shape(&self) -> Vec<Grid> {
+        let of = |stack: Stack| Grid {
+            stack,
+            n_heads: self
+                .layers_of(stack)
+                .map(|layer| layer.heads.len())
+                .collect(),
+        };
+        let all = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross].map(of);
+        all.into_iter()
+            .filter(|grid| !grid.n_heads.is_empty())
+            .collect()
+    }
+
+    /// What is known of the attention of a layer.
+    pub fn attention(&self, stack: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
+        Some(&self.layers_of(stack).nth(layer_idx)?.spec)
+    }
+
+    /// The names of a layer's arrays.
+    pub fn arrays_of(&self, stack: Stack, layer_idx: usize) -> ArrayNames {
+        let at = |layer: &Arc<LayerReport>| (layer.stack, layer.layer_idx) == (stack, layer_idx);
+        let nth = self.layers.iter().position(at);
+        let names = nth.and_then(|nth| self.arrays.get(nth));
+        names.cloned().unwrap_or_default()
+    }
+
+    /// # Errors
+    /// When the file is no longer what was opened.
+    pub fn unchanged(&self) -> Result<()> {
+        self.captured.unchanged()
+    }
+}
+
+/// The tokens of a trace, and beside them those of its encoder.
+fn prompt(captured: &Captured, trace: &Trace, layers: &[Arc<LayerReport>]) -> Prompt {
+    let has_two = layers.iter().any(|layer| layer.stack != Stack::Only);
+    let n_of = |stack: Stack, is_key: bool| {
+        let layer = layers.iter().find(|layer| layer.stack == stack)?;
+        let head = layer.heads.first()?;
+        Some(if is_key {
+            head.summary.column_sums.len()
+        } else {
+            head.summary.rows.len()
+        })
+    };
+    let n = n_of(Stack::Only, false)
+        .or(n_of(Stack::Decoder, false))
+        .or(n_of(Stack::Cross, false))
+        .unwrap_or(0);
+    let tokens = if has_two {
+        &trace.decoder_tokens
+    } else {
+        &trace.tokens
+    };
+    let key = if has_two {
+        "attnscope.decoder_labels"
+    } else {
+        "attnscope.labels"
+    };
+    let mut prompt = prompt_of(tokens, &labels(captured, key), n);
+    if has_two {
+        let n_source = n_of(Stack::Encoder, true)
+            .or(n_of(Stack::Cross, true))
+            .unwrap_or(0);
+        let texts = labels(captured, "attnscope.labels");
+        prompt.source = Some(Box::new(prompt_of(&trace.tokens, &texts, n_source)));
+    }
+    prompt
+}
+
+/// The texts of tokens, where a tokenizer was given to the capture: a JSON list. What is no such list names nothing.
+fn labels(captured: &Captured, key: &str) -> Vec<String> {
+    let said = captured.metadata.get(key);
+    said.and_then(|said| serde_json::from_str(said).ok())
+        .unwrap_or_default()
+}
+
+/// Tokens with their texts, or as ids where these were not captured; a position's number where there are no tokens either.
+fn prompt_of(tokens: &[u64], texts: &[String], n: usize) -> Prompt {
+    let is_whole = tokens.len() == n;
+    Prompt {
+        tokens: (0..n)
+            .map(|idx| if is_whole { tokens[idx] as u32 } else { 0 })
+            .collect(),
+        labels: (0..n)
+            .map(|idx| {
+                if texts.len() == n {
+                    texts[idx].clone()
+                } else if is_whole {
+                    tokens[idx].to_string()
+                } else {
+                    format!("#{idx}")
+                }
+            })
+            .collect(),
+        positions: (0..n).collect(),
+        ..Prompt::default()
+    }
+}
+
+/// Layers counted from 0 in each stack: a trace may hold a few of a model's.
+fn renumbered(layers: &[Arc<LayerReport>]) -> Vec<Arc<LayerReport>> {
+    let mut n_of: Vec<(Stack, usize)> = Vec::new();
+    let number = |layer: &Arc<LayerReport>| {
+        let at = match n_of.iter_mut().find(|(stack, _)| *stack == layer.stack) {
+            Some((_, n)) => {
+                *n += 1;
+                *n
+            }
+            None => {
+                n_of.push((layer.stack, 0));
+                0
+            }
+        };
+        if at == layer.layer_idx {
+            return layer.clone();
+        }
+        let name = layer
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("layer {} of the file", layer.layer_idx));
+        Arc::new(LayerReport {
+            layer_idx: at,
+            name: Some(name),
+            ..LayerReport::clone(layer)
+        })
+    };
+    layers.iter().map(number).collect()
+}

@@ -1,0 +1,392 @@
+//! The masks that the layers of a trace look like, before anything is judged: what is inferred where nobody declares it.
+
+use std::collections::BTreeMap;
+
+use super::arrays::{Parts, hide_masked};
+use super::calls::Calls;
+use super::declared::Stated;
+use super::heads::Heads;
+use super::layout::{Axes, Known, Ordered, axes_of};
+use super::names::{Layer, Part};
+use super::padding;
+use attnscope_checkpoint::captured::{Array, Captured};
+use attnscope_compute::attention::{Direction, LayerAudit, Shape, Support};
+use attnscope_compute::error::Result;
+use attnscope_spec::Stack;
+
+/// What was seen of one layer.
+pub(super) struct Observed {
+    pub axes: Axes,
+    pub audit: LayerAudit,
+    n_heads: usize,
+    n_causal: usize,
+    is_square: bool,
+    /// Later keys receive next to nothing in every head.
+    is_soft: bool,
+}
+
+/// Layers by stack and name, and what is said of them beside the mask.
+pub(super) struct Observations {
+    pub layers: BTreeMap<(Stack, Layer), Observed>,
+    pub notes: Vec<String>,
+}
+
+/// Looks at every layer once: the order of its axes, and its mask. Adds to `stated` what nobody stated.
+///
+/// # Errors
+/// When an array cannot be read, or the order of its axes cannot be told.
+pub(super) fn observe(
+    captured: &Captured,
+    all: &BTreeMap<(Stack, Layer), Parts>,
+    stated: &mut Stated,
+) -> Result<Observations> {
+    let calls = Calls::read(captured);
+    let known = known(captured)?;
+    let mut seen = BTreeMap::new();
+    let mut masses: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    let mut notes = Vec::new();
+    for ((stack, layer), parts) in all {
+        let Some(read) = Read::of(captured, stated, &known, parts, &mut masses)? else {
+            continue;
+        };
+        if read.axes != Axes::BatchHeadQueryKey {
+            notes.push(format!("{} read as [{}]", read.name, read.axes.words()));
+        }
+        seen.insert((*stack, layer.clone()), read);
+    }
+    if stated.real.is_none()
+        && let Some(found) = padding::find(captured, &masses)?
+    {
+        let means = if found.is_inverted {
+            "1 is padding"
+        } else {
+            "0 is padding"
+        };
+        notes.push(format!("padding from {} ({means})", found.name));
+        stated.real = Some(found.real);
+    }
+    let mut layers = BTreeMap::new();
+    for ((stack, layer), read) in seen {
+        let observed = read.observed(stack, &layer, stated, &calls, &known);
+        layers.insert((stack, layer), observed);
+    }
+    infer(&layers, stated);
+    notes.extend(infer_pads(&layers, stated));
+    Ok(Observations { layers, notes })
+}
+
+/// Lengths and the size of the batch, from tokens and masks.
+fn known(captured: &Captured) -> Result<Known> {
+    let mut known = Known::default();
+    let of_tokens = captured.metadata.get("attnscope.tokens_shape");
+    let sizes = of_tokens.map(|text| text.split(',').filter_map(|n| n.trim().parse().ok()));
+    let mut shapes: Vec<Vec<usize>> = sizes.map(Iterator::collect).into_iter().collect();
+    for name in ["tokens", "attention_mask", "decoder_tokens", "input_ids"] {
+        shapes.extend(captured.shape(name));
+    }
+    for shape in shapes {
+        match *shape.as_slice() {
+            [n] => known.lengths.push(n),
+            [n_batch, n] => {
+                known.lengths.push(n);
+                known.n_batch.get_or_insert(n_batch);
+            }
+            _ => {}
+        }
+    }
+    Ok(known)
+}
+
+/// The arrays of one layer that its mask shows in.
+struct Read {
+    name: String,
+    axes: Axes,
+    /// Cells that hold anything over all heads.
+    support: Option<Support>,
+    /// Whether a query gives anything to a later key. // [head, query]
+    looks_ahead: Vec<bool>,
+    has_own_zeros: bool,
+    is_soft: bool,
+    dims: [usize; 3],
+    shape: Vec<usize>,
+    batch_axis_deviation: Option<f64>,
+}
+
+impl Read {
+    fn of(
+        captured: &Captured,
+        stated: &Stated,
+        known: &Known,
+        parts: &Parts,
+        masses: &mut BTreeMap<usize, Vec<f64>>,
+    ) -> Result<Option<Self>> {
+        let of_pattern = parts.get(&Part::Pattern);
+        let Some(name) = of_pattern.or_else(|| parts.get(&Part::Scores)) else {
+            return Ok(None);
+        };
+        let array = captured.array(name)?;
+        let is_ours = captured.metadata.contains_key("attnscope.capture");
+        let axes = match stated.axes {
+            Some(axes) => axes,
+            None if is_ours || of_pattern.is_none() => Axes::default(),
+            None => axes_of(&array, known).ok_or_else(|| undecided(captured, name, &array))?,
+        };
+        let shape = array.shape.clone();
+        let ordered = Ordered::of(captured, name, array, axes)?;
+        let batch_axis_deviation = of_pattern.and_then(|_| ordered.batch_axis_deviation());
+        let first = ordered.first();
+        let dims = first.dims;
+        let mut read = Self {
+            name: name.clone(),
+            axes,
+            support: None,
+            looks_ahead: Vec::new(),
+            has_own_zeros: true,
+            is_soft: false,
+            dims,
+            shape,
+            batch_axis_deviation,
+        };
+        if of_pattern.is_none() {
+            return Ok(Some(read));
+        }
+        let mut scores = match parts.get(&Part::Scores) {
+            Some(name) => Some(Ordered::of(captured, name, captured.array(name)?, axes)?.first()),
+            None => None,
+        };
+        // Arrays that do not fit together are refused when the layer is judged.
+        scores = scores.filter(|scores| scores.dims == first.dims);
+        if let Some(scores) = &mut scores {
+            hide_masked(scores, Some(&first));
+        }
+        let [n_heads, n_queries, n_keys] = dims;
+        let mut support = Support::new(n_queries, n_keys);
+        for head_idx in 0..n_heads {
+            support.add(
+                first.head(head_idx),
+                scores.as_ref().map(|all| all.head(head_idx)),
+            );
+        }
+        let heads: Vec<&[f32]> = (0..n_heads).map(|head_idx| first.head(head_idx)).collect();
+        read.has_own_zeros = support.has_own_zeros(&heads);
+        read.is_soft =
+            n_queries == n_keys && heads.iter().all(|head| is_softly_causal(head, n_keys));
+        read.support = Some(support);
+        read.looks_ahead = looks_ahead(&first);
+        let sums = masses.entry(n_keys).or_insert_with(|| vec![0.0; n_keys]);
+        for (at, p) in first
+            .values
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.is_finite())
+        {
+            sums[at % n_keys] += f64::from(p.abs());
+        }
+        Ok(Some(read))
+    }
+
+    fn observed(
+        self,
+        stack: Stack,
+        layer: &Layer,
+        stated: &Stated,
+        calls: &Calls,
+        known: &Known,
+    ) -> Observed {
+        let [n_heads, n_queries, n_keys] = self.dims;
+        let recorded = calls.of(&self.name);
+        let is_self = stack != Stack::Cross;
+        let is_square = is_self && n_queries == n_keys;
+        let real = stated.real.as_deref().filter(|real| real.len() == n_keys);
+        let may_pad = stack != Stack::Decoder;
+        let is_real = |idx: usize| real.filter(|_| may_pad).map(|real| real[idx]);
+        let support = self.support;
+        let shape = support.map(|support| support.shape(&is_real, is_self));
+        let mut causal_heads = Vec::new();
+        if let Some(shape) = shape.as_ref().filter(|_| is_square && n_keys > 1) {
+            let counts = |idx: usize| is_real(idx) != Some(false) && !shape.pads.contains(&idx);
+            let never_ahead = |head_idx: &usize| {
+                (0..n_queries)
+                    .all(|idx| !counts(idx) || !self.looks_ahead[head_idx * n_queries + idx])
+            };
+            causal_heads = (0..n_heads).filter(never_ahead).collect();
+        }
+        let n_causal = causal_heads.len();
+        let audit = LayerAudit {
+            shape,
+            is_declared_causal: stated
+                .causal
+                .map(|causal| causal && stack != Stack::Encoder),
+            prefix: stated.prefix,
+            wait_k: stated.wait_k,
+            has_pads: real.is_some_and(|real| real.contains(&false)),
+            kind: layer.kind(),
+            causal_heads,
+            has_own_zeros: self.has_own_zeros,
+            across_batch: across_batch(known, &self.shape, &recorded.shape, self.dims),
+            batch_axis_deviation: self.batch_axis_deviation,
+            recorded,
+        };
+        Observed {
+            axes: self.axes,
+            audit,
+            n_heads,
+            n_causal,
+            is_square,
+            is_soft: self.is_soft,
+        }
+    }
+}
+
+fn undecided(captured: &Captured, name: &str, array: &Array) -> attnscope_compute::error::Error {
+    let problem = format!(
+        "shape {:?} may be [batch, head, query, key] or another order; say which as attnscope.layout in the metadata (such as \
+         bqkh), or save it in the first order",
+        array.shape
+    );
+    captured.at(name, &problem)
+}
+
+/// Whether each row gives anything to a key after its query. // [head, query]
+fn looks_ahead(pattern: &Heads) -> Vec<bool> {
+    let [_, n_queries, n_keys] = pattern.dims;
+    let rows = pattern.values.chunks(n_keys).enumerate();
+    let ahead = rows.map(|(row_idx, row)| {
+        let later = row.get(row_idx % n_queries + 1..).unwrap_or_default();
+        later.iter().any(|p| *p != 0.0 && !p.is_nan())
+    });
+    ahead.collect()
+}
+
+/// What later keys may receive of a row under a mask of a finite number such as −10.
+const SOFT: f64 = 0.02;
+
+/// Whether every row of a head gives next to nothing to later keys, though more than exactly nothing, while earlier keys beside
+/// the first, where a sink may be, receive far more.
+fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
+    let (mut of_later, mut of_earlier) = (0.0, 0.0);
+    for (query_idx, row) in head.chunks(n_keys).enumerate() {
+        let sum = |cells: &[f32]| cells.iter().map(|p| f64::from(*p)).sum::<f64>();
+        let later = sum(&row[query_idx + 1..]);
+        of_later += later;
+        of_earlier += sum(row.get(1..=query_idx).unwrap_or_default());
+        // A NaN is not a small number.
+        let is_little = later <= SOFT * sum(row);
+        if !is_little {
+            return false;
+        }
+    }
+    n_keys >= 4 && of_later > 0.0 && of_earlier > of_later / SOFT
+}
+
+/// Attention among the rows of a batch, one for each position: as many queries and keys as rows, and as many "rows" as tokens.
+fn across_batch(
+    known: &Known,
+    stored: &[usize],
+    called: &[usize],
+    dims: [usize; 3],
+) -> Option<(usize, usize)> {
+    let n_batch = known.n_batch.filter(|n| *n >= 2)?;
+    let [_, n_queries, n_keys] = dims;
+    let n_tokens = *known.lengths.first()?;
+    let fits = n_queries == n_batch && n_keys == n_batch && n_tokens != n_batch;
+    let whole = if called.is_empty() { stored } else { called };
+    let leads = match *whole {
+        [first, _, _] => first.is_multiple_of(n_tokens) && n_tokens > 1,
+        [first, _, _, _] => first == n_tokens,
+        _ => false,
+    };
+    (fits && leads).then_some((n_batch, n_tokens))
+}
+
+type Kind<'a> = (Stack, &'a str);
+
+/// Which way each kind of layer sees: causal where most heads give exactly nothing to later keys.
+fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
+    if stated.causal.is_some() {
+        return;
+    }
+    let mut counts: BTreeMap<Kind<'_>, (usize, usize)> = BTreeMap::new();
+    let mut prefixes: BTreeMap<Kind<'_>, Vec<Option<usize>>> = BTreeMap::new();
+    let mut soft: BTreeMap<Kind<'_>, bool> = BTreeMap::new();
+    for ((stack, _), seen) in layers {
+        let Some(shape) = seen.audit.shape.as_ref().filter(|_| seen.is_square) else {
+            continue;
+        };
+        if *stack == Stack::Cross || shape.n_keys < 2 {
+            continue;
+        }
+        let kind = (*stack, seen.audit.kind.as_str());
+        let (n_heads, n_causal) = counts.entry(kind).or_default();
+        *n_heads += seen.n_heads;
+        *n_causal += seen.n_causal;
+        let prefix = match shape.direction {
+            Direction::Prefix(n) if shape.is_tight => Some(n),
+            _ => None,
+        };
+        prefixes.entry(kind).or_default().push(prefix);
+        *soft.entry(kind).or_insert(true) &= seen.is_soft;
+    }
+    let mut said = Vec::new();
+    for ((stack, kind), (n_heads, n_causal)) in &counts {
+        let is_soft = soft.get(&(*stack, *kind)) == Some(&true);
+        let causal = is_soft || 2 * n_causal > *n_heads;
+        stated.inferred.push((*stack, (*kind).to_owned(), causal));
+        let direction = if causal { "causal" } else { "bidirectional" };
+        let mut of = stack
+            .label()
+            .map_or(String::new(), |label| format!("{label} "));
+        if counts.len() > 1 && !kind.is_empty() {
+            of.push_str(&format!("{kind} "));
+        }
+        let prefixes = prefixes
+            .get(&(*stack, *kind))
+            .map_or(&[] as &[_], Vec::as_slice);
+        let prefix = prefixes.first().copied().flatten();
+        match prefix.filter(|_| prefixes.iter().all(|found| *found == prefix)) {
+            Some(n) => {
+                stated.inferred_prefix.push((*stack, (*kind).to_owned(), n));
+                said.push(format!("{of}a prefix of {n} keys inferred, causal after it"));
+            }
+            None if is_soft => said.push(format!(
+                "{of}causal inferred: later keys receive next to nothing in all {n_heads} heads"
+            )),
+            None => said.push(format!(
+                "{of}{direction} inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal"
+            )),
+        }
+    }
+    stated.origin = if said.is_empty() {
+        "no pattern to infer a mask from".to_owned()
+    } else {
+        format!("{} (--mask says otherwise)", said.join("; "))
+    };
+}
+
+/// Keys that look like padding in every square layer of a stack, where nobody says which are.
+fn infer_pads(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) -> Option<String> {
+    if stated.real.is_some() {
+        return None;
+    }
+    let mut shapes = layers
+        .iter()
+        .filter(|((stack, _), seen)| *stack != Stack::Cross && seen.is_square)
+        .filter_map(|(_, seen)| seen.audit.shape.as_ref());
+    let first: &Shape = shapes.next()?;
+    let mut pads = first.pads.clone();
+    for shape in shapes {
+        if shape.n_keys != first.n_keys {
+            return None;
+        }
+        pads.retain(|key_idx| shape.pads.contains(key_idx));
+    }
+    if pads.is_empty() {
+        return None;
+    }
+    stated.real = Some((0..first.n_keys).map(|idx| !pads.contains(&idx)).collect());
+    let keys: Vec<String> = pads.iter().map(usize::to_string).collect();
+    Some(format!(
+        "keys {} taken as padding: no other query sees them",
+        keys.join(", ")
+    ))
+}

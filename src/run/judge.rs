@@ -1,0 +1,402 @@
+//! A checkpoint judged: its prompts are run, it is asked on changed ones, and every check says what it makes of that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::job::{Job, Options, Outcome};
+use super::kept::Kept;
+use super::observer::{Observer, Progress};
+use super::pipeline::run_all;
+use super::probes::{probe_future, probe_order, probe_padding};
+use super::readings::{Lines, probe_readings};
+use super::remedies::{Measure, add_remedies};
+use super::separators::Separators;
+use super::weights::survey;
+use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_checks::{
+    Baseline, Check, Delimiters, Evidence, Finding, Needs, Probed, Probes, Status, Subject,
+    Thresholds, Verdict, Weights,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_prompt::Lost;
+use attnscope_spec::Place;
+use attnscope_spec::{Model, Stack};
+
+/// What is done at the moment, in words, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub what: String,
+    pub n_done: usize,
+    pub n: usize,
+}
+
+/// Which checks are asked, where they draw their lines, and who hears how far it is.
+pub struct Judging<'a> {
+    pub thresholds: &'a Thresholds,
+    /// An earlier report, by prompt.
+    pub baselines: &'a BTreeMap<String, Baseline>,
+    pub wants: &'a dyn Fn(&Check) -> bool,
+    /// How much of the texts their tokenizer does not know.
+    pub lost: Lost,
+    pub told: &'a mut dyn FnMut(Step),
+    pub pace: &'a dyn Pace,
+}
+
+/// What came of all checks, in the registry's order.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    pub verdicts: Vec<(&'static Check, Verdict)>,
+    pub probes: Probes,
+}
+
+/// Prompts whose layers are held at a time.
+const N_AT_ONCE: usize = 8;
+
+/// For layer inputs of the first prompt, from which heads are run again with a change.
+const KEEP_BYTES: usize = 256 << 20;
+
+/// Rows of our own runs are sums of f32.
+const ROW_TOLERANCE: f64 = 1e-5;
+
+/// A batch or a packed row is what training code makes of prompts.
+const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
+
+/// What is said of checks that were left out.
+const UNASKED: &str = "it was not asked for";
+
+/// How the training code runs is not in a checkpoint.
+const NO_CODE: &str = "this program runs the model itself: a probe of the training code tells (attnscope capture-script)";
+
+/// Judges a checkpoint on prompts, each with its name.
+///
+/// # Errors
+/// When a tensor is not as the spec says, the device fails, or the work is stopped.
+pub fn judge<O: Ops>(
+    ops: &O,
+    model: &Model,
+    prompts: &[(String, Input)],
+    judging: &mut Judging<'_>,
+) -> Result<Judgement> {
+    let inputs: Vec<Input> = prompts.iter().map(|(_, input)| input.clone()).collect();
+    let probes = probe(ops, model, &inputs, judging)?;
+    let mut all: Vec<(&'static Check, Verdict)> = Vec::new();
+    for (nth, chunk) in prompts.chunks(N_AT_ONCE).enumerate() {
+        let seen = run(ops, model, chunk, nth, judging)?;
+        for ((name, input), mut seen) in chunk.iter().zip(seen) {
+            let known = Known {
+                baseline: judging.baselines.get(name),
+                lost: judging.lost,
+            };
+            let run = (seen.layers.as_slice(), &seen.outcome);
+            let mut verdicts = judge_run(model, run, &probes, judging.thresholds, known);
+            verdicts.retain(|(check, _)| (judging.wants)(check));
+            if let Some(kept) = seen.kept.take() {
+                for (check, verdict) in &mut verdicts {
+                    if let Some(measure) = Measure::of(check) {
+                        let seen = (input, &*kept, seen.layers.as_slice());
+                        add_remedies(ops, model, seen, measure, verdict)?;
+                    }
+                }
+            }
+            let name = (prompts.len() > 1).then_some(name.as_str());
+            merge(&mut all, verdicts, name);
+        }
+    }
+    Ok(Judgement {
+        verdicts: all,
+        probes,
+    })
+}
+
+/// Looks at the weights, where a check wants that.
+fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Probed<Arc<Weights>>> {
+    let of_weights = attnscope_checks::CHECKS
+        .iter()
+        .filter(|check| check.needs == Needs::Weights);
+    if !of_weights.into_iter().any(|check| (judging.wants)(check)) {
+        return Ok(Probed::Untried(UNASKED.to_owned()));
+    }
+    let told = &mut *judging.told;
+    let mut told = |n_done, n| {
+        told(Step {
+            what: "looking at the weights".to_owned(),
+            n_done,
+            n,
+        });
+    };
+    survey(model, &mut told, judging.pace).map(|seen| Probed::Ran(Arc::new(seen)))
+}
+
+/// What is known of a model that was run and not asked further; `why` says what asks it.
+pub fn unasked(why: &str) -> Probes {
+    let untried = || why.to_owned();
+    Probes {
+        future: Probed::Untried(untried()),
+        padding: Probed::Untried(untried()),
+        batch: Probed::Not(NO_BATCHES.to_owned()),
+        documents: Probed::Not(NO_BATCHES.to_owned()),
+        repeat: Probed::Not(NO_CODE.to_owned()),
+        length: Probed::Not(NO_CODE.to_owned()),
+        cache: Probed::Not(NO_CODE.to_owned()),
+        order: Probed::Untried(untried()),
+        labels: Probed::Not(
+            "trained-otherwise asks it of a checkpoint; a probe of the model itself tells as well (attnscope capture-script)"
+                .to_owned(),
+        ),
+        training: Probed::Untried(untried()),
+        weights: Probed::Untried(untried()),
+    }
+}
+
+/// Asks the model on changed prompts and looks at its weights, as far as the wanted checks need it.
+///
+/// # Errors
+/// When the model cannot be run, or the work is stopped.
+pub fn probe<O: Ops>(
+    ops: &O,
+    model: &Model,
+    inputs: &[Input],
+    judging: &mut Judging<'_>,
+) -> Result<Probes> {
+    let mut probes = unasked(UNASKED);
+    let wanted: BTreeSet<&str> = attnscope_checks::CHECKS
+        .iter()
+        .filter(|check| (judging.wants)(check))
+        .map(|check| check.id)
+        .collect();
+    let Some(first) = inputs.first() else {
+        return Ok(probes);
+    };
+    let pace = judging.pace;
+    let n_layers = model.spec.n_layers_to_run();
+    let mut say = |what: &str, progress: Progress| {
+        if let Progress::Layer { n_done, .. } = progress {
+            (judging.told)(Step {
+                what: what.to_owned(),
+                n_done,
+                n: n_layers,
+            });
+        }
+    };
+    if wanted.contains("future-leak") {
+        let progress = |progress| say("changing later tokens", progress);
+        probes.future = probe_future(ops, model, first, progress, pace)?;
+    }
+    if wanted.contains("padding-leak") {
+        let progress = |progress| say("adding padding", progress);
+        probes.padding = probe_padding(ops, model, first, progress, pace)?;
+    }
+    if wanted.contains("order-blind") {
+        let progress = |progress| say("shuffling tokens", progress);
+        probes.order = probe_order(ops, model, first, progress, pace)?;
+    }
+    if wanted.contains("trained-otherwise") || wanted.contains("knows-nothing") {
+        let lines = Lines::of(judging.thresholds);
+        let mut told = |n_done: usize, n: usize| {
+            (judging.told)(Step {
+                what: "reading the weights in other ways".to_owned(),
+                n_done,
+                n,
+            });
+        };
+        probes.training = probe_readings(ops, model, inputs, lines, &mut told, pace)?;
+    }
+    probes.weights = look_at_weights(model, judging)?;
+    Ok(probes)
+}
+
+/// What a run of one prompt left.
+struct Seen {
+    layers: Vec<Arc<LayerReport>>,
+    outcome: Outcome,
+    kept: Option<Arc<Kept>>,
+}
+
+struct Collector<'a> {
+    layers: Vec<Arc<LayerReport>>,
+    kept: Option<Arc<Kept>>,
+    told: Option<&'a mut dyn FnMut(Step)>,
+    n_layers: usize,
+}
+
+impl Observer for Collector<'_> {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        if let (Progress::Layer { n_done, .. }, Some(told)) = (progress, &mut self.told) {
+            told(Step {
+                what: "running the prompts".to_owned(),
+                n_done,
+                n: self.n_layers,
+            });
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        self.layers.push(Arc::new(report));
+        ControlFlow::Continue(())
+    }
+
+    fn keeping(&mut self, kept: &Arc<Kept>) {
+        self.kept = Some(kept.clone());
+    }
+}
+
+fn run<O: Ops>(
+    ops: &O,
+    model: &Model,
+    chunk: &[(String, Input)],
+    nth: usize,
+    judging: &mut Judging<'_>,
+) -> Result<Vec<Seen>> {
+    let n_layers = model.spec.n_layers_to_run();
+    let mut told = Some(&mut *judging.told);
+    let mut collectors: Vec<Collector<'_>> = chunk
+        .iter()
+        .map(|_| Collector {
+            layers: Vec::new(),
+            kept: None,
+            told: told.take().map(|told| told as &mut dyn FnMut(Step)),
+            n_layers,
+        })
+        .collect();
+    let jobs = chunk
+        .iter()
+        .zip(&mut collectors)
+        .map(|((_, input), observer)| Job {
+            input,
+            observer,
+            tap: None,
+        });
+    // Heads are only run again for a prompt that stands alone, or is the first of a set.
+    let options = Options {
+        keep_bytes: (nth == 0).then_some(KEEP_BYTES / chunk.len()),
+        predicts: true,
+    };
+    let outcomes = run_all(ops, model, jobs.collect(), options, judging.pace)?;
+    let seen = collectors
+        .into_iter()
+        .zip(outcomes)
+        .map(|(collector, outcome)| Seen {
+            layers: collector.layers,
+            outcome,
+            kept: collector.kept,
+        });
+    Ok(seen.collect())
+}
+
+/// What every check makes of a run that is over, and of what probes saw; `lost` is how much of its text the tokenizer does not know.
+pub fn judge_layers(
+    model: &Model,
+    layers: &[Arc<LayerReport>],
+    outcome: &Outcome,
+    probes: &Probes,
+    thresholds: &Thresholds,
+    lost: Lost,
+) -> Vec<(&'static Check, Verdict)> {
+    let known = Known {
+        baseline: None,
+        lost,
+    };
+    judge_run(model, (layers, outcome), probes, thresholds, known)
+}
+
+/// What is known of a run from elsewhere.
+struct Known<'a> {
+    baseline: Option<&'a Baseline>,
+    lost: Lost,
+}
+
+fn judge_run(
+    model: &Model,
+    (layers, outcome): (&[Arc<LayerReport>], &Outcome),
+    probes: &Probes,
+    thresholds: &Thresholds,
+    known: Known<'_>,
+) -> Vec<(&'static Check, Verdict)> {
+    let largest = layers.iter().map(|layer| layer.stats.of(Stat::ResidMaxAbs));
+    let largest = largest.fold(0.0, f64::max);
+    let narrow_dtype = match model.checkpoint.dtype_label().as_str() {
+        "f16" => Some(("f16", largest)),
+        _ => None,
+    };
+    let first_nonfinite = outcome.nonfinite.as_ref().map(|found| {
+        let n_layers = model.spec.n_layers(found.stack);
+        let place = if found.layer_idx < n_layers {
+            Place::layer(found.stack, found.layer_idx)
+        } else {
+            Place::MODEL
+        };
+        (place.query(found.position_idx), found.to_string())
+    });
+    let separators = Separators::new(model, outcome);
+    let is_delimiter = |stack: Stack, key_idx: usize| separators.holds(stack, key_idx);
+    let evidence = Evidence {
+        first_nonfinite,
+        narrow_dtype,
+        n_ctx: model.spec.n_ctx,
+        loss: outcome
+            .predictions
+            .as_ref()
+            .and_then(|predictions| predictions.loss),
+        baseline: known.baseline,
+        lost: known.lost,
+        delimiters: Delimiters(Some(&is_delimiter)),
+        ..Evidence::of_layers(Subject::Checkpoint, layers, probes, ROW_TOLERANCE)
+    };
+    attnscope_checks::judge(&evidence, thresholds)
+}
+
+/// Puts the verdicts of one more prompt to those of the others: of a place the worst finding stays.
+fn merge(
+    all: &mut Vec<(&'static Check, Verdict)>,
+    verdicts: Vec<(&'static Check, Verdict)>,
+    prompt: Option<&str>,
+) {
+    let is_first = all.is_empty();
+    for (nth, (check, mut verdict)) in verdicts.into_iter().enumerate() {
+        // A probe speaks once for all prompts, and so do the weights.
+        let is_probe = matches!(check.needs, Needs::Probes | Needs::Weights);
+        if let (Some(prompt), false) = (prompt, is_probe) {
+            for finding in &mut verdict.findings {
+                finding.evidence = format!("prompt {prompt}: {}", finding.evidence);
+            }
+        }
+        if is_first {
+            all.push((check, verdict));
+            continue;
+        }
+        if !is_probe {
+            merge_one(&mut all[nth].1, verdict);
+        }
+    }
+}
+
+fn merge_one(into: &mut Verdict, verdict: Verdict) {
+    for finding in verdict.findings {
+        // A head has one finding of a check; a layer or the model may have several, of different severity.
+        let is_same = |known: &&mut Finding| {
+            known.place.is_same_head(&finding.place)
+                && (known.severity == finding.severity || finding.place.head_idx.is_some())
+        };
+        let size = |finding: &Finding| (finding.severity, finding.excess());
+        match into.findings.iter_mut().find(is_same) {
+            Some(known) if size(known) >= size(&finding) => {}
+            Some(known) => *known = finding,
+            None => into.findings.push(finding),
+        }
+    }
+    // What fired on one prompt has fired; what passed on one and does not apply to another has passed.
+    if verdict.status < into.status {
+        (into.status, into.why) = (verdict.status, verdict.why);
+    }
+    if into.status == Status::Fired {
+        into.why = match into.findings.len() {
+            1 => "1 place".to_owned(),
+            n => format!("{n} places"),
+        };
+    }
+}

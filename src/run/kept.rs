@@ -1,0 +1,152 @@
+//! What is kept of layers up to a memory budget: inputs, so that a head can be run again without running the model again, and what
+//! feed-forward layers add, so that an edited text is not run again from its beginning.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use attnscope_forward::recurrent::Ends;
+use attnscope_spec::Stack;
+
+/// A layer by its stack and its place in it.
+pub type LayerAt = (Stack, usize);
+
+/// Every how many layers an input is kept, and those that were.
+#[derive(Debug, Default)]
+pub struct Kept {
+    stride: usize,
+    /// By layer. // [position, width of the layer's input]
+    inputs: Mutex<BTreeMap<LayerAt, Arc<Vec<f32>>>>,
+    /// The first layers of the main stack of which it is kept what their feed-forward layers add.
+    n_added: usize,
+    /// By layer of the main stack. // [position, d_model]
+    added: Mutex<BTreeMap<usize, Arc<Vec<f32>>>>,
+    memory: OnceLock<Encoded>,
+}
+
+/// What a decoder needs of its encoder.
+#[derive(Debug)]
+pub struct Encoded {
+    /// [source position, d_model]
+    pub hidden: Vec<f32>,
+    /// What a recurrent one ended with.
+    pub ends: Ends,
+}
+
+impl Kept {
+    /// Plans what to keep within `budget` bytes; stacks as (stack, layers, values of one input).
+    ///
+    /// Layer 0 of each stack is always kept: it is where everything can be recomputed from.
+    pub fn plan(stacks: Vec<(Stack, usize, usize)>, budget: usize) -> Self {
+        let bytes_at = |stride: usize| -> usize {
+            let kept = stacks.iter().map(|(_, n_layers, n_values)| {
+                n_layers.div_ceil(stride) * n_values * size_of::<f32>()
+            });
+            kept.sum()
+        };
+        let n_layers = stacks.iter().map(|(_, n, _)| *n).max().unwrap_or(1).max(1);
+        let stride = (1..=n_layers).find(|stride| bytes_at(*stride) <= budget);
+        Self {
+            stride: stride.unwrap_or(n_layers),
+            ..Self::default()
+        }
+    }
+
+    /// Plans to keep what feed-forward layers of the main stack add, from the first on and within a budget of bytes for it alone.
+    #[must_use]
+    pub fn with_added(self, n_layers: usize, n_values: usize, budget: usize) -> Self {
+        let n_fit = budget / (n_values * size_of::<f32>()).max(1);
+        Self {
+            n_added: n_fit.min(n_layers),
+            ..self
+        }
+    }
+
+    /// Whether it is to be kept what a layer's feed-forward layer adds.
+    pub fn wants_added(&self, layer_idx: usize) -> bool {
+        layer_idx < self.n_added
+    }
+
+    pub fn put_added(&self, layer_idx: usize, added: Vec<f32>) {
+        let mut all = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(layer_idx, Arc::new(added));
+    }
+
+    /// What the feed-forward layer of a layer of the main stack added. // [position, d_model]
+    pub fn added(&self, layer_idx: usize) -> Option<Arc<Vec<f32>>> {
+        let all = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&layer_idx).cloned()
+    }
+
+    /// Whether a layer's input is to be kept.
+    pub fn wants(&self, (_, layer_idx): LayerAt) -> bool {
+        layer_idx.is_multiple_of(self.stride)
+    }
+
+    pub fn put(&self, at: LayerAt, input: Vec<f32>) {
+        self.lock().insert(at, Arc::new(input));
+    }
+
+    /// The nearest kept input at or before a layer of the same stack, and which layer's it is.
+    pub fn nearest(&self, (stack, layer_idx): LayerAt) -> Option<(usize, Arc<Vec<f32>>)> {
+        self.lock()
+            .range((stack, 0)..=(stack, layer_idx))
+            .next_back()
+            .map(|((_, idx), input)| (*idx, input.clone()))
+    }
+
+    /// Takes over what another run kept of the layers of a stack before one.
+    pub fn share(&self, other: &Self, stack: Stack, before: usize) {
+        let shared: Vec<_> = {
+            let theirs = other.lock();
+            let here = theirs.range((stack, 0)..(stack, before));
+            here.map(|(at, input)| (*at, input.clone())).collect()
+        };
+        self.lock().extend(shared);
+    }
+
+    pub fn put_memory(&self, hidden: Vec<f32>, ends: Ends) {
+        // A run has one encoder: what is there already is the same.
+        let _ = self.memory.set(Encoded { hidden, ends });
+    }
+
+    pub fn memory(&self) -> Option<&Encoded> {
+        self.memory.get()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<LayerAt, Arc<Vec<f32>>>> {
+        // A panic elsewhere cannot leave a map of finished values half-written.
+        self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept_layers(kept: &Kept, n_layers: usize) -> Vec<usize> {
+        let wanted = |layer_idx: &usize| kept.wants((Stack::Only, *layer_idx));
+        (0..n_layers).filter(wanted).collect()
+    }
+
+    #[test]
+    fn a_budget_for_all_keeps_all_and_a_small_one_keeps_every_few() {
+        let of = |budget| Kept::plan(vec![(Stack::Only, 12, 100)], budget);
+        assert_eq!(kept_layers(&of(12 * 400), 12).len(), 12);
+        assert_eq!(kept_layers(&of(3 * 400), 12), [0, 4, 8]);
+        assert_eq!(kept_layers(&of(0), 12), [0], "the first is always kept");
+        let both = vec![(Stack::Encoder, 6, 100), (Stack::Decoder, 6, 100)];
+        assert_eq!(kept_layers(&Kept::plan(both, 6 * 400), 6), [0, 2, 4]);
+    }
+
+    #[test]
+    fn the_nearest_input_is_the_last_one_before_in_the_same_stack() {
+        let kept = Kept::plan(vec![(Stack::Encoder, 4, 1), (Stack::Decoder, 4, 1)], 16);
+        kept.put((Stack::Encoder, 0), vec![1.0]);
+        kept.put((Stack::Encoder, 2), vec![2.0]);
+        kept.put((Stack::Decoder, 0), vec![3.0]);
+        let nearest = |at| kept.nearest(at).map(|(idx, input)| (idx, input[0]));
+        assert_eq!(nearest((Stack::Encoder, 3)), Some((2, 2.0)));
+        assert_eq!(nearest((Stack::Decoder, 3)), Some((0, 3.0)));
+        assert_eq!(nearest((Stack::Only, 3)), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! How much memory a run will need, told before it begins.
+
+use super::job::Options;
+use super::pipeline::KEEP_BYTES;
+use attnscope_checkpoint::{Dtype, Tensors};
+use attnscope_compute::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
+use attnscope_forward::Input;
+use attnscope_spec::{BlockRow, BlockSpec, LinearSource, Model, Stack, StackSpec, TokenMixer};
+
+/// Bytes of one value.
+const VALUE: usize = size_of::<f32>();
+
+/// Queries of a row block, and matrices of them that a thread holds.
+const BLOCK_ROWS: usize = 64;
+
+const BLOCK_MATRICES: usize = 2;
+
+/// Logits and the weights they come from, a chunk of the vocabulary at a time.
+const LOGIT_BYTES: usize = 12 << 20;
+
+/// Anonymous memory that a run needs at its peak, in bytes; what the system keeps of files comes and goes beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Weights of the largest layer that are not used as they lie in the file.
+    pub weights: usize,
+    /// Activations, row blocks and row summaries.
+    pub working: usize,
+    /// What is kept for looking at heads later.
+    pub kept: usize,
+}
+
+impl MemoryNeed {
+    /// What some prompts will need, run together.
+    pub fn of(model: &Model, inputs: &[Input], options: Options, n_threads: usize) -> Self {
+        let spec = &model.spec;
+        let tensors = &model.checkpoint.tensors;
+        let blocks = || spec.stacks.iter().flat_map(StackSpec::blocks);
+        let recurrences = || spec.stacks.iter().filter_map(StackSpec::recurrence);
+        let of_blocks = blocks().map(|block| widened(tensors, block.linears()));
+        let of_recurrences = recurrences().map(|network| widened(tensors, network.linears()));
+        let weights = of_blocks.chain(of_recurrences).max();
+        let lengths = inputs.iter().flat_map(|input| {
+            let source = input.source.as_ref().map_or(0, |source| source.len());
+            [source, input.sequence.len()]
+        });
+        let (n_all, n_longest) =
+            lengths.fold((0, 0), |(all, longest), n| (all + n, longest.max(n)));
+        // The largest prompt's buffers, and every prompt's residual.
+        let of_blocks = blocks().map(|block| activations(block, spec.d_model));
+        let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
+        let width = of_blocks.chain(of_recurrences).max();
+        let row_blocks = n_threads * BLOCK_MATRICES * BLOCK_ROWS * n_longest;
+        let rows = spec.stacks.iter().map(|stack| spec.d_input(stack));
+        let d_row = rows.max().unwrap_or(0).max(spec.d_model);
+        let values = n_longest * width.unwrap_or(0) + n_all * d_row + row_blocks;
+        let rows = |grid: Stack| -> usize {
+            let heads = (0..spec.n_layers(grid)).map(|layer_idx| spec.n_heads(grid, layer_idx));
+            let of_head =
+                n_longest * (size_of::<RowSummary>() + VALUE) + POOLED_CELLS * POOLED_CELLS * VALUE;
+            heads.sum::<usize>() * of_head
+        };
+        let all_rows: usize = spec.grids().into_iter().map(rows).sum();
+        let n_layers = blocks().count().max(1);
+        let kept = match options.keep_bytes {
+            // Inputs of layers, and what their feed-forward layers add.
+            Some(budget) => 2 * budget.min(n_layers * n_longest * d_row * VALUE) + all_rows,
+            None => 0,
+        };
+        Self {
+            weights: weights.unwrap_or(0),
+            working: values * VALUE + all_rows.div_ceil(n_layers) + LOGIT_BYTES,
+            kept,
+        }
+    }
+
+    /// What a prompt will need on the screen, which keeps layers.
+    pub fn on_screen(model: &Model, input: &Input, n_threads: usize) -> Self {
+        let options = Options {
+            keep_bytes: Some(KEEP_BYTES),
+            predicts: true,
+        };
+        Self::of(model, std::slice::from_ref(input), options, n_threads)
+    }
+
+    pub fn total(&self) -> usize {
+        self.weights + self.working + self.kept
+    }
+}
+
+/// Bytes of a layer's maps as they are used; of experts, one at a time.
+fn widened(tensors: &Tensors, linears: Vec<&LinearSource>) -> usize {
+    let of_map = |linear: &LinearSource| -> usize {
+        let info = tensors.info(&linear.weight);
+        let is_plain = info.is_some_and(|info| info.dtype == Dtype::F32 && info.is_plain());
+        let is_whole = linear.part.len == linear.part.group;
+        let stored = linear.n_in * linear.n_stored_out * VALUE;
+        let chosen = linear.n_in * linear.n_out() * VALUE;
+        match (is_whole, is_plain) {
+            (true, _) => stored,
+            (false, true) => chosen,
+            // While a part is chosen, all of it may be there.
+            (false, false) => stored + chosen,
+        }
+    };
+    linears.into_iter().map(of_map).sum()
+}
+
+/// Values that the maps of a layer give per position.
+fn outputs(linears: &[&LinearSource]) -> usize {
+    linears.iter().map(|linear| linear.n_out()).sum()
+}
+
+/// Values per position in the buffers of a block.
+fn activations(block: &BlockSpec, d_model: usize) -> usize {
+    // Beside what maps give: residual, its norms, what branches add, and a copy of each head's output.
+    let of_heads = |own: &AttentionSpec| own.n_heads * own.d_value;
+    // Another mixer holds what its maps give on the host too: together, convolved, and taken apart.
+    let of_other = |mixer: &TokenMixer| 3 * outputs(&mixer.linears());
+    // Rows that hold more are taken apart, and put together again.
+    let of_row = |row: &BlockRow| {
+        let n = row.streams.as_ref().map_or(1, |streams| streams.n);
+        4 * (n * d_model + row.n_kept)
+    };
+    outputs(&block.linears())
+        + 8 * d_model
+        + block.row.as_deref().map_or(0, of_row)
+        + 2 * block.attention().map_or(0, of_heads)
+        + block.other_mixer().map_or(0, of_other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_checkpoint::Checkpoint;
+
+    use attnscope_forward::Sequence;
+
+    fn need(n: usize) -> MemoryNeed {
+        let model = attnscope_families::read(
+            Checkpoint::open(
+                &std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+                    .join("induction"),
+            )
+            .expect("opens"),
+        )
+        .expect("is understood");
+        let sequence = Sequence {
+            tokens: vec![1; n],
+            positions: (0..n).collect(),
+            real: None,
+            picture: None,
+            ..Sequence::default()
+        };
+        let input = Input {
+            source: None,
+            sequence,
+        };
+        MemoryNeed::on_screen(&model, &input, 2)
+    }
+
+    #[test]
+    fn weights_do_not_grow_with_the_text_and_the_rest_grows_linearly() {
+        let (short, long) = (need(10), need(1000));
+        assert_eq!(short.weights, long.weights);
+        let grown = (long.working - LOGIT_BYTES) as f64 / (short.working - LOGIT_BYTES) as f64;
+        assert!((5.0..=100.0).contains(&grown), "{grown}");
+    }
+
+    #[test]
+    fn f32_weights_of_a_layer_are_held_once() {
+        let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+            .join("induction");
+        let checkpoint = Checkpoint::open(&path).expect("opens");
+        let stored = checkpoint.tensors.iter();
+        let of_layer = stored.filter(|(name, info)| name.contains("h.0.") && info.shape.len() == 2);
+        let n_bytes: usize = of_layer.map(|(_, info)| info.n_bytes()).sum();
+        assert!(n_bytes > 0);
+        assert_eq!(need(10).weights, n_bytes);
+    }
+}

@@ -1,0 +1,496 @@
+//! One prompt on its way through the model: what is kept of each layer, told to the observer, and predicted at the end.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use super::edited::Shared;
+use super::first_nonfinite::{NonFinite, guilty_tensor};
+use super::job::{Job, Options, Outcome};
+use super::kept::Kept;
+use super::label_scan::LabelScan;
+use super::layer::report;
+use super::observer::Progress;
+use super::predictions::Scan;
+use super::resume::{Begin, Resume};
+use super::tap::Tap;
+use super::watch::{Norms, Watch};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::first_nonfinite;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::recurrent::Ends;
+use attnscope_forward::{
+    AttentionRun, BlockContext, Hook, Hooks, Input, KnownRows, LayerWeights, Memory, Recomputed,
+    Scratch, Sequence, embed, final_hidden, logits_in_chunks, pool_hidden, run_layer,
+};
+use attnscope_spec::{Exceptions, Model, ModelSpec, Stack, StackSpec};
+
+/// One run, under way.
+pub struct Pass<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    job: Job<'a>,
+    pace: &'a dyn Pace,
+    kept: Option<Arc<Kept>>,
+    /// What an earlier run knows of the first tokens.
+    shared: Option<Shared<'a>>,
+    /// The encoder's output. // [source position, d_model]
+    memory: O::Buffer,
+    /// What a recurrent encoder ended with.
+    ends: Ends,
+    /// Layers that have run.
+    n_done: usize,
+    pub(super) outcome: Outcome,
+}
+
+impl<'a, O: Ops> Pass<'a, O> {
+    pub fn begin(
+        ops: &'a O,
+        model: &'a Model,
+        job: Job<'a>,
+        options: Options,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let spec = &model.spec;
+        let kept = options.keep_bytes.map(|budget| {
+            let layers = spec.stacks.iter().map(|stack| {
+                let n = tokens_of(stack, job.input).map_or(0, Sequence::len);
+                (stack.stack, stack.n_layers(), n * spec.d_input(stack))
+            });
+            let kept = Kept::plan(layers.collect(), budget);
+            let main = spec.main_stack();
+            Arc::new(match Recomputed::of(main) {
+                Some(_) => kept,
+                None => {
+                    let n_values = job.input.sequence.len() * spec.d_model;
+                    kept.with_added(main.n_layers(), n_values, budget)
+                }
+            })
+        });
+        if let Some(kept) = &kept {
+            job.observer.keeping(kept);
+        }
+        go_on(job.observer.progress(Progress::Embedding))?;
+        let Input { source, sequence } = job.input;
+        let source = source.as_ref();
+        Ok(Self {
+            ops,
+            model,
+            job,
+            pace,
+            kept,
+            shared: None,
+            memory: O::Buffer::default(),
+            ends: Ends::default(),
+            n_done: 0,
+            outcome: Outcome {
+                source_tokens: source
+                    .map(|source| source.tokens.clone())
+                    .unwrap_or_default(),
+                tokens: sequence.tokens.clone(),
+                ..Outcome::default()
+            },
+        })
+    }
+
+    /// Takes over what an earlier run knows of the first tokens.
+    pub(super) fn sharing(&mut self, shared: Shared<'a>) {
+        self.shared = Some(shared);
+    }
+
+    pub(super) fn tokens(&self, stack: &StackSpec) -> Result<&'a Sequence> {
+        let missing = || Error::Prompt("an encoder without tokens to read".to_owned());
+        tokens_of(stack, self.job.input).ok_or_else(missing)
+    }
+
+    /// The width of what the layers of a stack read.
+    pub fn d_input(&self, stack: &StackSpec) -> usize {
+        self.model.spec.d_input(stack)
+    }
+
+    /// The input of a stack's first block. // [position, width of a row]
+    pub fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        let sequence = self.tokens(stack)?;
+        embed(
+            self.ops, self.model, stack, sequence, &mut spare, &mut resid,
+        )?;
+        Ok(resid)
+    }
+
+    /// Begins a stack where a changed model first differs: the layer, and its input. All of an encoder may be over already.
+    pub(super) fn resume(
+        &mut self,
+        stack: &StackSpec,
+        resume: &Resume<'_>,
+    ) -> Result<(usize, O::Buffer)> {
+        if let Some(encoded) = resume.encoded(stack) {
+            self.ends = encoded.ends.clone();
+            let width = self.model.spec.d_model;
+            self.ops.put(&encoded.hidden, width, &mut self.memory)?; // [source position, d_model]
+            self.tell_again(stack, stack.n_layers(), resume)?;
+            self.remember()?;
+            return Ok((stack.n_layers(), O::Buffer::default()));
+        }
+        match resume.begin(&self.model.spec, stack) {
+            Begin::Anew => Ok((0, self.embed(stack)?)),
+            Begin::At { layer_idx, input } => {
+                self.tell_again(stack, layer_idx, resume)?;
+                let mut resid = O::Buffer::default();
+                let width = self.model.spec.d_input(stack);
+                self.ops.put(&input, width, &mut resid)?; // [position, d_model]
+                Ok((layer_idx, resid))
+            }
+        }
+    }
+
+    /// What an earlier run told of the layers before one, and kept of them.
+    fn tell_again(&mut self, stack: &StackSpec, before: usize, resume: &Resume<'_>) -> Result<()> {
+        self.n_done += before;
+        if let Some(kept) = &self.kept {
+            kept.share(resume.kept, stack.stack, before);
+        }
+        for report in resume.told_before(stack.stack, before) {
+            go_on(self.job.observer.layer(report.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Says which layer runs now.
+    pub fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
+        let n_done = self.n_done;
+        go_on(self.job.observer.progress(Progress::Layer {
+            stack,
+            layer_idx,
+            n_done,
+        }))
+    }
+
+    /// Runs one block on the residual, and judges it.
+    pub fn block(
+        &mut self,
+        stack: &StackSpec,
+        layer_idx: usize,
+        weights: &LayerWeights<'_, O>,
+        resid: &mut O::Buffer,
+        scratch: &mut Scratch<O>,
+    ) -> Result<()> {
+        let model = self.model;
+        let sequence = self.tokens(stack)?;
+        let at = (stack.stack, layer_idx);
+        let shared = self.shared.filter(|_| stack.stack != Stack::Encoder);
+        let known = shared.and_then(|shared| Some((shared.n_tokens(), shared.added(layer_idx)?)));
+        let known = known.as_ref().map(|(n, rows)| KnownRows {
+            n: *n,
+            rows: &rows[..*n * model.spec.d_model],
+        });
+        let context = BlockContext::of(
+            self.ops,
+            &model.checkpoint.tensors,
+            stack,
+            sequence,
+            memory_of(self.job.input, stack, &self.memory, &self.ends),
+            self.pace,
+        )?
+        .knowing(known);
+        let kept = self.kept.clone();
+        let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
+        let keeps_added = kept
+            .as_ref()
+            .is_some_and(|kept| stack.stack != Stack::Encoder && kept.wants_added(layer_idx));
+        let looks = self.outcome.nonfinite.is_none();
+        let tap: Option<&mut dyn Tap> = match &mut self.job.tap {
+            Some(tap) => Some(&mut **tap),
+            None => None,
+        };
+        let mut watch = Watch::new(at, (keeps_input, keeps_added), looks, tap, sequence);
+        let ran = run_layer(
+            &context, stack, layer_idx, weights, resid, scratch, &mut watch,
+        )?;
+        if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
+            kept.put(at, input);
+        }
+        if let (Some(kept), Some(added)) = (&kept, watch.added.take()) {
+            kept.put_added(layer_idx, added);
+        }
+        let found = watch.nonfinite.take().map(|found| {
+            let is_cross = found.stack == Stack::Cross;
+            let of = if is_cross { &ran.cross } else { &ran.attention };
+            found.traced_back(of.as_ref())
+        });
+        let norms = watch.finish();
+        let real = |position_idx: usize| sequence.is_real(position_idx);
+        let none = Exceptions::default();
+        let judged = |grid: Stack, ran: Option<AttentionRun>, norms: Option<&Norms>| {
+            let attention = model.spec.attention(grid, layer_idx)?;
+            let has_sinks = model.spec.has_sinks(grid, layer_idx);
+            let exceptions = model.spec.exceptions(grid, layer_idx).unwrap_or(&none);
+            let knobs = (attention, exceptions, has_sinks);
+            Some(report(grid, layer_idx, knobs, ran?, norms?, &real))
+        };
+        let of_self = judged(stack.stack, ran.attention, Some(&norms));
+        let mut of_cross = judged(Stack::Cross, ran.cross, norms.cross.as_deref());
+        if let (Some(report), Some(timing)) = (&mut of_cross, &model.spec.timing) {
+            let heads = report.heads.iter_mut().enumerate();
+            heads
+                .filter(|(head_idx, _)| timing.has(layer_idx, *head_idx))
+                .for_each(|(_, head)| {
+                    head.kind = Some(attnscope_checks::stats::HeadType::Alignment)
+                });
+        }
+        if ran.ends != Ends::default() {
+            self.ends = ran.ends;
+        }
+        if let Some(found) = found {
+            self.first_nonfinite(NonFinite {
+                tensor: guilty_tensor(model, found.stack, layer_idx, found.hook),
+                ..found
+            });
+        }
+        if let Some(tap) = &mut self.job.tap {
+            tap.end_of_layer()?;
+        }
+        self.n_done += 1;
+        for judged in of_self.into_iter().chain(of_cross) {
+            go_on(self.job.observer.layer(judged))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept. Cross-attention looks at
+    /// the encoder's output of another run, where one is given. Other tokens may stand for those of the prompt: some of the first.
+    pub fn block_again(
+        &self,
+        (stack, layer_idx): (&StackSpec, usize),
+        weights: &LayerWeights<'_, O>,
+        resid: &mut O::Buffer,
+        scratch: &mut Scratch<O>,
+        hooks: &mut dyn Hooks,
+        (encoded, tokens): (Option<&Self>, Option<&Sequence>),
+    ) -> Result<()> {
+        let encoded = encoded.unwrap_or(self);
+        let tokens = match tokens {
+            Some(tokens) => tokens,
+            None => self.tokens(stack)?,
+        };
+        let context = BlockContext::of(
+            self.ops,
+            &self.model.checkpoint.tensors,
+            stack,
+            tokens,
+            memory_of(self.job.input, stack, &encoded.memory, &encoded.ends),
+            self.pace,
+        )?;
+        run_layer(&context, stack, layer_idx, weights, resid, scratch, hooks)?;
+        Ok(())
+    }
+
+    /// What follows a stack's last block: the encoder's output is kept, the others predict.
+    pub fn end(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
+        if stack.stack != Stack::Encoder {
+            return self.predict(stack, resid, predicts);
+        }
+        let mut memory = O::Buffer::default();
+        final_hidden(self.ops, self.model, stack, resid, &mut memory)?; // [source position, d_model]
+        self.memory = memory;
+        self.remember()
+    }
+
+    fn first_nonfinite(&mut self, found: NonFinite) {
+        self.job.observer.nonfinite(&found);
+        self.outcome.nonfinite = Some(found);
+    }
+
+    /// Keeps the encoder's output for whoever wants it later.
+    fn remember(&mut self) -> Result<()> {
+        let host = self.ops.get(&self.memory)?;
+        if let Some(kept) = &self.kept {
+            kept.put_memory(host.values.to_vec(), self.ends.clone());
+        }
+        match &mut self.job.tap {
+            Some(tap) => tap.memory(&host.values),
+            None => Ok(()),
+        }
+    }
+
+    /// Final norm and head, where somebody wants what they give.
+    fn predict(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
+        match self.begin_predictions(stack, resid, predicts)? {
+            Some((hidden, taking)) => self.predictions(stack, &hidden, taking),
+            None => Ok(()),
+        }
+    }
+
+    /// The last hidden states, and what is to be taken of the logits; `None` where nobody wants these.
+    pub(super) fn begin_predictions(
+        &mut self,
+        stack: &StackSpec,
+        resid: &O::Buffer,
+        predicts: bool,
+    ) -> Result<Option<(O::Buffer, Taking<'a>)>> {
+        let (ops, model) = (self.ops, self.model);
+        let (spec, after) = (&model.spec, stack.n_layers());
+        let sequence = self.tokens(stack)?;
+        let wants_logits = self
+            .job
+            .tap
+            .as_ref()
+            .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
+        let predicts = predicts && spec.head.is_some();
+        if !wants_logits && !predicts {
+            return Ok(None);
+        }
+        go_on(self.job.observer.progress(Progress::Predictions))?;
+        let mut hidden = O::Buffer::default();
+        final_hidden(ops, model, stack, resid, &mut hidden)?; // [position, d_model]
+        let Some(head) = &spec.head else {
+            let host = ops.get(&hidden)?;
+            if let Some(tap) = &mut self.job.tap {
+                tap.logits(0..host.width, &host.values)?;
+            }
+            return Ok(None);
+        };
+        pool_hidden(ops, model, head, sequence, &mut hidden)?;
+        let labels = head.labels.as_deref().map(|labels| {
+            let given = self.job.input.source.as_ref().unwrap_or(sequence);
+            LabelScan::new(labels, [&given.tokens, &sequence.tokens], |idx| {
+                sequence.is_real(idx)
+            })
+        });
+        let known = self.shared.as_ref().and_then(Shared::predictions);
+        let known = known.filter(|_| labels.is_none() && !wants_logits);
+        let n_known = known.map_or(0, |(_, n)| n);
+        if n_known > 0 {
+            let others: Vec<usize> = (n_known..sequence.len()).collect();
+            let mut rows = O::Buffer::default();
+            ops.gather_rows(&hidden, &others, &mut rows)?;
+            hidden = rows; // [others, d_model]
+        }
+        let taking = Taking {
+            scan: Scan::new(targets(spec, sequence).split_off(n_known)),
+            n_known,
+            labels,
+            wants_logits,
+        };
+        Ok(Some((hidden, taking)))
+    }
+
+    /// Takes all logits of this prompt alone.
+    pub(super) fn predictions(
+        &mut self,
+        stack: &StackSpec,
+        hidden: &O::Buffer,
+        mut taking: Taking<'a>,
+    ) -> Result<()> {
+        let (ops, model, pace) = (self.ops, self.model, self.pace);
+        let n_positions = self.tokens(stack)?.len() - taking.n_known;
+        if let Some(head) = &model.spec.head {
+            let take = |range: Range<usize>, logits: &[f32]| {
+                self.take_logits(stack, &mut taking, range, logits)
+            };
+            logits_in_chunks(ops, model, head, hidden, n_positions, pace, take)?;
+        }
+        self.end_predictions(stack, taking)
+    }
+
+    /// Takes the logits of a range of the vocabulary. // [position, range]
+    pub(super) fn take_logits(
+        &mut self,
+        stack: &StackSpec,
+        taking: &mut Taking<'a>,
+        range: Range<usize>,
+        logits: &[f32],
+    ) -> Result<()> {
+        let after = stack.n_layers();
+        match &mut taking.labels {
+            Some(labels) => labels.add(&range, logits),
+            None => taking.scan.add(&range, logits),
+        }
+        if self.outcome.nonfinite.is_none()
+            && let Some(element) = first_nonfinite(logits)
+        {
+            self.first_nonfinite(NonFinite {
+                stack: stack.stack,
+                layer_idx: after,
+                hook: Hook::Logits,
+                position_idx: taking.n_known + element / range.len(),
+                column_idx: range.start + element % range.len(),
+                value: logits[element],
+                tensor: guilty_tensor(self.model, stack.stack, after, Hook::Logits),
+            });
+        }
+        match &mut self.job.tap {
+            Some(tap) if taking.wants_logits => tap.logits(range, logits),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what the logits tell.
+    pub(super) fn end_predictions(&mut self, stack: &StackSpec, taking: Taking<'a>) -> Result<()> {
+        let sequence = self.tokens(stack)?;
+        // A pair counts when both its tokens are real: padding is neither context nor label.
+        let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
+        self.outcome.predictions = Some(match taking.labels {
+            Some(labels) => labels.finish(),
+            None => {
+                let known = self.shared.as_ref().and_then(Shared::predictions);
+                let known = known.map(|(known, _)| (known, taking.n_known));
+                let has_loss = self.model.spec.is_causal_lm;
+                taking.scan.finish(known, has_loss, is_counted)
+            }
+        });
+        Ok(())
+    }
+}
+
+/// What is taken of a prompt's logits as they come.
+pub(super) struct Taking<'a> {
+    scan: Scan,
+    /// Positions at the beginning whose predictions are known; the logits are of those after them.
+    n_known: usize,
+    labels: Option<LabelScan<'a>>,
+    wants_logits: bool,
+}
+
+/// The tokens that a stack reads.
+fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
+    match stack.stack {
+        Stack::Encoder => input.source.as_ref(),
+        _ => Some(&input.sequence),
+    }
+}
+
+/// What cross-attention looks at, for the stack that has it.
+fn memory_of<'m, O: Ops>(
+    input: &'m Input,
+    stack: &StackSpec,
+    hidden: &'m O::Buffer,
+    ends: &'m Ends,
+) -> Option<Memory<'m, O>> {
+    let source = input.source.as_ref();
+    let source = source.filter(|_| stack.stack == Stack::Decoder);
+    source.map(|sequence| Memory {
+        hidden,
+        sequence,
+        ends,
+    })
+}
+
+fn go_on(flow: ControlFlow<()>) -> Result<()> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Cancelled),
+    }
+}
+
+/// The token that follows each position, where the model predicts it.
+pub fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
+    let next = |i: usize| {
+        sequence
+            .tokens
+            .get(i + 1)
+            .copied()
+            .filter(|_| spec.is_causal_lm)
+    };
+    (0..sequence.len()).map(next).collect()
+}

@@ -1,0 +1,165 @@
+//! A prompt through the model, layer by layer, under an observer that can stop it. Batch and screen both run this.
+
+use super::edited::Shared;
+use super::job::{Job, Options, Outcome};
+use super::observer::Observer;
+use super::pass::Pass;
+use super::resume::Resume;
+use super::tap::Tap;
+use super::together::predict_all;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Input, LayerWeights, Scratch};
+use attnscope_spec::{Model, Stack};
+
+/// Memory for kept layer inputs unless something else is asked for: 256 MiB.
+pub const KEEP_BYTES: usize = 256 << 20;
+
+/// Runs a prompt through the model.
+///
+/// # Errors
+/// When it was stopped, a tensor is not as the spec says, the device fails, or the tap cannot keep a value.
+pub fn run<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    input: &'a Input,
+    options: Options,
+    observer: &'a mut dyn Observer,
+    tap: Option<&'a mut dyn Tap>,
+    pace: &'a dyn Pace,
+) -> Result<Outcome> {
+    let job = Job {
+        input,
+        observer,
+        tap,
+    };
+    let mut outcomes = run_all(ops, model, vec![job], options, pace)?;
+    Ok(outcomes.pop().unwrap_or_default())
+}
+
+/// Runs several prompts at once, layer by layer: the weights of a layer are read once for all of them.
+///
+/// # Errors
+/// As for [`run`]; the first that fails ends all.
+pub fn run_all<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    jobs: Vec<Job<'a>>,
+    options: Options,
+    pace: &'a dyn Pace,
+) -> Result<Vec<Outcome>> {
+    run_passes(ops, model, jobs, options, Begun::Anew, pace)
+}
+
+/// Runs a prompt through a changed model, from the first layer that differs on; of earlier layers, what was told is told again.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_changed<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    job: Job<'a>,
+    options: Options,
+    resume: Resume<'a>,
+    pace: &'a dyn Pace,
+) -> Result<Outcome> {
+    let begun = Begun::Changed(resume);
+    let mut outcomes = run_passes(ops, model, vec![job], options, begun, pace)?;
+    Ok(outcomes.pop().unwrap_or_default())
+}
+
+/// Runs a prompt that begins as that of an earlier run did: of the tokens that both share, attention runs alone. Gives the bits of
+/// [`run`] on the CPU, but for the rounding of probabilities.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_edited<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    job: Job<'a>,
+    options: Options,
+    shared: Shared<'a>,
+    pace: &'a dyn Pace,
+) -> Result<Outcome> {
+    let begun = Begun::Shared(shared);
+    let mut outcomes = run_passes(ops, model, vec![job], options, begun, pace)?;
+    Ok(outcomes.pop().unwrap_or_default())
+}
+
+/// What there is already of a run.
+enum Begun<'a> {
+    Anew,
+    /// The same prompt in a model that was changed.
+    Changed(Resume<'a>),
+    /// Another prompt with the same beginning.
+    Shared(Shared<'a>),
+}
+
+fn run_passes<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    jobs: Vec<Job<'a>>,
+    options: Options,
+    begun: Begun<'a>,
+    pace: &'a dyn Pace,
+) -> Result<Vec<Outcome>> {
+    let mut passes = Vec::new();
+    for job in jobs {
+        passes.push(Pass::begin(ops, model, job, options, pace)?);
+    }
+    if let Begun::Shared(shared) = begun {
+        passes.iter_mut().for_each(|pass| pass.sharing(shared));
+    }
+    let mut scratch = Scratch::<O>::default();
+    for stack in &model.spec.stacks {
+        let mut residuals = Vec::new(); // one [position, d_model] each
+        let mut first = 0;
+        for pass in &mut passes {
+            match &begun {
+                Begun::Anew | Begun::Shared(_) => residuals.push(pass.embed(stack)?),
+                Begun::Changed(resume) => {
+                    let (layer_idx, resid) = pass.resume(stack, resume)?;
+                    first = layer_idx;
+                    residuals.push(resid);
+                }
+            }
+        }
+        let reuse = reuse_buffers();
+        for layer_idx in first..stack.n_layers() {
+            if pace.stops() {
+                return Err(Error::Cancelled);
+            }
+            let mut weights = None;
+            for (pass, resid) in passes.iter_mut().zip(&mut residuals) {
+                pass.say(stack.stack, layer_idx)?;
+                // After the first word of progress: reading a layer may take a while.
+                let weights = match &weights {
+                    Some(weights) => weights,
+                    None => {
+                        let tensors = &model.checkpoint.tensors;
+                        let read = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
+                        &*weights.insert(read)
+                    }
+                };
+                pass.block(stack, layer_idx, weights, resid, &mut scratch)?;
+            }
+        }
+        drop(reuse); // What is left needs other memory.
+        if first == stack.n_layers() {
+            continue;
+        }
+        match &model.spec.head {
+            Some(head) if stack.stack != Stack::Encoder && passes.len() > 1 => {
+                let asked = (options.predicts, pace);
+                predict_all((ops, model), head, stack, &mut passes, &residuals, asked)?;
+            }
+            _ => {
+                for (pass, resid) in passes.iter_mut().zip(&residuals) {
+                    pass.end(stack, resid, options.predicts)?;
+                }
+            }
+        }
+    }
+    Ok(passes.into_iter().map(|pass| pass.outcome).collect())
+}

@@ -1,0 +1,165 @@
+//! What the model predicts at each position, from logits that pass in chunks of the vocabulary.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use attnscope_compute::kernels::logit_row::LogitRow;
+
+/// How many of the likeliest tokens are remembered per position.
+pub const N_TOP: usize = 3;
+
+/// A likely token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TopToken {
+    pub id: u32,
+    /// For a head that gives numbers as they are, the number.
+    pub probability: f32,
+}
+
+/// A label, at the position that it is for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LabelAt {
+    pub position_idx: usize,
+    pub label_idx: usize,
+    pub logit: f32,
+    /// Of this label among all, by itself, or of this position among all; `None` for a number as it is.
+    pub probability: Option<f32>,
+}
+
+/// Predictions of a whole prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predictions {
+    /// Likeliest first. // [position, N_TOP]
+    pub top: Vec<Vec<TopToken>>,
+    /// −log p of the token that follows, in nats; for models that predict the next token. // [position − 1]
+    pub next_loss: Option<Vec<f32>>,
+    /// Mean of `next_loss` over pairs of real tokens, in nats.
+    pub loss: Option<f64>,
+    /// Where the head gives labels: all of them at the position that counts, or the likeliest of each position.
+    pub labels: Vec<LabelAt>,
+}
+
+/// Reads logits chunk by chunk and keeps only what predictions need.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// [position]
+    rows: Vec<LogitRow>,
+}
+
+impl Scan {
+    /// `targets` holds the token whose loss is wanted at each position.
+    pub fn new(targets: Vec<Option<u32>>) -> Self {
+        Self::with_top(targets, N_TOP)
+    }
+
+    /// Keeps losses alone, and not the likeliest tokens.
+    pub fn of_losses(targets: impl Iterator<Item = u32>) -> Self {
+        Self::with_top(targets.map(Some).collect(), 0)
+    }
+
+    fn with_top(targets: Vec<Option<u32>>, n_top: usize) -> Self {
+        let row = |target| LogitRow::new(target, n_top);
+        Self {
+            rows: targets.into_iter().map(row).collect(),
+        }
+    }
+
+    /// Takes in the logits of a range of the vocabulary. // [position, range]
+    pub fn add(&mut self, range: &Range<usize>, logits: &[f32]) {
+        self.rows
+            .par_iter_mut()
+            .zip(logits.par_chunks(range.len()))
+            .for_each(|(row, logits)| row.add(range, logits));
+    }
+
+    /// Closes the scan: −log p of each position's target, in nats.
+    pub fn losses(self) -> Vec<f32> {
+        self.rows.iter().map(|row| row.loss() as f32).collect()
+    }
+
+    /// Closes the scan; `is_counted` says which positions enter the mean loss. Where predictions of the first positions are known and
+    /// the scan was of those after them, gives those of all.
+    pub fn finish(
+        self,
+        known: Option<(&Predictions, usize)>,
+        has_loss: bool,
+        is_counted: impl Fn(usize) -> bool,
+    ) -> Predictions {
+        let known = known.filter(|(_, n)| *n > 0);
+        let of_row = |row: &LogitRow| {
+            let log_sum_exp = row.log_sum_exp();
+            let token = |(id, logit): &(u32, f32)| TopToken {
+                id: *id,
+                probability: (f64::from(*logit) - log_sum_exp).exp() as f32,
+            };
+            row.top().iter().map(token).collect()
+        };
+        let top = known.iter().flat_map(|(known, n)| known.top[..*n].to_vec());
+        let top = top.chain(self.rows.iter().map(of_row)).collect();
+        if !has_loss {
+            return Predictions {
+                top,
+                next_loss: None,
+                loss: None,
+                labels: Vec::new(),
+            };
+        }
+        let of_known = known.and_then(|(known, n)| Some(&known.next_loss.as_ref()?[..n]));
+        let n_losses = self.rows.len().saturating_sub(1);
+        let of_rows = self.rows[..n_losses].iter().map(|row| row.loss() as f32);
+        let next_loss: Vec<f32> = of_known
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .chain(of_rows)
+            .collect();
+        let counted: Vec<f64> = next_loss
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| is_counted(*i))
+            .map(|(_, l)| f64::from(*l))
+            .collect();
+        let loss =
+            (!counted.is_empty()).then(|| counted.iter().sum::<f64>() / counted.len() as f64);
+        Predictions {
+            top,
+            next_loss: Some(next_loss),
+            loss,
+            labels: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_of_any_size_give_the_same_predictions_as_the_whole_row() {
+        let logits: Vec<f32> = (0..2 * 11)
+            .map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0)
+            .collect();
+        for n_chunk in [1, 3, 11] {
+            let mut scan = Scan::new(vec![Some(4), None]);
+            for start in (0..11).step_by(n_chunk) {
+                let range = start..(start + n_chunk).min(11);
+                let chunk: Vec<f32> = logits
+                    .chunks(11)
+                    .flat_map(|row| row[range.clone()].to_vec())
+                    .collect();
+                scan.add(&range, &chunk);
+            }
+            let predictions = scan.finish(None, true, |_| true);
+            let row = &logits[..11];
+            let total: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();
+            let expected = total.ln() - f64::from(row[4]);
+            assert!((predictions.loss.expect("a loss") - expected).abs() < 1e-6);
+            let best = row.iter().copied().fold(f32::MIN, f32::max);
+            let top = predictions.top[0][0];
+            assert_eq!(row[top.id as usize], best);
+            assert!((f64::from(top.probability) - f64::from(best).exp() / total).abs() < 1e-6);
+            assert_eq!(predictions.top[0].len(), N_TOP);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The model asked on changed prompts: does anything before a changed token move, do padding and the order of tokens matter?
+
+use super::lockstep::{Copy, Span, lockstep};
+use super::observer::Progress;
+use attnscope_checks::{
+    FutureProbe, Influence, InvarianceProbe, OrderProbe, Probed, Reordered, Worst,
+};
+use attnscope_compute::attention::{Bias, Globals};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Input, Sequence};
+use attnscope_prompt::PositionRule;
+use attnscope_spec::Place;
+use attnscope_spec::{BlockSpec, FeedForward, Model, Stack, StackSpec, TokenMixer};
+
+/// Positions of a prompt that are probed at most, of small and of large models: more would cost more and show the same.
+const MOST_POSITIONS: usize = 256;
+
+const MOST_OF_LARGE: usize = 64;
+
+/// Multiplications of a token from which a model is large.
+const LARGE: usize = 20_000_000;
+
+/// Positions after which everything is changed, and positions that are changed alone.
+const N_CUTS: usize = 4;
+
+const N_CHANGED: usize = 16;
+const N_CUTS_OF_LARGE: usize = 2;
+const N_CHANGED_OF_LARGE: usize = 4;
+
+/// Tokens that are shuffled at most, of small and of large models.
+const MOST_SHUFFLED: usize = 64;
+
+const MOST_SHUFFLED_OF_LARGE: usize = 32;
+
+/// Under another order of the tokens, sums are taken in another order.
+const ORDER_TOLERANCE: f64 = 1e-5;
+
+/// Other tokens change the shapes of experts' products: rounding, relative to the largest value.
+const EXPERTS_TOLERANCE: f64 = 1e-5;
+
+/// Padding changes the shapes of all products, and what blocks a row falls into.
+const PADDING_TOLERANCE: f64 = 1e-4;
+
+const N_PADS: usize = 3;
+const NONFINITE: &str = "a value is NaN or infinite, which spreads to rows that do not see it: nan-or-inf tells where it begins";
+
+fn is_large(model: &Model) -> bool {
+    model.spec.n_multiplications() >= LARGE
+}
+
+fn most_positions(model: &Model) -> usize {
+    if is_large(model) {
+        MOST_OF_LARGE
+    } else {
+        MOST_POSITIONS
+    }
+}
+
+fn has_experts(model: &Model) -> bool {
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
+}
+
+/// At most `n` numbers below `end`, evenly spread from `start` on.
+fn spread(start: usize, end: usize, n: usize) -> Vec<usize> {
+    let n_all = end.saturating_sub(start);
+    let n = n.min(n_all);
+    (0..n).map(|nth| start + nth * n_all / n).collect()
+}
+
+/// Another token for a place: the one that stands half the prompt away, or any other where that is the same.
+fn other_token(tokens: &[u32], position_idx: usize, d_vocab: usize) -> u32 {
+    let (n, token) = (tokens.len(), tokens[position_idx]);
+    let shifted = (1..n).map(|by| tokens[(position_idx + n / 2 + by) % n]);
+    let other = shifted.into_iter().find(|other| *other != token);
+    other.unwrap_or((token + 1) % d_vocab.max(1) as u32)
+}
+
+/// Changes tokens of the stack that predicts, and looks whether anything before them moves.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub fn probe_future<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    progress: impl FnMut(Progress),
+    pace: &dyn Pace,
+) -> Result<Probed<FutureProbe>> {
+    let blocks = model.spec.main_stack().blocks();
+    // Steps of a recurrent decoder follow one another, but what it normalises over queries would look ahead.
+    let goes_forward = model.spec.main_stack().recurrence().is_some();
+    if !goes_forward
+        && !blocks
+            .iter()
+            .filter_map(BlockSpec::attention)
+            .any(|own| own.mask.causal)
+    {
+        return Ok(Probed::Not(
+            "every token may see later ones: the model is bidirectional by its spec".to_owned(),
+        ));
+    }
+    let input = Input {
+        sequence: input.sequence.first(most_positions(model)),
+        ..input.clone()
+    };
+    let tokens = &input.sequence.tokens;
+    let n = tokens.len();
+    if n < 2 {
+        return Ok(Probed::Not(
+            "one token has no future: give a longer prompt".to_owned(),
+        ));
+    }
+    let tolerance = if has_experts(model) {
+        EXPERTS_TOLERANCE
+    } else {
+        0.0
+    };
+    let d_vocab = model.spec.d_vocab;
+    let copy = |changed: &dyn Fn(usize) -> bool, n_before: usize| {
+        let mut copy = input.clone();
+        for position_idx in (0..n).filter(|position_idx| changed(*position_idx)) {
+            copy.sequence.tokens[position_idx] = other_token(tokens, position_idx, d_vocab);
+        }
+        Copy {
+            input: copy,
+            source: None,
+            main: Some(Span {
+                offset: 0,
+                n: n_before,
+            }),
+            tolerance,
+        }
+    };
+    let (n_cuts, n_changed) = if is_large(model) {
+        (N_CUTS_OF_LARGE, N_CHANGED_OF_LARGE)
+    } else {
+        (N_CUTS, N_CHANGED)
+    };
+    let cuts = spread(1, n, n_cuts);
+    let alone = spread(1, n, n_changed);
+    let after_cuts = cuts.iter().map(|cut| copy(&|idx| idx >= *cut, *cut));
+    let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
+    let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
+    let moved = lockstep(ops, model, &input, &copies, progress, pace)?;
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Ok(Probed::Not(NONFINITE.to_owned()));
+    }
+    let first_of =
+        |first: &dyn Fn(&super::lockstep::Moved) -> Option<attnscope_checks::Movement>| {
+            let found = moved.iter().filter_map(first);
+            found.min_by_key(|movement| {
+                let of = |idx: Option<usize>| idx.unwrap_or(usize::MAX);
+                (of(movement.place.layer_idx), of(movement.place.head_idx))
+            })
+        };
+    let mut worst: Option<Worst> = None;
+    let changed = cuts.iter().chain(&alone);
+    for (changed, moved) in changed.zip(&moved) {
+        for (position_idx, amount) in moved.at_end.iter().take(*changed).enumerate() {
+            let amount = f64::from(*amount);
+            if amount > tolerance && worst.is_none_or(|worst| amount > worst.amount) {
+                worst = Some(Worst {
+                    changed: *changed,
+                    moved: position_idx,
+                    amount,
+                });
+            }
+        }
+    }
+    let influence = moved[cuts.len()..]
+        .iter()
+        .flat_map(|moved| moved.at_end.clone());
+    Ok(Probed::Ran(FutureProbe {
+        tolerance,
+        first_pattern: first_of(&|moved| moved.first_pattern.clone()),
+        first_residual: first_of(&|moved| moved.first_residual.clone()),
+        worst,
+        influence: Influence {
+            n_positions: n,
+            moved: influence.collect(),
+            changed: alone,
+        },
+    }))
+}
+
+/// Pads the stack that reads the prompt on either side, and looks whether real tokens move.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub fn probe_padding<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    progress: impl FnMut(Progress),
+    pace: &dyn Pace,
+) -> Result<Probed<InvarianceProbe>> {
+    let has_source = input.source.is_some();
+    let given = input.source.as_ref().unwrap_or(&input.sequence);
+    if given.real.is_some() {
+        return Ok(Probed::Not(
+            "the prompt has padding of its own: give one without".to_owned(),
+        ));
+    }
+    if given.picture.is_some() {
+        return Ok(Probed::Not("a picture is never padded".to_owned()));
+    }
+    if given.sound.is_some() {
+        return Ok(Probed::Not(
+            "a sound is as long as the model hears, and none of it is masked".to_owned(),
+        ));
+    }
+    let prompt = given.first(most_positions(model));
+    let n = prompt.len();
+    let rule = model.spec.positions;
+    let n_ctx = model.spec.limits().hard_n_ctx().unwrap_or(usize::MAX);
+    if n + N_PADS > n_ctx {
+        return Ok(Probed::Not(format!(
+            "the prompt leaves no room for {N_PADS} pads in {n_ctx} positions"
+        )));
+    }
+    let whole = |sequence: Sequence| {
+        if has_source {
+            Input {
+                source: Some(sequence),
+                sequence: input.sequence.clone(),
+            }
+        } else {
+            Input {
+                source: None,
+                sequence,
+            }
+        }
+    };
+    let padded = |n_left: usize, n_right: usize| {
+        let pad = match rule {
+            PositionRule::NotPad { pad } => pad,
+            _ => prompt.tokens[0],
+        };
+        let mut tokens = vec![pad; n_left];
+        tokens.extend(&prompt.tokens);
+        tokens.resize(tokens.len() + n_right, pad);
+        let is_real = |idx: usize| (n_left..n_left + n).contains(&idx);
+        let real: Vec<bool> = (0..tokens.len()).map(is_real).collect();
+        let span = Some(Span { offset: n_left, n });
+        let all_of_target = Some(Span {
+            offset: 0,
+            n: input.sequence.len(),
+        });
+        Copy {
+            input: whole(Sequence {
+                positions: rule.over_real(&tokens, &real),
+                real: Some(real),
+                picture: None,
+                tokens,
+                ..Sequence::default()
+            }),
+            source: span.filter(|_| has_source),
+            main: if has_source { all_of_target } else { span },
+            tolerance: PADDING_TOLERANCE,
+        }
+    };
+    // Positions that are counted from the first token whatever it is move with pads on the left.
+    let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
+    let reads_padding = blocks.any(|block| {
+        let mixer = block.other_mixer();
+        let globals = block.attention().and_then(|of| of.globals);
+        mixer.is_some_and(TokenMixer::reads_padding) || globals == Some(Globals::First)
+    });
+    let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding;
+    let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];
+    if shifts {
+        cases.push((format!("{N_PADS} pads on the left"), padded(N_PADS, 0)));
+    }
+    let copies: Vec<Copy> = cases.iter().map(|(_, copy)| copy.clone()).collect();
+    let moved = lockstep(ops, model, &whole(prompt.clone()), &copies, progress, pace)?;
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Ok(Probed::Not(NONFINITE.to_owned()));
+    }
+    let largest = moved.iter().map(|moved| moved.largest).fold(0.0, f64::max);
+    let names = cases.into_iter().map(|(name, _)| name);
+    let cases = names
+        .zip(moved)
+        .map(|(name, moved)| (name, moved.first_residual));
+    Ok(Probed::Ran(InvarianceProbe {
+        tolerance: PADDING_TOLERANCE,
+        cases: cases.collect(),
+        largest,
+    }))
+}
+
+/// Shuffles the tokens before the last one of the stack that predicts, and looks whether the last position moves.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub fn probe_order<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    progress: impl FnMut(Progress),
+    pace: &dyn Pace,
+) -> Result<Probed<OrderProbe>> {
+    let stack = model.spec.main_stack();
+    let most_shuffled = if is_large(model) {
+        MOST_SHUFFLED_OF_LARGE
+    } else {
+        MOST_SHUFFLED
+    };
+    if stack.recurrence().is_some() {
+        return Ok(Probed::Not(
+            "a recurrent network reads its tokens one after the other".to_owned(),
+        ));
+    }
+    if input.sequence.real.is_some() {
+        return Ok(Probed::Not(
+            "the prompt has padding of its own: give one without".to_owned(),
+        ));
+    }
+    let input = Input {
+        sequence: input.sequence.first(most_shuffled),
+        ..input.clone()
+    };
+    let tokens = &input.sequence.tokens;
+    let n = tokens.len();
+    let before = &tokens[..n.saturating_sub(1)];
+    if before.iter().all(|token| Some(token) == before.first()) {
+        return Ok(Probed::Not(
+            "the tokens before the last are one, in any order: give a longer prompt".to_owned(),
+        ));
+    }
+    let with = |changed: Vec<u32>| {
+        let mut copy = input.clone();
+        copy.sequence.tokens[..n - 1].copy_from_slice(&changed);
+        Copy {
+            input: copy,
+            source: None,
+            main: Some(Span { offset: 0, n }),
+            tolerance: 0.0,
+        }
+    };
+    let mut reversed = before.to_vec();
+    reversed.reverse();
+    let mut turned = before.to_vec();
+    turned.rotate_left(1);
+    let others = (0..n - 1).map(|idx| other_token(tokens, idx, model.spec.d_vocab));
+    let copies = [with(reversed), with(turned), with(others.collect())];
+    let moved = lockstep(ops, model, &input, &copies, progress, pace)?;
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Ok(Probed::Not(NONFINITE.to_owned()));
+    }
+    let [reversed, turned, others] = moved.as_slice() else {
+        return Ok(Probed::Not("no copy was run".to_owned()));
+    };
+    let of = |layer_idx: usize| {
+        let at = |moved: &super::lockstep::Moved| {
+            f64::from(moved.of_last.get(layer_idx).copied().unwrap_or(0.0))
+        };
+        let place = match model.spec.stacks.len() {
+            1 => Stack::Only,
+            _ => Stack::Decoder,
+        };
+        Reordered {
+            name: None,
+            place: Place::layer(place, layer_idx),
+            by_order: at(reversed).max(at(turned)),
+            by_content: at(others),
+        }
+    };
+    let n_layers = others.of_last.len();
+    // Where tokens meet for the first time.
+    let first = (0..n_layers).find(|layer_idx| of(*layer_idx).by_content > PADDING_TOLERANCE);
+    let (Some(first), Some(last)) = (first, n_layers.checked_sub(1)) else {
+        return Ok(Probed::Not("no layer lets tokens meet".to_owned()));
+    };
+    let is_placeless = |block: &BlockSpec| {
+        block
+            .attention()
+            .is_none_or(|own| own.rope.is_none() && matches!(own.bias, Bias::None))
+    };
+    let adds_none = stack.embed.positions.is_none();
+    Ok(Probed::Ran(OrderProbe {
+        tolerance: ORDER_TOLERANCE,
+        resolution: 0.0,
+        first: of(first),
+        output: of(last),
+        declares_none: adds_none && stack.blocks().iter().take(first + 1).all(is_placeless),
+    }))
+}

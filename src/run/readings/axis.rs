@@ -1,0 +1,57 @@
+//! The axis over which scores were normalised.
+//!
+//! - **queries**: `softmax(dim=-2)`. Columns sum to 1, and each weight depends on scores of later queries.
+//! - **keys**: where the configuration declares queries.
+//! - **heads**: `softmax(dim=1)` of [batch, head, query, key]. With a finite mask value all heads share what is hidden, so that
+//!   each gives 1/n_heads to every later key; with −inf and NaN replaced by 0 they give nothing.
+//!
+//! Tried in all layers, and in each layer alone where the budget allows.
+
+use super::{Family, IsLocal, Known, Reading};
+use attnscope_compute::attention::{Odd, OddSoftmax, SoftmaxAxis};
+use attnscope_spec::BlockSpec;
+
+pub(super) const FAMILY: Family = Family {
+    id: "axis",
+    source: include_str!("axis.rs"),
+    readings,
+};
+
+fn readings(known: &Known<'_>) -> Vec<Reading> {
+    let reading = |name: &str, advice: &str, softmax: OddSoftmax| {
+        let odd = Odd {
+            softmax: Some(softmax),
+            ..Odd::NONE
+        };
+        Reading::new(FAMILY.id, name, advice)
+            .odd(odd)
+            .local(IsLocal::InLayers)
+    };
+    let declared = known.blocks().find_map(BlockSpec::attention);
+    let Some(declared) = declared else {
+        return Vec::new();
+    };
+    let mut all = vec![match declared.softmax_axis {
+        SoftmaxAxis::Keys => reading(
+            "a softmax over queries",
+            "--set softmax_axis=queries",
+            OddSoftmax::OverQueries,
+        ),
+        SoftmaxAxis::Queries => reading(
+            "a softmax over keys",
+            "--set softmax_axis=keys",
+            OddSoftmax::OverKeys,
+        ),
+    }];
+    if declared.n_heads > 1 {
+        let over = |leaks| OddSoftmax::OverHeads { leaks };
+        let name = "a softmax over heads";
+        all.push(reading(name, "", over(true)));
+        all.push(reading(
+            &format!("{name} (hidden keys set to zero)"),
+            "",
+            over(false),
+        ));
+    }
+    all
+}

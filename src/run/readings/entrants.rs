@@ -1,0 +1,81 @@
+//! The readings that enter a race of a model.
+
+use super::texts::Text;
+use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, local};
+use attnscope_spec::Model;
+
+/// Heads of a model up to which readings are tried in each of them.
+const MOST_HEADS: usize = 64;
+
+/// All readings that are tried: everywhere, in pairs of those that go together, in single layers, and in single heads.
+pub(super) fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
+    let positions = texts
+        .iter()
+        .flat_map(|text| text.sequence.positions.iter().copied());
+    let known = Known {
+        model,
+        n_longest: texts
+            .iter()
+            .map(|text| text.sequence.len())
+            .max()
+            .unwrap_or(0),
+        first_position: positions.min().unwrap_or(0),
+    };
+    let mut all = everywhere(&known);
+    debug_assert!(
+        all.iter()
+            .all(|one| FAMILIES.iter().any(|family| family.id == one.claim.family))
+    );
+    let pairs: Vec<Reading> = (0..all.len())
+        .flat_map(|idx| {
+            all[idx + 1..]
+                .iter()
+                .filter_map(|other| all[idx].and(other))
+                .collect::<Vec<_>>()
+        })
+        .filter(is_usual)
+        .collect();
+    all.extend(in_self_attention(model, &all));
+    let mut alone = local(model, &all, IsLocal::InLayers);
+    if n_heads_of(model) <= MOST_HEADS {
+        alone.extend(local(model, &all, IsLocal::InHeads));
+    }
+    all.extend(pairs);
+    all.extend(alone);
+    all
+}
+
+/// Readings of single heads that a model of many heads has, and that are never tried.
+pub(super) fn heads_left_out(model: &Model, field: &[Reading]) -> usize {
+    if n_heads_of(model) <= MOST_HEADS || model.spec.stacks.len() != 1 {
+        return 0;
+    }
+    let whole = field
+        .iter()
+        .filter(|reading| reading.claim.layer_idx.is_none());
+    n_heads_of(model)
+        * whole
+            .filter(|reading| reading.is_local == IsLocal::InHeads)
+            .count()
+}
+
+fn n_heads_of(model: &Model) -> usize {
+    let blocks = model.spec.main_stack().blocks().iter();
+    blocks
+        .filter_map(|block| Some(block.attention()?.n_heads))
+        .sum()
+}
+
+/// Mistakes that are made together: another axis, no mask, and a scale that was forgotten or squared.
+fn is_usual(pair: &Reading) -> bool {
+    let usual = [
+        "a softmax over queries",
+        "no causal mask",
+        "no scale",
+        "a scale of 1/d_head",
+    ];
+    pair.claim
+        .parts
+        .iter()
+        .all(|part| usual.contains(&part.as_str()))
+}

@@ -1,0 +1,371 @@
+//! Losses of many readings on the same texts, all of them one layer after another, so that a layer's weights are read once.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::Reading;
+use super::texts::Text;
+use crate::predictions::Scan;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{
+    BlockContext, Deviation, Dropped, Scratch, Segment, Sequence, embed, final_hidden,
+    logits_in_chunks, run_layer_as_read,
+};
+use attnscope_spec::{HeadSpec, Model, NormSource, StackSpec};
+
+/// Residuals of all readings that run together hold at most so many numbers.
+const MOST_VALUES: usize = 24 << 20;
+
+/// What a reading has come to.
+struct State<'r> {
+    reading: &'r Reading,
+    sequences: Vec<Sequence>,
+    /// [row of all texts, d_model]
+    resid: Rc<Vec<f32>>,
+    /// Outputs of the encoder. // [row of all sources, d_model]
+    memory: Option<Rc<Vec<f32>>>,
+}
+
+impl<'r> State<'r> {
+    fn new(reading: &'r Reading, texts: &[Text]) -> Self {
+        let sequences = texts
+            .iter()
+            .map(|text| reading.positions.of(&text.sequence));
+        Self {
+            reading,
+            sequences: sequences.collect(),
+            resid: Rc::default(),
+            memory: None,
+        }
+    }
+}
+
+/// Losses of what is declared and then of every reading, in nats. // [1 + reading][wanted position of all texts]
+///
+/// # Errors
+/// When a tensor is not as a spec says, the device fails, or the work is stopped.
+pub fn losses<O: Ops>(
+    ops: &O,
+    model: &Model,
+    texts: &[Text],
+    readings: &[&Reading],
+    pace: &dyn Pace,
+) -> Result<Vec<Vec<f32>>> {
+    let n_rows: usize = texts.iter().map(|text| text.sequence.len()).sum();
+    let at_once = (MOST_VALUES / (n_rows * model.spec.d_model).max(1)).max(2);
+    let declared = Reading::declared();
+    let mut chunks = readings.chunks(at_once - 1);
+    let mut all = Vec::with_capacity(1 + readings.len());
+    // What is declared runs beside the readings: most of them have something in common with it.
+    let mut chunk = chunks.next().unwrap_or_default();
+    loop {
+        let mut states: Vec<State<'_>> = std::iter::once(&declared)
+            .chain(chunk.iter().copied())
+            .map(|reading| State::new(reading, texts))
+            .collect();
+        for stack in 0..model.spec.stacks.len() {
+            run_stack(ops, model, texts, stack, &mut states, pace)?;
+        }
+        let is_first = all.is_empty();
+        let wanted = if is_first { &states } else { &states[1..] };
+        all.extend(unembed(ops, model, texts, wanted, pace)?);
+        match chunks.next() {
+            Some(next) => chunk = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Runs one stack for all states.
+fn run_stack<O: Ops>(
+    ops: &O,
+    model: &Model,
+    texts: &[Text],
+    stack_idx: usize,
+    states: &mut [State<'_>],
+    pace: &dyn Pace,
+) -> Result<()> {
+    let is_encoder = stack_idx + 1 < model.spec.stacks.len();
+    for idx in 0..states.len() {
+        let reading = states[idx].reading;
+        let is_declared = reading_stack(reading, model, stack_idx).embed
+            == reading_stack(states[0].reading, model, stack_idx).embed
+            && reading.positions == states[0].reading.positions;
+        states[idx].resid = if idx > 0 && is_declared {
+            states[0].resid.clone()
+        } else {
+            let sequences = sequences_of(&states[idx], texts, is_encoder);
+            Rc::new(embedded(
+                ops,
+                model,
+                reading_stack(reading, model, stack_idx),
+                &sequences,
+            )?)
+        };
+    }
+    let declared = &model.spec.stacks[stack_idx];
+    let tensors = &model.checkpoint.tensors;
+    let _reuse = reuse_buffers();
+    let dummy = Sequence::default();
+    let context = BlockContext::of(ops, tensors, declared, &dummy, None, pace)?;
+    let mut scratch = Scratch::<O>::default();
+    for layer_idx in 0..declared.n_layers() {
+        let at = (stack_idx, layer_idx);
+        // A reading costs nothing as long as it does what another one does: one of a single layer is what is declared until
+        // then.
+        let runs: Vec<(&State<'_>, Vec<usize>)> = {
+            let mut runs: Vec<(&State<'_>, Vec<usize>)> = Vec::new();
+            for (idx, state) in states.iter().enumerate() {
+                let known = runs.iter_mut();
+                match known
+                    .into_iter()
+                    .find(|(known, _)| does_the_same(model, at, known, state))
+                {
+                    Some((_, who)) => who.push(idx),
+                    None => runs.push((state, vec![idx])),
+                }
+            }
+            runs
+        };
+        let running: Vec<&State<'_>> = runs.iter().map(|(state, _)| *state).collect();
+        let stepped = step(&context, model, texts, at, &running, &mut scratch)?;
+        let who: Vec<Vec<usize>> = runs.into_iter().map(|(_, who)| who).collect();
+        for (who, resid) in who.into_iter().zip(stepped) {
+            let resid = Rc::new(resid);
+            for idx in who {
+                states[idx].resid = resid.clone();
+            }
+        }
+    }
+    if is_encoder {
+        let mut known: Vec<Normed> = Vec::new();
+        for state in states.iter_mut() {
+            state.memory = Some(normed(ops, model, state, stack_idx, &mut known)?);
+        }
+    }
+    Ok(())
+}
+
+/// Whether two states leave a layer with equal residuals.
+fn does_the_same(
+    model: &Model,
+    (stack_idx, layer_idx): (usize, usize),
+    a: &State<'_>,
+    b: &State<'_>,
+) -> bool {
+    let have_one_memory = match (&a.memory, &b.memory) {
+        (None, None) => true,
+        (Some(a), Some(b)) => Rc::ptr_eq(a, b),
+        _ => false,
+    };
+    Rc::ptr_eq(&a.resid, &b.resid)
+        && have_one_memory
+        && a.reading.in_layer(layer_idx) == b.reading.in_layer(layer_idx)
+        && a.reading.positions == b.reading.positions
+        && {
+            let [a, b] = [a, b].map(|one| {
+                let stack: &StackSpec = &one.reading.spec_of(model).stacks[stack_idx];
+                &stack.blocks()[layer_idx]
+            });
+            std::ptr::eq(a, b) || a == b
+        }
+}
+
+/// A stack as a reading has it.
+fn reading_stack<'a>(reading: &'a Reading, model: &'a Model, stack_idx: usize) -> &'a StackSpec {
+    &reading.spec_of(model).stacks[stack_idx]
+}
+
+/// The sequences that a stack reads.
+fn sequences_of<'s>(
+    state: &'s State<'_>,
+    texts: &'s [Text],
+    is_encoder: bool,
+) -> Vec<&'s Sequence> {
+    if is_encoder {
+        texts
+            .iter()
+            .filter_map(|text| text.source.as_ref())
+            .collect()
+    } else {
+        state.sequences.iter().collect()
+    }
+}
+
+/// The embeddings of several sequences, one after another. // [row, d_model]
+fn embedded<O: Ops>(
+    ops: &O,
+    model: &Model,
+    stack: &StackSpec,
+    sequences: &[&Sequence],
+) -> Result<Vec<f32>> {
+    let mut together = Vec::new();
+    let (mut spare, mut resid) = (O::Buffer::default(), O::Buffer::default());
+    for sequence in sequences {
+        embed(ops, model, stack, sequence, &mut spare, &mut resid)?;
+        together.extend_from_slice(&ops.get(&resid)?.values);
+    }
+    Ok(together)
+}
+
+/// Runs one layer for several states, and gives their residuals.
+fn step<O: Ops>(
+    context: &BlockContext<'_, O>,
+    model: &Model,
+    texts: &[Text],
+    (stack_idx, layer_idx): (usize, usize),
+    states: &[&State<'_>],
+    scratch: &mut Scratch<O>,
+) -> Result<Vec<Vec<f32>>> {
+    let is_encoder = stack_idx + 1 < model.spec.stacks.len();
+    let deviations: Vec<(Deviation, Dropped)> = states
+        .iter()
+        .map(|state| state.reading.in_layer(layer_idx))
+        .collect();
+    let mut together = Vec::new();
+    let mut segments = Vec::new();
+    let mut at = 0;
+    let d_model = model.spec.d_model;
+    for (state, (deviation, dropped)) in states.iter().zip(&deviations) {
+        together.extend_from_slice(&state.resid);
+        let mut source_at = 0;
+        for (text, sequence) in texts.iter().zip(sequences_of(state, texts, is_encoder)) {
+            let source = match (&state.memory, &text.source) {
+                (Some(memory), Some(source)) => {
+                    let values = &memory[source_at * d_model..(source_at + source.len()) * d_model];
+                    source_at += source.len();
+                    Some((values, source))
+                }
+                _ => None,
+            };
+            segments.push(Segment {
+                rows: at..at + sequence.len(),
+                sequence,
+                spec: &reading_stack(state.reading, model, stack_idx).blocks()[layer_idx],
+                deviation,
+                dropped: *dropped,
+                source,
+            });
+            at += sequence.len();
+        }
+    }
+    let ops = context.ops;
+    let mut resid = O::Buffer::default();
+    ops.put_own(together, d_model, &mut resid)?;
+    run_layer_as_read(context, &segments, &mut resid, scratch)?;
+    let host = ops.get(&resid)?;
+    let mut from = 0;
+    let parts = states.iter().map(|state| {
+        let values = host.values[from..from + state.resid.len()].to_vec();
+        from += state.resid.len();
+        values
+    });
+    Ok(parts.collect())
+}
+
+/// A residual and the norm that it went through, with what came of it.
+struct Normed {
+    resid: Rc<Vec<f32>>,
+    norm: Option<NormSource>,
+    hidden: Rc<Vec<f32>>,
+}
+
+/// The last residual of a stack behind its final norm; computed once where states share it. // [row, d_model]
+fn normed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    state: &State<'_>,
+    stack_idx: usize,
+    known: &mut Vec<Normed>,
+) -> Result<Rc<Vec<f32>>> {
+    let stack = reading_stack(state.reading, model, stack_idx);
+    let is_same =
+        |one: &&Normed| Rc::ptr_eq(&one.resid, &state.resid) && one.norm == stack.final_norm;
+    if let Some(found) = known.iter().find(is_same) {
+        return Ok(found.hidden.clone());
+    }
+    let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
+    ops.put(&state.resid, model.spec.d_model, &mut resid)?;
+    final_hidden(ops, model, stack, &resid, &mut hidden)?;
+    let hidden = Rc::new(ops.get(&hidden)?.values.into_owned());
+    known.push(Normed {
+        resid: state.resid.clone(),
+        norm: stack.final_norm.clone(),
+        hidden: hidden.clone(),
+    });
+    Ok(hidden)
+}
+
+/// Losses of all states at the wanted positions; those that have the declared head go through it together.
+fn unembed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    texts: &[Text],
+    states: &[State<'_>],
+    pace: &dyn Pace,
+) -> Result<Vec<Vec<f32>>> {
+    let stack_idx = model.spec.stacks.len() - 1;
+    let mut rows = Vec::new();
+    let mut at = 0;
+    for text in texts {
+        rows.extend(text.wanted.iter().map(|idx| at + idx));
+        at += text.sequence.len();
+    }
+    let d_model = model.spec.d_model;
+    let (mut hidden, mut known) = (Vec::with_capacity(states.len()), Vec::new());
+    for state in states {
+        let all = normed(ops, model, state, stack_idx, &mut known)?;
+        let mut chosen = Vec::with_capacity(rows.len() * d_model);
+        for row in &rows {
+            chosen.extend_from_slice(&all[row * d_model..(row + 1) * d_model]);
+        }
+        hidden.push(chosen);
+    }
+    let head_of = |state: &State<'_>| state.reading.spec_of(model).head.clone();
+    let no_head = || Error::Prompt("the model has no head to predict with".to_owned());
+    let declared = model.spec.head.clone().ok_or_else(no_head)?;
+    let mut all: Vec<Vec<f32>> = states.iter().map(|_| Vec::new()).collect();
+    let (shared, own): (Vec<usize>, Vec<usize>) =
+        (0..states.len()).partition(|idx| head_of(&states[*idx]).as_ref() == Some(&declared));
+    let groups = std::iter::once(shared).chain(own.into_iter().map(|idx| vec![idx]));
+    for group in groups.filter(|group| !group.is_empty()) {
+        let head = head_of(&states[group[0]]).ok_or_else(no_head)?;
+        let labels = group.iter().flat_map(|idx| {
+            let offset = states[*idx].reading.offset;
+            texts
+                .iter()
+                .flat_map(move |text| text.labels(offset).iter().copied())
+        });
+        let labels: Vec<u32> = labels.collect();
+        let parts: Vec<&[f32]> = group.iter().map(|idx| hidden[*idx].as_slice()).collect();
+        let rows = parts.concat();
+        let together = losses_of_rows(ops, model, &head, &rows, &labels, pace)?;
+        let n = together.len() / group.len();
+        for (nth, idx) in group.into_iter().enumerate() {
+            all[idx] = together[nth * n..(nth + 1) * n].to_vec();
+        }
+    }
+    Ok(all)
+}
+
+/// −log p of one label for each row of hidden states. // rows: [row, d_model]
+fn losses_of_rows<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    rows: &[f32],
+    labels: &[u32],
+    pace: &dyn Pace,
+) -> Result<Vec<f32>> {
+    let mut hidden = O::Buffer::default();
+    ops.put(rows, model.spec.d_model, &mut hidden)?;
+    let mut scan = Scan::of_losses(labels.iter().copied());
+    let take = |range: Range<usize>, logits: &[f32]| {
+        scan.add(&range, logits);
+        Ok(())
+    };
+    logits_in_chunks(ops, model, head, &hidden, labels.len(), pace, take)?;
+    Ok(scan.losses())
+}

@@ -1,0 +1,155 @@
+//! Which keys a query saw.
+//!
+//! - **none**: every key. **one too many**: the next token too, which is the label. **one too few**: not its own token.
+//!   **inverted**: only what a causal mask hides.
+//! - **soft**: what is hidden has −10, −1 or +1 added to its score instead of −∞.
+//! - **prefix**: the first 4, 8, 16 … tokens are seen by all.
+//! - **window**: 4, 8, 16 … keys, one more or less than declared, none, and windows in the other layers.
+//! - **causal**: where the configuration declares none.
+//!
+//! What a query sees of the tokens after it includes its label; such readings count only where the declared loss is no better
+//! than word frequencies. All but prefix and window are also tried in each layer alone and in each head alone, where the budget
+//! allows.
+
+use std::sync::Arc;
+
+use super::{Family, IsLocal, Known, Reading};
+use attnscope_checks::SeesLabels;
+use attnscope_compute::attention::{Mask, Odd, OddSight, Window};
+use attnscope_spec::{BlockSpec, ModelSpec};
+
+pub(super) const FAMILY: Family = Family {
+    id: "mask",
+    source: include_str!("mask.rs"),
+    readings,
+};
+
+const NO_MASK: &str = "no causal mask";
+
+fn readings(known: &Known<'_>) -> Vec<Reading> {
+    let reading = |name: String, advice: &str, sight: OddSight| {
+        let odd = Odd {
+            sight: Some(sight),
+            ..Odd::NONE
+        };
+        Reading::new(FAMILY.id, name, advice).odd(odd)
+    };
+    let masks: Vec<Mask> = known
+        .spec()
+        .main_stack()
+        .blocks()
+        .iter()
+        .filter_map(|block| Some(block.attention()?.mask))
+        .collect();
+    if !masks.iter().any(|mask| mask.causal) {
+        let causal = reading(
+            "a causal mask".to_owned(),
+            "--set mask=causal",
+            OddSight::Causal,
+        );
+        return vec![causal.local(IsLocal::InLayers)];
+    }
+    let leaking = [
+        (NO_MASK, "--set mask=bidirectional", OddSight::All),
+        (
+            "a causal mask that lets each token see the next one",
+            "",
+            OddSight::Shifted(1),
+        ),
+        ("an inverted causal mask", "", OddSight::Inverted),
+        (
+            "−10 added to hidden scores instead of −∞",
+            "",
+            OddSight::Soft(-10.0),
+        ),
+        (
+            "−1 added to hidden scores instead of −∞",
+            "",
+            OddSight::Soft(-1.0),
+        ),
+        (
+            "1 added to hidden scores instead of −∞",
+            "",
+            OddSight::Soft(1.0),
+        ),
+    ];
+    let mut all: Vec<Reading> = leaking
+        .into_iter()
+        .map(|(name, advice, sight)| {
+            let sees = if sight == OddSight::Soft(-10.0) {
+                SeesLabels::Faintly
+            } else {
+                SeesLabels::Plainly
+            };
+            let mut reading = reading(name.to_owned(), advice, sight);
+            reading.claim.shown_by = (sight == OddSight::Shifted(1)).then_some(NO_MASK);
+            reading.seeing_labels(sees).local(IsLocal::InHeads)
+        })
+        .collect();
+    let name = "a causal mask that hides each token from itself".to_owned();
+    all.push(reading(name, "", OddSight::Shifted(-1)).local(IsLocal::InHeads));
+    let widths = || {
+        [4, 8, 16, 32, 64, 128, 256]
+            .into_iter()
+            .filter(|width| 2 * width <= known.n_longest)
+    };
+    for n in widths().take(4) {
+        let name = format!("the first {n} tokens seen by all");
+        all.push(reading(name, "", OddSight::Prefix(n)));
+    }
+    all.extend(windows(known.spec(), &masks, &reading));
+    if masks.iter().all(|mask| mask.window.is_none()) {
+        for width in widths() {
+            let name = format!("a window of {width} keys");
+            let advice = format!("--set window={width}");
+            all.push(reading(name, &advice, OddSight::Window(width)));
+        }
+    }
+    all
+}
+
+/// Readings of windows that are declared.
+fn windows(
+    spec: &ModelSpec,
+    masks: &[Mask],
+    reading: &impl Fn(String, &str, OddSight) -> Reading,
+) -> Vec<Reading> {
+    if masks.iter().all(|mask| mask.window.is_none()) {
+        return Vec::new();
+    }
+    let mut all = vec![reading(
+        "no window".to_owned(),
+        "--set window=none",
+        OddSight::Causal,
+    )];
+    let with = |name: &str, change: &dyn Fn(usize, Mask) -> Mask| {
+        let mut changed = spec.clone();
+        let last = changed.stacks.len() - 1;
+        let blocks = changed.stacks[last].blocks_mut().iter_mut();
+        for (layer_idx, own) in blocks.filter_map(BlockSpec::own_mut).enumerate() {
+            own.attention.mask = change(layer_idx, own.attention.mask);
+        }
+        (changed != *spec)
+            .then(|| Reading::new(FAMILY.id, name, "").with_attention(Arc::new(changed)))
+    };
+    let wider = |by: isize| {
+        move |_: usize, mask: Mask| Mask {
+            window: mask.window.map(|window| match window {
+                Window::Back(width) => Window::Back(width.saturating_add_signed(by).max(1)),
+                Window::Around(reach) => Window::Around(reach.saturating_add_signed(by)),
+                Window::Chunk(width) => Window::Chunk(width.saturating_add_signed(by).max(1)),
+            }),
+            ..mask
+        }
+    };
+    all.extend(with("a window of one key more", &wider(1)));
+    all.extend(with("a window of one key less", &wider(-1)));
+    all.extend(with(
+        "the windows in the other layers",
+        &|layer_idx, mask| Mask {
+            window: masks[(layer_idx + 1) % masks.len()].window,
+            ..mask
+        },
+    ));
+    all
+}

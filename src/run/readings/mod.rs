@@ -1,0 +1,375 @@
+//! Readings: ways in which a checkpoint's weights may have been meant, and what the model loses under each.
+//!
+//! A reading changes the spec, or deviates from what any spec can say. Loss on text decides between readings: the one that the
+//! weights were trained with brings back the loss of the training. One file per family of readings; [`FAMILIES`] lists them.
+
+mod axis;
+mod beginnings;
+mod block;
+mod budget;
+mod entrants;
+mod evaluate;
+mod labels;
+mod layout;
+mod mask;
+mod page;
+mod position;
+mod qk_norm;
+mod race;
+mod scale;
+mod softmax;
+mod texts;
+
+pub use evaluate::losses;
+
+pub use page::readings_page;
+pub use race::{Lines, losses_of_all_readings, probe_readings};
+
+pub use texts::{Text, blind_loss, unigram_loss};
+
+use std::sync::Arc;
+
+use attnscope_checks::{Claim, SeesLabels};
+use attnscope_compute::attention::{Odd, OddSight, Scale};
+use attnscope_forward::{Cut, Deviation, Dropped, Sequence};
+use attnscope_spec::{BlockSpec, Model, ModelSpec};
+
+/// A family of readings: the ways in which one thing may have been done otherwise.
+pub struct Family {
+    pub id: &'static str,
+    /// The family's own file: its doc comment is its page.
+    source: &'static str,
+    readings: fn(&Known<'_>) -> Vec<Reading>,
+}
+
+/// Every family, in the order in which the docs list them: one line each.
+pub static FAMILIES: &[Family] = &[
+    axis::FAMILY,
+    scale::FAMILY,
+    softmax::FAMILY,
+    mask::FAMILY,
+    position::FAMILY,
+    layout::FAMILY,
+    block::FAMILY,
+    qk_norm::FAMILY,
+    labels::FAMILY,
+];
+
+/// What families look at to say which readings a model has.
+struct Known<'a> {
+    model: &'a Model,
+    /// Tokens of the longest text.
+    n_longest: usize,
+    /// Positions of the texts begin here at least.
+    first_position: usize,
+}
+
+impl<'a> Known<'a> {
+    fn spec(&self) -> &'a ModelSpec {
+        &self.model.spec
+    }
+
+    /// Blocks of all stacks.
+    fn blocks(&self) -> impl Iterator<Item = &'a BlockSpec> + use<'a> {
+        self.model
+            .spec
+            .stacks
+            .iter()
+            .flat_map(|stack| stack.blocks())
+    }
+
+    /// The spec with all blocks changed; `None` where that changes nothing.
+    fn with_blocks(&self, change: impl Fn(&mut BlockSpec)) -> Option<Arc<ModelSpec>> {
+        let mut spec = self.model.spec.clone();
+        for stack in &mut spec.stacks {
+            stack.blocks_mut().iter_mut().for_each(&change);
+        }
+        (spec != self.model.spec).then(|| Arc::new(spec))
+    }
+
+    /// What multiplies q·k, where all layers have one factor in common.
+    fn scale(&self) -> Option<(f32, usize)> {
+        let mut all = self
+            .blocks()
+            .filter_map(BlockSpec::attention)
+            .map(|attention| {
+                let is_fixed = !matches!(attention.scale, Scale::OfKeys(_));
+                (
+                    is_fixed,
+                    attention.scale.factor(attention.d_head),
+                    attention.d_head,
+                )
+            });
+        let (is_fixed, factor, d_head) = all.next()?;
+        let agree = all.all(|(_, other, _)| other == factor);
+        (is_fixed && agree).then_some((factor, d_head))
+    }
+}
+
+/// Which positions a text's tokens are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PositionsAs {
+    Declared,
+    Shifted(isize),
+    /// Counted from the beginning again after so many.
+    Restarting(usize),
+}
+
+impl PositionsAs {
+    fn of(self, sequence: &Sequence) -> Sequence {
+        let first = sequence.positions.first().copied().unwrap_or(0);
+        let move_one = |position: &usize| match self {
+            Self::Declared => *position,
+            Self::Shifted(by) => position.saturating_add_signed(by),
+            Self::Restarting(after) => first + (position - first.min(*position)) % after,
+        };
+        Sequence {
+            positions: sequence.positions.iter().map(move_one).collect(),
+            ..sequence.clone()
+        }
+    }
+}
+
+/// One way in which the weights may have been meant.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    pub claim: Claim,
+    /// May have happened in one layer or head alone.
+    is_local: IsLocal,
+    deviation: Deviation,
+    dropped: Dropped,
+    /// `None` for what is declared.
+    spec: Option<Arc<ModelSpec>>,
+    /// The spec changes attention alone: weights, norms and the rest are what is declared.
+    shares_weights: bool,
+    positions: PositionsAs,
+    /// How far after a position the token stands that it predicts.
+    offset: usize,
+}
+
+/// Where a reading may hold alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum IsLocal {
+    No,
+    InLayers,
+    InHeads,
+}
+
+impl Reading {
+    /// What is declared.
+    pub fn declared() -> Self {
+        Self::new("declared", "what is declared", "")
+    }
+
+    /// Another spec, whatever it differs in.
+    pub fn of_spec(spec: Arc<ModelSpec>) -> Self {
+        Self::new("guess", "", "").with_weights(spec)
+    }
+
+    fn new(family: &'static str, name: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            claim: Claim {
+                family,
+                name: name.into(),
+                parts: Vec::new(),
+                advice: advice.into(),
+                layer_idx: None,
+                head_idx: None,
+                sees_labels: SeesLabels::Not,
+                smooths: false,
+                shown_by: None,
+            },
+            is_local: IsLocal::No,
+            deviation: Deviation::NONE,
+            dropped: Dropped::default(),
+            spec: None,
+            shares_weights: true,
+            positions: PositionsAs::Declared,
+            offset: 1,
+        }
+    }
+
+    /// An attention that deviates.
+    fn odd(self, attention: Odd) -> Self {
+        self.deviating(Deviation {
+            attention,
+            ..Deviation::NONE
+        })
+    }
+
+    fn deviating(self, deviation: Deviation) -> Self {
+        Self { deviation, ..self }
+    }
+
+    fn seeing_labels(mut self, sees_labels: SeesLabels) -> Self {
+        self.claim.sees_labels = sees_labels;
+        self
+    }
+
+    fn smoothing(mut self, smooths: bool) -> Self {
+        self.claim.smooths = smooths;
+        self
+    }
+
+    fn local(self, is_local: IsLocal) -> Self {
+        Self { is_local, ..self }
+    }
+
+    /// A spec that differs in attention alone.
+    fn with_attention(self, spec: Arc<ModelSpec>) -> Self {
+        Self {
+            spec: Some(spec),
+            ..self
+        }
+    }
+
+    /// A spec that differs in weights, norms or what stands around blocks.
+    fn with_weights(self, spec: Arc<ModelSpec>) -> Self {
+        Self {
+            spec: Some(spec),
+            shares_weights: false,
+            ..self
+        }
+    }
+
+    /// The reading in one layer, or in one of its heads.
+    fn at(&self, layer_idx: usize, head_idx: Option<usize>) -> Self {
+        let mut reading = self.clone();
+        reading.claim.layer_idx = Some(layer_idx);
+        reading.claim.head_idx = head_idx;
+        reading.deviation.attention.head_idx = head_idx;
+        reading
+    }
+
+    /// Two readings at once; `None` where they change the same thing.
+    fn and(&self, other: &Self) -> Option<Self> {
+        let one = &self.deviation.attention;
+        let two = &other.deviation.attention;
+        let is_plain = |reading: &Self| {
+            reading.spec.is_none()
+                && reading.positions == PositionsAs::Declared
+                && reading.offset == 1
+                && reading.dropped == Dropped::default()
+                && Deviation {
+                    attention: Odd::NONE,
+                    ..reading.deviation
+                } == Deviation::NONE
+        };
+        let clash = (one.softmax.is_some() && two.softmax.is_some())
+            || (one.sight.is_some() && two.sight.is_some())
+            || (one.scale != 1.0 && two.scale != 1.0);
+        let are_whole = self.claim.layer_idx.is_none() && other.claim.layer_idx.is_none();
+        if clash
+            || !are_whole
+            || !is_plain(self)
+            || !is_plain(other)
+            || self.claim.family == other.claim.family
+        {
+            return None;
+        }
+        let mut both = self.clone();
+        both.claim.family = "several";
+        both.claim.name = format!("{} and {}", self.claim.name, other.claim.name);
+        let names = |reading: &Self| {
+            if reading.claim.parts.is_empty() {
+                vec![reading.claim.name.clone()]
+            } else {
+                reading.claim.parts.clone()
+            }
+        };
+        both.claim.parts = [names(self), names(other)].concat();
+        both.claim.advice = [self.claim.advice.as_str(), other.claim.advice.as_str()]
+            .join(" ")
+            .trim()
+            .to_owned();
+        both.claim.sees_labels = self.claim.sees_labels.max(other.claim.sees_labels);
+        both.claim.smooths &= other.claim.smooths;
+        both.is_local = IsLocal::No;
+        let attention = &mut both.deviation.attention;
+        attention.softmax = one.softmax.or(two.softmax);
+        attention.sight = one.sight.or(two.sight);
+        attention.scale = one.scale * two.scale;
+        Some(both)
+    }
+
+    /// How many tokens at the beginning every position sees.
+    fn n_shown(&self) -> Option<usize> {
+        match self.deviation.attention.sight {
+            Some(OddSight::Prefix(n)) => Some(n),
+            _ => None,
+        }
+    }
+
+    fn spec_of<'a>(&'a self, model: &'a Model) -> &'a ModelSpec {
+        self.spec.as_deref().unwrap_or(&model.spec)
+    }
+
+    /// Whether what it does to a token depends on the length of the whole text, so that a beginning says nothing about it.
+    fn depends_on_length(&self) -> bool {
+        [self.deviation.cut, self.deviation.joined].contains(&Cut::AsTheyLie)
+    }
+
+    /// How it deviates in a layer.
+    fn in_layer(&self, layer_idx: usize) -> (Deviation, Dropped) {
+        if self.claim.layer_idx.is_none_or(|only| only == layer_idx) {
+            (self.deviation, self.dropped)
+        } else {
+            (Deviation::NONE, Dropped::default())
+        }
+    }
+}
+
+/// All readings of a model in all of its layers at once.
+fn everywhere(known: &Known<'_>) -> Vec<Reading> {
+    FAMILIES
+        .iter()
+        .flat_map(|family| (family.readings)(known))
+        .collect()
+}
+
+/// Readings of a model with cross-attention that may have happened in self-attention alone.
+fn in_self_attention(model: &Model, readings: &[Reading]) -> Vec<Reading> {
+    let has_cross = |block: &BlockSpec| block.cross.is_some();
+    if !model.spec.main_stack().blocks().iter().any(has_cross) {
+        return Vec::new();
+    }
+    let reaches_cross = |reading: &&Reading| {
+        let odd = &reading.deviation.attention;
+        odd.softmax.is_some() || odd.scale != 1.0
+    };
+    let alone = |reading: &Reading| {
+        let mut alone = reading.clone();
+        alone.claim.name.push_str(" in self-attention");
+        alone.claim.advice.clear();
+        alone.deviation.spares_cross = true;
+        alone
+    };
+    readings.iter().filter(reaches_cross).map(alone).collect()
+}
+
+/// Readings that may have happened in one layer, or in one head, alone.
+fn local(model: &Model, readings: &[Reading], least: IsLocal) -> Vec<Reading> {
+    let blocks = model.spec.main_stack().blocks();
+    if model.spec.stacks.len() != 1 || blocks.len() * blocks.first().map_or(0, n_heads) < 2 {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for (layer_idx, block) in blocks.iter().enumerate() {
+        for reading in readings.iter().filter(|reading| reading.is_local >= least) {
+            match least {
+                IsLocal::InHeads if n_heads(block) > 1 => {
+                    all.extend(
+                        (0..n_heads(block)).map(|head_idx| reading.at(layer_idx, Some(head_idx))),
+                    );
+                }
+                IsLocal::InLayers if blocks.len() > 1 => all.push(reading.at(layer_idx, None)),
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+fn n_heads(block: &BlockSpec) -> usize {
+    block.attention().map_or(0, |attention| attention.n_heads)
+}

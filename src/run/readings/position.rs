@@ -1,0 +1,194 @@
+//! What positions did.
+//!
+//! - **none**: no positions where some are declared.
+//! - **offset**: learned or computed tables read 1 or 2 rows later or earlier; **restart** after 8, 16, 32 … tokens.
+//! - **rotary**: interleaved ↔ halves, applied twice, turned by the number of the head instead of the position, values turned
+//!   too, another base (×10, ×50, ×0.1, and NTK's base for contexts 2, 4 and 8 times as long).
+//! - **ALiBi**: the other sign, slopes twice and half as steep; **relative bias**: query and key exchanged.
+//!
+//! In texts longer than those of the training another base helps any model: like every reading, one of the base is believed only
+//! where it gains in the beginnings of the texts too.
+
+use std::sync::Arc;
+
+use super::{Family, Known, PositionsAs, Reading};
+use attnscope_compute::attention::{Bias, Odd, RopeSpec};
+use attnscope_forward::{Deviation, Turned};
+use attnscope_spec::BlockSpec;
+
+pub(super) const FAMILY: Family = Family {
+    id: "position",
+    source: include_str!("position.rs"),
+    readings,
+};
+
+fn readings(known: &Known<'_>) -> Vec<Reading> {
+    let mut all = rotary(known);
+    all.extend(biases(known));
+    all.extend(tables(known));
+    all
+}
+
+fn rotary(known: &Known<'_>) -> Vec<Reading> {
+    let ropes = || {
+        known
+            .blocks()
+            .filter_map(|block| block.attention()?.rope.as_ref())
+    };
+    let Some(first) = ropes().next() else {
+        return Vec::new();
+    };
+    let with = |name: &str, advice: &str, change: &dyn Fn(&mut RopeSpec)| {
+        let spec = known.with_blocks(|block| {
+            if let Some(own) = block.own_mut()
+                && let Some(rope) = &mut own.attention.rope
+            {
+                change(rope);
+            }
+        });
+        spec.map(|spec| Reading::new(FAMILY.id, name, advice).with_attention(spec))
+    };
+    let none = known.with_blocks(|block| {
+        if let Some(own) = block.own_mut() {
+            own.attention.rope = None;
+        }
+    });
+    let mut all: Vec<Reading> = Vec::new();
+    all.extend(
+        none.map(|spec| Reading::new(FAMILY.id, "no rotary positions", "").with_attention(spec)),
+    );
+    let is_interleaved = first.interleaved;
+    let (name, advice) = if is_interleaved {
+        (
+            "rotary positions on pairs by halves",
+            "--set rope_interleaved=false",
+        )
+    } else {
+        (
+            "rotary positions on interleaved pairs",
+            "--set rope_interleaved=true",
+        )
+    };
+    all.extend(with(name, advice, &|rope| {
+        rope.interleaved = !rope.interleaved
+    }));
+    for (name, turned) in [
+        ("rotary positions applied twice", Turned::Twice),
+        (
+            "rotary positions by head instead of by token",
+            Turned::ByHead,
+        ),
+        ("rotary positions applied to values too", Turned::WithValues),
+    ] {
+        let deviation = Deviation {
+            turned,
+            ..Deviation::NONE
+        };
+        all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
+    }
+    let exponent = first.d_rotary as f64 / (first.d_rotary as f64 - 2.0).max(1.0);
+    let bases = [10.0, 50.0, 0.1].map(|times| (times, format!("{times} times the rotary base")));
+    let longer = [2.0f64, 4.0, 8.0].map(|times| {
+        (
+            times.powf(exponent),
+            format!("the rotary base of NTK for {times} times the context"),
+        )
+    });
+    for (times, name) in bases.into_iter().chain(longer) {
+        let advice = format!("--set rope_theta={}", first.theta * times);
+        all.extend(with(&name, &advice, &|rope| rope.theta *= times));
+    }
+    all
+}
+
+fn biases(known: &Known<'_>) -> Vec<Reading> {
+    let has = |is: fn(&Bias) -> bool| {
+        known
+            .blocks()
+            .filter_map(BlockSpec::attention)
+            .any(|attention| is(&attention.bias))
+    };
+    let odd = |name: &str, odd: Odd| Reading::new(FAMILY.id, name, "").odd(odd);
+    let times = |bias: f32| Odd { bias, ..Odd::NONE };
+    let mut all = Vec::new();
+    if has(|bias| matches!(bias, Bias::Alibi(_))) {
+        all.push(odd("no ALiBi", times(0.0)));
+        all.push(odd("ALiBi of the other sign", times(-1.0)));
+        all.push(odd("ALiBi slopes twice as steep", times(2.0)));
+        all.push(odd("ALiBi slopes half as steep", times(0.5)));
+        let reversed = known.with_blocks(|block| {
+            if let Some(own) = block.own_mut()
+                && let Bias::Alibi(alibi) = &mut own.attention.bias
+            {
+                alibi.slopes.reverse();
+            }
+        });
+        let name = "ALiBi slopes in the other order of heads";
+        all.extend(reversed.map(|spec| Reading::new(FAMILY.id, name, "").with_attention(spec)));
+    }
+    if has(|bias| matches!(bias, Bias::Buckets(_))) {
+        all.push(odd("no relative bias", times(0.0)));
+        let transposed = Odd {
+            transposes_bias: true,
+            ..Odd::NONE
+        };
+        all.push(odd("the relative bias transposed", transposed));
+        let directions = known.with_blocks(|block| {
+            if let Some(own) = block.own_mut()
+                && let Bias::Buckets(buckets) = &mut own.attention.bias
+            {
+                buckets.is_bidirectional = !buckets.is_bidirectional;
+            }
+        });
+        let name = "relative buckets of the other direction";
+        all.extend(directions.map(|spec| Reading::new(FAMILY.id, name, "").with_attention(spec)));
+    }
+    all
+}
+
+fn tables(known: &Known<'_>) -> Vec<Reading> {
+    let tables = || {
+        known
+            .spec()
+            .stacks
+            .iter()
+            .filter_map(|stack| stack.embed.positions.as_ref())
+    };
+    if tables().next().is_none() {
+        return Vec::new();
+    }
+    let mut bare = known.spec().clone();
+    bare.stacks
+        .iter_mut()
+        .for_each(|stack| stack.embed.positions = None);
+    let mut all = vec![Reading::new(FAMILY.id, "no positions", "").with_attention(Arc::new(bare))];
+    let n_rows = tables()
+        .filter_map(|table| table.n_rows())
+        .min()
+        .unwrap_or(usize::MAX);
+    let (first, last) = (known.first_position, known.first_position + known.n_longest);
+    for by in [-2isize, -1, 1, 2] {
+        let fits =
+            first.checked_add_signed(by).is_some() && last.saturating_add_signed(by) <= n_rows;
+        if fits {
+            let way = if by > 0 { "late" } else { "early" };
+            let name = format!("positions counted {} too {way}", by.abs());
+            let reading = Reading::new(FAMILY.id, name, "");
+            all.push(Reading {
+                positions: PositionsAs::Shifted(by),
+                ..reading
+            });
+        }
+    }
+    for after in [8, 16, 32, 64, 128]
+        .into_iter()
+        .filter(|after| *after < known.n_longest)
+    {
+        let name = format!("positions that begin again after {after} tokens");
+        all.push(Reading {
+            positions: PositionsAs::Restarting(after),
+            ..Reading::new(FAMILY.id, name, "")
+        });
+    }
+    all
+}

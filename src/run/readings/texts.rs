@@ -1,0 +1,260 @@
+//! The texts that readings are judged on: which tokens, which of them are to be told, and what knowing nothing would lose.
+
+use std::collections::BTreeMap;
+
+use attnscope_forward::{Input, Sequence};
+use attnscope_prompt::Tokenizer;
+use attnscope_spec::{Model, ModelSpec};
+
+/// What a model's loss is a loss of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// The next token.
+    Next,
+    /// The next token of a target, given a source.
+    Target,
+    /// Tokens that were replaced by this one.
+    Masked(u32),
+}
+
+impl Task {
+    /// The task of a model, or why it has none.
+    pub fn of(model: &Model) -> Result<Self, String> {
+        let spec = &model.spec;
+        let mixes_otherwise = spec.stacks.iter().any(|stack| {
+            let mut blocks = stack.blocks().iter();
+            stack.recurrence().is_some() || blocks.any(|block| !block.only_attends())
+        });
+        let Some(head) = &spec.head else {
+            return Err("the model has no head, so that no loss tells readings apart".to_owned());
+        };
+        if mixes_otherwise {
+            return Err(
+                "readings are of models whose layers attend, and do nothing else to mix tokens"
+                    .to_owned(),
+            );
+        }
+        if spec.stacks.iter().any(|stack| stack.rows.is_some()) {
+            return Err(
+                "readings are of models whose rows hold the residual alone, not streams of it, nor keys that layers share"
+                    .to_owned(),
+            );
+        }
+        let mut blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
+        if blocks.any(|block| block.attention().is_some_and(|of| of.globals.is_some())) {
+            return Err("readings are of models without global tokens".to_owned());
+        }
+        if head.unembed.n_out() != spec.d_vocab {
+            return Err("a classifier's loss needs labels that a text does not have".to_owned());
+        }
+        if spec.is_encoder_decoder() {
+            return Ok(Self::Target);
+        }
+        if spec.is_causal_lm {
+            return Ok(Self::Next);
+        }
+        mask_token(model).map(Self::Masked).ok_or_else(|| {
+            "a loss on masked tokens needs a tokenizer that has a mask token".to_owned()
+        })
+    }
+}
+
+/// The token that stands for one that is hidden.
+fn mask_token(model: &Model) -> Option<u32> {
+    let vocabulary = Tokenizer::open(&model.checkpoint.tokenizer).ok()?;
+    let tokenizer = vocabulary.tokenizer()?;
+    ["[MASK]", "<mask>"].into_iter().find_map(|name| {
+        let ids = tokenizer.encode(name, false).ok()?;
+        let id = *ids.last()?;
+        (tokenizer.label(id).trim() == name && (id as usize) < model.spec.d_vocab).then_some(id)
+    })
+}
+
+/// One text, and the positions whose losses are compared.
+#[derive(Debug, Clone)]
+pub struct Text {
+    pub source: Option<Sequence>,
+    pub sequence: Sequence,
+    /// Positions that predict.
+    pub wanted: Vec<usize>,
+    /// By how far after its position the token stands that is predicted: 0, 1 and 2. // [wanted]
+    labels: [Vec<u32>; 3],
+}
+
+impl Text {
+    pub fn labels(&self, offset: usize) -> &[u32] {
+        &self.labels[offset]
+    }
+
+    /// Tokens, the positions that predict, and what they have to predict.
+    pub fn of(tokens: Vec<u32>, wanted: Vec<usize>, labels: Vec<u32>) -> Self {
+        let positions = (0..tokens.len()).collect();
+        Self {
+            source: None,
+            sequence: Sequence {
+                tokens,
+                positions,
+                real: None,
+                picture: None,
+                ..Sequence::default()
+            },
+            wanted,
+            labels: [labels.clone(), labels.clone(), labels],
+        }
+    }
+
+    /// Its first tokens that are no padding, with the first of its source; `None` where they predict nothing.
+    pub fn beginning(&self, n_tokens: usize) -> Option<Self> {
+        let first = (0..self.sequence.len()).find(|idx| self.sequence.is_real(*idx))?;
+        let end = self.sequence.len().min(first + n_tokens);
+        let told = self.wanted.iter().take_while(|idx| **idx < end).count();
+        let of_source = |source: &Sequence| match (&source.sound, &source.picture) {
+            (None, None) => source.first(n_tokens),
+            _ => source.clone(),
+        };
+        (told > 0).then(|| Self {
+            source: self.source.as_ref().map(of_source),
+            sequence: self.sequence.part(first..end),
+            wanted: self.wanted[..told].iter().map(|idx| idx - first).collect(),
+            labels: self.labels.each_ref().map(|labels| labels[..told].to_vec()),
+        })
+    }
+
+    /// A text whose next tokens are told; `None` where there are none.
+    fn telling_next(input: &Input, n: usize) -> Option<Self> {
+        let sequence = input.sequence.first(n);
+        let n = sequence.len();
+        let real = |idx: usize| idx < n && sequence.is_real(idx);
+        // All readings are judged on the same positions, also those that look two tokens ahead.
+        let ahead = if n >= 8 { 2 } else { 1 };
+        let wanted: Vec<usize> = (0..n)
+            .filter(|idx| real(*idx) && real(idx + 1) && real(idx + ahead))
+            .collect();
+        let labels = [0, 1, ahead].map(|offset| {
+            wanted
+                .iter()
+                .map(|idx| sequence.tokens[idx + offset])
+                .collect()
+        });
+        (!wanted.is_empty()).then(|| Self {
+            source: input.source.clone(),
+            sequence,
+            wanted,
+            labels,
+        })
+    }
+
+    /// A text in which every `N_MASKED`th token, from the nth on, is masked.
+    fn masked(input: &Input, n: usize, nth: usize, mask: u32) -> Option<Self> {
+        let mut sequence = input.sequence.first(n);
+        // The first and the last token are what a tokenizer puts around a text.
+        let inner = 1..sequence.len().saturating_sub(1);
+        let wanted: Vec<usize> = inner
+            .filter(|idx| idx % N_MASKED == nth && sequence.is_real(*idx))
+            .collect();
+        let labels: Vec<u32> = wanted.iter().map(|idx| sequence.tokens[*idx]).collect();
+        wanted.iter().for_each(|idx| sequence.tokens[*idx] = mask);
+        (!wanted.is_empty()).then(|| Self {
+            source: None,
+            sequence,
+            wanted,
+            labels: [labels.clone(), labels.clone(), labels],
+        })
+    }
+}
+
+/// One token in so many is masked at a time: near the 15 % of training (Devlin et al. 2019, arXiv 1810.04805).
+const N_MASKED: usize = 7;
+
+/// Texts of at most `n_each` tokens with about `n_wanted` positions to compare.
+pub fn sample(task: Task, inputs: &[Input], n_each: usize, n_wanted: usize) -> Vec<Text> {
+    let mut texts = Vec::new();
+    let mut n = 0;
+    let mut add = |text: Option<Text>| {
+        if let Some(text) = text.filter(|_| n < n_wanted) {
+            n += text.wanted.len();
+            texts.push(text);
+        }
+    };
+    match task {
+        Task::Next | Task::Target => {
+            inputs
+                .iter()
+                .for_each(|input| add(Text::telling_next(input, n_each)));
+        }
+        Task::Masked(mask) => {
+            for nth in 0..N_MASKED {
+                inputs
+                    .iter()
+                    .for_each(|input| add(Text::masked(input, n_each, nth, mask)));
+            }
+        }
+    }
+    texts
+}
+
+/// What guessing by the texts' own frequencies would lose, in nats.
+pub fn unigram_loss(texts: &[Text]) -> f64 {
+    let mut counts = BTreeMap::<u32, usize>::new();
+    for token in texts.iter().flat_map(|text| text.labels(1)) {
+        *counts.entry(*token).or_default() += 1;
+    }
+    let n: usize = counts.values().sum();
+    let share = |count: &usize| *count as f64 / n as f64;
+    -counts
+        .values()
+        .map(|count| share(count) * share(count).ln())
+        .sum::<f64>()
+}
+
+/// What guessing by the frequencies of the tokens before would lose, in nats, when every token of the vocabulary was seen once
+/// at first (Laplace's rule): unlike frequencies of the whole text it knows nothing in advance.
+pub fn blind_loss(texts: &[Text], d_vocab: usize) -> f64 {
+    let mut counts = BTreeMap::<u32, f64>::new();
+    let (mut sum, mut n) = (0.0, 0.0);
+    for token in texts.iter().flat_map(|text| text.labels(1)) {
+        let count = counts.entry(*token).or_insert(1.0);
+        sum -= (*count / (n + d_vocab as f64)).ln();
+        *count += 1.0;
+        n += 1.0;
+    }
+    sum / n
+}
+
+/// Tokens of a text that is said twice.
+const MOST_COPIED: usize = 128;
+
+/// Texts said twice, of which the second copies are told; fewer where the model's positions leave no room, and about
+/// `n_wanted` positions in all.
+pub fn said_twice(spec: &ModelSpec, inputs: &[Input], n_wanted: usize) -> Vec<Text> {
+    let most_texts = n_wanted.div_ceil(MOST_COPIED);
+    let room = spec.n_ctx.map_or(usize::MAX, |n_ctx| n_ctx / 2);
+    let twice = |input: &Input| {
+        let n = input
+            .sequence
+            .len()
+            .min(MOST_COPIED)
+            .min(n_wanted)
+            .min(room);
+        let tokens = input.sequence.tokens[..n].repeat(2);
+        let twice = Input {
+            source: None,
+            sequence: Sequence {
+                positions: spec.positions.positions(&tokens, None),
+                tokens,
+                real: None,
+                picture: None,
+                ..Sequence::default()
+            },
+        };
+        let mut text = Text::telling_next(&twice, 2 * n)?;
+        // The first token of the second copy cannot be foreseen.
+        let first = text.wanted.iter().position(|idx| *idx >= n)?;
+        text.wanted.drain(..first);
+        text.labels
+            .iter_mut()
+            .for_each(|labels| drop(labels.drain(..first)));
+        Some(text)
+    };
+    inputs.iter().take(most_texts).filter_map(twice).collect()
+}

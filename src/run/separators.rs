@@ -1,0 +1,61 @@
+//! Which tokens of a prompt separate others: punctuation, line breaks, special tokens.
+
+use std::cell::OnceCell;
+
+use super::job::Outcome;
+use attnscope_prompt::{Reading, Tokenizer};
+use attnscope_spec::{Model, Stack};
+
+/// The tokens of a run. Its vocabulary is only read when somebody asks.
+pub(super) struct Separators<'a> {
+    model: &'a Model,
+    outcome: &'a Outcome,
+    reading: OnceCell<Option<Reading>>,
+}
+
+impl<'a> Separators<'a> {
+    pub fn new(model: &'a Model, outcome: &'a Outcome) -> Self {
+        Self {
+            model,
+            outcome,
+            reading: OnceCell::new(),
+        }
+    }
+
+    /// Whether a key that a stack looks at separates others; never, where there is no vocabulary.
+    pub fn holds(&self, stack: Stack, key_idx: usize) -> bool {
+        let tokens = match stack {
+            Stack::Encoder | Stack::Cross => &self.outcome.source_tokens,
+            Stack::Only | Stack::Decoder => &self.outcome.tokens,
+        };
+        let reading = self
+            .reading
+            .get_or_init(|| Tokenizer::open(&self.model.checkpoint.tokenizer).ok());
+        let (Some(id), Some(reading)) = (tokens.get(key_idx), reading) else {
+            return false;
+        };
+        reading.tokenizer().is_some() && separates(&reading.label(*id))
+    }
+}
+
+/// Whether a token's text is punctuation or blank, or has the look of a special token: `[SEP]`, `</s>`, `<|endoftext|>`.
+pub fn separates(label: &str) -> bool {
+    let text = label.trim();
+    let enclosed = |open, close| text.len() > 2 && text.starts_with(open) && text.ends_with(close);
+    !text.chars().any(char::is_alphanumeric) || enclosed('<', '>') || enclosed('[', ']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::separates;
+
+    #[test]
+    fn words_and_numbers_do_not_separate() {
+        for label in [".", " ,", "\n", " ", "[SEP]", "</s>", "<|endoftext|>", "–"] {
+            assert!(separates(label), "{label:?}");
+        }
+        for label in ["a", " king", "7", "don't", "été", "<b", "x]"] {
+            assert!(!separates(label), "{label:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Watches one block run: norms for the layer's statistics, the first NaN, the layer's input, and what a tap wants.
+
+use super::first_nonfinite::NonFinite;
+use super::tap::Tap;
+use attnscope_compute::attention::{BlockSink, GlobalKeys};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::residual::shape_of;
+use attnscope_compute::kernels::residual::{Peak, ResidualShape};
+use attnscope_compute::kernels::{first_nonfinite, norms_of_rows};
+use attnscope_forward::{Hook, Hooks, Sequence};
+use attnscope_spec::Stack;
+
+/// Lengths of what one attention and its block read and add. // [position]
+#[derive(Debug)]
+pub(super) struct Norms {
+    pub resid_pre: Vec<f32>,
+    pub attn_out: Vec<f32>,
+    pub mlp_out: Vec<f32>,
+    pub resid_post: Vec<f32>,
+    pub shape: ResidualShape,
+    pub peak: Option<Peak>,
+    /// Those of the block's attention to the encoder's output.
+    pub cross: Option<Box<Norms>>,
+}
+
+impl Default for Norms {
+    fn default() -> Self {
+        Self {
+            resid_pre: Vec::new(),
+            attn_out: Vec::new(),
+            mlp_out: Vec::new(),
+            resid_post: Vec::new(),
+            shape: ResidualShape::NONE,
+            peak: None,
+            cross: None,
+        }
+    }
+}
+
+/// What was seen of one block.
+pub(super) struct Watch<'a> {
+    /// Where: changes to `Stack::Cross` while cross-attention runs.
+    stack: Stack,
+    layer_idx: usize,
+    norms: Norms,
+    cross: Norms,
+    /// The block's input, when it is to be kept. // [position, width of a row]
+    pub input: Option<Vec<f32>>,
+    keeps_input: bool,
+    /// What the feed-forward layer gives before any norm on it, when it is to be kept. // [position, d_model]
+    pub added: Option<Vec<f32>>,
+    keeps_added: bool,
+    /// The first NaN of this block, unless an earlier block had one.
+    pub nonfinite: Option<NonFinite>,
+    looks_for_nonfinite: bool,
+    tap: Option<&'a mut dyn Tap>,
+    home: Stack,
+    /// Which positions are not padding.
+    sequence: &'a Sequence,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(
+        (stack, layer_idx): (Stack, usize),
+        (keeps_input, keeps_added): (bool, bool),
+        looks_for_nonfinite: bool,
+        tap: Option<&'a mut dyn Tap>,
+        sequence: &'a Sequence,
+    ) -> Self {
+        Self {
+            stack,
+            layer_idx,
+            norms: Norms::default(),
+            cross: Norms::default(),
+            input: None,
+            keeps_input,
+            added: None,
+            keeps_added,
+            nonfinite: None,
+            looks_for_nonfinite,
+            tap,
+            home: stack,
+            sequence,
+        }
+    }
+
+    /// The norms of the block and of its cross-attention.
+    pub fn finish(mut self) -> Norms {
+        self.norms.cross = Some(Box::new(self.cross));
+        self.norms
+    }
+}
+
+impl Hooks for Watch<'_> {
+    fn wants(&self, hook: Hook) -> bool {
+        // Every value is looked at for NaN; what is not needed for that is asked of the tap.
+        !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
+    }
+
+    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        let is_cross = self.stack == Stack::Cross;
+        let norms = if is_cross {
+            &mut self.cross
+        } else {
+            &mut self.norms
+        };
+        match hook {
+            Hook::ResidPre => {
+                norms.resid_pre = norms_of_rows(values, width);
+                if self.keeps_input && !is_cross {
+                    self.input = Some(values.to_vec());
+                }
+            }
+            Hook::AttnOut => norms.attn_out = norms_of_rows(values, width),
+            Hook::MlpOut => norms.mlp_out = norms_of_rows(values, width),
+            Hook::ResidPost => {
+                norms.resid_post = norms_of_rows(values, width);
+                let is_real = |position_idx: usize| self.sequence.is_real(position_idx);
+                (norms.shape, norms.peak) = shape_of(values, width, &is_real);
+            }
+            _ => {}
+        }
+        if self.looks_for_nonfinite
+            && self.nonfinite.is_none()
+            && let Some(element) = first_nonfinite(values)
+        {
+            self.nonfinite = Some(NonFinite {
+                stack: self.stack,
+                layer_idx: self.layer_idx,
+                hook,
+                position_idx: element / width,
+                column_idx: element % width,
+                value: values[element],
+                tensor: None,
+            });
+        }
+        let seen_from = self.stack;
+        if is_cross && hook == Hook::ResidPost {
+            // Cross-attention is over: what follows belongs to the block again.
+            self.stack = self.home;
+        }
+        match &mut self.tap {
+            Some(tap) if tap.wants(seen_from, self.layer_idx, hook) => {
+                tap.values(seen_from, self.layer_idx, hook, values, width)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wants_globals(&self) -> bool {
+        self.tap.as_ref().is_some_and(|tap| tap.wants_globals())
+    }
+
+    fn globals(&mut self, keys: &GlobalKeys) {
+        if let Some(tap) = &mut self.tap {
+            tap.globals(self.stack, keys);
+        }
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.keeps_input || self.tap.as_ref().is_some_and(|tap| tap.wants_rows())
+    }
+
+    fn rows(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        if self.keeps_input && hook == Hook::ResidPre {
+            self.input = Some(values.to_vec());
+        }
+        match &mut self.tap {
+            Some(tap) if tap.wants_rows() => {
+                tap.rows(self.stack, self.layer_idx, hook, values, width)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wants_raw(&self) -> bool {
+        self.keeps_added || self.tap.as_ref().is_some_and(|tap| tap.wants_raw())
+    }
+
+    fn raw(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        if self.keeps_added && hook == Hook::MlpOut {
+            self.added = Some(values.to_vec());
+        }
+        match &mut self.tap {
+            Some(tap) if tap.wants_raw() => {
+                tap.raw(self.stack, self.layer_idx, hook, values, width)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        let tap = self.tap.as_ref()?;
+        tap.blocks(self.stack, self.layer_idx)
+    }
+
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        self.stack = Stack::Cross;
+        Some(self)
+    }
+}

@@ -1,0 +1,109 @@
+//! Stored tensors that a model never reads, without those that are no weights of it.
+
+use std::collections::BTreeMap;
+
+use super::values::Seen;
+use attnscope_checks::{UnreadKind, UnreadTensor};
+use attnscope_families::unread::{NameKind, is_computed, is_mask_shape, kind_of, layer_of};
+use attnscope_spec::Model;
+use attnscope_spec::Place;
+
+/// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
+fn unread_kind(name: &str, n_layers: usize) -> Option<UnreadKind> {
+    match kind_of(name) {
+        NameKind::Adapter => Some(UnreadKind::Adapter),
+        NameKind::Unembedding => Some(UnreadKind::Unembedding),
+        NameKind::Buffer | NameKind::OtherPart => None,
+        NameKind::Weight => Some(match layer_of(name) {
+            Some(layer_idx) if layer_idx >= n_layers => UnreadKind::BeyondLayers,
+            Some(_) => UnreadKind::OfLayer,
+            None => UnreadKind::Unknown,
+        }),
+    }
+}
+
+/// Unread tensors that matter. `look` gives what the values of a stored tensor are like, and is asked only where it matters;
+/// `read` has every tensor that is read.
+///
+/// # Errors
+/// When a tensor cannot be read.
+pub(super) fn unread<E>(
+    model: &Model,
+    read: &BTreeMap<String, Seen>,
+    mut look: impl FnMut(&str) -> Result<Option<Seen>, E>,
+) -> Result<Vec<UnreadTensor>, E> {
+    let tensors = &model.checkpoint.tensors;
+    let stacks = model.spec.stacks.iter();
+    let n_layers = stacks.map(|stack| stack.n_layers()).max().unwrap_or(0);
+    let mut found = Vec::new();
+    for name in model.spec.unused_tensors(tensors) {
+        if is_computed(&model.spec, name) {
+            continue;
+        }
+        let info = tensors.info(name).filter(|info| info.dtype.is_float());
+        let Some((info, kind)) = info.zip(unread_kind(name, n_layers)) else {
+            continue;
+        };
+        // A model that is read without a head for words leaves all heads aside.
+        if kind == UnreadKind::Unembedding && model.spec.head.is_none() {
+            continue;
+        }
+        if is_mask_shape(&info.shape) || info.n_elements() <= 1 {
+            continue;
+        }
+        let Some(seen) = look(name)? else { continue };
+        let is_copy = read
+            .values()
+            .any(|known| (known.n, known.hash) == (seen.n, seen.hash));
+        let is_vector = info.shape.iter().filter(|n| **n != 1).count() <= 1;
+        // A bias of zeros and a gain of ones change nothing, and neither does an adapter whose one side is 0 alone.
+        let is_neutral = is_vector && (seen.is_zero() || seen.is_one());
+        if is_copy || is_neutral {
+            continue;
+        }
+        let place = match (kind, layer_of(name), model.spec.stacks.as_slice()) {
+            (UnreadKind::OfLayer, Some(layer_idx), [stack]) => Place::layer(stack.stack, layer_idx),
+            _ => Place::MODEL,
+        };
+        found.push(UnreadTensor {
+            name: name.to_owned(),
+            shape: info.shape.clone(),
+            kind,
+            place,
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_a_tensor_is_for() {
+        use UnreadKind::{Adapter, BeyondLayers, OfLayer, Unembedding, Unknown};
+        for (name, kind) in [
+            (
+                "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+                Some(Adapter),
+            ),
+            ("encoder.layer.3.output.adapter_down.weight", Some(Adapter)),
+            ("model.layers.1.self_attn.q_proj.bias", Some(OfLayer)),
+            ("model.layers.1.self_attn.q_norm.weight", Some(OfLayer)),
+            ("model.layers.7.mlp.up_proj.weight", Some(BeyondLayers)),
+            ("lm_head.weight", Some(Unembedding)),
+            ("extra.weight", Some(Unknown)),
+            ("h.0.attn.bias", None),
+            ("h.0.attn.masked_bias", None),
+            ("transformer.h.0.attn.attention.bias", None),
+            ("model.layers.0.self_attn.rotary_emb.inv_freq", None),
+            ("bert.pooler.dense.weight", None),
+            ("cls.seq_relationship.weight", None),
+            ("score.weight", None),
+            ("optimizer.state.0.exp_avg", None),
+            ("vision_tower.blocks.0.attn.qkv.weight", None),
+        ] {
+            assert_eq!(unread_kind(name, 2), kind, "{name}");
+        }
+    }
+}

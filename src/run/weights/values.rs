@@ -1,0 +1,110 @@
+//! One pass over the values of a stored tensor: zeros, values at the end of the element type, and a hash to compare by.
+
+use rayon::prelude::*;
+
+use attnscope_checkpoint::Dtype;
+
+/// Values that one task looks at.
+const TASK: usize = 1 << 16;
+
+/// What one pass found.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Seen {
+    pub n: usize,
+    pub n_zero: usize,
+    pub n_one: usize,
+    pub n_largest: usize,
+    pub n_infinite: usize,
+    /// Of the bits of all values, in order.
+    pub hash: u64,
+}
+
+impl Seen {
+    pub fn is_zero(&self) -> bool {
+        self.n > 0 && self.n_zero == self.n
+    }
+
+    pub fn is_one(&self) -> bool {
+        self.n > 0 && self.n_one == self.n
+    }
+
+    pub fn and(self, next: Self) -> Self {
+        Self {
+            n: self.n + next.n,
+            n_zero: self.n_zero + next.n_zero,
+            n_one: self.n_one + next.n_one,
+            n_largest: self.n_largest + next.n_largest,
+            n_infinite: self.n_infinite + next.n_infinite,
+            hash: mixed(self.hash, next.hash),
+        }
+    }
+}
+
+/// Looks at values that were stored in some type.
+pub(super) fn seen(values: &[f32], dtype: Dtype) -> Seen {
+    let end = largest(dtype);
+    let parts: Vec<Seen> = values
+        .par_chunks(TASK)
+        .map(|part| of_part(part, end))
+        .collect();
+    parts.into_iter().fold(Seen::default(), Seen::and)
+}
+
+/// The largest finite number of a 16-bit type; `None` for types that are not judged.
+pub(super) fn largest(dtype: Dtype) -> Option<f32> {
+    match dtype {
+        Dtype::F16 => Some(half::f16::MAX.to_f32()),
+        Dtype::Bf16 => Some(half::bf16::MAX.to_f32()),
+        _ => None,
+    }
+}
+
+fn of_part(values: &[f32], end: Option<f32>) -> Seen {
+    // No finite value lies beyond the end of its type.
+    let end = end.unwrap_or(f32::INFINITY);
+    let mut seen = Seen {
+        n: values.len(),
+        ..Seen::default()
+    };
+    for value in values {
+        seen.n_zero += usize::from(*value == 0.0);
+        seen.n_one += usize::from(*value == 1.0);
+        let magnitude = value.abs();
+        seen.n_infinite += usize::from(magnitude == f32::INFINITY);
+        seen.n_largest += usize::from(magnitude == end && magnitude < f32::INFINITY);
+        seen.hash = mixed(seen.hash, u64::from(value.to_bits()));
+    }
+    seen
+}
+
+/// One more number in a hash: the finaliser of MurmurHash3 between a product and a rotation.
+fn mixed(hash: u64, next: u64) -> u64 {
+    let next = next.wrapping_add(0x2545_f491_4f6c_dd1d);
+    let mixed = (hash.rotate_left(23) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_type_is_its_own() {
+        let values = [65504.0, -65504.0, 1.0, 0.0, f32::INFINITY, f32::NAN];
+        let as_f16 = seen(&values, Dtype::F16);
+        assert_eq!((as_f16.n_largest, as_f16.n_infinite), (2, 1));
+        assert_eq!((as_f16.n_zero, as_f16.n_one, as_f16.n), (1, 1, 6));
+        assert_eq!(seen(&values, Dtype::F32).n_largest, 0);
+        assert_eq!(seen(&values, Dtype::Bf16).n_largest, 0);
+        let end = [f32::from_bits(0x7f7f_0000)];
+        assert_eq!(seen(&end, Dtype::Bf16).n_largest, 1);
+    }
+
+    #[test]
+    fn hashes_tell_orders_and_lengths_apart() {
+        let of = |values: &[f32]| seen(values, Dtype::F32).hash;
+        assert_eq!(of(&[1.0, 2.0]), of(&[1.0, 2.0]));
+        assert_ne!(of(&[1.0, 2.0]), of(&[2.0, 1.0]));
+        assert_ne!(of(&[0.0; 4]), of(&[0.0; 5]));
+    }
+}

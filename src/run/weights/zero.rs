@@ -1,0 +1,92 @@
+//! Parts of a projection that are 0 throughout, head by head.
+
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_spec::{BlockSpec, LinearSource, ProjectionSpec};
+
+/// Heads whose part of a projection is 0 throughout, in words.
+pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<String> {
+    let own = block.own().map(|own| (&own.projections, &own.attention));
+    let cross = block
+        .cross
+        .as_ref()
+        .map(|cross| (&cross.projections, &cross.attention));
+    let mut parts = Vec::new();
+    for (projections, attention) in own.into_iter().chain(cross) {
+        if !projections.is_by_head() {
+            continue;
+        }
+        for (linear, what, of_inputs, n_heads) in sides(projections, attention) {
+            if linear.weight != name || linear.slab.is_some() {
+                continue;
+            }
+            let n = if of_inputs {
+                linear.n_in
+            } else {
+                linear.n_out()
+            };
+            let d = n / n_heads.max(1);
+            for head_idx in 0..n_heads {
+                let mut all = (head_idx * d..(head_idx + 1) * d).map(|idx| Line {
+                    linear,
+                    idx,
+                    of_inputs,
+                });
+                if d > 0 && all.all(|line| line.is_zero(values)) {
+                    parts.push(format!("{what} of head {head_idx}"));
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// A projection, what its heads have in it, whether that lies along its inputs, and how many heads there are.
+type Side<'a> = (&'a LinearSource, &'static str, bool, usize);
+
+fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> Vec<Side<'a>> {
+    let (n_heads, n_kv_heads) = (attention.n_heads, attention.n_kv_heads);
+    let mut sides = vec![(&projections.q, "the query rows", false, n_heads)];
+    // Those of an earlier layer are told of where they are made.
+    if !projections.takes_keys() {
+        sides.extend([
+            (&projections.k, "the key rows", false, n_kv_heads),
+            (&projections.v, "the value rows", false, n_kv_heads),
+        ]);
+    }
+    sides.push((&projections.o, "the output columns", true, n_heads));
+    sides
+}
+
+/// One output of a projection, or one input, in the stored matrix.
+struct Line<'a> {
+    linear: &'a LinearSource,
+    idx: usize,
+    of_inputs: bool,
+}
+
+impl Line<'_> {
+    fn is_zero(&self, values: &[f32]) -> bool {
+        let LinearSource {
+            n_in,
+            n_stored_out,
+            is_input_major,
+            part,
+            ..
+        } = *self.linear;
+        // Outputs are chosen from a fused matrix.
+        let at = if self.of_inputs {
+            self.idx
+        } else {
+            self.idx / part.len * part.group + part.offset + self.idx % part.len
+        };
+        let width = if is_input_major { n_stored_out } else { n_in };
+        let is_row = self.of_inputs == is_input_major;
+        if is_row {
+            let row = values.get(at * width..(at + 1) * width);
+            row.is_some_and(|row| row.iter().all(|value| *value == 0.0))
+        } else {
+            let mut column = values.iter().skip(at).step_by(width.max(1));
+            column.all(|value| *value == 0.0)
+        }
+    }
+}

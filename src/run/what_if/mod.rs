@@ -1,0 +1,269 @@
+//! A model read otherwise: knobs of attention changed everywhere, in a stack, in a layer or in a head.
+
+mod order;
+mod words;
+
+pub use words::{KEYS, WhatIf};
+
+use self::order::in_order;
+use super::align::AlignSpec;
+use attnscope_compute::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::NormKind;
+use attnscope_spec::recurrent::{Recurrence, WriterSpec};
+use attnscope_spec::{
+    Ablation, CrossSpec, Exceptions, Grid, ModelSpec, NormSource, Place, ProjectionSpec, SelfSpec,
+    Stack, Variant,
+};
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    Scale(Scale),
+    /// The scale that is there, times a number.
+    ScaleBy(f32),
+    SoftmaxAxis(SoftmaxAxis),
+    Mask(Mask),
+    /// Only so many keys, in the direction that is there.
+    Window(usize),
+    /// The mask as it is: only said, to compare with.
+    MaskAsDeclared,
+    /// Queries and keys normed per head by their root mean square, with stored gains where there are some; or not at all.
+    QkNorm(bool),
+    /// Scores divided by this.
+    Temperature(f32),
+    Softcap(Option<f32>),
+    /// A head's output is taken away.
+    Drop(Ablation),
+}
+
+impl Change {
+    fn is_of_mask(self) -> bool {
+        matches!(self, Self::Mask(_) | Self::Window(_) | Self::MaskAsDeclared)
+    }
+}
+
+/// Norms that a model without weights for them is given.
+const EPS: f64 = 1e-6;
+
+/// A spec with all changes, whatever their order.
+///
+/// # Errors
+/// When a place is none of the model's, a change is impossible there, or two changes contradict each other.
+pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
+    let mut supposed = spec.clone();
+    for what_if in what_ifs {
+        for place in what_if.places() {
+            check_place(place, &spec.shape(), what_if)?;
+            check_has_mask(spec, place, what_if)?;
+        }
+    }
+    for (what_if, place) in in_order(what_ifs)? {
+        supposed = changed(&supposed, place, what_if.change);
+        check_possible(&supposed, what_if)?;
+    }
+    Ok(supposed)
+}
+
+/// An alignment's attention with all changes, whatever their order.
+///
+/// # Errors
+/// When a place is none of an alignment's, a change is impossible there, or two changes contradict each other.
+pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<AlignSpec> {
+    let mut supposed = spec.clone();
+    for what_if in what_ifs {
+        for place in what_if.places() {
+            check_place(place, &[AlignSpec::grid()], what_if)?;
+            if what_if.change.is_of_mask() {
+                return Err(no_mask(what_if));
+            }
+        }
+    }
+    for (what_if, _) in in_order(what_ifs)? {
+        let AlignSpec {
+            attention,
+            qk_norm,
+            ablation,
+        } = &mut supposed;
+        change_recurrent((attention, qk_norm, ablation), what_if.change);
+    }
+    Ok(supposed)
+}
+
+/// Refuses a place that is not there.
+fn check_place(place: Place, grids: &[Grid], what_if: &WhatIf) -> Result<()> {
+    place.within(grids).map_err(|expected| {
+        Error::Setting(format!(
+            "--what-if {what_if}: there is no {place} in this model; expected {expected}"
+        ))
+    })
+}
+
+fn no_mask(what_if: &WhatIf) -> Error {
+    Error::Setting(format!(
+        "--what-if {what_if}: cross-attention has no mask; expected a place with self-attention"
+    ))
+}
+
+/// Refuses a mask where there is none to change: cross-attention has no order between its queries and keys.
+fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()> {
+    let has_mask = spec.stacks.iter().any(|stack| {
+        let mut layers = 0..stack.blocks().len();
+        layers.any(|layer_idx| place.holds(stack.stack, layer_idx))
+    });
+    if what_if.change.is_of_mask() && !has_mask {
+        return Err(no_mask(what_if));
+    }
+    Ok(())
+}
+
+/// Refuses what no order of computation could give.
+fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
+    for stack in &spec.stacks {
+        let Some(Recurrence::Writer(writer)) = stack.recurrence() else {
+            continue;
+        };
+        let looks_ahead = writer.attention.softmax_axis == SoftmaxAxis::Queries
+            || writer.ablation == Some(Ablation::Mean);
+        if writer.feeds_back && looks_ahead {
+            return Err(Error::Setting(format!(
+                "--what-if {what_if}: it needs all steps of the decoder at once; with input feeding each waits for the one before"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A spec with a change at a place.
+pub fn changed(spec: &ModelSpec, place: Place, change: Change) -> ModelSpec {
+    let mut spec = spec.clone();
+    for stack in &mut spec.stacks {
+        if let Some(Recurrence::Writer(writer)) = stack.recurrence_mut()
+            && place.holds(Stack::Cross, 0)
+        {
+            let WriterSpec {
+                attention,
+                qk_norm,
+                ablation,
+                ..
+            } = &mut **writer;
+            change_recurrent((attention, qk_norm, ablation), change);
+        }
+        let grid = stack.stack;
+        for (layer_idx, block) in stack.blocks_mut().iter_mut().enumerate() {
+            if place.holds(grid, layer_idx) {
+                let heads = place.head_idx;
+                if let Some(SelfSpec {
+                    attention,
+                    projections,
+                    exceptions,
+                }) = block.own_mut()
+                {
+                    apply((attention, projections, exceptions), heads, change);
+                }
+            }
+            if let Some(cross) = &mut block.cross
+                && place.holds(Stack::Cross, layer_idx)
+            {
+                let heads = place.head_idx;
+                let CrossSpec {
+                    attention,
+                    projections,
+                    exceptions,
+                    ..
+                } = &mut **cross;
+                apply((attention, projections, exceptions), heads, change);
+            }
+        }
+    }
+    spec
+}
+
+/// One attention: its spec, its projections, and its heads that differ.
+type Knobs<'a> = (
+    &'a mut AttentionSpec,
+    &'a mut ProjectionSpec,
+    &'a mut Exceptions,
+);
+
+fn apply((attention, projections, exceptions): Knobs<'_>, head: Option<usize>, change: Change) {
+    if let Change::Drop(ablation) = change {
+        let heads = head.map_or(0..attention.n_heads, |head_idx| head_idx..head_idx + 1);
+        exceptions.ablated.retain(|(idx, _)| !heads.contains(idx));
+        exceptions.ablated.extend(heads.map(|idx| (idx, ablation)));
+        return;
+    }
+    let Some(head_idx) = head else {
+        change_one(attention, projections, change);
+        for variant in &mut exceptions.variants {
+            change_one(&mut variant.attention, &mut variant.projections, change);
+        }
+        return;
+    };
+    let variants = &mut exceptions.variants;
+    let at = variants.partition_point(|variant| variant.heads.end <= head_idx);
+    if variants
+        .get(at)
+        .is_none_or(|variant| !variant.heads.contains(&head_idx))
+    {
+        let own = Variant {
+            heads: head_idx..head_idx + 1,
+            attention: attention.clone(),
+            projections: projections.clone(),
+        };
+        variants.insert(at, own);
+    }
+    let variant = &mut variants[at];
+    change_one(&mut variant.attention, &mut variant.projections, change);
+}
+
+/// An attention without projections of its own: its spec, whether queries and keys are normed, what replaces its output.
+type RecurrentKnobs<'a> = (
+    &'a mut AttentionSpec,
+    &'a mut bool,
+    &'a mut Option<Ablation>,
+);
+
+fn change_recurrent((attention, qk_norm, ablated): RecurrentKnobs<'_>, change: Change) {
+    match change {
+        Change::QkNorm(is_on) => *qk_norm = is_on,
+        Change::Drop(ablation) => *ablated = Some(ablation),
+        _ => knob(attention, change),
+    }
+}
+
+fn change_one(attention: &mut AttentionSpec, projections: &mut ProjectionSpec, change: Change) {
+    match change {
+        Change::QkNorm(false) => (projections.q_norm, projections.k_norm) = (None, None),
+        Change::QkNorm(true) => {
+            let norm = || NormSource::new(NormKind::RmsNorm, EPS, attention.d_head, None);
+            projections.q_norm.get_or_insert_with(norm);
+            projections.k_norm.get_or_insert_with(norm);
+        }
+        _ => knob(attention, change),
+    }
+}
+
+/// A change of the attention itself.
+fn knob(attention: &mut AttentionSpec, change: Change) {
+    let d_head = attention.d_head;
+    match change {
+        Change::Scale(scale) => attention.scale = scale,
+        Change::ScaleBy(by) => attention.scale = attention.scale.divided(1.0 / by, d_head),
+        Change::Temperature(by) => attention.scale = attention.scale.divided(by, d_head),
+        Change::SoftmaxAxis(axis) => attention.softmax_axis = axis,
+        Change::Softcap(cap) => attention.softcap = cap,
+        // Cross-attention has no order between its queries and keys.
+        Change::Mask(_) | Change::Window(_) if attention.is_cross => {}
+        Change::Mask(mask) => attention.mask = mask,
+        Change::Window(width) => {
+            let window = if attention.mask.causal {
+                Window::Back(width)
+            } else {
+                Window::Around(width)
+            };
+            attention.mask.window = Some(window);
+        }
+        Change::MaskAsDeclared | Change::QkNorm(_) | Change::Drop(_) => {}
+    }
+}

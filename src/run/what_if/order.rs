@@ -1,0 +1,184 @@
+//! Several changes at once: the order in which they are made, so that the order in which they are written does not matter.
+//!
+//! What sets a knob comes before what multiplies it, and what holds widely before what holds at fewer places. Two changes that
+//! set one knob to different values at one place contradict each other.
+
+use super::{Change, WhatIf};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::Place;
+
+/// What a change sets; changes of one knob at one place must agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Knob {
+    Scale,
+    Temperature,
+    SoftmaxAxis,
+    Mask,
+    Window,
+    QkNorm,
+    Softcap,
+    Output,
+}
+
+impl Change {
+    fn knob(self) -> Knob {
+        match self {
+            Self::Scale(_) | Self::ScaleBy(_) => Knob::Scale,
+            Self::Temperature(_) => Knob::Temperature,
+            Self::SoftmaxAxis(_) => Knob::SoftmaxAxis,
+            Self::Mask(_) | Self::MaskAsDeclared => Knob::Mask,
+            Self::Window(_) => Knob::Window,
+            Self::QkNorm(_) => Knob::QkNorm,
+            Self::Softcap(_) => Knob::Softcap,
+            Self::Drop(_) => Knob::Output,
+        }
+    }
+
+    /// Whether it changes the value that is there, and comes after what sets one.
+    fn is_relative(self) -> bool {
+        matches!(
+            self,
+            Self::ScaleBy(_) | Self::Temperature(_) | Self::Window(_)
+        )
+    }
+
+    /// Whether it may come twice at one place: factors multiply.
+    fn adds_up(self) -> bool {
+        matches!(self, Self::ScaleBy(_) | Self::Temperature(_))
+    }
+}
+
+/// How narrow a place is: one head, one layer, one stack, everywhere.
+fn narrowness(place: Place) -> usize {
+    usize::from(place.stack.is_some())
+        + 2 * usize::from(place.layer_idx.is_some())
+        + 4 * usize::from(place.head_idx.is_some())
+}
+
+/// Every change at every place, in the order in which they are made.
+///
+/// # Errors
+/// When two changes contradict each other.
+pub(super) fn in_order(what_ifs: &[WhatIf]) -> Result<Vec<(&WhatIf, Place)>> {
+    let mut all: Vec<(&WhatIf, Place)> = what_ifs
+        .iter()
+        .flat_map(|what_if| {
+            what_if
+                .places()
+                .into_iter()
+                .map(move |place| (what_if, place))
+        })
+        .collect();
+    for (nth, (later, at)) in all.iter().enumerate() {
+        for (earlier, other) in &all[..nth] {
+            if at == other && contradict(earlier.change, later.change) {
+                return Err(Error::Setting(format!(
+                    "--what-if {later}: it contradicts --what-if {earlier}; expected one of them"
+                )));
+            }
+        }
+    }
+    // Stable: equals stay as they were written, and do not depend on it.
+    all.sort_by_key(|(what_if, place)| (what_if.change.is_relative(), narrowness(*place)));
+    Ok(all)
+}
+
+impl WhatIf {
+    /// Whether two changes cannot both be made: at some place they set one knob to different values.
+    pub fn contradicts(&self, other: &Self) -> bool {
+        let places = other.places();
+        contradict(self.change, other.change)
+            && self.places().iter().any(|place| places.contains(place))
+    }
+}
+
+/// Whether two changes at one place cannot both be made.
+fn contradict(a: Change, b: Change) -> bool {
+    a.knob() == b.knob() && a != b && !a.adds_up() && !b.adds_up()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supposed;
+    use attnscope_checkpoint::Checkpoint;
+    use attnscope_compute::attention::AttentionSpec;
+    use attnscope_spec::ModelSpec;
+
+    fn spec() -> ModelSpec {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/induction");
+        let checkpoint = Checkpoint::open(std::path::Path::new(directory)).expect("opens");
+        attnscope_families::read(checkpoint).expect("reads").spec
+    }
+
+    fn with(words: &[&str]) -> Result<ModelSpec> {
+        let what_ifs: Vec<WhatIf> = words.iter().map(|word| word.parse().expect(word)).collect();
+        supposed(&spec(), &what_ifs)
+    }
+
+    fn attention(spec: &ModelSpec, layer_idx: usize) -> &AttentionSpec {
+        spec.main_stack().blocks()[layer_idx]
+            .attention()
+            .expect("attention")
+    }
+
+    #[test]
+    fn changes_compose_in_either_order() {
+        for pair in [
+            ["temperature=4", "scale=none"],
+            ["scale=x2", "scale=inv_d"],
+            ["temperature=2", "scale=sum_key_norms"],
+            ["mask=window:3", "mask=none"],
+            ["scale=none@L0", "scale=inv_d"],
+            ["temperature=2@L0H1", "scale=none"],
+            ["softcap=3@L0H1", "softcap=5"],
+            ["temperature=2", "temperature=4@L1"],
+            ["qk_norm=on", "scale=none"],
+            ["drop=zero@L0H1", "temperature=3@L0"],
+        ] {
+            let [first, second] = pair;
+            let one = with(&[first, second]).expect("composes");
+            let other = with(&[second, first]).expect("composes");
+            assert_eq!(one, other, "{pair:?}");
+            for word in pair {
+                assert_ne!(
+                    one,
+                    with(&[word]).expect("is possible"),
+                    "{pair:?}: {word} alone"
+                );
+            }
+        }
+        let both = with(&["temperature=4", "scale=none"]).expect("composes");
+        let d_head = attention(&both, 0).d_head;
+        assert_eq!(attention(&both, 0).scale.factor(d_head), 0.25);
+        let narrow = with(&["scale=none@L0", "scale=inv_d"]).expect("composes");
+        assert_eq!(attention(&narrow, 0).scale.factor(d_head), 1.0);
+        assert_eq!(
+            attention(&narrow, 1).scale.factor(d_head),
+            1.0 / d_head as f32
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused_and_repetitions_are_not() {
+        for pair in [
+            ["scale=none", "scale=inv_d"],
+            ["mask=none", "mask=declared"],
+            ["mask=none", "mask=causal"],
+            ["mask=window:3", "mask=window:4"],
+            ["softcap=3@L0", "softcap=off@L0"],
+            ["qk_norm=on", "qk_norm=off"],
+            ["drop=zero@L0H1", "drop=mean@L0H1"],
+            ["softmax_axis=keys", "softmax_axis=queries"],
+        ] {
+            for words in [pair, [pair[1], pair[0]]] {
+                let message = with(&words).expect_err("contradicts").to_string();
+                assert!(
+                    message.contains(words[0]) && message.contains("contradicts"),
+                    "{message}"
+                );
+            }
+            with(&[pair[0], pair[0]]).expect("says it twice");
+        }
+    }
+}

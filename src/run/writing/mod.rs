@@ -1,0 +1,282 @@
+//! Lets a model write: token after token, until one that ends its text, or enough of them.
+
+mod choice;
+mod rules;
+mod writer;
+
+pub use choice::{Choice, Chooser, Written};
+pub use rules::Rules;
+pub use writer::{Past, Writer, WriterMemory};
+
+use serde_json::Value;
+
+use super::tap::Tap;
+use attnscope_checkpoint::GENERATION;
+use attnscope_checkpoint::machine::available_memory;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Input, Sequence};
+use attnscope_prompt::Prompt;
+use attnscope_spec::{Forced, Model, ModelSpec, ReadsAgain};
+
+/// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as, `wrote`
+/// hears of the prompt after each.
+///
+/// # Errors
+/// When the model cannot write, the pace stops it, a tensor is not as the spec says, or the device fails.
+pub fn generate<O: Ops>(
+    ops: &O,
+    model: &Model,
+    prompt: &mut Prompt,
+    label: &dyn Fn(u32) -> String,
+    wrote: &mut dyn FnMut(&Prompt),
+    pace: &dyn Pace,
+) -> Result<()> {
+    if prompt.n_to_generate == 0 || reads_again(model, prompt, label) {
+        return Ok(());
+    }
+    let mut text = Text::begin(ops, model, prompt, pace)?;
+    while text.next(prompt, label, &mut NoTaps)?.is_some() {
+        wrote(prompt);
+    }
+    Ok(())
+}
+
+/// A text that a model is writing.
+pub struct Text<'a, O: Ops> {
+    writer: Writer<'a, O>,
+    model: &'a Model,
+    pace: &'a dyn Pace,
+    chooser: Chooser,
+    ends: Vec<u32>,
+    rules: Rules,
+    /// Tokens of the prompt.
+    n_given: usize,
+}
+
+/// Gives what watches the rows that run for each token.
+pub trait Taps {
+    /// What watches the rows of the next token.
+    fn tap(&mut self) -> Option<&mut dyn Tap>;
+}
+
+/// Watches nothing.
+struct NoTaps;
+
+impl Taps for NoTaps {
+    fn tap(&mut self) -> Option<&mut dyn Tap> {
+        None
+    }
+}
+
+impl<'a, O: Ops> Text<'a, O> {
+    /// A text that begins with a prompt.
+    ///
+    /// # Errors
+    /// When the model cannot write.
+    pub fn begin(
+        ops: &'a O,
+        model: &'a Model,
+        prompt: &Prompt,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        can_write(&model.spec)?;
+        let n_longest = prompt.tokens.len() + prompt.n_to_generate;
+        let n_source = prompt
+            .source
+            .as_ref()
+            .map_or(0, |source| source.tokens.len());
+        let needs = WriterMemory::of(model, n_longest, n_source).keys_and_values;
+        // Half of what is left: the rest is for the run that may follow, and for whoever else is there.
+        let left = available_memory().map_or(usize::MAX, |left| left as usize / 2);
+        Ok(Self {
+            writer: Writer::new(ops, model, left.saturating_sub(needs), pace),
+            model,
+            pace,
+            chooser: Chooser::new(prompt.sampling),
+            ends: end_tokens(model),
+            rules: Rules::of(model),
+            n_given: prompt.tokens.len() - prompt.n_written,
+        })
+    }
+
+    /// Goes on from what the same model has read before.
+    #[must_use]
+    pub fn with_past(self, past: Past<O>) -> Self {
+        let writer = self.writer.with_past(past);
+        Self { writer, ..self }
+    }
+
+    pub fn writer(&self) -> &Writer<'a, O> {
+        &self.writer
+    }
+
+    /// What the model has read.
+    pub fn into_past(self) -> Past<O> {
+        self.writer.into_past()
+    }
+
+    /// Writes one token behind the prompt; `None` where there are enough, or the last one ended the text.
+    ///
+    /// # Errors
+    /// When the pace stops it, a tensor is not as the spec says, the device fails, or a tap cannot keep a value.
+    pub fn next(
+        &mut self,
+        prompt: &mut Prompt,
+        label: &dyn Fn(u32) -> String,
+        taps: &mut dyn Taps,
+    ) -> Result<Option<Written>> {
+        if prompt.n_to_generate == 0 {
+            return Ok(None);
+        }
+        if self.pace.stops() {
+            return Err(Error::Cancelled);
+        }
+        self.writer.read(&input_of(prompt), taps.tap())?;
+        let logits = self.writer.logits()?;
+        let start = self.model.spec.decoder_start.as_ref();
+        let n_tokens = prompt.tokens.len();
+        let mut never = start.map_or_else(Vec::new, |start| start.never_written.clone());
+        if let Some(start) = start.filter(|start| start.is_first_choice(n_tokens)) {
+            never.extend(&start.never_first);
+        }
+        let forced = start.and_then(|start| start.forced_after(n_tokens));
+        let forced = forced.and_then(|forced| match forced {
+            Forced::Token(id) => Some(*id),
+            Forced::OneOf(ids) => likeliest_of(ids, &logits),
+        });
+        never.extend(self.rules.never(&prompt.tokens, self.n_given));
+        let written = self.chooser.choose(
+            &logits,
+            &Choice {
+                scores: self.rules.scores(&logits, prompt),
+                never,
+                forced: forced.or_else(|| self.rules.forced(&prompt.tokens)),
+            },
+        );
+        prompt.push(written.id, label(written.id), self.model.spec.positions);
+        if self.ends.contains(&written.id) {
+            prompt.n_to_generate = 0;
+        }
+        Ok(Some(written))
+    }
+}
+
+/// The id with the largest logit, of equals the first.
+fn likeliest_of(ids: &[u32], logits: &[f32]) -> Option<u32> {
+    let known = ids
+        .iter()
+        .filter_map(|id| Some((*id, *logits.get(*id as usize)?)));
+    let best = known.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.map(|(id, _)| id)
+}
+
+/// Whether a model can write a text.
+///
+/// # Errors
+/// Says why it cannot.
+pub fn can_write(spec: &ModelSpec) -> Result<()> {
+    let Some(head) = &spec.head else {
+        return Err(no_head(spec));
+    };
+    if spec.decoder_start.is_some() {
+        return Ok(());
+    }
+    let why = if head.labels.is_some() {
+        "its head gives labels, not words"
+    } else if !spec.is_causal_lm {
+        "it is no causal language model: it does not predict a next token"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Prompt(format!("the model cannot write: {why}")))
+}
+
+/// Says that there is no head to write with.
+fn no_head(spec: &ModelSpec) -> Error {
+    let problem = match &spec.decoder_start {
+        Some(start) => format!(
+            "the decoder has no head to write a target with: give one with --target TEXT, or with --target-tokens {first},ID,… \
+             where {first} is the start token",
+            first = start.start_token
+        ),
+        None => "the model cannot write: it has no head that predicts a next token".to_owned(),
+    };
+    Error::Prompt(problem)
+}
+
+/// Gives a decoder the text of its encoder again, where it has nothing to write: its head gives labels, or there is none.
+fn reads_again(model: &Model, prompt: &mut Prompt, label: &dyn Fn(u32) -> String) -> bool {
+    let spec = &model.spec;
+    let (Some(start), Some(given)) = (&spec.decoder_start, prompt.source.as_deref()) else {
+        return false;
+    };
+    if spec.head.is_none() && given.sound.is_some() {
+        // What was heard is no text: the decoder reads its first tokens alone.
+        (prompt.n_to_generate, prompt.n_written) = (0, 0);
+        return true;
+    }
+    let is_so = match (&spec.head, start.reads_again) {
+        (_, ReadsAgain::Never) => false,
+        (Some(head), _) => head.labels.is_some(),
+        (None, ReadsAgain::ForLabels) => false,
+        (None, ReadsAgain::Shifted | ReadsAgain::Rotated) => true,
+    };
+    if !is_so {
+        return false;
+    }
+    let last = given.tokens.last().copied();
+    let n = given.tokens.len().saturating_sub(1);
+    let again: Vec<u32> = given.tokens[..n].to_vec();
+    let rotates = start.reads_again == ReadsAgain::Rotated;
+    if let (Some(first), Some(last), true) = (prompt.tokens.first_mut(), last, rotates) {
+        *first = last;
+        prompt.labels[0] = label(last);
+    }
+    for id in again {
+        prompt.push(id, label(id), spec.positions);
+    }
+    (prompt.n_to_generate, prompt.n_written) = (0, 0);
+    true
+}
+
+/// The tokens that end what a model writes, as its configuration says.
+pub fn end_tokens(model: &Model) -> Vec<u32> {
+    if let Some(start) = &model.spec.decoder_start {
+        return start.end_tokens.clone();
+    }
+    let config = &model.checkpoint.config;
+    let stated = config.get("eos_token_id").cloned();
+    let stated = stated.or_else(|| config.text_part()?.get("eos_token_id").cloned());
+    // Models that converse end a turn with other tokens than a text: those stand in the settings of generation.
+    let of_generation = model.checkpoint.beside_config(GENERATION);
+    let also = of_generation.and_then(|mut values| values.remove("eos_token_id"));
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let ids = |value: Value| match value {
+        Value::Array(all) => all.iter().filter_map(id).collect(),
+        one => Vec::from_iter(id(&one)),
+    };
+    let mut ends: Vec<u32> = stated.into_iter().chain(also).flat_map(ids).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+/// A prompt as the model takes it.
+pub fn input_of(prompt: &Prompt) -> Input {
+    Input {
+        source: prompt.source.as_deref().map(sequence_of),
+        sequence: sequence_of(prompt),
+    }
+}
+
+fn sequence_of(prompt: &Prompt) -> Sequence {
+    Sequence {
+        tokens: prompt.tokens.clone(),
+        positions: prompt.positions.clone(),
+        real: prompt.real.clone(),
+        picture: prompt.picture.clone(),
+        sound: prompt.sound.clone(),
+    }
+}

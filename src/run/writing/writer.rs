@@ -1,0 +1,380 @@
+//! A model that reads tokens after those it has read: what it keeps of them makes each new token cost one row per layer.
+
+use std::ops::Range;
+
+use super::super::tap::Tap;
+use super::super::watch::Watch;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::recurrent::Ends;
+use attnscope_forward::{
+    BlockContext, BlockPast, HeldBytes, Input, LayerRun, LayerWeights, Memory, NoHooks, Recomputed,
+    Scratch, Sequence, Unembedding, embed, final_hidden, run_layer, unembedding_for_few_rows,
+};
+use attnscope_spec::{Model, StackSpec};
+
+/// Rows up to which weights that are held are worth laying out for a few rows.
+const FEW: usize = 8;
+
+/// Reads tokens, and remembers what it has read.
+pub struct Writer<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    pace: &'a dyn Pace,
+    /// Bytes of weights, and of packed keys and values, that may be held from token to token.
+    weight_bytes: usize,
+    weights: Vec<LayerWeights<'a, O>>,
+    unembedding: Vec<(Range<usize>, O::Linear<'a>)>,
+    past: Past<O>,
+    scratch: Scratch<O>,
+    /// The last hidden state of the last token. // [1, d_model]
+    last: O::Buffer,
+    n_rows_run: usize,
+    recomputed: Option<Recomputed>,
+}
+
+/// What a model keeps of the tokens that it has read. It outlives the writer, so that a text whose end was edited need not be read
+/// again from its beginning.
+pub struct Past<O: Ops> {
+    sequence: Sequence,
+    source: Option<Sequence>,
+    /// The encoder's output. // [source position, d_model]
+    memory: O::Buffer,
+    ends: Ends,
+    blocks: Vec<BlockPast<O>>,
+}
+
+impl<O: Ops> Default for Past<O> {
+    fn default() -> Self {
+        Self {
+            sequence: Sequence::default(),
+            source: None,
+            memory: O::Buffer::default(),
+            ends: Ends::default(),
+            blocks: Vec::new(),
+        }
+    }
+}
+
+/// What a writer holds, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriterMemory {
+    pub keys_and_values: usize,
+    /// Keys and values once more, as attention packs them.
+    pub packed: usize,
+    /// Weights that are held from token to token, as f32.
+    pub weights: usize,
+}
+
+impl WriterMemory {
+    /// What a writer will hold once it has read so many tokens.
+    pub fn of(model: &Model, n_tokens: usize, n_source: usize) -> Self {
+        const VALUE: usize = size_of::<f32>();
+        let stack = model.spec.main_stack();
+        let of_attention = |spec: &attnscope_compute::attention::AttentionSpec, n: usize| {
+            // Keys, values, and the length of what each head writes for a key.
+            n * (spec.n_kv_heads * (spec.d_head + spec.d_value) + spec.n_heads) * VALUE
+        };
+        let of_packing = |spec: &attnscope_compute::attention::AttentionSpec, n: usize| {
+            n * spec.n_kv_heads * (spec.d_head + spec.d_value) * VALUE
+        };
+        let packed = stack.blocks().iter().map(|block| {
+            let own = block.attention().map_or(0, |own| of_packing(own, n_tokens));
+            let cross = block.cross.as_ref();
+            own + cross.map_or(0, |cross| of_packing(&cross.attention, n_source))
+        });
+        let kept = stack.blocks().iter().map(|block| {
+            let own = block
+                .attention()
+                .map_or(0, |own| of_attention(own, n_tokens));
+            let cross = block.cross.as_ref();
+            let cross = cross.map_or(0, |cross| of_attention(&cross.attention, n_source));
+            let mixer = block.other_mixer();
+            own + cross + mixer.map_or(0, |mixer| mixer.n_kept(n_tokens) * VALUE)
+        });
+        let head = model.spec.head.as_ref();
+        let unembed = head.map(|head| &head.unembed);
+        // Experts are read when a token chooses them.
+        let linears = stack.blocks().iter().flat_map(|block| block.linears());
+        let weights = linears.chain(unembed);
+        Self {
+            keys_and_values: kept.sum(),
+            packed: packed.sum(),
+            weights: weights
+                .map(|linear| linear.n_in * linear.n_out().next_multiple_of(64) * VALUE)
+                .sum(),
+        }
+    }
+}
+
+impl<'a, O: Ops> Writer<'a, O> {
+    /// A model that has read nothing yet. Weights are held from token to token when they need no more than `weight_bytes`, and packed
+    /// keys and values when both do; otherwise each token reads them, or packs them, again.
+    pub fn new(ops: &'a O, model: &'a Model, weight_bytes: usize, pace: &'a dyn Pace) -> Self {
+        Self {
+            ops,
+            model,
+            pace,
+            weight_bytes,
+            weights: Vec::new(),
+            unembedding: Vec::new(),
+            past: Past::default(),
+            scratch: Scratch::default(),
+            last: O::Buffer::default(),
+            n_rows_run: 0,
+            recomputed: None,
+        }
+    }
+
+    /// Goes on from what the same model has read before.
+    #[must_use]
+    pub fn with_past(self, past: Past<O>) -> Self {
+        Self { past, ..self }
+    }
+
+    /// What it has read.
+    pub fn into_past(self) -> Past<O> {
+        self.past
+    }
+
+    /// Rows of the decoder that have run so far: with every token one more, where nothing runs again.
+    pub fn n_rows_run(&self) -> usize {
+        self.n_rows_run
+    }
+
+    /// Why all tokens ran again with the last one, if they did.
+    pub fn recomputed(&self) -> Option<Recomputed> {
+        self.recomputed
+    }
+
+    /// What it holds.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn memory(&self) -> Result<WriterMemory> {
+        let kept = self.past.blocks.iter().map(|block| block.n_bytes(self.ops));
+        let kept = kept.collect::<Result<Vec<HeldBytes>>>()?;
+        let all = WriterMemory::of(self.model, 0, 0);
+        Ok(WriterMemory {
+            keys_and_values: kept.iter().map(|held| held.values).sum(),
+            packed: kept.iter().map(|held| held.packed).sum(),
+            weights: if self.weights.is_empty() {
+                0
+            } else {
+                all.weights
+            },
+        })
+    }
+
+    /// Reads an input: the tokens after those at its beginning that were read already, and at least its last one.
+    ///
+    /// Gives what the attentions told of the rows that ran, layer by layer; `tap` sees their values.
+    ///
+    /// # Errors
+    /// When the pace stops it, a tensor is not as the spec says, the device fails, or the tap cannot keep a value.
+    pub fn read(&mut self, input: &Input, tap: Option<&mut dyn Tap>) -> Result<Vec<LayerRun>> {
+        self.encode(input)?;
+        let n_past = self.n_still_true(&input.sequence)?;
+        // What was lent to a layer that fails is lost: nothing is remembered until all of it is over.
+        let mut past = std::mem::take(&mut self.past);
+        let told = self.decode(&input.sequence, n_past, &mut past, tap)?;
+        past.sequence.clone_from(&input.sequence);
+        self.n_rows_run += input.sequence.len() - n_past;
+        self.past = past;
+        Ok(told)
+    }
+
+    /// Runs the encoder, unless it has read this source.
+    fn encode(&mut self, input: &Input) -> Result<()> {
+        if self.past.source == input.source && !self.past.blocks.is_empty() {
+            return Ok(());
+        }
+        let stack = &self.model.spec.stacks[0];
+        self.past = Past::default();
+        if let Some(source) = &input.source {
+            let (resid, ends) = self.encoder(stack, source)?;
+            final_hidden(self.ops, self.model, stack, &resid, &mut self.past.memory)?; // [source position, d_model]
+            self.past.ends = ends;
+            self.past.source = Some(source.clone());
+        }
+        let blocks = self.model.spec.main_stack().blocks();
+        self.past.blocks = blocks.iter().map(BlockPast::new).collect();
+        Ok(())
+    }
+
+    fn encoder(&self, stack: &StackSpec, source: &Sequence) -> Result<(O::Buffer, Ends)> {
+        let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        embed(ops, self.model, stack, source, &mut spare, &mut resid)?;
+        let context = BlockContext::of(ops, tensors, stack, source, None, self.pace)?;
+        let mut scratch = Scratch::<O>::default();
+        let _reuse = reuse_buffers();
+        let mut ends = Ends::default();
+        for layer_idx in 0..stack.n_layers() {
+            let weights = LayerWeights::read(ops, tensors, stack, layer_idx, self.pace)?;
+            let at = (stack, layer_idx);
+            let ran = run_layer(
+                &context,
+                at.0,
+                at.1,
+                &weights,
+                &mut resid,
+                &mut scratch,
+                &mut NoHooks,
+            )?;
+            ends = ran.ends;
+        }
+        Ok((resid, ends))
+    }
+
+    /// How many of the tokens read so far begin a sequence, and can stay as they are.
+    fn n_still_true(&mut self, sequence: &Sequence) -> Result<usize> {
+        let stack = self.model.spec.main_stack();
+        let was = &self.past.sequence;
+        let n_was = was.len();
+        let (n_alike, reason) = Recomputed::n_alike(stack, was, sequence);
+        self.recomputed = reason.filter(|_| n_was > 0);
+        let mut n_past = n_alike.min(sequence.len().saturating_sub(1));
+        if n_past > 0 && n_past < n_was {
+            for block in &mut self.past.blocks {
+                if !block.shorten(self.ops, n_past)? {
+                    n_past = 0;
+                    break;
+                }
+            }
+        }
+        if n_past == 0 {
+            self.past.blocks = stack.blocks().iter().map(BlockPast::new).collect();
+        }
+        Ok(n_past)
+    }
+
+    /// Runs the tokens after the first `n_past` through the decoder, or the only stack.
+    fn decode(
+        &mut self,
+        sequence: &Sequence,
+        n_past: usize,
+        past: &mut Past<O>,
+        mut tap: Option<&mut dyn Tap>,
+    ) -> Result<Vec<LayerRun>> {
+        let (ops, model, pace) = (self.ops, self.model, self.pace);
+        let (stack, tensors) = (model.spec.main_stack(), &model.checkpoint.tensors);
+        let n_new = sequence.len() - n_past;
+        let new = sequence.part(n_past..sequence.len());
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        embed(ops, model, stack, &new, &mut spare, &mut resid)?;
+        let memory = past.source.as_ref().map(|source| Memory {
+            hidden: &past.memory,
+            sequence: source,
+            ends: &past.ends,
+        });
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, pace)?.after(n_past);
+        let keeps = Recomputed::of(stack).is_none();
+        let holds = n_past > 0 && n_new <= FEW && self.holds_weights()?;
+        let n_source = past.source.as_ref().map_or(0, Sequence::len);
+        let needs = WriterMemory::of(model, sequence.len(), n_source);
+        let packs = needs.weights.saturating_add(needs.packed) <= self.weight_bytes;
+        past.blocks.iter_mut().for_each(|block| block.packs(packs));
+        let reuse = reuse_buffers();
+        let mut told = Vec::with_capacity(stack.n_layers());
+        for layer_idx in 0..stack.n_layers() {
+            if pace.stops() {
+                return Err(Error::Cancelled);
+            }
+            let read;
+            let weights = if holds {
+                &self.weights[layer_idx]
+            } else {
+                read = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
+                &read
+            };
+            if let Some(block) = past.blocks.get_mut(layer_idx).filter(|_| keeps) {
+                block.lend(&mut self.scratch);
+            }
+            let scratch = &mut self.scratch;
+            let mut run = |hooks: &mut dyn attnscope_forward::Hooks| {
+                run_layer(
+                    &context, stack, layer_idx, weights, &mut resid, scratch, hooks,
+                )
+            };
+            let ran = match &mut tap {
+                None => run(&mut NoHooks)?,
+                Some(tap) => {
+                    let at = (stack.stack, layer_idx);
+                    let mut watch = Watch::new(at, (false, false), false, Some(&mut **tap), &new);
+                    let ran = run(&mut watch)?;
+                    tap.end_of_layer()?;
+                    ran
+                }
+            };
+            if let Some(block) = past.blocks.get_mut(layer_idx).filter(|_| keeps) {
+                block.take_back(&mut self.scratch);
+            }
+            told.push(ran);
+        }
+        drop(reuse);
+        let mut hidden = O::Buffer::default();
+        final_hidden(ops, model, stack, &resid, &mut hidden)?; // [position, d_model]
+        ops.gather_rows(&hidden, &[n_new - 1], &mut self.last)?; // [1, d_model]
+        Ok(told)
+    }
+
+    /// Whether weights are held; reads them the first time.
+    fn holds_weights(&mut self) -> Result<bool> {
+        if !self.weights.is_empty() {
+            return Ok(true);
+        }
+        if WriterMemory::of(self.model, 0, 0).weights > self.weight_bytes {
+            return Ok(false);
+        }
+        let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
+        let stack = self.model.spec.main_stack();
+        let _reuse = reuse_buffers();
+        for layer_idx in 0..stack.n_layers() {
+            let read = LayerWeights::read_for_few_rows(ops, tensors, stack, layer_idx, self.pace);
+            match read {
+                Ok(weights) => self.weights.push(weights),
+                Err(error) => {
+                    self.weights.clear();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The logits after the last token that was read. // [d_vocab]
+    ///
+    /// # Errors
+    /// When the model has no head, a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn logits(&mut self) -> Result<Vec<f32>> {
+        let (ops, model) = (self.ops, self.model);
+        let Some(head) = &model.spec.head else {
+            return Err(super::no_head(&model.spec));
+        };
+        let mut unembedding = Unembedding::new(ops, model, head, &self.last, 1, self.pace)?;
+        let ranges: Vec<Range<usize>> = unembedding.ranges().collect();
+        let mut all = Vec::with_capacity(head.unembed.n_out());
+        if self.weights.is_empty() {
+            for range in ranges {
+                all.extend_from_slice(&unembedding.logits(range)?);
+            }
+            return Ok(all);
+        }
+        if self.unembedding.is_empty() {
+            let pace = self.pace;
+            let _reuse = reuse_buffers();
+            let read = ranges.into_iter().map(|range| {
+                let weights = unembedding_for_few_rows(ops, model, head, range.clone(), pace)?;
+                Ok((range, weights))
+            });
+            self.unembedding = read.collect::<Result<Vec<_>>>()?;
+        }
+        let mut to = O::Buffer::default();
+        for (range, weights) in &self.unembedding {
+            all.extend_from_slice(&unembedding.logits_of(weights, range.clone(), &mut to)?);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,175 @@
+//! One block: what mixes its tokens, its feed-forward layer, and the norms and factors around both.
+
+use super::feed_forward::{FeedForward, MlpSpec};
+use super::mixers::TokenMixer;
+use super::projection::ProjectionSpec;
+use super::quirks::{NarrowBranch, TokenBranch};
+use super::rows::BlockRow;
+use super::self_attention::{Exceptions, SelfSpec};
+use super::source::NormSource;
+use attnscope_compute::attention::AttentionSpec;
+
+/// Cross-attention: a decoder block's attention to the encoder's output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossSpec {
+    pub attention: AttentionSpec,
+    pub projections: ProjectionSpec,
+    pub pre: Option<NormSource>,
+    /// Applied to the output before it is added to the residual.
+    pub out: Option<NormSource>,
+    pub post: Option<NormSource>,
+    pub exceptions: Exceptions,
+}
+
+impl CrossSpec {
+    /// Cross-attention without norms.
+    pub fn plain(attention: AttentionSpec, projections: ProjectionSpec) -> Self {
+        Self {
+            attention,
+            projections,
+            pre: None,
+            out: None,
+            post: None,
+            exceptions: Exceptions::default(),
+        }
+    }
+}
+
+/// How a block mixes its tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixer {
+    /// Softmax attention.
+    Attention(Box<SelfSpec>),
+    /// A mixer without softmax attention.
+    Other(Box<TokenMixer>),
+    /// The block does not mix tokens: it has a feed-forward layer only.
+    None,
+}
+
+impl Mixer {
+    /// Softmax attention without exceptions.
+    pub fn attention(attention: AttentionSpec, projections: ProjectionSpec) -> Self {
+        Self::Attention(Box::new(SelfSpec {
+            attention,
+            projections,
+            exceptions: Exceptions::default(),
+        }))
+    }
+}
+
+/// One block. Each branch may have a norm before it, on its output, and on the residual after the addition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BlockSpec {
+    pub mixer: Mixer,
+    /// A second mixer in parallel with attention: it reads the same normed input, and both outputs are summed.
+    pub beside: Option<Box<TokenMixer>>,
+    pub attn_pre: Option<NormSource>,
+    pub attn_out: Option<NormSource>,
+    pub attn_post: Option<NormSource>,
+    pub cross: Option<Box<CrossSpec>>,
+    pub feed_forward: FeedForward,
+    pub mlp_pre: Option<NormSource>,
+    pub mlp_out: Option<NormSource>,
+    pub mlp_post: Option<NormSource>,
+    /// Attention and feed-forward layer both read the block's input (parallel block).
+    pub is_parallel: bool,
+    /// Factors of the attention output and of the feed-forward output.
+    pub branch_scales: [f32; 2],
+    /// Factors of the residual that each of the two is added to.
+    pub resid_factors: [f32; 2],
+    /// Adds each branch to its normed input instead of the residual before the norm.
+    pub adds_to_normed: bool,
+    /// A low-rank branch added together with the attention output (LAuReL).
+    pub narrow: Option<Box<NarrowBranch>>,
+    /// A per-token branch added at the end of the block.
+    pub by_token: Option<Box<TokenBranch>>,
+    /// Name of a stored factor of the residual at the end of the block. // [1]
+    pub resid_scale: Option<String>,
+    /// Set where a row holds more than the residual that the block works on.
+    pub row: Option<Box<BlockRow>>,
+}
+
+impl BlockSpec {
+    /// A block without norms, one branch after the other.
+    pub fn plain(
+        attention: AttentionSpec,
+        projections: ProjectionSpec,
+        feed_forward: FeedForward,
+    ) -> Self {
+        Self::mixed(Mixer::attention(attention, projections), feed_forward)
+    }
+
+    /// A post-norm block: a norm after each addition to the residual.
+    pub fn post_norm(
+        attention: AttentionSpec,
+        projections: ProjectionSpec,
+        mlp: MlpSpec,
+        [attn_post, mlp_post]: [Option<NormSource>; 2],
+    ) -> Self {
+        Self {
+            attn_post,
+            mlp_post,
+            ..Self::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
+        }
+    }
+
+    /// A block without norms, with any mixer.
+    pub fn mixed(mixer: Mixer, feed_forward: FeedForward) -> Self {
+        Self {
+            mixer,
+            beside: None,
+            attn_pre: None,
+            attn_out: None,
+            attn_post: None,
+            cross: None,
+            feed_forward,
+            mlp_pre: None,
+            mlp_out: None,
+            mlp_post: None,
+            is_parallel: false,
+            branch_scales: [1.0; 2],
+            resid_factors: [1.0; 2],
+            adds_to_normed: false,
+            narrow: None,
+            by_token: None,
+            resid_scale: None,
+            row: None,
+        }
+    }
+
+    /// The block's self-attention, if that is its mixer.
+    pub fn own(&self) -> Option<&SelfSpec> {
+        match &self.mixer {
+            Mixer::Attention(own) => Some(own),
+            Mixer::Other(_) | Mixer::None => None,
+        }
+    }
+
+    /// The block's self-attention for changes, if that is its mixer.
+    pub fn own_mut(&mut self) -> Option<&mut SelfSpec> {
+        match &mut self.mixer {
+            Mixer::Attention(own) => Some(own),
+            Mixer::Other(_) | Mixer::None => None,
+        }
+    }
+
+    /// The mixer without attention, instead of attention or in parallel with it.
+    pub fn other_mixer(&self) -> Option<&TokenMixer> {
+        match &self.mixer {
+            Mixer::Attention(_) => self.beside.as_deref(),
+            Mixer::Other(mixer) => Some(mixer),
+            Mixer::None => None,
+        }
+    }
+
+    /// Whether attention alone mixes the tokens, without an output gate.
+    pub fn only_attends(&self) -> bool {
+        let plain = |own: &SelfSpec| own.projections.gate.is_none();
+        self.own().is_some_and(plain) && self.beside.is_none()
+    }
+
+    /// The spec of its self-attention, if that is its mixer.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        Some(&self.own()?.attention)
+    }
+}

@@ -1,0 +1,98 @@
+//! The grids of layers and heads that places are in.
+
+use super::model::ModelSpec;
+use super::place::{Grid, Stack};
+use super::self_attention::Exceptions;
+use super::stack::{Layers, StackSpec};
+use attnscope_compute::attention::AttentionSpec;
+
+impl ModelSpec {
+    /// Which grids of layers and heads the model has, in the order in which they run.
+    pub fn grids(&self) -> Vec<Stack> {
+        let with_own = self.stacks.iter().filter(|s| s.recurrence().is_none());
+        let mut grids: Vec<Stack> = with_own.map(|stack| stack.stack).collect();
+        if self.is_encoder_decoder() {
+            grids.push(Stack::Cross);
+        }
+        grids
+    }
+
+    /// Heads of every layer of every grid: what places are in.
+    pub fn shape(&self) -> Vec<Grid> {
+        let of = |stack: Stack| Grid {
+            stack,
+            n_heads: (0..self.n_layers(stack))
+                .map(|layer_idx| self.n_heads(stack, layer_idx))
+                .collect(),
+        };
+        self.grids().into_iter().map(of).collect()
+    }
+
+    /// The grid that a person looks at first.
+    pub fn main_grid(&self) -> Stack {
+        let main = self.main_stack();
+        match main.layers {
+            Layers::Recurrent(_) => Stack::Cross,
+            Layers::Blocks(_) => main.stack,
+        }
+    }
+
+    /// The stack in which the layers of a grid run: cross-attention runs in the decoder.
+    pub fn stack_of(&self, grid: Stack) -> &StackSpec {
+        match grid {
+            Stack::Encoder => &self.stacks[0],
+            _ => self.main_stack(),
+        }
+    }
+
+    /// The attention of one layer of a grid.
+    pub fn attention(&self, grid: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
+        let stack = self.stack_of(grid);
+        match (&stack.layers, grid) {
+            (Layers::Recurrent(recurrence), Stack::Cross) if layer_idx == 0 => {
+                recurrence.attention()
+            }
+            (Layers::Recurrent(_), _) => None,
+            (Layers::Blocks(blocks), Stack::Cross) => {
+                let cross = blocks.get(layer_idx)?.cross.as_ref();
+                cross.map(|cross| &cross.attention)
+            }
+            (Layers::Blocks(blocks), _) => blocks.get(layer_idx)?.attention(),
+        }
+    }
+
+    /// Exceptions of single heads in a layer of a grid.
+    pub fn exceptions(&self, grid: Stack, layer_idx: usize) -> Option<&Exceptions> {
+        let block = self.stack_of(grid).blocks().get(layer_idx)?;
+        match grid {
+            Stack::Cross => block.cross.as_ref().map(|cross| &cross.exceptions),
+            _ => block.own().map(|own| &own.exceptions),
+        }
+    }
+
+    /// Whether a layer of a grid has learned sinks.
+    pub fn has_sinks(&self, grid: Stack, layer_idx: usize) -> bool {
+        let block = self.stack_of(grid).blocks().get(layer_idx);
+        let projections = match grid {
+            Stack::Cross => block.and_then(|block| Some(&block.cross.as_ref()?.projections)),
+            _ => block.and_then(|block| Some(&block.own()?.projections)),
+        };
+        projections.is_some_and(|projections| projections.sinks.is_some())
+    }
+
+    /// Layers of a grid.
+    pub fn n_layers(&self, grid: Stack) -> usize {
+        self.stack_of(grid).n_layers()
+    }
+
+    /// Number of layers of all stacks together.
+    pub fn n_layers_to_run(&self) -> usize {
+        self.stacks.iter().map(StackSpec::n_layers).sum()
+    }
+
+    /// Heads of a layer of a grid.
+    pub fn n_heads(&self, grid: Stack, layer_idx: usize) -> usize {
+        self.attention(grid, layer_idx)
+            .map_or(0, |attention| attention.n_heads)
+    }
+}

@@ -1,0 +1,53 @@
+//! The gated linear recurrence of Griffin, as data.
+
+use super::parts::{MixerPart, ShortConvolution};
+use crate::source::LinearSource;
+use attnscope_compute::ops::Activation;
+
+/// A gated linear recurrence: out(recurrence(conv(x)) · act(y)). Padding counts like any token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatedRecurrenceSpec {
+    pub x: LinearSource,
+    pub y: LinearSource,
+    pub convolution: ShortConvolution,
+    pub activation: Activation,
+    pub n_channels: usize,
+    /// How many square maps on the diagonal each gate has.
+    pub n_blocks: usize,
+    /// Under this name: the gates' weights and biases, and what channels decay by.
+    pub at: GateNames,
+    pub o: LinearSource,
+}
+
+/// Tensors of the two gates, and of the decay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateNames {
+    pub input_gate: String,
+    pub input_bias: String,
+    pub decay_gate: String,
+    pub decay_bias: String,
+    pub decay: String,
+}
+
+impl GatedRecurrenceSpec {
+    /// Channels of one square map.
+    pub fn width(&self) -> usize {
+        self.n_channels / self.n_blocks.max(1)
+    }
+
+    pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
+        let (n, width, at) = (self.n_blocks, self.width(), &self.at);
+        let mut parts = vec![MixerPart::Map("x", &self.x), MixerPart::Map("y", &self.y)];
+        parts.extend(self.convolution.parts());
+        let tensors = [
+            ("input_gate", &at.input_gate, vec![n, width, width]),
+            ("input_gate.bias", &at.input_bias, vec![n, width]),
+            ("decay_gate", &at.decay_gate, vec![n, width, width]),
+            ("decay_gate.bias", &at.decay_bias, vec![n, width]),
+            ("decay", &at.decay, vec![self.n_channels]),
+        ];
+        parts.extend(tensors.map(|(name, tensor, shape)| MixerPart::Tensor(name, tensor, shape)));
+        parts.push(MixerPart::Map("o", &self.o));
+        parts
+    }
+}

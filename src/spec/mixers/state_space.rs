@@ -1,0 +1,64 @@
+//! The state space of Mamba-2, as data.
+
+use super::parts::{GatedNormSource, MixerPart, ShortConvolution};
+use crate::source::LinearSource;
+use attnscope_compute::ops::Activation;
+
+/// A state space of heads: out(norm(scan(act(conv(x, b, c)), steps), gate)).
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateSpaceSpec {
+    pub gate: LinearSource,
+    pub x: LinearSource,
+    /// What is written along.
+    pub b: LinearSource,
+    /// What is read along.
+    pub c: LinearSource,
+    pub steps: LinearSource,
+    /// Over x, b and c, side by side.
+    pub convolution: ShortConvolution,
+    pub activation: Activation,
+    /// The logarithm of how fast a head decays. // [head]
+    pub log_decay: String,
+    /// [head]
+    pub skip: String,
+    /// Added to steps before the softplus. // [head]
+    pub step_bias: String,
+    /// The shortest and the longest step, after the softplus.
+    pub step_limits: [f32; 2],
+    pub n_heads: usize,
+    pub d_head: usize,
+    pub n_groups: usize,
+    pub d_state: usize,
+    /// Beside the gate; the gate alone where there is none.
+    pub norm: Option<GatedNormSource>,
+    pub o: LinearSource,
+}
+
+impl StateSpaceSpec {
+    /// Channels of all heads.
+    pub fn n_inner(&self) -> usize {
+        self.n_heads * self.d_head
+    }
+
+    pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
+        let maps = [
+            ("gate", &self.gate),
+            ("x", &self.x),
+            ("b", &self.b),
+            ("c", &self.c),
+            ("steps", &self.steps),
+        ];
+        let mut parts = Vec::from(maps.map(|(name, map)| MixerPart::Map(name, map)));
+        parts.extend(self.convolution.parts());
+        let by_head = [
+            ("log_decay", &self.log_decay),
+            ("skip", &self.skip),
+            ("step_bias", &self.step_bias),
+        ];
+        let n = self.n_heads;
+        parts.extend(by_head.map(|(name, tensor)| MixerPart::Tensor(name, tensor, vec![n])));
+        parts.extend(self.norm.as_ref().map(GatedNormSource::part));
+        parts.push(MixerPart::Map("o", &self.o));
+        parts
+    }
+}

@@ -1,0 +1,150 @@
+//! A whole model: its stacks, its head, and how positions and targets are read.
+
+use super::decoder_start::DecoderStart;
+use super::head::HeadSpec;
+use super::recurrent::Recurrence;
+use super::stack::Layers;
+use super::stack::StackSpec;
+use super::timing::Timing;
+use attnscope_checkpoint::{Checkpoint, Knob};
+use attnscope_prompt::{Limits, Look, PositionRule, Starts};
+use std::sync::Arc;
+
+/// A whole model, with the configuration values it was read from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelSpec {
+    pub family: &'static str,
+    pub d_model: usize,
+    pub d_vocab: usize,
+    /// Positions the model has; `None` when nothing limits them.
+    pub n_ctx: Option<usize>,
+    pub positions: PositionRule,
+    /// One stack, or encoder and decoder.
+    pub stacks: Vec<StackSpec>,
+    pub head: Option<HeadSpec>,
+    /// Whether the head predicts the next token, which gives a text a loss.
+    pub is_causal_lm: bool,
+    /// Set for encoder–decoder models.
+    pub decoder_start: Option<DecoderStart>,
+    /// Cross-attention heads that align tokens with time (speech models).
+    pub timing: Option<Timing>,
+    pub knobs: Vec<Knob>,
+    pub unread_keys: Vec<String>,
+}
+
+impl ModelSpec {
+    /// A model of one stack with positions counted from 0; its width is the width of the token table.
+    pub fn of_one_stack(family: &'static str, stack: StackSpec, head: Option<HeadSpec>) -> Self {
+        Self {
+            family,
+            d_model: stack.embed.tokens.width,
+            d_vocab: stack.embed.tokens.n_rows,
+            n_ctx: None,
+            positions: PositionRule::Index,
+            stacks: vec![stack],
+            head,
+            is_causal_lm: false,
+            decoder_start: None,
+            timing: None,
+            knobs: Vec::new(),
+            unread_keys: Vec::new(),
+        }
+    }
+
+    /// The stack that the head reads: the only one, or the decoder.
+    pub fn main_stack(&self) -> &StackSpec {
+        &self.stacks[self.stacks.len() - 1]
+    }
+
+    /// Width of the last hidden state.
+    pub fn d_hidden(&self) -> usize {
+        match self.main_stack().recurrence() {
+            Some(Recurrence::Writer(writer)) => writer.combine.n_out(),
+            _ => self.d_model,
+        }
+    }
+
+    /// Width of a stack's first layer input: the token embedding's width for a recurrent network.
+    pub fn d_input(&self, stack: &StackSpec) -> usize {
+        match stack.layers {
+            Layers::Recurrent(_) => stack.embed.tokens.width,
+            Layers::Blocks(_) => match &stack.rows {
+                Some(rows) => rows.width(),
+                None => self.d_model,
+            },
+        }
+    }
+
+    pub fn is_encoder_decoder(&self) -> bool {
+        self.stacks.len() == 2
+    }
+
+    /// Whether a position table is added to embeddings.
+    pub fn stores_positions(&self) -> bool {
+        let mut stacks = self.stacks.iter();
+        stacks.any(|stack| stack.embed.positions.is_some())
+    }
+
+    /// Number of positions in the decoder's position table.
+    fn n_ctx_of_decoder(&self) -> Option<usize> {
+        let decoder = self.main_stack().embed.positions.as_ref();
+        let n_rows = decoder.filter(|_| self.is_encoder_decoder())?.n_rows()?;
+        match self.positions {
+            PositionRule::Index => Some(n_rows),
+            PositionRule::Shifted { by } => Some(n_rows.saturating_sub(by)),
+            _ => None,
+        }
+    }
+
+    /// How a picture becomes tokens, for models that read pictures.
+    pub fn look(&self) -> Option<Look> {
+        let patches = self.stacks[0].embed.patches.as_ref();
+        patches.map(|patches| patches.look)
+    }
+
+    /// What a prompt may be.
+    pub fn limits(&self) -> Limits {
+        let hears = self.stacks[0].embed.sound.as_deref();
+        let sound = hears.map(|stem| stem.rule);
+        Limits {
+            d_vocab: if sound.is_some() {
+                self.d_vocab
+            } else {
+                self.stacks[0].embed.tokens.n_rows
+            },
+            d_vocab_target: self
+                .decoder_start
+                .as_ref()
+                .filter(|start| start.has_own_vocabulary)
+                .map(|_| self.d_vocab),
+            n_ctx: self.n_ctx,
+            n_ctx_target: self.n_ctx_of_decoder(),
+            is_n_ctx_hard: self.stores_positions(),
+            positions: self.positions,
+            start_token: self.decoder_start.as_ref().map(|start| start.start_token),
+            look: self.look(),
+            starts: self
+                .decoder_start
+                .as_ref()
+                .map_or(Starts::NONE, DecoderStart::starts),
+            sound,
+        }
+    }
+}
+
+/// An open checkpoint and how it is to be read.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub checkpoint: Arc<Checkpoint>,
+    pub spec: ModelSpec,
+}
+
+impl Model {
+    /// The weights under another spec.
+    pub fn with_spec(&self, spec: ModelSpec) -> Self {
+        Self {
+            checkpoint: self.checkpoint.clone(),
+            spec,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Which tensors hold an affine map, a norm or a table, and which part of them is meant.
+
+use std::ops::Range;
+
+/// Which outputs of a stored, possibly fused, projection are meant: of every `group` outputs, `len` from `offset`.
+///
+/// `[all q | all k | all v]` is one group; `[q k v]` repeated per head is one group per head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    pub group: usize,
+    pub offset: usize,
+    pub len: usize,
+}
+
+/// One of several matrices stored in one tensor: of three axes, or of two, in which the rows of one follow those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slab {
+    pub idx: usize,
+    pub n: usize,
+    pub is_joined: bool,
+}
+
+/// An affine map and the tensors that hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinearSource {
+    pub weight: String,
+    pub bias: Option<String>,
+    pub n_in: usize,
+    /// Outputs of the stored tensor, before `part` chooses among them.
+    pub n_stored_out: usize,
+    /// Stored as [n_in, n_out] instead of [n_out, n_in].
+    pub is_input_major: bool,
+    pub part: Part,
+    pub slab: Option<Slab>,
+    /// The stored bias holds only the outputs chosen by `part`.
+    pub bias_is_of_part: bool,
+    /// Applies the square matrix transposed. Set by what-ifs only.
+    pub is_transposed: bool,
+    pub scale: MapScale,
+    /// The axes that inputs are stored in, where they are the channels, rows and columns of a patch.
+    pub patch: Option<[usize; 3]>,
+    /// Multiplies outputs, the bias included. // [n_out]
+    pub factors: Option<String>,
+    /// The stored matrix is applied to both halves of the input.
+    pub meets_halves: bool,
+}
+
+/// Stated factors of an affine map: output · (W·(input · x) + b).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MapScale {
+    pub input: f32,
+    pub output: f32,
+}
+
+impl MapScale {
+    /// A map as it is stored.
+    pub const ONE: Self = Self {
+        input: 1.0,
+        output: 1.0,
+    };
+
+    /// The factor of the weights.
+    pub fn of_weight(self) -> f32 {
+        self.input * self.output
+    }
+}
+
+impl LinearSource {
+    /// A whole tensor stored as [n_out, n_in].
+    pub fn whole(weight: String, bias: Option<String>, n_in: usize, n_out: usize) -> Self {
+        let part = Part {
+            group: n_out,
+            offset: 0,
+            len: n_out,
+        };
+        Self {
+            weight,
+            bias,
+            n_in,
+            n_stored_out: n_out,
+            is_input_major: false,
+            part,
+            slab: None,
+            bias_is_of_part: false,
+            is_transposed: false,
+            scale: MapScale::ONE,
+            patch: None,
+            factors: None,
+            meets_halves: false,
+        }
+    }
+
+    /// The map, its matrix stored as [n_in, n_out].
+    pub fn input_major(self) -> Self {
+        Self {
+            is_input_major: true,
+            ..self
+        }
+    }
+
+    /// Some of the outputs.
+    pub fn part(self, part: Part) -> Self {
+        Self { part, ..self }
+    }
+
+    /// The map with its input and its output multiplied.
+    pub fn scaled(self, input: f32, output: f32) -> Self {
+        let scale = MapScale { input, output };
+        Self { scale, ..self }
+    }
+
+    /// The map of an input of twice the width, whose halves both meet the stored matrix.
+    pub fn on_halves(self) -> Self {
+        Self {
+            n_in: 2 * self.n_in,
+            meets_halves: true,
+            ..self
+        }
+    }
+
+    /// The stored matrix alone, where it meets both halves of an input.
+    pub fn of_half(&self) -> Option<Self> {
+        self.meets_halves.then(|| Self {
+            n_in: self.n_in / 2,
+            meets_halves: false,
+            ..self.clone()
+        })
+    }
+
+    /// One matrix of a tensor that holds several.
+    pub fn slab(self, idx: usize, n: usize) -> Self {
+        let slab = Some(Slab {
+            idx,
+            n,
+            is_joined: false,
+        });
+        Self { slab, ..self }
+    }
+
+    /// One matrix of several whose rows follow each other in one tensor.
+    pub fn joined_slab(self, idx: usize, n: usize) -> Self {
+        let slab = Some(Slab {
+            idx,
+            n,
+            is_joined: true,
+        });
+        Self { slab, ..self }
+    }
+
+    /// Which of a tensor's first axis a slab stands for, where that axis holds `n_values`.
+    pub fn slab_rows(&self, slab: Slab, n_values: usize) -> Range<usize> {
+        let n = if slab.is_joined {
+            n_values / slab.n.max(1)
+        } else {
+            1
+        };
+        slab.idx * n..(slab.idx + 1) * n
+    }
+
+    pub fn n_out(&self) -> usize {
+        self.n_stored_out / self.part.group.max(1) * self.part.len
+    }
+
+    /// The map of the values of a patch, as the kernel of a convolution holds it.
+    pub fn of_patch(weight: String, bias: Option<String>, patch: [usize; 3], n_out: usize) -> Self {
+        Self {
+            patch: Some(patch),
+            ..Self::whole(weight, bias, patch.iter().product(), n_out)
+        }
+    }
+
+    /// The map, its outputs multiplied by a stored vector.
+    pub fn times(self, factors: String) -> Self {
+        Self {
+            factors: Some(factors),
+            ..self
+        }
+    }
+
+    /// The shape of the stored weight.
+    pub fn stored_shape(&self) -> Vec<usize> {
+        if let Some(patch) = self.patch {
+            return [&[self.n_stored_out], patch.as_slice()].concat();
+        }
+        let n_in = if self.meets_halves {
+            self.n_in / 2
+        } else {
+            self.n_in
+        };
+        let matrix = if self.is_input_major {
+            [n_in, self.n_stored_out]
+        } else {
+            [self.n_stored_out, n_in]
+        };
+        match self.slab {
+            Some(slab) if slab.is_joined => vec![slab.n * matrix[0], matrix[1]],
+            slab => slab.iter().map(|slab| slab.n).chain(matrix).collect(),
+        }
+    }
+
+    /// The shape of the stored bias.
+    pub fn stored_bias_shape(&self) -> Vec<usize> {
+        let slabs = self.slab.iter().map(|slab| slab.n);
+        let n = if self.bias_is_of_part {
+            self.n_out()
+        } else {
+            self.n_stored_out
+        };
+        slabs.chain([n]).collect()
+    }
+}
+
+/// What a norm divides by.
+pub use attnscope_compute::ops::NormKind;
+
+/// A norm and the tensors that hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormSource {
+    pub kind: NormKind,
+    pub eps: f32,
+    /// How many values are normalised together.
+    pub width: usize,
+    /// Tensors whose values follow each other; none where the norm has no gain.
+    pub gain: Vec<String>,
+    /// The shape of each of them.
+    pub gain_shape: Vec<usize>,
+    pub bias: Option<String>,
+    /// The stored gain is what is added to 1.
+    pub adds_one: bool,
+}
+
+impl NormSource {
+    /// A norm of `width` values with one gain.
+    pub fn new(kind: NormKind, eps: f64, width: usize, gain: Option<String>) -> Self {
+        Self {
+            kind,
+            eps: eps as f32,
+            width,
+            gain: gain.into_iter().collect(),
+            gain_shape: vec![width],
+            bias: None,
+            adds_one: false,
+        }
+    }
+}
+
+/// A table of rows to look up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableSource {
+    pub tensor: String,
+    pub n_rows: usize,
+    pub width: usize,
+}

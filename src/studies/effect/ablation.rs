@@ -1,0 +1,283 @@
+//! Ablation: what gets worse when a part of a layer is taken away.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use super::capture::{Base, of_blocks, sequence_of};
+use super::estimate::{Estimate, Sampled};
+use super::judged::{Asked, Judge, head_of};
+use super::together::Together;
+use super::variant::{Instead, Part, Variant, parts_of};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input};
+use attnscope_run::Progress;
+use attnscope_spec::{Model, Place};
+
+/// What takes the place of what is taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    Zero,
+    /// Its mean over all real positions of all prompts.
+    Mean,
+    /// What the next prompt of the set that is as long has there, position by position.
+    Other,
+}
+
+/// The effect of one part, over the prompts that have run so far.
+#[derive(Debug, Clone)]
+pub struct PartEffect {
+    pub part: Part,
+    pub place: Place,
+    columns: Range<usize>,
+    loss: Sampled,
+    kl: Sampled,
+    logit: Sampled,
+}
+
+impl PartEffect {
+    /// How much −log p of the next token grows, in nats; `None` for models that predict no next token.
+    pub fn loss(&self) -> Option<Estimate> {
+        self.loss.estimate()
+    }
+
+    /// KL(run ‖ ablated) of the predictions, in nats.
+    pub fn kl(&self) -> Option<Estimate> {
+        self.kl.estimate()
+    }
+
+    /// Change of the logit, or of the difference of two, that was asked for.
+    pub fn logit(&self) -> Option<Estimate> {
+        self.logit.estimate()
+    }
+
+    /// The mean change of the loss, or the mean divergence of models that predict no next token, without an interval.
+    pub fn size(&self) -> Option<f64> {
+        self.loss.mean().or_else(|| self.kl.mean())
+    }
+
+    /// Prompts that have run.
+    pub fn n_prompts(&self) -> usize {
+        self.kl.n_prompts()
+    }
+}
+
+/// How far an ablation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A prompt runs as it is.
+    Running {
+        prompt_idx: usize,
+        progress: Progress,
+    },
+    /// So many of all ablated runs are over.
+    Ablated { n_done: usize, n_all: usize },
+}
+
+/// The effect of every part that is asked for; grows while it runs, so that what was done stays when it is stopped.
+#[derive(Debug, Clone)]
+pub struct Ablation {
+    pub replaced: Replaced,
+    pub parts: Vec<PartEffect>,
+    /// The mean loss of the prompts as they are is a matter of a report; this is how many of them have run in full.
+    pub n_prompts: usize,
+    n_done: usize,
+}
+
+impl Ablation {
+    /// Plans the ablation of the parts that `wants` chooses.
+    ///
+    /// # Errors
+    /// When the model predicts no tokens, or no part is chosen.
+    pub fn plan(
+        model: &Model,
+        replaced: Replaced,
+        wants: impl Fn(Part, Place) -> bool,
+    ) -> Result<Self> {
+        of_blocks(model)?;
+        head_of(model)?;
+        let parts = parts_of(model, wants).into_iter();
+        let parts = parts.map(|(part, place, columns)| PartEffect {
+            part,
+            place,
+            columns,
+            loss: Sampled::default(),
+            kl: Sampled::default(),
+            logit: Sampled::default(),
+        });
+        let parts: Vec<PartEffect> = parts.collect();
+        if parts.is_empty() {
+            let problem = "no part of the model is at the places that are asked for";
+            return Err(Error::Setting(problem.to_owned()));
+        }
+        Ok(Self {
+            replaced,
+            parts,
+            n_prompts: 0,
+            n_done: 0,
+        })
+    }
+
+    /// Runs every prompt as it is, and with each part taken away; `tell` hears of every step and may stop it.
+    ///
+    /// # Errors
+    /// When it is stopped, the model cannot be run, or a prompt has no other that is as long.
+    pub fn run<O: Ops>(
+        &mut self,
+        ops: &O,
+        model: &Model,
+        (inputs, asked): (&[Input], Option<Asked>),
+        tell: &mut dyn FnMut(&Self, Step) -> ControlFlow<()>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let n_all = inputs.len() * self.parts.len();
+        let means = match self.replaced {
+            Replaced::Mean => Some(self.means(ops, model, inputs, tell, pace)?),
+            _ => None,
+        };
+        for (prompt_idx, input) in inputs.iter().enumerate() {
+            let base = self.base(ops, model, (input, prompt_idx), &[], tell, pace)?;
+            let other = match self.replaced {
+                Replaced::Other => {
+                    let other_idx = other_of(inputs, prompt_idx)?;
+                    let hooks = self.hooks();
+                    let other = (&inputs[other_idx], other_idx);
+                    Some(self.base(ops, model, other, &hooks, tell, pace)?)
+                }
+                _ => None,
+            };
+            let variants = self.parts.iter().enumerate().map(|(part_idx, effect)| {
+                let at = (effect.place.grid(), effect.place.layer_idx.unwrap_or(0));
+                let instead = match (&means, &other) {
+                    (Some(means), _) => Instead::Row(means[part_idx].clone()),
+                    (_, Some(other)) => {
+                        Instead::Rows(other.of(at.0, at.1, effect.part.hook())?.values.clone())
+                    }
+                    (None, None) => Instead::Zero,
+                };
+                Ok(Variant {
+                    stack: at.0,
+                    layer_idx: at.1,
+                    part: effect.part,
+                    position_idx: None,
+                    columns: effect.columns.clone(),
+                    instead,
+                })
+            });
+            let variants = variants.collect::<Result<Vec<Variant>>>()?;
+            let together = Together {
+                ops,
+                model,
+                input,
+                base: &base,
+                pace,
+            };
+            let judge = Judge::of(ops, model, (input, &base), asked, pace)?;
+            for round in together.rounds(&variants) {
+                let tall = together.run(&variants[round.clone()])?;
+                let all = judge.moved(ops, model, &tall, pace)?;
+                self.n_done += round.len();
+                for (effect, moved) in self.parts[round].iter_mut().zip(all) {
+                    effect.loss.add(moved.loss);
+                    effect.kl.add(moved.kl);
+                    effect.logit.add(moved.logit.into_iter().collect());
+                }
+                let n_done = self.n_done;
+                go_on(tell(self, Step::Ablated { n_done, n_all }))?;
+            }
+            self.n_prompts += 1;
+        }
+        Ok(())
+    }
+
+    /// Runs a prompt as it is.
+    fn base<O: Ops>(
+        &self,
+        ops: &O,
+        model: &Model,
+        (input, prompt_idx): (&Input, usize),
+        hooks: &[Hook],
+        tell: &mut dyn FnMut(&Self, Step) -> ControlFlow<()>,
+        pace: &dyn Pace,
+    ) -> Result<Base> {
+        let mut says = |progress| {
+            let step = Step::Running {
+                prompt_idx,
+                progress,
+            };
+            // Whoever wants it to stop is asked by the pace as well.
+            let _ = tell(self, step);
+        };
+        Base::run(ops, model, input, hooks, &mut says, pace)
+    }
+
+    /// The mean of every part over all real positions of all prompts. // [part][column]
+    fn means<O: Ops>(
+        &self,
+        ops: &O,
+        model: &Model,
+        inputs: &[Input],
+        tell: &mut dyn FnMut(&Self, Step) -> ControlFlow<()>,
+        pace: &dyn Pace,
+    ) -> Result<Vec<Arc<Vec<f32>>>> {
+        let mut sums: Vec<(Vec<f64>, usize)> = self
+            .parts
+            .iter()
+            .map(|effect| (vec![0.0; effect.columns.len()], 0))
+            .collect();
+        for (prompt_idx, input) in inputs.iter().enumerate() {
+            let hooks = self.hooks();
+            let base = self.base(ops, model, (input, prompt_idx), &hooks, tell, pace)?;
+            for (effect, (sum, n)) in self.parts.iter().zip(&mut sums) {
+                let (stack, layer_idx) = (effect.place.grid(), effect.place.layer_idx.unwrap_or(0));
+                let rows = base.of(stack, layer_idx, effect.part.hook())?;
+                let sequence = sequence_of(input, stack);
+                for position_idx in (0..sequence.len()).filter(|idx| sequence.is_real(*idx)) {
+                    let row = &rows.row(position_idx)[effect.columns.clone()];
+                    sum.iter_mut()
+                        .zip(row)
+                        .for_each(|(sum, value)| *sum += f64::from(*value));
+                    *n += 1;
+                }
+            }
+        }
+        let means = sums.into_iter().map(|(sum, n)| {
+            let n = n.max(1) as f64;
+            Arc::new(sum.iter().map(|sum| (sum / n) as f32).collect())
+        });
+        Ok(means.collect())
+    }
+
+    /// The hooks whose values the parts are.
+    fn hooks(&self) -> Vec<Hook> {
+        let mut hooks: Vec<Hook> = self.parts.iter().map(|effect| effect.part.hook()).collect();
+        hooks.sort();
+        hooks.dedup();
+        hooks
+    }
+}
+
+/// The next prompt of a set that has as many tokens.
+fn other_of(inputs: &[Input], prompt_idx: usize) -> Result<usize> {
+    let n_of = |input: &Input| {
+        let source = input.source.as_ref().map(|source| source.len());
+        (source, input.sequence.len())
+    };
+    let others = (1..inputs.len()).map(|step| (prompt_idx + step) % inputs.len());
+    let mut others = others.filter(|idx| n_of(&inputs[*idx]) == n_of(&inputs[prompt_idx]));
+    let missing = || {
+        Error::Prompt(format!(
+            "prompt {prompt_idx} has {} tokens, and no other prompt of the set has as many: expected one to take values from",
+            inputs[prompt_idx].sequence.len()
+        ))
+    };
+    others.next().ok_or_else(missing)
+}
+
+fn go_on(flow: ControlFlow<()>) -> Result<()> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Cancelled),
+    }
+}

@@ -1,0 +1,54 @@
+//! Steps of attribution over what few blocks have: heads that share a norm with a partner, and what ends a block.
+
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::vectors::dot;
+use attnscope_forward::read_difference;
+use attnscope_spec::{BlockSpec, ProjectionSpec};
+
+/// What weighs the outputs of heads, whose partners may share the scale of a norm with them: it is frozen at what it was.
+///
+/// # Errors
+/// When a tensor is not as the spec says.
+pub fn of_heads(
+    tensors: &Tensors,
+    attention: &AttentionSpec,
+    projections: &ProjectionSpec,
+    z: &[f64],
+    mut weights: Vec<f64>,
+) -> Result<Vec<f64>> {
+    let Some(difference) = &projections.difference else {
+        return Ok(weights);
+    };
+    let difference = read_difference(difference, tensors)?;
+    let row: Vec<f32> = z.iter().map(|value| *value as f32).collect();
+    let factors = difference.factors(&row, attention.n_heads);
+    for (head, factor) in weights.chunks_mut(attention.d_value.max(1)).zip(factors) {
+        head.iter_mut().for_each(|w| *w *= f64::from(factor));
+    }
+    Ok(weights)
+}
+
+/// Steps over what ends a block, from the residual it leaves to the one before; gives what the block adds for its token alone.
+///
+/// # Errors
+/// When a tensor is not as the spec says.
+pub fn end_of_block(
+    tensors: &Tensors,
+    block: &BlockSpec,
+    weights: &mut [f64],
+    [before, after]: [&[f64]; 2],
+) -> Result<f64> {
+    let of_after = dot(weights, after);
+    if let Some(name) = &block.resid_scale {
+        let stored = tensors.expect(name, &[1])?.widen()?;
+        let scale = f64::from(stored[0]);
+        weights.iter_mut().for_each(|w| *w *= scale);
+    }
+    // What weighs the residual after the factor weighs the factor's product before it.
+    Ok(match block.by_token {
+        Some(_) => of_after - dot(weights, before),
+        None => 0.0,
+    })
+}

@@ -1,0 +1,237 @@
+//! Keeps values of a run for what is computed from them afterwards: inputs of layers, outputs of heads and branches.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input, Sequence};
+use attnscope_run::{Observer, Options, Outcome, Progress, Tap, run};
+use attnscope_spec::{Model, Stack, StackSpec};
+
+/// One value of a block, for all positions.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    pub width: usize,
+    /// [position, width]
+    pub values: Arc<Vec<f32>>,
+}
+
+impl Rows {
+    /// The values at one position.
+    pub fn row(&self, position_idx: usize) -> &[f32] {
+        &self.values[position_idx * self.width..(position_idx + 1) * self.width]
+    }
+}
+
+/// A run that is over, with what was kept of it.
+#[derive(Debug)]
+pub struct Base {
+    pub outcome: Outcome,
+    values: BTreeMap<(Stack, usize, Hook), Rows>,
+    /// Inputs of layers, where rows hold more than the residual.
+    inputs: BTreeMap<(Stack, usize), Rows>,
+    /// What the last layer of the stack that predicts leaves.
+    pub last: Rows,
+    /// The encoder's output. // [source position, d_model]
+    pub memory: Option<Vec<f32>>,
+}
+
+impl Base {
+    /// Runs a prompt, and keeps the input of every layer and the values of `hooks`.
+    ///
+    /// # Errors
+    /// When the model cannot be run, or a layer of it is no block.
+    pub fn run<O: Ops>(
+        ops: &O,
+        model: &Model,
+        input: &Input,
+        hooks: &[Hook],
+        progress: &mut dyn FnMut(Progress),
+        pace: &dyn Pace,
+    ) -> Result<Self> {
+        of_blocks(model)?;
+        let main = model.spec.main_stack();
+        let mut keeper = Keeper {
+            hooks,
+            last: (main.stack, main.n_layers().saturating_sub(1)),
+            base: Self {
+                outcome: Outcome::default(),
+                values: BTreeMap::new(),
+                inputs: BTreeMap::new(),
+                last: Rows::default(),
+                memory: None,
+            },
+        };
+        let options = Options {
+            keep_bytes: None,
+            predicts: false,
+        };
+        let mut says = Says(progress);
+        let outcome = run(
+            ops,
+            model,
+            input,
+            options,
+            &mut says,
+            Some(&mut keeper),
+            pace,
+        )?;
+        Ok(Self {
+            outcome,
+            ..keeper.base
+        })
+    }
+
+    /// The input of a layer: all that a row holds.
+    ///
+    /// # Errors
+    /// When it was not kept.
+    pub fn input(&self, stack: Stack, layer_idx: usize) -> Result<&Rows> {
+        match self.inputs.get(&(stack, layer_idx)) {
+            Some(rows) => Ok(rows),
+            None => self.of(stack, layer_idx, Hook::ResidPre),
+        }
+    }
+
+    /// A value that was kept.
+    ///
+    /// # Errors
+    /// When it was not asked for.
+    pub fn of(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Result<&Rows> {
+        let missing =
+            || Error::Setting(format!("{} was not kept", hook.full_name(stack, layer_idx)));
+        self.values
+            .get(&(stack, layer_idx, hook))
+            .ok_or_else(missing)
+    }
+}
+
+/// The tokens that a stack reads.
+pub fn sequence_of(input: &Input, stack: Stack) -> &Sequence {
+    match (&input.source, stack) {
+        (Some(source), Stack::Encoder) => source,
+        _ => &input.sequence,
+    }
+}
+
+/// Refuses models whose layers cannot be run one part at a time.
+///
+/// # Errors
+/// When a stack is a recurrent network.
+pub fn of_blocks(model: &Model) -> Result<()> {
+    let mut stacks = model.spec.stacks.iter();
+    if stacks.any(|stack: &StackSpec| stack.recurrence().is_some()) {
+        let problem = format!(
+            "{}: a recurrent network is one layer, whose parts cannot be changed apart; expected a model of blocks",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    Ok(())
+}
+
+/// Refuses models whose rows hold several streams of the residual.
+///
+/// # Errors
+/// When they do.
+pub fn of_one_stream(model: &Model) -> Result<()> {
+    let rows = model
+        .spec
+        .stacks
+        .iter()
+        .filter_map(|stack| stack.rows.as_ref());
+    if let Some(rows) = rows.into_iter().find(|rows| rows.streams.is_some()) {
+        let problem = format!(
+            "{}: the residual has streams, {} of them, which every block mixes anew for every token (AltUp), so that what a block adds is no part of what is read later; ablation, patching and lens work",
+            model.spec.family,
+            rows.n_streams()
+        );
+        return Err(Error::Setting(problem));
+    }
+    Ok(())
+}
+
+struct Keeper<'a> {
+    hooks: &'a [Hook],
+    last: (Stack, usize),
+    base: Base,
+}
+
+impl Tap for Keeper<'_> {
+    fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool {
+        match hook {
+            Hook::ResidPre if stack != Stack::Cross => true,
+            Hook::ResidPost => (stack, layer_idx) == self.last,
+            _ => self.hooks.contains(&hook),
+        }
+    }
+
+    fn values(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        hook: Hook,
+        values: &[f32],
+        width: usize,
+    ) -> Result<()> {
+        let rows = Rows {
+            width,
+            values: Arc::new(values.to_vec()),
+        };
+        if hook == Hook::ResidPost {
+            self.base.last = rows;
+        } else {
+            self.base.values.insert((stack, layer_idx, hook), rows);
+        }
+        Ok(())
+    }
+
+    fn wants_rows(&self) -> bool {
+        true
+    }
+
+    fn rows(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        hook: Hook,
+        values: &[f32],
+        width: usize,
+    ) -> Result<()> {
+        let rows = Rows {
+            width,
+            values: Arc::new(values.to_vec()),
+        };
+        match hook {
+            Hook::ResidPre => {
+                self.base.inputs.insert((stack, layer_idx), rows);
+            }
+            _ if (stack, layer_idx) == self.last => self.base.last = rows,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        self.base.memory = Some(values.to_vec());
+        Ok(())
+    }
+}
+
+/// Tells how far a run is, and lets its reports go.
+struct Says<'a>(&'a mut dyn FnMut(Progress));
+
+impl Observer for Says<'_> {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        (self.0)(progress);
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, _: LayerReport) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}

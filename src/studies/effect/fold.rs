@@ -1,0 +1,39 @@
+//! The gain of a norm, put into the matrices that read behind it.
+
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::NormKind;
+use attnscope_forward::norm_on_host;
+use attnscope_spec::{Model, NormSource};
+
+/// A norm's gain, and whether it takes the mean away.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fold {
+    gain: Option<Vec<f32>>,
+    centres: bool,
+}
+
+impl Fold {
+    pub fn read(model: &Model, norm: &Option<NormSource>) -> Result<Self> {
+        let Some(norm) = norm else {
+            return Ok(Self::default());
+        };
+        let norm = norm_on_host(&model.checkpoint.tensors, norm)?;
+        Ok(Self {
+            gain: norm.gain.map(std::borrow::Cow::into_owned),
+            centres: norm.kind == NormKind::LayerNorm,
+        })
+    }
+
+    /// Rows that read what the norm gives, as rows that read the residual.
+    pub fn fold_into(&self, rows: &mut [f32], width: usize) {
+        for row in rows.chunks_mut(width.max(1)) {
+            if let Some(gain) = &self.gain {
+                row.iter_mut().zip(gain).for_each(|(w, g)| *w *= g);
+            }
+            if self.centres {
+                let mean = row.iter().sum::<f32>() / width as f32;
+                row.iter_mut().for_each(|w| *w -= mean);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Norms with their scale frozen at one input, and linear maps, walked backwards: what a number read off the output is of the input.
+
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::vectors::dot;
+use attnscope_compute::ops::{HostLinear, NormKind};
+use attnscope_forward::{linear_on_host, norm_on_host};
+use attnscope_spec::{LinearSource, NormSource};
+
+/// A norm whose scale is that of one input: an affine map.
+pub struct Frozen {
+    gain: Option<Vec<f64>>,
+    bias: Option<Vec<f64>>,
+    /// 1 / what the norm divides by.
+    scale: f64,
+    centres: bool,
+}
+
+impl Frozen {
+    /// Reads a norm, and freezes it at an input.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape.
+    pub fn at(tensors: &Tensors, source: &NormSource, input: &[f64]) -> Result<Self> {
+        let norm = norm_on_host(tensors, source)?;
+        let n = input.len().max(1) as f64;
+        let centres = norm.kind == NormKind::LayerNorm;
+        let mean = if centres {
+            input.iter().sum::<f64>() / n
+        } else {
+            0.0
+        };
+        let squares = input.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
+        let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect();
+        Ok(Self {
+            gain: norm.gain.as_deref().map(wide),
+            bias: norm.bias.as_deref().map(wide),
+            scale: 1.0 / (squares + f64::from(norm.eps)).sqrt(),
+            centres,
+        })
+    }
+
+    /// The norm's output for an input.
+    pub fn apply(&self, input: &[f64]) -> Vec<f64> {
+        let mut out = self.centred(input);
+        self.times_gain(&mut out);
+        out.iter_mut().for_each(|value| *value *= self.scale);
+        if let Some(bias) = &self.bias {
+            out.iter_mut().zip(bias).for_each(|(value, b)| *value += b);
+        }
+        out
+    }
+
+    /// What weighs the output, as what weighs the input, and the constant that the bias gives.
+    pub fn back(&self, weights: &[f64]) -> (Vec<f64>, f64) {
+        let constant = self.bias.as_ref().map_or(0.0, |bias| dot(bias, weights));
+        let mut back = weights.to_vec();
+        self.times_gain(&mut back);
+        back = self.centred(&back);
+        back.iter_mut().for_each(|value| *value *= self.scale);
+        (back, constant)
+    }
+
+    fn times_gain(&self, values: &mut [f64]) {
+        if let Some(gain) = &self.gain {
+            values.iter_mut().zip(gain).for_each(|(v, g)| *v *= g);
+        }
+    }
+
+    fn centred(&self, values: &[f64]) -> Vec<f64> {
+        if !self.centres {
+            return values.to_vec();
+        }
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        values.iter().map(|value| value - mean).collect()
+    }
+}
+
+/// What weighs the output of a linear map, as what weighs its input, and the constant that its bias gives.
+///
+/// # Errors
+/// When a tensor is missing or has another shape.
+pub fn back_through(
+    tensors: &Tensors,
+    source: &LinearSource,
+    weights: &[f64],
+) -> Result<(Vec<f64>, f64)> {
+    let linear = linear_on_host(tensors, source, &|| false)?;
+    let constant = linear.bias.as_deref().map_or(0.0, |bias| {
+        let pairs = bias.iter().zip(weights);
+        pairs.map(|(b, w)| f64::from(*b) * w).sum()
+    });
+    Ok((transposed_times(&linear, weights), constant))
+}
+
+/// W·input + b.
+///
+/// # Errors
+/// When a tensor is missing or has another shape.
+pub fn times(tensors: &Tensors, source: &LinearSource, input: &[f64]) -> Result<Vec<f64>> {
+    let linear = linear_on_host(tensors, source, &|| false)?;
+    let values = linear.widened();
+    let mut out = match linear.bias.as_deref() {
+        Some(bias) => bias.iter().map(|b| f64::from(*b)).collect(),
+        None => vec![0.0; linear.n_out],
+    };
+    for (n_out, to) in out.iter_mut().enumerate() {
+        for (n_in, value) in input.iter().enumerate() {
+            let at = if linear.is_input_major {
+                n_in * linear.n_out + n_out
+            } else {
+                n_out * linear.n_in + n_in
+            };
+            *to += f64::from(values[at]) * value;
+        }
+    }
+    Ok(out)
+}
+
+/// Wᵀ·weights.
+fn transposed_times(linear: &HostLinear<'_>, weights: &[f64]) -> Vec<f64> {
+    let values = linear.widened();
+    if linear.is_input_major {
+        let rows = values.chunks(linear.n_out.max(1));
+        return rows
+            .map(|row| {
+                let pairs = row.iter().zip(weights);
+                pairs.map(|(v, w)| f64::from(*v) * w).sum()
+            })
+            .collect();
+    }
+    let mut back = vec![0.0; linear.n_in];
+    for (row, weight) in values.chunks(linear.n_in.max(1)).zip(weights) {
+        let pairs = back.iter_mut().zip(row);
+        pairs.for_each(|(to, v)| *to += weight * f64::from(*v));
+    }
+    back
+}
+
+/// a + b.
+pub fn sum(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a + b).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_norm_walked_backwards_reads_what_it_reads_forwards() {
+        let input = [0.5, -2.0, 3.0, 1.0];
+        let weights = [1.0, 0.25, -0.5, 2.0];
+        for centres in [true, false] {
+            let norm = Frozen {
+                gain: Some(vec![1.5, 0.5, -1.0, 2.0]),
+                bias: Some(vec![0.1, 0.0, 0.3, -0.2]),
+                scale: 0.7,
+                centres,
+            };
+            let forwards = dot(&norm.apply(&input), &weights);
+            let (back, constant) = norm.back(&weights);
+            assert!((dot(&back, &input) + constant - forwards).abs() < 1e-12);
+        }
+    }
+}

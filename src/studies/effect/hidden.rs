@@ -1,0 +1,27 @@
+//! What the unembedding reads, of residuals that a run left.
+
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_forward::final_hidden;
+use attnscope_spec::Model;
+
+/// Hidden states behind the final norm, chosen rows of what the last layer left. // [row, d_model]
+pub fn hidden_of<O: Ops>(
+    ops: &O,
+    model: &Model,
+    residuals: &[&[f32]],
+    rows: &[usize],
+) -> Result<O::Buffer> {
+    let main = model.spec.main_stack();
+    let width = model.spec.d_input(main);
+    let chosen = residuals.iter().flat_map(|values| {
+        rows.iter()
+            .map(|row| &values[row * width..(row + 1) * width])
+    });
+    let chosen: Vec<&[f32]> = chosen.collect();
+    let chosen = chosen.concat();
+    let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
+    ops.put(&chosen, width, &mut resid)?;
+    final_hidden(ops, model, main, &resid, &mut hidden)?;
+    Ok(hidden)
+}

@@ -1,0 +1,100 @@
+//! The logit lens: what the model would predict if its layers ended earlier (nostalgebraist 2020).
+
+use super::capture::Base;
+use super::judged::head_of;
+use super::logit_rows::{Wanted, rows_of};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_spec::Model;
+
+/// Rows that are read at the same time, of all depths together.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// What the residual after some layers predicts at one position.
+#[derive(Debug, Clone)]
+pub struct LensRow {
+    /// Layers that have run: 0 is the embedding.
+    pub depth: usize,
+    pub position_idx: usize,
+    /// The token that follows, or for models that are not causal the token itself.
+    pub target: Option<u32>,
+    /// Place of the target among all tokens, from 1.
+    pub rank: Option<usize>,
+    pub probability: Option<f64>,
+    /// KL(last layer ‖ this depth), in nats.
+    pub kl: f64,
+    /// Likeliest first, with probabilities.
+    pub top: Vec<(u32, f64)>,
+}
+
+/// Applies final norm and head to the residual of every depth, at some positions. Rows come by position, then by depth.
+///
+/// # Errors
+/// When the model predicts no tokens, a tensor is not as the spec says, or the pace stops it.
+pub fn lens<O: Ops>(
+    ops: &O,
+    model: &Model,
+    (input, base): (&Input, &Base),
+    (positions, n_top): (&[usize], usize),
+    pace: &dyn Pace,
+    mut each: impl FnMut(&[LensRow]),
+) -> Result<Vec<LensRow>> {
+    let head = head_of(model)?;
+    let main = model.spec.main_stack();
+    let n_layers = main.n_layers();
+    // The last one first: the others are compared with it.
+    let mut residuals = vec![base.last.values.as_slice()];
+    for layer_idx in 0..n_layers {
+        let rows = base.input(main.stack, layer_idx)?;
+        residuals.push(&rows.values);
+    }
+    let tokens = &input.sequence.tokens;
+    let target = |idx: usize| {
+        let at = if model.spec.is_causal_lm {
+            idx + 1
+        } else {
+            idx
+        };
+        tokens.get(at).copied()
+    };
+    let at_once = (ROWS_AT_ONCE / residuals.len()).max(1);
+    let mut all = Vec::with_capacity(positions.len() * residuals.len());
+    for block in positions.chunks(at_once) {
+        let wanted = Wanted {
+            targets: block.iter().map(|idx| target(*idx)).collect(),
+            n_top,
+            ranks: true,
+        };
+        let rows = rows_of(ops, model, head, (&residuals, block), (&wanted, None), pace)?;
+        let start = all.len();
+        for (at, position_idx) in block.iter().enumerate() {
+            let last = &rows[at];
+            for depth in 0..=n_layers {
+                let residual_idx = if depth == n_layers { 0 } else { depth + 1 };
+                let row = &rows[residual_idx * block.len() + at];
+                let probability = |logit: f32| (f64::from(logit) - row.log_sum_exp()).exp();
+                let target = wanted.targets[at];
+                all.push(LensRow {
+                    depth,
+                    position_idx: *position_idx,
+                    target,
+                    rank: target.map(|_| row.n_above + 1),
+                    probability: target.map(|_| probability(row.target)),
+                    kl: match residual_idx {
+                        0 => 0.0,
+                        _ => row.divergence_from(last),
+                    },
+                    top: row
+                        .top
+                        .iter()
+                        .map(|(id, logit)| (*id, probability(*logit)))
+                        .collect(),
+                });
+            }
+        }
+        each(&all[start..]);
+    }
+    Ok(all)
+}

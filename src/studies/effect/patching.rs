@@ -1,0 +1,204 @@
+//! Activation patching: which values of a clean prompt bring back what a corrupted prompt lost.
+
+use std::ops::{ControlFlow, Range};
+
+use super::capture::{Base, of_blocks, sequence_of};
+use super::judged::{Asked, asked_logits, head_of};
+use super::together::Together;
+use super::variant::{Instead, Part, Variant, parts_of};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input};
+use attnscope_run::Progress;
+use attnscope_spec::{Model, Place, Stack};
+
+/// Two prompts of equal length, and the logit that tells them apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'a> {
+    /// The prompt whose behaviour is to be brought back.
+    pub clean: &'a Input,
+    pub corrupted: &'a Input,
+    pub asked: Asked,
+}
+
+impl Pair<'_> {
+    /// Refuses prompts of different lengths: there would be no position to take a value from.
+    ///
+    /// # Errors
+    /// When they differ in length.
+    pub fn check_lengths(&self) -> Result<()> {
+        let lengths = |input: &Input| {
+            let source = input.source.as_ref().map_or(0, |source| source.len());
+            [source, input.sequence.len()]
+        };
+        let (clean, corrupted) = (lengths(self.clean), lengths(self.corrupted));
+        if clean != corrupted {
+            let [a, b] = [clean, corrupted].map(|[source, own]| match source {
+                0 => format!("{own} tokens"),
+                source => format!("{source} tokens and a target of {own}"),
+            });
+            let problem = format!("expected two prompts of equal length, found {a} and {b}");
+            return Err(Error::Prompt(problem));
+        }
+        Ok(())
+    }
+}
+
+/// One value of the clean run put into the corrupted one.
+#[derive(Debug, Clone)]
+pub struct Patched {
+    pub part: Part,
+    pub place: Place,
+    /// The position that was patched; all of them where none is named.
+    pub position_idx: Option<usize>,
+    columns: Range<usize>,
+    /// The logit, or difference of two, that the patched run gives.
+    pub logit: Option<f64>,
+}
+
+/// A patching, as far as it has come.
+#[derive(Debug, Clone)]
+pub struct Patching {
+    pub all: Vec<Patched>,
+    /// What the two runs give as they are.
+    pub clean: f64,
+    pub corrupted: f64,
+    n_done: usize,
+}
+
+/// How far a patching is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchingStep {
+    Running(Progress),
+    Patched { n_done: usize, n_all: usize },
+}
+
+impl Patching {
+    /// Plans patches of the parts that `wants` chooses: of all positions at once, and of each of `positions` by itself.
+    ///
+    /// # Errors
+    /// When the model predicts no tokens, no part is chosen, or the prompts differ in length.
+    pub fn plan(
+        model: &Model,
+        pair: &Pair<'_>,
+        positions: &[usize],
+        wants: impl Fn(Part, Place) -> bool,
+    ) -> Result<Self> {
+        of_blocks(model)?;
+        head_of(model)?;
+        pair.check_lengths()?;
+        let mut all: Vec<Patched> = Vec::new();
+        let mut parts = parts_of(model, &wants);
+        for stack in &model.spec.stacks {
+            let layers = (0..stack.n_layers()).map(|idx| Place::layer(stack.stack, idx));
+            let layers = layers.filter(|layer| wants(Part::Residual, *layer));
+            parts.extend(layers.map(|layer| (Part::Residual, layer, 0..model.spec.d_model)));
+        }
+        let home = |place: &Place| match place.grid() {
+            Stack::Cross => Stack::Decoder,
+            other => other,
+        };
+        parts.sort_by_key(|(_, place, _)| (home(place), place.layer_idx));
+        for (part, place, columns) in parts {
+            let n = sequence_of(pair.clean, home(&place)).len();
+            let each = positions
+                .iter()
+                .filter(|idx| **idx < n)
+                .map(|idx| Some(*idx));
+            for position_idx in std::iter::once(None).chain(each) {
+                all.push(Patched {
+                    part,
+                    place,
+                    position_idx,
+                    columns: columns.clone(),
+                    logit: None,
+                });
+            }
+        }
+        if all.is_empty() {
+            let problem = "no part of the model is at the places that are asked for";
+            return Err(Error::Setting(problem.to_owned()));
+        }
+        Ok(Self {
+            all,
+            clean: f64::NAN,
+            corrupted: f64::NAN,
+            n_done: 0,
+        })
+    }
+
+    /// Runs both prompts, and every patch; `tell` hears of every step and may stop it.
+    ///
+    /// # Errors
+    /// When it is stopped, or the model cannot be run.
+    pub fn run<O: Ops>(
+        &mut self,
+        ops: &O,
+        model: &Model,
+        pair: Pair<'_>,
+        tell: &mut dyn FnMut(&Self, PatchingStep) -> ControlFlow<()>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let mut hooks: Vec<Hook> = self.all.iter().map(|one| one.part.hook()).collect();
+        hooks.sort();
+        hooks.dedup();
+        let mut base_of = |input: &Input, hooks: &[Hook]| {
+            let mut says = |progress| {
+                let _ = tell(self, PatchingStep::Running(progress));
+            };
+            Base::run(ops, model, input, hooks, &mut says, pace)
+        };
+        let clean = base_of(pair.clean, &hooks)?;
+        let corrupted = base_of(pair.corrupted, &[])?;
+        let as_they_are = [
+            clean.last.values.as_slice(),
+            corrupted.last.values.as_slice(),
+        ];
+        let logits = asked_logits(ops, model, &as_they_are, pair.asked, pace)?;
+        (self.clean, self.corrupted) = (logits[0], logits[1]);
+        let variants = self.all.iter().map(|one| {
+            let (stack, layer_idx) = (one.place.grid(), one.place.layer_idx.unwrap_or(0));
+            let from = clean.of(stack, layer_idx, one.part.hook())?;
+            Ok(Variant {
+                stack,
+                layer_idx,
+                part: one.part,
+                position_idx: one.position_idx,
+                columns: one.columns.clone(),
+                instead: Instead::Rows(from.values.clone()),
+            })
+        });
+        let variants = variants.collect::<Result<Vec<Variant>>>()?;
+        let together = Together {
+            ops,
+            model,
+            input: pair.corrupted,
+            base: &corrupted,
+            pace,
+        };
+        let n_values = corrupted.last.values.len().max(1);
+        let n_all = variants.len();
+        for round in together.rounds(&variants) {
+            let tall = together.run(&variants[round.clone()])?;
+            let residuals: Vec<&[f32]> = tall.chunks(n_values).collect();
+            let logits = asked_logits(ops, model, &residuals, pair.asked, pace)?;
+            self.n_done += round.len();
+            for (one, logit) in self.all[round].iter_mut().zip(logits) {
+                one.logit = Some(logit);
+            }
+            let n_done = self.n_done;
+            let step = PatchingStep::Patched { n_done, n_all };
+            if tell(self, step).is_break() {
+                return Err(Error::Cancelled);
+            }
+        }
+        Ok(())
+    }
+
+    /// How much of what the corrupted run lost a patch brings back: 0 nothing, 1 all of it.
+    pub fn restored(&self, one: &Patched) -> Option<f64> {
+        let lost = self.clean - self.corrupted;
+        one.logit.map(|logit| (logit - self.corrupted) / lost)
+    }
+}

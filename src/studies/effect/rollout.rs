@@ -1,0 +1,205 @@
+//! Attention rollout (Abnar and Zuidema 2020): how much of every input token has reached a position after some layers, if attention
+//! and the residual carried half each.
+
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::capture::{of_blocks, sequence_of};
+use attnscope_compute::attention::BlockSink;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input};
+use attnscope_run::{Layers, Options, Tap, run};
+use attnscope_spec::{Model, Stack};
+
+/// Longer texts would need more than 1 GiB for three matrices of all pairs.
+const MOST_TOKENS: usize = 8192;
+
+/// The rollout of one stack.
+#[derive(Debug, Clone)]
+pub struct Rollout {
+    pub stack: Stack,
+    /// Whether its queries see only what lies before: then rollout concentrates on the first token whatever the model does.
+    pub is_causal: bool,
+    pub n_tokens: usize,
+    /// After each layer, how much of every token has reached each position that was asked for. // [layer][position][token]
+    pub layers: Vec<Vec<Vec<f32>>>,
+    /// After each layer, the mean over all real positions. // [layer][token]
+    pub means: Vec<Vec<f32>>,
+}
+
+/// The sum of all heads' patterns of the layer that runs.
+struct Sum {
+    n: usize,
+    // [query, key]
+    values: Mutex<Vec<f32>>,
+}
+
+impl BlockSink for Sum {
+    fn block(&self, _: usize, first_query: usize, _: &[f32], pattern: &[f32]) {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = &mut values[first_query * self.n..][..pattern.len()];
+        to.iter_mut().zip(pattern).for_each(|(to, p)| *to += p);
+    }
+}
+
+struct Rolling<'a> {
+    input: &'a Input,
+    positions: &'a [usize],
+    sum: Sum,
+    /// [position, token]
+    rolled: Vec<f32>,
+    stacks: Vec<Rollout>,
+    /// The stack and layer that run now, where they have heads.
+    at: Option<Stack>,
+    causal: Vec<(Stack, bool)>,
+}
+
+impl Rolling<'_> {
+    fn begin(&mut self, stack: Stack) {
+        let n = sequence_of(self.input, stack).len();
+        self.sum.n = n;
+        self.sum.values = Mutex::new(vec![0.0; n * n]);
+        self.rolled = vec![0.0; n * n];
+        (0..n).for_each(|idx| self.rolled[idx * (n + 1)] = 1.0);
+        let known = self.causal.iter().find(|(known, _)| *known == stack);
+        self.stacks.push(Rollout {
+            stack,
+            is_causal: known.is_some_and(|(_, is_causal)| *is_causal),
+            n_tokens: n,
+            layers: Vec::new(),
+            means: Vec::new(),
+        });
+    }
+}
+
+impl Tap for Rolling<'_> {
+    fn wants(&self, stack: Stack, _: usize, hook: Hook) -> bool {
+        stack != Stack::Cross && hook == Hook::ResidPre
+    }
+
+    fn values(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        _: Hook,
+        _: &[f32],
+        _: usize,
+    ) -> Result<()> {
+        if layer_idx == 0 {
+            self.begin(stack);
+        }
+        self.at = Some(stack);
+        Ok(())
+    }
+
+    fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
+        (stack != Stack::Cross).then_some(&self.sum as &dyn BlockSink)
+    }
+
+    fn end_of_layer(&mut self) -> Result<()> {
+        let (Some(stack), Some(last)) = (self.at.take(), self.stacks.last_mut()) else {
+            return Ok(());
+        };
+        let n = self.sum.n;
+        let sum = self
+            .sum
+            .values
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        // (W + I) / row sum, of the mean W of all heads: where rows sum to 1, ½W + ½I.
+        sum.par_chunks_mut(n.max(1))
+            .enumerate()
+            .for_each(|(idx, row)| {
+                let total: f32 = row.iter().sum();
+                if total > 0.0 {
+                    row.iter_mut().for_each(|value| *value *= 0.5 / total);
+                    row[idx] += 0.5;
+                } else {
+                    row[idx] = 1.0;
+                }
+            });
+        let mut next = vec![0.0; n * n];
+        product(
+            &mut MatrixMut::new(&mut next, n, n, n),
+            Matrix::row_major(sum, n, n),
+            Matrix::row_major(&self.rolled, n, n),
+            false,
+            Threads::Pool,
+        );
+        self.rolled = next;
+        sum.fill(0.0);
+        let row = |idx: usize| self.rolled[idx * n..(idx + 1) * n].to_vec();
+        let here = self.positions.iter().filter(|idx| **idx < n);
+        last.layers.push(here.map(|idx| row(*idx)).collect());
+        let sequence = sequence_of(self.input, stack);
+        let real: Vec<usize> = (0..n).filter(|idx| sequence.is_real(*idx)).collect();
+        let mut mean = vec![0.0f32; n];
+        for idx in &real {
+            let row = &self.rolled[idx * n..(idx + 1) * n];
+            mean.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += value / real.len() as f32);
+        }
+        last.means.push(mean);
+        Ok(())
+    }
+}
+
+/// Rolls the attention of every stack out, with whole rows for some positions.
+///
+/// # Errors
+/// When a text is too long, a layer is no block, or the model cannot be run.
+pub fn rollout<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    positions: &[usize],
+    pace: &dyn Pace,
+) -> Result<Vec<Rollout>> {
+    of_blocks(model)?;
+    let longest = input.source.as_ref().map_or(0, |source| source.len());
+    let longest = longest.max(input.sequence.len());
+    if longest > MOST_TOKENS {
+        let problem = format!(
+            "rollout multiplies matrices of all pairs of tokens: expected at most {MOST_TOKENS} tokens, found {longest}"
+        );
+        return Err(Error::Prompt(problem));
+    }
+    let stacks = model.spec.stacks.iter();
+    let causal = stacks.map(|stack| {
+        let attention = stack.first_attention();
+        let is_causal = attention.is_some_and(|attention| attention.mask.causal);
+        (stack.stack, is_causal)
+    });
+    let mut rolling = Rolling {
+        input,
+        positions,
+        sum: Sum {
+            n: 0,
+            values: Mutex::default(),
+        },
+        rolled: Vec::new(),
+        stacks: Vec::new(),
+        at: None,
+        causal: causal.collect(),
+    };
+    let options = Options {
+        keep_bytes: None,
+        predicts: false,
+    };
+    let mut layers = Layers::default();
+    run(
+        ops,
+        model,
+        input,
+        options,
+        &mut layers,
+        Some(&mut rolling),
+        pace,
+    )?;
+    Ok(rolling.stacks)
+}

@@ -1,0 +1,344 @@
+//! The walk of direct logit attribution from a logit back through the model, a part at a time.
+
+use super::attribution_tap::Kept;
+use super::block_ends::{end_of_block, of_heads};
+use super::frozen::{Frozen, back_through, sum, times};
+use super::shares::{Share, ShareOf};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::vectors::dot;
+use attnscope_compute::ops::Ops;
+use attnscope_forward::{EmbedPart, Hook, Input, embedding_parts};
+use attnscope_spec::{
+    BlockSpec, CrossSpec, Model, Place, ProjectionSpec, Stack, StackSpec, TransformSpec,
+};
+
+/// Walks from a logit back through the model.
+pub(super) struct Walk<'a> {
+    pub model: &'a Model,
+    pub kept: &'a Kept,
+    /// What weighs the residual here. // [d_model]
+    pub weights: Vec<f64>,
+    pub constant: f64,
+    pub shares: Vec<Share>,
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+fn scaled(mut values: Vec<f64>, factor: f64) -> Vec<f64> {
+    values.iter_mut().for_each(|value| *value *= factor);
+    values
+}
+
+impl Walk<'_> {
+    pub fn row(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Result<Vec<f64>> {
+        let found = self.kept.rows.get(&(stack, layer_idx, hook));
+        let missing = || {
+            let name = hook.full_name(stack, layer_idx);
+            Error::Setting(format!("{name} was not kept"))
+        };
+        found.map(|row| wide(row)).ok_or_else(missing)
+    }
+
+    fn raw(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Vec<f64> {
+        let found = self.kept.raw.get(&(stack, layer_idx, hook));
+        found.map_or_else(Vec::new, |row| wide(row))
+    }
+
+    pub fn frozen(
+        &self,
+        norm: &Option<attnscope_spec::NormSource>,
+        input: &[f64],
+    ) -> Result<Option<Frozen>> {
+        let tensors = &self.model.checkpoint.tensors;
+        let at = |norm| Frozen::at(tensors, norm, input);
+        norm.as_ref().map(at).transpose()
+    }
+
+    /// Steps over a norm on the residual.
+    pub fn back_over(&mut self, norm: &Option<Frozen>) {
+        if let Some(norm) = norm {
+            let (weights, constant) = norm.back(&self.weights);
+            self.weights = weights;
+            self.constant += constant;
+        }
+    }
+
+    /// What weighs a branch before its norm and its factor.
+    fn of_branch(&mut self, norm: &Option<Frozen>, factor: f32) -> Vec<f64> {
+        let scaled: Vec<f64> = self.weights.iter().map(|w| w * f64::from(factor)).collect();
+        match norm {
+            Some(norm) => {
+                let (weights, constant) = norm.back(&scaled);
+                self.constant += constant;
+                weights
+            }
+            None => scaled,
+        }
+    }
+
+    /// Shares of all heads of one attention, whose output `weights` weighs.
+    fn heads(
+        &mut self,
+        (grid, layer_idx): (Stack, usize),
+        (attention, projections): (&AttentionSpec, &ProjectionSpec),
+        (weights, gate): (&[f64], Option<&[f64]>),
+    ) -> Result<()> {
+        let z = self.row(grid, layer_idx, Hook::Z)?; // [n_heads · d_value]
+        let (of_z, constant) =
+            back_through(&self.model.checkpoint.tensors, &projections.o, weights)?;
+        let tensors = &self.model.checkpoint.tensors;
+        let of_z = of_heads(tensors, attention, projections, &z, of_z)?;
+        self.constant += constant;
+        let layer = Place::layer(grid, layer_idx);
+        let width = attention.d_value;
+        // Walked backwards: the last head first.
+        for head_idx in (0..attention.n_heads).rev() {
+            let columns = head_idx * width..(head_idx + 1) * width;
+            let of_head = &of_z[columns.clone()];
+            let gated: Vec<f64> = match gate {
+                Some(gate) => {
+                    let pairs = of_head.iter().zip(&gate[columns.clone()]);
+                    pairs.map(|(weight, gate)| weight * gate).collect()
+                }
+                None => of_head.to_vec(),
+            };
+            self.shares.push(Share {
+                of: ShareOf::Head,
+                place: layer.head(head_idx),
+                value: dot(of_head, &z[columns]),
+                by_key: self.by_key((grid, layer_idx), attention, head_idx, &gated),
+            });
+        }
+        Ok(())
+    }
+
+    /// What a head adds by source position.
+    fn by_key(
+        &self,
+        at: (Stack, usize),
+        attention: &AttentionSpec,
+        head_idx: usize,
+        of_head: &[f64],
+    ) -> Vec<f64> {
+        let pattern = self.kept.patterns.get(&at).and_then(|row| row.of(head_idx));
+        let (Some(pattern), Some((stride, values))) = (pattern, self.kept.values.get(&at)) else {
+            return Vec::new();
+        };
+        let width = attention.d_value;
+        let column = attention.kv_head_of(head_idx) * width;
+        let keys = values.chunks((*stride).max(1)).zip(&pattern);
+        keys.map(|(value, p)| {
+            let value = wide(&value[column..column + width]);
+            f64::from(*p) * dot(of_head, &value)
+        })
+        .collect()
+    }
+
+    /// A share of one part of a layer.
+    fn of_layer(&mut self, of: ShareOf, stack: Stack, layer_idx: usize, value: f64) {
+        self.shares.push(Share {
+            of,
+            place: Place::layer(stack, layer_idx),
+            value,
+            by_key: Vec::new(),
+        });
+    }
+
+    /// One block, from what weighs its output to what weighs its input.
+    pub fn block(&mut self, stack: Stack, layer_idx: usize, block: &BlockSpec) -> Result<()> {
+        let input = self.row(stack, layer_idx, Hook::ResidPre)?;
+        let mlp = self.row(stack, layer_idx, Hook::MlpOut)?;
+        let own = block.own();
+        let attn = self.row(stack, layer_idx, Hook::AttnOut)?;
+        // Forwards once more, for the inputs of the norms on the residual.
+        let pre = if block.adds_to_normed {
+            self.frozen(&block.attn_pre, &input)?
+        } else {
+            None
+        };
+        let start = pre
+            .as_ref()
+            .map_or_else(|| input.clone(), |pre| pre.apply(&input));
+        let [attn_factor, mlp_factor] = block.resid_factors.map(f64::from);
+        let mut at = scaled(start, attn_factor);
+        let mut post = None;
+        if !block.is_parallel {
+            at = sum(&at, &attn);
+            post = self.frozen(&block.attn_post, &at)?;
+            at = post
+                .as_ref()
+                .map_or_else(|| at.clone(), |post| post.apply(&at));
+        }
+        let mut cross_post = None;
+        if let Some(cross) = &block.cross {
+            let added = self.row(Stack::Cross, layer_idx, Hook::AttnOut)?;
+            at = sum(&at, &added);
+            cross_post = self.frozen(&cross.post, &at)?;
+            at = cross_post
+                .as_ref()
+                .map_or_else(|| at.clone(), |post| post.apply(&at));
+        }
+        let mlp_pre = if block.adds_to_normed {
+            self.frozen(&block.mlp_pre, &at)?
+        } else {
+            None
+        };
+        at = mlp_pre
+            .as_ref()
+            .map_or_else(|| at.clone(), |pre| pre.apply(&at));
+        at = scaled(at, mlp_factor);
+        if block.is_parallel {
+            at = sum(&at, &attn);
+        }
+        at = sum(&at, &mlp);
+        let mlp_post = self.frozen(&block.mlp_post, &at)?;
+        at = mlp_post
+            .as_ref()
+            .map_or_else(|| at.clone(), |post| post.apply(&at));
+
+        // Backwards.
+        let after = self.row(stack, layer_idx, Hook::ResidPost)?;
+        let tensors = &self.model.checkpoint.tensors;
+        let by_token = end_of_block(tensors, block, &mut self.weights, [&at, &after])?;
+        self.back_over(&mlp_post);
+        let mlp_out = self.frozen(&block.mlp_out, &self.raw(stack, layer_idx, Hook::MlpOut))?;
+        let of_mlp = dot(&self.weights, &mlp);
+        let before = self.constant;
+        let _ = self.of_branch(&mlp_out, block.branch_scales[1]);
+        // What the norm's bias adds stands among the biases.
+        // So does what a block adds for its token alone, which is counted with the feed-forward layer.
+        let value = of_mlp - (self.constant - before) + by_token;
+        self.of_layer(ShareOf::FeedForward, stack, layer_idx, value);
+        let of_attn = block.is_parallel.then(|| self.weights.clone());
+        self.weights = scaled(std::mem::take(&mut self.weights), mlp_factor);
+        self.back_over(&mlp_pre);
+        if let Some(cross) = &block.cross {
+            self.back_over(&cross_post);
+            let raw = self.raw(Stack::Cross, layer_idx, Hook::AttnOut);
+            let out = self.frozen(&cross.out, &raw)?;
+            let weights = self.of_branch(&out, 1.0);
+            self.cross(layer_idx, cross, &weights)?;
+        }
+        if !block.is_parallel {
+            self.back_over(&post);
+        }
+        let attn_out = self.frozen(&block.attn_out, &self.raw(stack, layer_idx, Hook::AttnOut))?;
+        let here = self.weights.clone();
+        if let Some(of_attn) = of_attn {
+            self.weights = of_attn;
+        }
+        let (of_mixer, before) = (dot(&self.weights, &attn), self.constant);
+        let weights = self.of_branch(&attn_out, block.branch_scales[0]);
+        match own {
+            Some(own) => {
+                let maps = (&own.attention, &own.projections);
+                let gate = self.gate(&block.attn_pre, &own.projections, &input)?;
+                let n_shares = self.shares.len();
+                self.heads((stack, layer_idx), maps, (&weights, gate.as_deref()))?;
+                if block.beside.is_some() {
+                    let of_heads = &self.shares[n_shares..];
+                    let of_heads: f64 = of_heads.iter().map(|share| share.value).sum();
+                    let value = of_mixer - of_heads - (self.constant - before);
+                    self.of_layer(ShareOf::Mixer, stack, layer_idx, value);
+                }
+            }
+            None => {
+                let value = of_mixer - (self.constant - before);
+                self.of_layer(ShareOf::Mixer, stack, layer_idx, value);
+            }
+        }
+        self.weights = scaled(here, attn_factor);
+        self.back_over(&pre);
+        Ok(())
+    }
+
+    fn cross(&mut self, layer_idx: usize, cross: &CrossSpec, weights: &[f64]) -> Result<()> {
+        let maps = (&cross.attention, &cross.projections);
+        self.heads((Stack::Cross, layer_idx), maps, (weights, None))
+    }
+
+    /// What multiplies each value that heads find, at the position; `None` where nothing does.
+    fn gate(
+        &self,
+        pre: &Option<attnscope_spec::NormSource>,
+        projections: &ProjectionSpec,
+        input: &[f64],
+    ) -> Result<Option<Vec<f64>>> {
+        let Some(gate) = &projections.gate else {
+            return Ok(None);
+        };
+        let norm = self.frozen(pre, input)?;
+        let normed = norm.map_or_else(|| input.to_vec(), |norm| norm.apply(input));
+        let gate = times(&self.model.checkpoint.tensors, gate, &normed)?;
+        Ok(Some(
+            gate.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+        ))
+    }
+
+    /// The head's own linear layer, from what weighs its output.
+    pub fn transform(&mut self, spec: &TransformSpec, hidden: &[f64]) -> Result<()> {
+        let tensors = &self.model.checkpoint.tensors;
+        if let Some(norm) = &spec.norm {
+            let dense = times(tensors, &spec.dense, hidden)?;
+            let norm = Frozen::at(tensors, norm, &dense)?;
+            self.back_over(&Some(norm));
+        }
+        let (weights, constant) = back_through(tensors, &spec.dense, &self.weights)?;
+        self.weights = weights;
+        self.constant += constant;
+        Ok(())
+    }
+
+    /// The embedding, from what weighs the first block's input.
+    pub fn embedding<O: Ops>(
+        &mut self,
+        ops: &O,
+        stack: &StackSpec,
+        input: &Input,
+        position_idx: usize,
+    ) -> Result<()> {
+        let tensors = &self.model.checkpoint.tensors;
+        let spec = &stack.embed;
+        let projection = spec.projection.as_ref().filter(|_| !spec.projects_first);
+        let parts = embedding_parts(ops, self.model, stack, &input.sequence, position_idx)?;
+        let mut all: Vec<f64> = vec![0.0; parts.first().map_or(0, |(_, row)| row.len())];
+        for (_, row) in &parts {
+            all = sum(&all, &wide(row));
+        }
+        // A norm that comes before positions is in the token's part.
+        let norm = match &spec.norm {
+            Some(_) if spec.norms_before_positions => None,
+            norm => norm.clone(),
+        };
+        // Backwards through the norm and the projection, the later of the two first.
+        if let Some(linear) = projection.filter(|_| spec.norms_projected) {
+            let norm = self.frozen(&norm, &times(tensors, linear, &all)?)?;
+            self.back_over(&norm);
+        }
+        if let Some(linear) = projection {
+            let (weights, constant) = back_through(tensors, linear, &self.weights)?;
+            self.weights = weights;
+            self.constant += constant;
+        }
+        if projection.is_none() || !spec.norms_projected {
+            let norm = self.frozen(&norm, &all)?;
+            self.back_over(&norm);
+        }
+        for (part, row) in parts.iter().rev() {
+            self.shares.push(Share {
+                of: match part {
+                    EmbedPart::Token => ShareOf::TokenEmbedding,
+                    EmbedPart::Position => ShareOf::PositionEmbedding,
+                    EmbedPart::TokenType => ShareOf::TokenTypeEmbedding,
+                },
+                place: Place::MODEL,
+                value: dot(&self.weights, &wide(row)),
+                by_key: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+}

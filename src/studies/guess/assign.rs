@@ -1,0 +1,501 @@
+//! Which tensor is which part: every way that shapes allow, the likeliest by names first.
+
+use super::groups::{Groups, NormGroup};
+use super::inventory::{Inventory, Tensor, Told};
+use super::maps::{LayerMaps, layer_maps};
+use super::names::{Role, norm_score, score};
+use attnscope_compute::attention::Scale;
+use attnscope_families::description::{
+    Described, EmbedScale, MapPart, NORM_PLACES, NormPart, Positions,
+};
+
+/// Ways around the layers, and inside them, that are kept, and of both together.
+const MOST_AROUND: usize = 6;
+const MOST_INSIDE: usize = 8;
+const MOST_TOGETHER: usize = 16;
+
+/// What the ids of the texts say about a vocabulary.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    pub largest_id: u32,
+    /// Tokens of the longest text.
+    pub n_longest: usize,
+}
+
+/// A way to take the tensors.
+#[derive(Debug, Clone)]
+pub struct Assignment {
+    pub described: Described,
+    /// Norms of a layer that have the width of the residual, as they may be placed.
+    pub norms: Vec<NormGroup>,
+    /// Norms around the layers.
+    pub around_norms: Vec<NormGroup>,
+    pub score: i32,
+    /// Tensors that no part takes.
+    pub left: Vec<String>,
+    pub d_model: usize,
+    /// Rows of queries and of keys.
+    pub d_q: usize,
+    pub d_kv: usize,
+    /// The width of a head, where a shape tells it.
+    pub d_head: Option<usize>,
+}
+
+/// Every way to take the tensors, the likeliest first.
+///
+/// # Errors
+/// When there is none, with what is missing.
+pub fn assignments(inventory: &Inventory, asked: Asked) -> Result<Vec<Assignment>, String> {
+    let mut all = Vec::new();
+    let mut reason = None;
+    let (in_layer, around) = split(inventory);
+    for d_model in widths(&in_layer, &around) {
+        match of_width(inventory, (&in_layer, &around), asked, d_model) {
+            Ok(found) => all.extend(found),
+            Err(problem) => {
+                reason.get_or_insert(problem);
+            }
+        }
+    }
+    all.sort_by_key(|one: &Assignment| std::cmp::Reverse(one.score));
+    all.truncate(MOST_TOGETHER);
+    if all.is_empty() {
+        return Err(reason.unwrap_or_else(|| {
+            "no table of tokens shares a width with the tensors of the layers".to_owned()
+        }));
+    }
+    Ok(all)
+}
+
+/// Tensors of layers and around them; where nothing repeats, by their names.
+fn split(inventory: &Inventory) -> (Vec<Tensor>, Vec<Tensor>) {
+    if !inventory.around.is_empty() {
+        return (inventory.in_layer.clone(), inventory.around.clone());
+    }
+    let inner = [
+        Role::Q,
+        Role::K,
+        Role::V,
+        Role::Kv,
+        Role::Qkv,
+        Role::O,
+        Role::Up,
+        Role::Gate,
+        Role::GateUp,
+        Role::Down,
+    ];
+    let outer = [
+        Role::Tokens,
+        Role::Positions,
+        Role::TokenTypes,
+        Role::Unembed,
+    ];
+    let best = |roles: &[Role], tensor: &Tensor| {
+        roles.iter().map(|role| score(*role, &tensor.words)).max()
+    };
+    let is_around = |tensor: &&Tensor| match tensor.shape.len() {
+        1 => ["final_norm", "embed_norm"].iter().any(|place| {
+            norm_score(place, &tensor.words)
+                > norm_score("attn_pre", &tensor.words).max(norm_score("mlp_pre", &tensor.words))
+        }),
+        _ => best(&outer, tensor) > best(&inner, tensor),
+    };
+    inventory
+        .in_layer
+        .iter()
+        .cloned()
+        .partition(|tensor| !is_around(&tensor))
+}
+
+/// Widths of the residual that tables around the layers and matrices in them have in common, the most common first.
+fn widths(in_layer: &[Tensor], around: &[Tensor]) -> Vec<usize> {
+    let matrices: Vec<&Tensor> = in_layer
+        .iter()
+        .filter(|tensor| tensor.shape.len() > 1)
+        .collect();
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    for tensor in around.iter().filter(|tensor| tensor.shape.len() == 2) {
+        for width in &tensor.shape {
+            if found.iter().any(|(_, known)| known == width) {
+                continue;
+            }
+            let n_matrices = matrices
+                .iter()
+                .filter(|matrix| matrix.shape.contains(width))
+                .count();
+            let n_vectors = in_layer
+                .iter()
+                .filter(|tensor| tensor.shape == [*width])
+                .count();
+            if n_matrices > 0 {
+                found.push((2 * n_matrices + n_vectors, *width));
+            }
+        }
+    }
+    found.sort_by_key(|(n, width)| (std::cmp::Reverse(*n), *width));
+    found.into_iter().map(|(_, width)| width).take(3).collect()
+}
+
+fn of_width(
+    inventory: &Inventory,
+    (in_layer, around): (&[Tensor], &[Tensor]),
+    asked: Asked,
+    d_model: usize,
+) -> Result<Vec<Assignment>, String> {
+    let around_ways = around_ways(around, d_model, asked)?;
+    let groups = Groups::of(in_layer);
+    let inside = layer_maps(&groups, d_model, MOST_INSIDE);
+    if inside.is_empty() {
+        return Err(format!(
+            "the matrices of a layer are none that attention and a feed-forward layer of width {d_model} are made of: {}",
+            listed(in_layer)
+        ));
+    }
+    let mut all = Vec::new();
+    for maps in &inside {
+        let norms = maps.norms(&groups, d_model);
+        for way in &around_ways {
+            all.push(put_together(inventory, way, maps, &norms, d_model));
+        }
+    }
+    Ok(all)
+}
+
+fn listed(tensors: &[Tensor]) -> String {
+    let matrices = tensors.iter().filter(|tensor| tensor.shape.len() > 1);
+    let some: Vec<String> = matrices
+        .take(8)
+        .map(|tensor| format!("{} {:?}", tensor.name, tensor.shape))
+        .collect();
+    some.join(", ")
+}
+
+/// One way to take the tensors around the layers.
+#[derive(Clone)]
+struct Around {
+    tokens: String,
+    d_vocab: usize,
+    positions: Option<String>,
+    token_types: Option<String>,
+    unembed: Option<MapPart>,
+    logit_bias: Option<String>,
+    head_dense: Option<MapPart>,
+    norms: Vec<NormGroup>,
+    left: Vec<String>,
+    score: i32,
+}
+
+/// Means of gains that are 1 or so, and of vectors that are no such gains.
+const AROUND_ONE: f32 = 0.6;
+const AROUND_ZERO: f32 = 0.3;
+
+fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Around>, String> {
+    use attnscope_families::description::Axis::{In, Out};
+    let groups = Groups::of(around);
+    let matrices: Vec<usize> = (0..groups.maps.len()).collect();
+    let n_of = |idx: usize| {
+        let shape = &groups.maps[idx].weight.shape;
+        match shape.as_slice() {
+            [n, width] if *width == d_model => Some((*n, false)),
+            [width, n] if *width == d_model => Some((*n, true)),
+            _ => None,
+        }
+    };
+    // Tables of tokens: rows of the width of the residual, enough of them for every id.
+    let tables: Vec<(usize, usize)> = matrices
+        .iter()
+        .filter_map(|idx| {
+            let (n, is_turned) = n_of(*idx)?;
+            (!is_turned && n > asked.largest_id as usize).then_some((*idx, n))
+        })
+        .collect();
+    if tables.is_empty() {
+        return Err(format!(
+            "no table around the layers has rows of {d_model} values and one for id {}",
+            asked.largest_id
+        ));
+    }
+    let mut ways = Vec::new();
+    for (tokens_idx, d_vocab) in &tables {
+        let tokens = &groups.maps[*tokens_idx];
+        let rest: Vec<usize> = matrices
+            .iter()
+            .copied()
+            .filter(|idx| idx != tokens_idx)
+            .collect();
+        let heads: Vec<Option<usize>> = rest
+            .iter()
+            .copied()
+            .filter(|idx| n_of(*idx).is_some_and(|(n, _)| n == *d_vocab))
+            .map(Some)
+            .chain([None])
+            .collect();
+        let positions: Vec<Option<usize>> = rest
+            .iter()
+            .copied()
+            .filter(|idx| n_of(*idx).is_some_and(|(n, is_turned)| !is_turned && n > 1))
+            .map(Some)
+            .chain([None])
+            .collect();
+        for head in &heads {
+            for position in &positions {
+                if position.is_some() && position == head {
+                    continue;
+                }
+                let mut score_of = score(Role::Tokens, &tokens.weight.words);
+                // A table that is used twice, or that is left over, is less likely than one that has a use.
+                score_of -= 6 * i32::from(head.is_none() && heads.len() > 1);
+                let mut left = Vec::new();
+                let mut way = Around {
+                    tokens: tokens.weight.name.clone(),
+                    d_vocab: *d_vocab,
+                    positions: None,
+                    token_types: None,
+                    unembed: None,
+                    logit_bias: tokens.bias.as_ref().map(|bias| bias.name.clone()),
+                    head_dense: None,
+                    norms: groups.norms.clone(),
+                    left: Vec::new(),
+                    score: 0,
+                };
+                for idx in &rest {
+                    let map = &groups.maps[*idx];
+                    let words = &map.weight.words;
+                    let bias = map.bias.as_ref().map(|bias| bias.name.clone());
+                    let Some((n, is_turned)) = n_of(*idx) else {
+                        score_of -= 4;
+                        left.push(map.weight.name.clone());
+                        continue;
+                    };
+                    if Some(*idx) == *head {
+                        score_of +=
+                            score(Role::Unembed, words) - score(Role::Tokens, words).max(0) / 2;
+                        let axes = if is_turned {
+                            vec![In, Out]
+                        } else {
+                            vec![Out, In]
+                        };
+                        way.unembed = Some(MapPart {
+                            axes,
+                            ..MapPart::plain(map.weight.name.clone(), bias)
+                        });
+                    } else if Some(*idx) == *position {
+                        score_of += score(Role::Positions, words);
+                        // A short table of few rows is one of segments sooner than one of positions.
+                        score_of -= 4 * i32::from(n < asked.n_longest.min(8));
+                        way.positions = Some(map.weight.name.clone());
+                    } else if n == d_model && way.head_dense.is_none() {
+                        score_of += score(Role::HeadDense, words);
+                        let axes = if is_turned {
+                            vec![In, Out]
+                        } else {
+                            vec![Out, In]
+                        };
+                        way.head_dense = Some(MapPart {
+                            axes,
+                            ..MapPart::plain(map.weight.name.clone(), bias)
+                        });
+                    } else if n <= 16 && !is_turned && way.token_types.is_none() {
+                        score_of += score(Role::TokenTypes, words);
+                        way.token_types = Some(map.weight.name.clone());
+                    } else {
+                        score_of -= 4;
+                        left.push(map.weight.name.clone());
+                    }
+                }
+                for vector in &groups.vectors {
+                    if vector.n_elements() == *d_vocab && way.logit_bias.is_none() {
+                        way.logit_bias = Some(vector.name.clone());
+                    } else {
+                        left.push(vector.name.clone());
+                    }
+                }
+                way.norms.retain(|norm| norm.width == d_model);
+                // Where the vocabulary is as wide as the residual: a vector around 0 among gains around 1 is no gain.
+                let has_gains = way.norms.iter().any(|norm| norm.mean > AROUND_ONE);
+                let bias = way.norms.iter().position(|norm| {
+                    has_gains
+                        && norm.width == *d_vocab
+                        && norm.part.bias.is_none()
+                        && norm.mean.abs() < AROUND_ZERO
+                });
+                if let Some(at) = bias.filter(|_| way.logit_bias.is_none()) {
+                    way.logit_bias = way.norms.remove(at).part.gain;
+                }
+                let others = groups.norms.iter().filter(|norm| norm.width != d_model);
+                for norm in others {
+                    if norm.width == *d_vocab && way.logit_bias.is_none() {
+                        way.logit_bias = norm.part.gain.clone();
+                    } else {
+                        left.extend(norm.part.gain.clone());
+                    }
+                }
+                way.score = score_of - 2 * left.len() as i32;
+                way.left = left;
+                ways.push(way);
+            }
+        }
+    }
+    ways.sort_by_key(|way| std::cmp::Reverse(way.score));
+    ways.truncate(MOST_AROUND);
+    Ok(ways)
+}
+
+fn put_together(
+    inventory: &Inventory,
+    around: &Around,
+    maps: &LayerMaps,
+    norms: &[NormGroup],
+    d_model: usize,
+) -> Assignment {
+    let (mut q_norm, mut k_norm) = (None, None);
+    let mut placed = Vec::new();
+    let mut left = around.left.clone();
+    left.extend(maps.left.iter().cloned());
+    let mut d_head = maps.d_head;
+    for group in norms {
+        let has = |list: &[&str]| group.words.iter().any(|word| list.contains(&word.as_str()));
+        let of_q = has(&["q", "qn", "query", "queries", "qnorm", "lnq", "normq"]);
+        let of_k = has(&["k", "kn", "key", "keys", "knorm", "lnk", "normk"]);
+        let is_narrow = group.width != d_model;
+        let fits = |rows: usize| group.width <= rows && rows.is_multiple_of(group.width.max(1));
+        if (of_q || (is_narrow && !of_k && q_norm.is_none()))
+            && fits(maps.d_q)
+            && group.n_vectors() > 0
+            && (of_q || is_narrow)
+        {
+            q_norm = Some(group.part.clone());
+            if group.width < maps.d_kv || (is_narrow && group.width < maps.d_q) {
+                d_head = d_head.or(Some(group.width));
+            }
+        } else if (of_k || is_narrow) && fits(maps.d_kv) && k_norm.is_none() {
+            k_norm = Some(group.part.clone());
+            if group.width < maps.d_kv {
+                d_head = d_head.or(Some(group.width));
+            }
+        } else if !is_narrow {
+            placed.push(group.clone());
+        } else {
+            left.extend(group.part.gain.clone());
+        }
+    }
+    // One norm of queries and keys together.
+    if let (Some(one), None) = (&q_norm, &k_norm) {
+        k_norm = Some(one.clone());
+    }
+    let has_bias = |norm: &NormPart| norm.bias.is_some();
+    let is_layer_norm = placed
+        .iter()
+        .chain(&around.norms)
+        .any(|group| has_bias(&group.part));
+    let around_norms = around.norms.clone();
+    let (mut final_norm, mut embed_norm, mut head_norm) = (None, None, None);
+    let mut order: Vec<&NormGroup> = around_norms.iter().collect();
+    order.sort_by_key(|group| std::cmp::Reverse(norm_score("final_norm", &group.words)));
+    for group in order {
+        let words = &group.words;
+        let scores =
+            ["final_norm", "embed_norm", "head_norm"].map(|place| norm_score(place, words));
+        let free = [
+            final_norm.is_none(),
+            embed_norm.is_none(),
+            head_norm.is_none() && around.head_dense.is_some(),
+        ];
+        let best = (0..3)
+            .filter(|idx| free[*idx])
+            .max_by_key(|idx| (scores[*idx], 3 - idx));
+        match best {
+            Some(0) => final_norm = Some(group.part.clone()),
+            Some(1) => embed_norm = Some(group.part.clone()),
+            Some(2) => head_norm = Some(group.part.clone()),
+            _ => left.extend(group.part.gain.clone()),
+        }
+    }
+    let mut described = Described {
+        n_layers: inventory.n_layers,
+        n_heads: 1,
+        n_kv_heads: 1,
+        d_head: maps.d_q,
+        tokens: around.tokens.clone(),
+        positions: around.positions.clone(),
+        token_types: around.token_types.clone(),
+        embed_norm,
+        qkv: maps.qkv.clone(),
+        o: maps.o.clone(),
+        mlp: maps.mlp.clone(),
+        down: maps.down.clone(),
+        norms: Default::default(),
+        q_norm,
+        k_norm,
+        sinks: None,
+        final_norm,
+        head_dense: around.head_dense.clone(),
+        head_norm,
+        unembed: around.unembed.clone(),
+        logit_bias: around.logit_bias.clone(),
+        computed: Positions::None,
+        causal: true,
+        norm_is_rms: !is_layer_norm,
+        // Gains that are added to 1 lie around 0.
+        norm_adds_one: !is_layer_norm && are_around_zero(&placed, &around.norms),
+        norm_eps: if is_layer_norm { 1e-5 } else { 1e-6 },
+        activation: if maps.is_gated() { "silu" } else { "gelu" }.to_owned(),
+        is_parallel: false,
+        embed_scale: EmbedScale::Factor(1.0),
+        scale: Scale::InvSqrtD,
+        window: None,
+        window_layers: None,
+        softcap: None,
+        logit_scale: 1.0,
+        logit_softcap: None,
+    };
+    let told = inventory.told.iter().map(|(_, fact)| *fact).next();
+    if let Some(Told::Rotary { theta, d_rotary }) = told {
+        d_head = d_head.or(Some(d_rotary).filter(|d| maps.d_kv.is_multiple_of(*d)));
+        described.computed = Positions::Rotary {
+            theta,
+            interleaved: false,
+            d_rotary,
+        };
+    }
+    if placed.len() <= NORM_PLACES.len() {
+        default_places(&mut described, &placed);
+    } else {
+        left.extend(
+            placed
+                .iter()
+                .skip(6)
+                .filter_map(|group| group.part.gain.clone()),
+        );
+    }
+    let score =
+        around.score + maps.score - 2 * left.len() as i32 + 3 * i32::from(around.d_vocab > d_model);
+    Assignment {
+        described,
+        norms: placed,
+        around_norms,
+        score,
+        left,
+        d_model,
+        d_q: maps.d_q,
+        d_kv: maps.d_kv,
+        d_head,
+    }
+}
+
+fn are_around_zero(placed: &[NormGroup], around: &[NormGroup]) -> bool {
+    let means: Vec<f32> = placed
+        .iter()
+        .chain(around)
+        .map(|group| group.mean)
+        .collect();
+    let n = means.len() as f32;
+    n > 0.0 && means.iter().sum::<f32>() / n < 0.4
+}
+
+/// Norms before their branches, as names have them.
+fn default_places(described: &mut Described, placed: &[NormGroup]) {
+    if let Some(best) = super::norms::placements(placed).into_iter().next() {
+        best.apply(described);
+    }
+}
