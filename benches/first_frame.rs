@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use attnscope::tui::Msg;
-use attnscope::worker::Event;
 use attnscope_prompt::Request;
+use attnscope_screen::Msg;
+use attnscope_worker::Event;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use divan::Bencher;
 use screen_loop::ScreenLoop;

@@ -9,8 +9,8 @@ mod times;
 
 use std::time::Instant;
 
-use attnscope::tui::Panel;
 use attnscope_prompt::Request;
+use attnscope_screen::Panel;
 use checkpoint_file::{Shape, checkpoint, ids};
 use clap::Parser;
 use crossterm::event::KeyCode;

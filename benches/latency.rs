@@ -12,9 +12,9 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use attnscope::tui::{Msg, Panel};
-use attnscope::worker::Event;
 use attnscope_prompt::Request;
+use attnscope_screen::{Msg, Panel};
+use attnscope_worker::Event;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use crossterm::event::KeyCode;

@@ -5,9 +5,8 @@ use std::panic;
 use std::process::ExitCode;
 
 use attnscope::cli::{Cli, Ended, refusal, unknown_command};
-use attnscope::report::one_line;
-use attnscope::{signals, store};
 use attnscope_checkpoint::caught::panics_are_caught;
+use attnscope_report::one_line;
 use clap::Parser;
 
 /// There are findings.
@@ -17,7 +16,7 @@ const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     keep_caught_panics_quiet();
-    signals::watch();
+    attnscope_system::signals::watch();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and the version were asked for: they go to standard output.
@@ -35,9 +34,9 @@ fn main() -> ExitCode {
         }
     };
     let ended = cli.run();
-    store::remove_scratch();
+    attnscope_system::store::remove_scratch();
     // A screen that a signal ended has given the terminal back by now.
-    signals::die_if_asked();
+    attnscope_system::signals::die_if_asked();
     match ended {
         Ok(Ended::Clean) => ExitCode::SUCCESS,
         Ok(Ended::WithFindings) => ExitCode::from(FOUND),

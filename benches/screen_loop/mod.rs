@@ -8,11 +8,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use attnscope::bundles::BUNDLES;
-use attnscope::tui::{App, Depth, Effect, Msg, Theme, draw};
-use attnscope::worker::{Event, PromptOrigin, Worker};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
+use attnscope_screen::{App, Depth, Effect, Msg, Theme, draw};
+use attnscope_worker::{Event, PromptOrigin, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;

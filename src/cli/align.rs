@@ -9,11 +9,11 @@ use clap::ValueEnum;
 use super::WhatIfArgs;
 use super::figures::Format;
 use super::settings::ScreenArgs;
-use crate::report::{AlignShown, Output, printable, write_arrays};
-use crate::tui::{self, InFront};
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_report::{AlignShown, Output, printable, write_arrays};
 use attnscope_run::align::Alignment;
+use attnscope_screen::InFront;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -119,7 +119,7 @@ pub fn show(
             setup: screen.setup()?,
             ..InFront::default()
         };
-        return Ok(tui::run_alignment(alignment, in_front)?);
+        return Ok(attnscope_screen::run_alignment(alignment, in_front)?);
     }
     let shown = AlignShown::new(&alignment, what_if);
     let mut numbers = Vec::new();

@@ -13,10 +13,9 @@ use super::prompts::{InputsArgs, PromptSet};
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights, digest};
-use crate::report::{Output, UnitRecord, named, printable};
-use crate::signals;
-use crate::store;
+use attnscope_history::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights};
+use attnscope_report::{Output, UnitRecord, named, printable};
+
 use attnscope_checkpoint::counted::counted;
 use attnscope_compute::error::Error;
 
@@ -108,7 +107,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let Some(set) = session.set()? else {
         bail!("expected --inputs FILE.jsonl or a prompt, found neither");
     };
-    let output = store::mirrored(&args.output)?;
+    let output = attnscope_system::store::mirrored(&args.output)?;
     let plan = plan_of(args, &session, &found.targets, &set);
     if let Some(chunk) = args
         .only_chunks
@@ -131,7 +130,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             missing,
         });
     }
-    signals::end_with_a_code();
+    attnscope_system::signals::end_with_a_code();
     let mut batch = Batch {
         args,
         output,
@@ -166,7 +165,7 @@ fn shard_of(args: &Args) -> Result<Shard> {
 
 fn plan_of(args: &Args, session: &Session<'_>, targets: &[PathBuf], set: &PromptSet) -> Plan {
     let chunks = set.requests().chunks(args.chunk).map(|requests| Chunk {
-        digest: digest::of_bytes(format!("{requests:?}").as_bytes()),
+        digest: attnscope_history::batch::digest::of_bytes(format!("{requests:?}").as_bytes()),
         prompts: requests.iter().map(|(id, _)| id.clone()).collect(),
     });
     let run = &args.run;
@@ -214,7 +213,7 @@ fn missing(
     let mut missing = Vec::new();
     for (target_idx, (planned, target)) in plan.targets.iter().zip(targets).enumerate() {
         let kept = Weights::kept(output, &planned.target);
-        let listed = store::listed(target).ok().flatten();
+        let listed = attnscope_system::store::listed(target).ok().flatten();
         let kept = kept.filter(|weights| {
             let places = args.run.opening(Some(target.clone())).places();
             weights.are_unchanged(&places, listed.as_deref())
@@ -255,7 +254,7 @@ impl Batch<'_> {
     fn checkpoint(&mut self, target_idx: usize, target: &Path) -> Result<()> {
         let planned = self.plan.targets[target_idx].clone();
         // Of a checkpoint that is not here the listing tells whether it changed: where no unit is missing, nothing is brought.
-        let listed = store::listed(target).unwrap_or_default();
+        let listed = attnscope_system::store::listed(target).unwrap_or_default();
         let kept = listed.as_deref().and_then(|listed| {
             let kept = Weights::kept(&self.output, &planned.target);
             kept.filter(|weights| weights.are_unchanged(&[], Some(listed)))
@@ -326,7 +325,7 @@ impl Batch<'_> {
             self.put(about, ran)?;
         }
         drop(opened);
-        store::release(target);
+        attnscope_system::store::release(target);
         Ok(())
     }
 

@@ -6,12 +6,12 @@ use anyhow::{Result, bail};
 
 use super::prompts::PromptSet;
 use super::session::{Opened, Ran, Session};
-use crate::batch::Findings;
-use crate::record::{Source, Table, step_of};
-use crate::report::{FindingRecord, ModelRecord, PromptRecord, Shown, judge_run};
 use attnscope_checkpoint::caught::caught;
 use attnscope_compute::attention::POOLED_CELLS;
 use attnscope_forward::Input;
+use attnscope_history::batch::Findings;
+use attnscope_report::record::{Source, Table, step_of};
+use attnscope_report::{FindingRecord, ModelRecord, PromptRecord, Shown, judge_run};
 use attnscope_run::Options;
 use attnscope_spec::Model;
 

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::history::cache::{clear, directory, list};
-use crate::report::{Output, printable, text_table};
 use attnscope_checkpoint::counted::counted;
+use attnscope_history::cache::{clear, directory, list};
+use attnscope_report::{Output, printable, text_table};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

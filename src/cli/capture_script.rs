@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::report::Output;
+use attnscope_report::Output;
 
 /// One file that needs torch alone.
 const SCRIPT: &str = include_str!("../capture/attnscope_capture.py");

@@ -18,17 +18,17 @@ use super::settings;
 use super::table_baselines::Baselines;
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::Found;
-use crate::report::{
-    Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
-    write_verdicts,
-};
 use attnscope_checkpoint::will_read;
 use attnscope_checks::{Check, Thresholds};
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
+use attnscope_history::Found;
 use attnscope_prompt::Lost;
+use attnscope_report::{
+    Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
+    write_verdicts,
+};
 use attnscope_run::{Declared, DeclaredMask, Judging, Options, input_of};
 
 #[derive(Debug, clap::Args)]

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::history::{
-    Found, History, Judge, LINES, Line, Origin, Reading, Scope, Update, training_in,
-};
-use crate::report::TargetVerdict;
 use attnscope_checks::{Check, Finding, Thresholds};
 use attnscope_compute::error::Error;
+use attnscope_history::{
+    Found, History, Judge, LINES, Line, Origin, Reading, Scope, Update, training_in,
+};
+use attnscope_report::TargetVerdict;
 
 /// A training among the targets: its last step, which is judged, and the ones before, in order.
 #[derive(Debug, Clone)]
@@ -152,12 +152,12 @@ impl Steps {
     /// Adds a finding to those that began at the same step; `was` is its statistic at the step before, and is left out where the first
     /// step has the finding.
     fn add(&self, began: &mut Vec<Began>, of: &Open, was: Option<Option<f64>>) {
-        let last = crate::history::alone(&self.last);
+        let last = attnscope_history::alone(&self.last);
         let step = label(of.begins.as_ref().or(Some(&last)));
-        let now = crate::report::digits(of.finding.value);
+        let now = attnscope_report::digits(of.finding.value);
         let at = was.map(|was| {
             let moved = match was {
-                Some(was) => format!("{} → {now}", crate::report::digits(was)),
+                Some(was) => format!("{} → {now}", attnscope_report::digits(was)),
                 None => now,
             };
             (step, moved)
@@ -189,7 +189,7 @@ impl Steps {
         asking: &mut Asking<'_>,
         thresholds: &Thresholds,
     ) {
-        let last = crate::history::alone(&self.last);
+        let last = attnscope_history::alone(&self.last);
         let steps: Vec<&Found> = self.before[from..].iter().chain([&last]).collect();
         let mut history = History::new(String::new(), Origin::Checkpoints);
         let found = |step: &&Found| (step.path.clone(), step.name.clone(), step.step);

@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::Cli;
-use crate::report::Output;
+use attnscope_report::Output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -5,9 +5,9 @@ use clap::{Subcommand, ValueEnum};
 
 use super::Ended;
 use super::settings::{ScreenArgs, config};
-use crate::config::{Config, SETTINGS};
-use crate::report::{Output, SettingRow, SettingsDocument, printable, text_table};
-use crate::tui::{Keymap, keys_in_force};
+use attnscope_report::{Output, SettingRow, SettingsDocument, printable, text_table};
+use attnscope_screen::{Keymap, keys_in_force};
+use attnscope_system::config::{Config, SETTINGS};
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -77,14 +77,16 @@ fn document(config: &Config) -> SettingsDocument {
     let names = config.thresholds();
     let thresholds = names.names().map(|name| {
         let set = config.thresholds.get(&name);
-        let origin = set.map_or(crate::config::Origin::Default, |set| set.origin.clone());
+        let origin = set.map_or(attnscope_system::config::Origin::Default, |set| {
+            set.origin.clone()
+        });
         SettingRow::number(format!("thresholds.{name}"), names.of(&name), &origin)
     });
     let keymap = Keymap::with(&config.keys).unwrap_or_default();
     let keys = keys_in_force(&keymap).into_iter().map(|(action, keys)| {
         let change = config.keys.iter().find(|change| change.action == action);
         let origin = change.filter(|_| keymap.is_of(&config.keys));
-        let origin = origin.map_or(crate::config::Origin::Default, |change| {
+        let origin = origin.map_or(attnscope_system::config::Origin::Default, |change| {
             change.origin.clone()
         });
         SettingRow::keys(format!("keys.{action}"), keys, &origin)

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::report::{Output, printable};
+use attnscope_report::{Output, printable};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use crate::report::Output;
-use crate::report::chart::{Figure, svg};
-use crate::tui;
+use attnscope_report::Output;
+use attnscope_report::chart::{Figure, svg};
 
 /// Columns of text that goes to a file or a pipe.
 const USUAL_WIDTH: u16 = 80;
@@ -73,7 +72,8 @@ impl FigureArgs {
 
     /// Columns of the text.
     pub fn width(&self) -> u16 {
-        let of_terminal = || tui::terminal_width().map(|w| w.clamp(*WIDTHS.start(), *WIDTHS.end()));
+        let of_terminal =
+            || attnscope_screen::terminal_width().map(|w| w.clamp(*WIDTHS.start(), *WIDTHS.end()));
         self.width.or_else(of_terminal).unwrap_or(USUAL_WIDTH)
     }
 }

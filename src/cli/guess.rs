@@ -8,10 +8,10 @@ use clap::ValueEnum;
 use super::progress::{Task, note};
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs};
-use crate::report::{GuessReport, Output, printable, undecided};
 use attnscope_checkpoint::{Opening, TokenizerFile};
 use attnscope_compute::on_device;
 use attnscope_prompt::{Reading, Request, Source, Tokenizer};
+use attnscope_report::{GuessReport, Output, printable, undecided};
 use attnscope_studies::guess::{Given, Kind, guess};
 
 #[derive(Debug, clap::Args)]

@@ -12,11 +12,11 @@ use super::prompts::InputsArgs;
 use super::session::Session;
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use crate::report::{
-    HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
-};
 use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
 use attnscope_compute::on_device;
+use attnscope_report::{
+    HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
+};
 use attnscope_run::{Options, Stripes, stripes};
 use attnscope_spec::{Place, Stack};
 

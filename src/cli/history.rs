@@ -15,12 +15,12 @@ use super::settings;
 use super::targets::TargetArgs;
 use super::written_args::WrittenArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::{
-    Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
-};
-use crate::report::{Output, printable, write_history};
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Thresholds;
+use attnscope_history::{
+    Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
+};
+use attnscope_report::{Output, printable, write_history};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -205,7 +205,7 @@ impl Kept<'_> {
             let mut text = String::new();
             let n = self.history.progress().0;
             if self.n_rows_written == 0 && n > 0 {
-                text = format!("{}\n", crate::history::heading(&self.history));
+                text = format!("{}\n", attnscope_history::heading(&self.history));
             }
             self.n_rows_written = n;
             for told in self.news.of(&self.history, &self.judge) {

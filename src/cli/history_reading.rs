@@ -7,12 +7,12 @@ use anyhow::{Result, bail};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::cache::{Cache, directory};
-use crate::history::log::is_monitor_log;
-use crate::history::{Found, History, Origin, Reading, Sources, list, training_in};
-use crate::report::ModelRecord;
 use attnscope_checkpoint::{DOCUMENT, other_directory, read_whole};
 use attnscope_compute::error::Error;
+use attnscope_history::cache::{Cache, directory};
+use attnscope_history::log::is_monitor_log;
+use attnscope_history::{Found, History, Origin, Reading, Sources, list, training_in};
+use attnscope_report::ModelRecord;
 use attnscope_run::Options;
 
 /// Statistics alone are wanted.

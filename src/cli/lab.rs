@@ -6,16 +6,16 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::figures::{FigureArgs, Format};
 use super::lab_match::{self, MatchArgs, Sizes};
-use crate::report::chart::Figure;
-use crate::report::lab::{
+use attnscope_compute::sample::{Distribution, Family};
+use attnscope_report::chart::Figure;
+use attnscope_report::lab::{
     COLUMNS, RescaleReport, VARIANCE_COLUMNS, VarianceReport, describe, growth_table,
     rescale_figure, rescale_sweep_figure, rescale_table, rescale_words, sweep_table,
     variance_figure, variance_table, variance_words, write_rescale_csv, write_rescale_json,
     write_variance_csv, write_variance_json,
 };
-use crate::report::wrapped;
-use crate::tui::figure_text;
-use attnscope_compute::sample::{Distribution, Family};
+use attnscope_report::wrapped;
+use attnscope_screen::figure_text;
 use attnscope_studies::lab::{
     Divisor, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
 };

@@ -4,13 +4,13 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::figures::{FigureArgs, Format};
-use crate::report::lab::{
+use attnscope_compute::sample::Distribution;
+use attnscope_report::lab::{
     MATCH_COLUMNS, MatchReport, describe, match_figure, match_table, match_words, write_match_csv,
     write_match_json,
 };
-use crate::report::wrapped;
-use crate::tui::figure_text;
-use attnscope_compute::sample::Distribution;
+use attnscope_report::wrapped;
+use attnscope_screen::figure_text;
 use attnscope_studies::lab::{Match, MatchSetup, Similarity, match_lab};
 
 /// How a lookup matches.

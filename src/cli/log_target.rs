@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::history_reading::{history_of, log_at};
-use crate::history::{
-    Again, Following, History, Judge, LINES, Sources, beginning, grouped, is_checkpoint, on_its_way,
-};
-use crate::report::TargetVerdict;
 use attnscope_checkpoint::Opening;
 use attnscope_checks::{CHECKS, Check, Finding, Thresholds, Verdict};
 use attnscope_compute::error::Error;
+use attnscope_history::{
+    Again, Following, History, Judge, LINES, Sources, beginning, grouped, is_checkpoint, on_its_way,
+};
+use attnscope_report::TargetVerdict;
 
 /// What is said of checks that need more than statistics of heads.
 const NO_WEIGHTS: &str =
@@ -69,7 +69,7 @@ pub fn judged(
     let checks = CHECKS.iter().filter(|check| wants(check));
     let verdicts = checks.map(|check| (*check, verdict(check, &history, &judge)));
     let verdicts: Vec<(&'static Check, Verdict)> = verdicts.collect();
-    let mut notes = vec![crate::history::heading(&history)];
+    let mut notes = vec![attnscope_history::heading(&history)];
     notes.extend(history.notes.iter().cloned());
     let wanted = judge.findings().iter().filter(|finding| {
         let is_wanted = |(check, _): &(&Check, Verdict)| check.id == finding.check;
@@ -107,7 +107,7 @@ fn verdict(check: &Check, history: &History, judge: &Judge) -> Verdict {
     let otherwise = format!(
         "{} is beyond {} nowhere in the last record, or rightly so",
         line.statistic,
-        crate::report::digits(line.at(judge.thresholds()))
+        attnscope_report::digits(line.at(judge.thresholds()))
     );
     Verdict::of(lasting(check, history, judge), otherwise)
 }

@@ -9,9 +9,9 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
 use super::Cli;
-use crate::report::Output;
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_compute::error::Error;
+use attnscope_report::Output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -10,10 +10,12 @@ use super::Ended;
 use super::fail_on::FailOn;
 use super::merge_summary::Summary;
 use super::progress::{self, Task};
-use crate::batch::{Listing, Unit, merged};
-use crate::record::{About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row};
-use crate::report::{Merged, Output, printable, write_batch_page};
-use crate::store;
+use attnscope_history::batch::{Listing, Unit, merged};
+use attnscope_report::record::{
+    About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row,
+};
+use attnscope_report::{Merged, Output, printable, write_batch_page};
+
 use attnscope_checkpoint::counted::counted;
 use attnscope_compute::error::Error;
 
@@ -80,12 +82,12 @@ pub fn run(args: &Args) -> Result<Ended> {
         bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
     }
     if let Some(directory) = &args.scratch {
-        store::put_scratch_in(directory.clone());
+        attnscope_system::store::put_scratch_in(directory.clone());
     }
     if args.quiet {
         progress::be_quiet();
     }
-    let batch = store::fetched(&args.batch)?;
+    let batch = attnscope_system::store::fetched(&args.batch)?;
     let task = Task::begin("looking at units", 0);
     let listing = Listing::of(&batch, &|n_done, n| task.at(n_done, n))?;
     drop(task);

@@ -1,8 +1,10 @@
 //! What a merge says of a batch beside its rows: checkpoints with their findings, units that are not there, and the slowest.
 
-use crate::batch::{Findings, Listing, Unit};
-use crate::record::Row;
-use crate::report::{FailedUnit, Merged, MergedCheckpoint, MissingUnit, Slow, Strip, UnitCounts};
+use attnscope_history::batch::{Findings, Listing, Unit};
+use attnscope_report::record::Row;
+use attnscope_report::{
+    FailedUnit, Merged, MergedCheckpoint, MissingUnit, Slow, Strip, UnitCounts,
+};
 
 /// Units that are listed as the slowest.
 const N_SLOWEST: usize = 20;

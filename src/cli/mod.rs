@@ -456,7 +456,7 @@ impl RunArgs {
     /// When the device is not to be had, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
         if let Some(directory) = &self.weights.scratch {
-            crate::store::put_scratch_in(directory.clone());
+            attnscope_system::store::put_scratch_in(directory.clone());
         }
         if self.quiet {
             progress::be_quiet();

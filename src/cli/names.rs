@@ -23,10 +23,10 @@ pub fn hub(is_offline: bool) -> Hub {
 /// The cache alone; object stores are asked all the same.
 fn offline() -> Hub {
     #[cfg(any(feature = "hub", feature = "s3"))]
-    crate::fetch::tells(super::progress::fetched);
+    attnscope_system::fetch::tells(super::progress::fetched);
     Hub {
         fetch: None,
-        stage: Some(crate::store::staged),
+        stage: Some(attnscope_system::store::staged),
     }
 }
 
@@ -34,7 +34,7 @@ fn offline() -> Hub {
 #[cfg(feature = "hub")]
 fn online() -> Hub {
     Hub {
-        fetch: Some(crate::fetch::fetch),
+        fetch: Some(attnscope_system::fetch::fetch),
         ..offline()
     }
 }
@@ -56,6 +56,6 @@ pub fn may_be_model(argument: &Path) -> bool {
 pub fn is_model(argument: &str) -> bool {
     let is_word = !argument.contains(char::is_whitespace);
     is_word
-        && (crate::store::is_address(Path::new(argument))
+        && (attnscope_system::store::is_address(Path::new(argument))
             || attnscope_checkpoint::hub::is_known(argument))
 }

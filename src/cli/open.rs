@@ -11,14 +11,14 @@ use super::names;
 use super::settings::{self, ScreenArgs};
 use super::targets::{is_path, source_of};
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training, prompts_beside};
-use crate::history::is_checkpoint;
-use crate::record::natural;
-use crate::tui::{self, InFront, Panel, Remembered, Session, Shown, Start};
-use crate::worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
 use attnscope_checkpoint::Opening;
 use attnscope_checkpoint::nearest::nearest;
+use attnscope_history::is_checkpoint;
 use attnscope_prompt::{Request, Source, is_sound};
+use attnscope_report::record::natural;
+use attnscope_screen::{InFront, Panel, Remembered, Session, Shown, Start};
 use attnscope_spec::Model;
+use attnscope_worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
 
 /// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
 const MOST_LISTED: usize = 2000;
@@ -318,7 +318,7 @@ pub fn run(args: &Args) -> Result<()> {
     let word = word_notice(against.as_ref());
     let offered = prompts_beside::offered(args.checkpoint.as_deref(), &prompt);
     let first = first_beside(against.as_ref(), prompt, asked, is_demo);
-    Ok(tui::run(Start {
+    Ok(attnscope_screen::run(Start {
         opening,
         first,
         is_forced: args.run.force,

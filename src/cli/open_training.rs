@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 use super::history_reading::{Asked, history_of, read, sources_of};
 use super::prompts::InputsArgs;
 use super::{PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::log::is_monitor_log;
-use crate::history::{Again, Following, Sources, is_checkpoint, training_in};
-use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
-use crate::worker::{PromptOrigin, UsualPrompt};
 use attnscope_compute::error::Error;
+use attnscope_history::log::is_monitor_log;
+use attnscope_history::{Again, Following, Sources, is_checkpoint, training_in};
 use attnscope_prompt::Request;
+use attnscope_screen::{HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
 use attnscope_spec::Model;
+use attnscope_worker::{PromptOrigin, UsualPrompt};
 
 /// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
 ///
@@ -111,7 +111,7 @@ pub fn run(
         setup,
         ..InFront::default()
     };
-    Ok(tui::run_training(
+    Ok(attnscope_screen::run_training(
         usual,
         chosen.device,
         run.force,

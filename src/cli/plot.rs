@@ -11,13 +11,13 @@ use super::demo::Begin;
 use super::open::{against_of, first_beside, first_prompt};
 use super::progress::{Task, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
-use crate::report::{Output, Pair};
-use crate::tui::{
-    self, Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
-};
-use crate::worker::{Against, Sink, Worker};
 use attnscope_checkpoint::will_read;
+use attnscope_report::{Output, Pair};
 use attnscope_run::{HeadMap, is_captured};
+use attnscope_screen::{
+    Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
+};
+use attnscope_worker::{Against, Sink, Worker};
 
 use attnscope_checks::stats::{STATISTICS, index_of};
 use attnscope_compute::ops::Device;
@@ -448,7 +448,7 @@ pub fn run(args: &Args) -> Result<()> {
     let beside = (against.as_ref(), chosen.device);
     let begin = args.begin(demo, prompt.clone(), asked, beside)?;
     let task = Task::begin("", 0);
-    let export = tui::plot(
+    let export = attnscope_screen::plot(
         Plot {
             name: args.name(),
             begin,

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::report::one_line;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
+use attnscope_report::one_line;
 use attnscope_run::{Options, Progress, Step, work_of};
 use attnscope_spec::Model;
 
@@ -250,7 +250,7 @@ static FETCHING: Mutex<Option<(String, Task)>> = Mutex::new(None);
 
 /// Shows how far a file of the hub or of an object store has come.
 #[cfg(any(feature = "hub", feature = "s3"))]
-pub fn fetched(fetched: crate::fetch::Fetched<'_>) {
+pub fn fetched(fetched: attnscope_system::fetch::Fetched<'_>) {
     let mut fetching = lock(&FETCHING);
     let is_known = fetching
         .as_ref()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
 use super::progress::{Task, note};
-use crate::store;
+
 use attnscope_checkpoint::DOCUMENT;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::machine::mebibytes;
@@ -78,7 +78,7 @@ impl InputsArgs {
             let requests = parse_inputs(&name, &standard_input(&name)?, &args.usual())?;
             (name, requests)
         } else {
-            let local = store::fetched(path)?;
+            let local = attnscope_system::store::fetched(path)?;
             (path.clone(), read_inputs(&local, &args.usual())?)
         };
         Ok(Some(PromptSet { path, requests }))

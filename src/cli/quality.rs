@@ -12,11 +12,11 @@ use super::quality_pairs::{Pair, read_pairs};
 use super::session::{Opened, Session};
 use super::written_args::WrittenArgs;
 use super::{PromptArgs, RunArgs, WhatIfArgs};
-use crate::report::{
-    AlignedBy, ModelRecord, Output, QualityDocument, Scored, Translated, printable,
-};
 use attnscope_compute::on_device;
 use attnscope_prompt::{Prompt, Reading, Request, Source, Target};
+use attnscope_report::{
+    AlignedBy, ModelRecord, Output, QualityDocument, Scored, Translated, printable,
+};
 use attnscope_run::{Options, input_of};
 use attnscope_spec::{Model, Place};
 use attnscope_studies::quality::{AlignmentErrors, BleuCounts, GoldAlignment, WordMap, links};

@@ -14,13 +14,13 @@ use super::settings;
 use super::targets::TargetArgs;
 use super::written_args::WrittenArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::{History, rows};
-use crate::record::{Source, Table, step_of};
-use crate::report::{
+use attnscope_checkpoint::will_read;
+use attnscope_history::{History, rows};
+use attnscope_report::record::{Source, Table, step_of};
+use attnscope_report::{
     CheckpointRecord, ModelRecord, Output, Readable, Report, Shown, printable, write_html,
     write_json, write_markdown, write_several,
 };
-use attnscope_checkpoint::will_read;
 use attnscope_run::Options;
 
 #[derive(Debug, clap::Args)]
@@ -269,7 +269,7 @@ fn ran(session: &Session<'_>, mut opened: Opened, target: &Path, format: Format)
         note(found);
     }
     let report = Report {
-        version: crate::report::VERSION,
+        version: attnscope_report::VERSION,
         model: ModelRecord::of(model),
         what_if: session.what_ifs(),
         notes: model.checkpoint.remarks(),

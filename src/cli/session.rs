@@ -10,12 +10,12 @@ use anyhow::Result;
 use super::progress::Meter;
 use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
-use crate::report::{PromptRecord, Recorder};
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::{Compute, Device};
 use attnscope_forward::Input;
 use attnscope_prompt::{Reading, Request, Tokenizer};
+use attnscope_report::{PromptRecord, Recorder};
 use attnscope_run::{Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use attnscope_spec::Model;
 

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::progress::note;
-use crate::config::Config;
-use crate::tui::{Keymap, Limits, Setup};
+use attnscope_screen::{Keymap, Limits, Setup};
+use attnscope_system::config::Config;
 
 /// What was read when the command began.
 static READ: OnceLock<Config> = OnceLock::new();
@@ -178,7 +178,7 @@ impl ScreenArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Kind, SETTINGS};
+    use attnscope_system::config::{Kind, SETTINGS};
 
     #[test]
     fn flags_offer_what_settings_take() {

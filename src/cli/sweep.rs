@@ -5,13 +5,13 @@ use anyhow::Result;
 use super::figures::{Format, Targets};
 use super::sweep_args::Args;
 use super::sweep_checkpoint::{self, Swept};
-use crate::report::chart::Mark;
-use crate::report::{NOW, Number, SweepShown, SweepSource, wrapped};
-use crate::tui::figure_text;
 use attnscope_checkpoint::counted::counted;
 use attnscope_compute::error::Error;
 use attnscope_compute::sample::Family;
+use attnscope_report::chart::Mark;
+use attnscope_report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use attnscope_run::Sweep;
+use attnscope_screen::figure_text;
 use attnscope_studies::lab::{Drawn, Wanted, sweep_drawn};
 
 /// The scores of the write-up about attention that collapsed.

@@ -6,9 +6,9 @@ use super::figures::FigureArgs;
 use super::lab::family;
 use super::sweep_place::PlaceArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::report::chart::Mark;
 use attnscope_compute::error::Error;
 use attnscope_compute::sample::Family;
+use attnscope_report::chart::Mark;
 use attnscope_run::sweep_scales;
 
 /// The interval of scales of the write-up about attention that collapsed.

@@ -10,12 +10,12 @@ use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
 use super::sweep_args::Args;
 use super::sweep_place::missing;
-use crate::report::chart::Mark;
-use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::{Bias, SoftmaxAxis};
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
+use attnscope_report::chart::Mark;
+use attnscope_report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
 use attnscope_run::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
 use attnscope_spec::{Place, Stack};
 

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::record::{Row, Table};
-use crate::report::read_baseline;
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checks::Baseline;
 use attnscope_checks::stats::STATISTICS;
+use attnscope_report::read_baseline;
+use attnscope_report::record::{Row, Table};
 
 /// Baselines by prompt, of one checkpoint or of several.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use super::names;
 use super::progress::{Task, note};
-use crate::history::{directly_in, is_checkpoint};
-use crate::record::natural;
-use crate::store;
+use attnscope_history::{directly_in, is_checkpoint};
+use attnscope_report::record::natural;
+
 use attnscope_prompt::{Source, is_picture, is_sound};
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
@@ -52,7 +52,7 @@ impl Targets {
         self.targets.iter().enumerate().map(move |(idx, target)| {
             // What was staged of the one before has had its turn.
             if let Some(before) = idx.checked_sub(1) {
-                store::release(&self.targets[before]);
+                attnscope_system::store::release(&self.targets[before]);
             }
             if let Some(task) = &task {
                 let name = target.file_name().unwrap_or(target.as_os_str());
@@ -97,7 +97,7 @@ impl TargetArgs {
         let (targets, prompt) = self.split();
         let mut resolved = Vec::new();
         for target in targets {
-            let inside = match store::expanded(&target)? {
+            let inside = match attnscope_system::store::expanded(&target)? {
                 None => checkpoints_in(&target)?,
                 found => found,
             };

@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::WeightArgs;
-use crate::report::{Output, TensorList, TensorRecord, one_line, printable};
 use attnscope_checkpoint::{Checkpoint, TensorInfo};
+use attnscope_report::{Output, TensorList, TensorRecord, one_line, printable};
 use attnscope_run::{TensorStats, tensor_stats};
 
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,8 @@ use super::prompts::InputsArgs;
 use super::session::Session;
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use crate::report::{ModelRecord, Output, Timestamps, Transcript, printable};
 use attnscope_compute::on_device;
+use attnscope_report::{ModelRecord, Output, Timestamps, Transcript, printable};
 use attnscope_run::{Options, input_of, token_times};
 use attnscope_spec::{Model, Places, Stack};
 

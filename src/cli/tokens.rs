@@ -7,8 +7,8 @@ use clap::ValueEnum;
 
 use super::WeightArgs;
 use super::progress::note;
-use crate::report::{Output, TokenList, printable};
 use attnscope_checkpoint::{DOCUMENT, TokenizerFile, read_text};
+use attnscope_report::{Output, TokenList, printable};
 
 use attnscope_prompt::{Lost, Reading, Tokenizer};
 

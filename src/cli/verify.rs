@@ -9,9 +9,9 @@ use super::progress::Meter;
 use super::prompts::InputsArgs;
 use super::session::Session;
 use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, share};
-use crate::report::{Engines, ModelRecord, Output, Verification, printable};
 use attnscope_compare::verify::{Floor, Verifying};
 use attnscope_compute::ops::{Candle, Compute, Cpu, Device};
+use attnscope_report::{Engines, ModelRecord, Output, Verification, printable};
 use attnscope_run::{Options, input_of, is_captured};
 
 #[derive(Debug, clap::Args)]

@@ -14,10 +14,12 @@ use super::progress::{failed, happened, note};
 use super::prompts::InputsArgs;
 use super::settings;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::{Again, Finding, Following, History, Judge, News, Sources, Update, heading};
-use crate::report::printable;
 use attnscope_checks::Thresholds;
 use attnscope_compute::error::Error;
+use attnscope_history::{
+    Again, Finding, Following, History, Judge, News, Sources, Update, heading,
+};
+use attnscope_report::printable;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

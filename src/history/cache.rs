@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use super::fingerprint::Fingerprint;
 use super::grid::{Grid, LayerShape};
 use super::read::Reading;
-use crate::record::Row;
-use crate::signals::Temporary;
 use attnscope_checkpoint::{DOCUMENT, read_regular};
 use attnscope_checks::stats::STATISTICS;
+use attnscope_report::record::Row;
 use attnscope_spec::Stack;
+use attnscope_system::signals::Temporary;
 
 /// What an entry begins with; changes when entries are written otherwise.
 const MAGIC: &[u8] = b"attnscope history 1\n";

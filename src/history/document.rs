@@ -4,12 +4,12 @@ use super::judge::{Finding, Judge, change_of};
 use super::text::on_its_way;
 use super::trend::Trend;
 use super::value::{History, Origin};
-use crate::record::{About, Row, Table};
-use crate::report::{
+use attnscope_checks::stats::{Compute, STATISTICS};
+use attnscope_report::record::{About, Row, Table};
+use attnscope_report::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
     HistoryStep, HistoryTrend, HistoryWarning, Number,
 };
-use attnscope_checks::stats::{Compute, STATISTICS};
 use attnscope_spec::Place;
 
 /// What the rows of a log name as their prompt: batches of the training.

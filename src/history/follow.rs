@@ -397,7 +397,7 @@ impl Known {
             let key = |step: &Step| step.found.step;
             key(a)
                 .cmp(&key(b))
-                .then_with(|| crate::record::natural(&a.found.name, &b.found.name))
+                .then_with(|| attnscope_report::record::natural(&a.found.name, &b.found.name))
         });
         updates
     }

@@ -83,7 +83,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::lines::LINES;
+    use crate::lines::LINES;
 
     fn followed(values: &[f64], needs_two: bool) -> Vec<(usize, Option<usize>, bool)> {
         let line = &LINES[0];

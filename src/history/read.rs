@@ -2,9 +2,9 @@
 
 use super::grid::{Grid, LayerShape};
 use super::record::{Numbers, UNKNOWN};
-use crate::record::{Row, Source, Table};
-use crate::report::{ModelRecord, PromptRecord};
 use attnscope_checks::stats::STATISTICS;
+use attnscope_report::record::{Row, Source, Table};
+use attnscope_report::{ModelRecord, PromptRecord};
 
 /// Statistics of one checkpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +32,7 @@ impl Reading {
         // Of plain names and numbers: nothing that could fail to be written.
         let model = serde_json::to_string(model).unwrap_or_default();
         let grid = Grid::new(prompts.first().map_or(Vec::new(), |prompt| {
-            let shape = |layer: &crate::report::LayerRecord| LayerShape {
+            let shape = |layer: &attnscope_report::LayerRecord| LayerShape {
                 stack: layer.stack,
                 layer_idx: layer.layer,
                 n_heads: layer.heads.len(),

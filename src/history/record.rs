@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::record::Row;
+use attnscope_report::record::Row;
 
 /// How far reading a step is.
 #[derive(Debug, Clone, PartialEq, Eq)]

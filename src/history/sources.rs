@@ -4,9 +4,9 @@
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use crate::record::{natural, step_of};
 use attnscope_checkpoint::is_trainer_state;
 use attnscope_compute::error::{Error, Result};
+use attnscope_report::record::{natural, step_of};
 
 /// Endings of files of weights.
 const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::judge::{Finding, change_of};
 use super::trend::Trend;
 use super::value::{History, Origin};
-use crate::report::digits;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_report::digits;
 use attnscope_spec::Place;
 
 /// What a statistic is called on screens.

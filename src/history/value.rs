@@ -9,8 +9,8 @@ use super::layout::{Layout, joined};
 use super::log::{Batch, Header, Item, Logged};
 use super::read::Reading;
 use super::record::{Numbers, Record, State, is_unknown};
-use crate::record::natural;
 use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_report::record::natural;
 
 /// Where the records of a history come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

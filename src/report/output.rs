@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use crate::signals::Temporary;
-use crate::store;
+use attnscope_system::signals::Temporary;
+
 use attnscope_checkpoint::was_read;
 use attnscope_compute::error::{Error, Result};
 
@@ -37,7 +37,7 @@ impl Output {
         if target == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        let target = &store::written(target)?;
+        let target = &attnscope_system::store::written(target)?;
         if target.is_dir() {
             return Err(Error::file(
                 target,
@@ -74,7 +74,7 @@ impl Output {
     /// When nothing can be written there, or something is there.
     pub fn open_new(target: &Path) -> Result<Self> {
         let name = target;
-        let target = &store::written(name)?;
+        let target = &attnscope_system::store::written(name)?;
         match Self::replace(target)? {
             Self::File { temporary, .. } => {
                 // A link that leads nowhere is something too: renaming would replace it.
@@ -99,7 +99,7 @@ impl Output {
     /// When nothing can be written there, or a file is there that is to stay.
     pub fn open_or_replace(target: &Path, is_forced: bool) -> Result<Self> {
         let name = target;
-        let target = &store::written(name)?;
+        let target = &attnscope_system::store::written(name)?;
         // An empty file has nothing to lose: `mktemp` makes one.
         let is_free = || {
             target
@@ -189,7 +189,7 @@ impl Output {
                     ErrorKind::AlreadyExists => Error::file(&target, TAKEN),
                     _ => Error::file(&target, format!("cannot be written ({e})")),
                 })?;
-                store::push(&target)
+                attnscope_system::store::push(&target)
             }
         }
     }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Output;
-use crate::signals::undisturbed;
 use attnscope_compute::error::Result;
+use attnscope_system::signals::undisturbed;
 
 /// Two open targets.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::config::{Origin, Value};
+use attnscope_system::config::{Origin, Value};
 
 /// Every setting that is in force.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

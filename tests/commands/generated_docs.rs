@@ -8,9 +8,9 @@ use testing::oracle_case::model_of;
 
 use super::generated_wrapped::{heads_table, wrapped_table};
 use crate::library_layouts::CASES as LAYOUTS;
-use attnscope::report::{SCHEMAS, schema};
 use attnscope_checkpoint::{Checkpoint, Opening};
 use attnscope_compute::attention::{AttentionSpec, Bias};
+use attnscope_report::{SCHEMAS, schema};
 
 use attnscope_spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 
@@ -32,17 +32,17 @@ pub fn is_generated(page: &str, content: &str) {
 
 #[test]
 fn the_page_of_keys_is_the_key_table() {
-    is_up_to_date("keys.md", &attnscope::tui::keys_page());
+    is_up_to_date("keys.md", &attnscope_screen::keys_page());
 }
 
 #[test]
 fn the_page_of_settings_is_their_table() {
-    is_up_to_date("config.md", &attnscope::config::config_page());
+    is_up_to_date("config.md", &attnscope_system::config::config_page());
 }
 
 #[test]
 fn the_page_of_exports_is_what_the_panels_say_of_their_data() {
-    is_up_to_date("export.md", &attnscope::tui::export_page());
+    is_up_to_date("export.md", &attnscope_screen::export_page());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use attnscope::record::Table;
+use attnscope_report::record::Table;
 use serde_json::Value;
 use tempfile::TempDir;
 use testing::checkpoint_copy::{Copy, text};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use attnscope::report::{SCHEMAS, schema};
+use attnscope_report::{SCHEMAS, schema};
 use boon::{Compiler, Schemas};
 use serde_json::{Map, Value};
 use testing::checkpoint_copy::{Copy, attnscope, original, text};

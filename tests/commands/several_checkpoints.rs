@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use attnscope::record::Table;
+use attnscope_report::record::Table;
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope, text};
 use testing::effort::some_of;
@@ -78,7 +78,7 @@ fn a_directory_of_checkpoints_is_one_table_in_order_of_steps() {
     assert!(steps[half..].iter().all(|step| *step == Some(450)));
     // NaN is a number that a table holds: compared by its bits.
     let bits = |table: &Table| -> Vec<Vec<Option<u64>>> {
-        let of_row = |row: &attnscope::record::Row| {
+        let of_row = |row: &attnscope_report::record::Row| {
             row.stats
                 .iter()
                 .map(|value| value.map(f64::to_bits))

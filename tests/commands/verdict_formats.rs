@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Copy, attnscope, text, unread};
 
-use attnscope::report::{TargetVerdict, write_github, write_junit, write_sarif};
 use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict};
+use attnscope_report::{TargetVerdict, write_github, write_junit, write_sarif};
 use attnscope_spec::Place;
 use attnscope_spec::Stack;
 

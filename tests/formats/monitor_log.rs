@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use attnscope::history::log::{Header, Item, LogReader, Logged, is_monitor_log};
-use attnscope::history::{History, Judge, Origin, State, Update};
 use attnscope_checks::Thresholds;
+use attnscope_history::log::{Header, Item, LogReader, Logged, is_monitor_log};
+use attnscope_history::{History, Judge, Origin, State, Update};
 use tempfile::TempDir;
 use testing::made_logs::{Made, read};
 

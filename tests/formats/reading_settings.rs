@@ -1,6 +1,6 @@
 //! `--set` and `attnscope.toml`: what a person says about a checkpoint is used, shown, or refused in one line.
 
-use attnscope::worker::{Event, PromptOrigin, Worker};
+use attnscope_worker::{Event, PromptOrigin, Worker};
 
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;

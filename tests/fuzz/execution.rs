@@ -10,8 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use attnscope::report::one_line;
 use attnscope_checkpoint::caught::panics_are_caught;
+use attnscope_report::one_line;
 use fastrand::Rng;
 use tempfile::TempDir;
 use testing::counting::{limit_growth, peak_of};

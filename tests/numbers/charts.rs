@@ -1,7 +1,7 @@
 //! Charts as text and as SVG: the same points in the same places, whatever the data and the room.
 
-use attnscope::report::chart::{Axis, Chart, Figure, Mark, Series, Stroke, svg};
-use attnscope::tui::{Depth, Theme, draw_chart, figure_text};
+use attnscope_report::chart::{Axis, Chart, Figure, Mark, Series, Stroke, svg};
+use attnscope_screen::{Depth, Theme, draw_chart, figure_text};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use roxmltree::{Document, Node};

@@ -1,8 +1,8 @@
 //! Findings of histories: collapses of every shape are found where they begin, healthy trainings stay silent, and noise is taken for
 //! a change no more often than is stated.
 
-use attnscope::history::{Finding, History, Judge, change_of, change_point};
 use attnscope_checks::Severity;
+use attnscope_history::{Finding, History, Judge, change_of, change_point};
 use testing::effort::tries;
 use testing::made_logs::{Head, Made, judged, normal};
 
@@ -318,7 +318,7 @@ fn a_finding_ends_when_the_training_recovers_and_a_record_that_strays_is_none() 
     };
     assert_eq!(of(0), vec![("entropy-collapse", 30, Some(45)); 4]);
     assert_eq!(of(1), []);
-    let text = attnscope::history::told(&history, judge.findings(), judge.trends());
+    let text = attnscope_history::told(&history, judge.findings(), judge.trends());
     assert!(
         text.contains("begin at step 300") && text.contains("ends at step 450"),
         "{text}"
@@ -333,8 +333,8 @@ fn what_is_found_record_by_record_is_what_is_found_at_once() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("made.jsonl");
         std::fs::write(&path, made.header()).expect("writes");
-        let mut reader = attnscope::history::log::LogReader::new(&path);
-        let mut grown = History::new("made".to_owned(), attnscope::history::Origin::Log);
+        let mut reader = attnscope_history::log::LogReader::new(&path);
+        let mut grown = History::new("made".to_owned(), attnscope_history::Origin::Log);
         let mut judge = Judge::new(at_once.thresholds().clone());
         for line in made.lines() {
             let mut file = std::fs::File::options()
@@ -342,7 +342,7 @@ fn what_is_found_record_by_record_is_what_is_found_at_once() {
                 .open(&path)
                 .expect("opens");
             std::io::Write::write_all(&mut file, line.as_bytes()).expect("writes");
-            grown.apply(attnscope::history::Update::Log(
+            grown.apply(attnscope_history::Update::Log(
                 reader.poll().expect("a log"),
             ));
             judge.look(&grown);

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use attnscope::worker::{Event, PromptOrigin, Worker};
 use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Target};
+use attnscope_worker::{Event, PromptOrigin, Worker};
 
 #[test]
 fn what_a_decoder_writes_can_be_given_up_and_the_next_prompt_runs() {

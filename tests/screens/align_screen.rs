@@ -1,8 +1,8 @@
 //! Two sentences on the screen: words on both axes, the axis flipped with a what-if, both texts edited in place.
 
 use attnscope::bundles::demo_alignment;
-use attnscope::tui::Panel;
 use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_screen::Panel;
 use crossterm::event::KeyCode;
 
 use testing::screen::Screen;

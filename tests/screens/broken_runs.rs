@@ -5,11 +5,11 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use attnscope::bundles::BUNDLES;
-use attnscope::tui::{App, Depth, Msg, Theme, draw};
-use attnscope::worker::{Event, PromptOrigin, Worker};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
+use attnscope_screen::{App, Depth, Msg, Theme, draw};
+use attnscope_worker::{Event, PromptOrigin, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

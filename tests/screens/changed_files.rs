@@ -1,7 +1,7 @@
 //! Files that change on disk under the screen: it says so, and reads them again.
 
-use attnscope::tui::{Depth, Panel};
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, Panel};
 use crossterm::event::KeyCode;
 use testing::checkpoint_copy::Copy;
 use testing::screen::Screen;

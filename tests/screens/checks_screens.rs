@@ -1,9 +1,9 @@
 //! The Checks panel: what was not run is counted, stands right under the findings, and is run by a key or by itself.
 
-use attnscope::tui::{Depth, Panel};
 use attnscope_checkpoint::Opening;
 use attnscope_checks::Status;
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, Panel};
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
 use testing::screen::Screen;

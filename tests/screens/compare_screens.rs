@@ -8,12 +8,12 @@ use testing::judged::fixture;
 use testing::running::ran;
 use testing::screen::Screen;
 
-use attnscope::tui::{Depth, Panel, Shows};
-use attnscope::worker::Against;
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::Stat;
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, Panel, Shows};
 use attnscope_spec::Stack;
+use attnscope_worker::Against;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 const TEXT: &str = "the king took a quiet story in the night . a big cat sang in the green city .";
@@ -178,10 +178,10 @@ fn the_selection_follows_the_tokens_from_one_text_to_the_other() {
     screen.typed("g");
     screen.key(KeyCode::Right);
     let token = |screen: &Screen| {
-        screen
-            .app
-            .scene()
-            .token(attnscope::tui::Axis::Query, screen.app.selection.query_idx)
+        screen.app.scene().token(
+            attnscope_screen::Axis::Query,
+            screen.app.selection.query_idx,
+        )
     };
     assert_eq!(token(&screen), "king");
     screen.typed("v");

@@ -1,11 +1,11 @@
 //! The Effect panel: values of every head by each measure, against the same values computed here.
 
-use attnscope::tui::{Depth, Panel};
-use attnscope::worker::Measure;
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use attnscope_run::input_of;
+use attnscope_screen::{Depth, Panel};
 use attnscope_studies::effect::{Asked, ShareOf, attribute};
+use attnscope_worker::Measure;
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use attnscope::bundles::BUNDLES;
-use attnscope::tui::{App, Depth, Effect, Export, Ground, Msg, Panel, Theme};
-use attnscope::worker::{Event, PromptOrigin, Worker};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
+use attnscope_screen::{App, Depth, Effect, Export, Ground, Msg, Panel, Theme};
+use attnscope_worker::{Event, PromptOrigin, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};

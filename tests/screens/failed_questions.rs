@@ -1,11 +1,11 @@
 //! Questions about a run that cannot be answered: each says what failed, and stops nothing else.
 
-use attnscope::tui::{Depth, Msg, Panel};
-use attnscope::worker::{Event, Question};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
 use attnscope_run::Step;
+use attnscope_screen::{Depth, Msg, Panel};
+use attnscope_worker::{Event, Question};
 use testing::screen::Screen;
 
 fn open() -> Screen {

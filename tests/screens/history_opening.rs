@@ -1,9 +1,9 @@
 //! What a training opens by itself, what it counts, and what it says where there is nothing to show.
 
-use attnscope::history::{History, Origin, State, Update, batch_of};
-use attnscope::tui::{Depth, HistoryView, Msg, Onset};
 use attnscope_checks::Severity;
 use attnscope_checks::stats::STATISTICS;
+use attnscope_history::{History, Origin, State, Update, batch_of};
+use attnscope_screen::{Depth, HistoryView, Msg, Onset};
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
 

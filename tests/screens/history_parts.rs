@@ -8,13 +8,13 @@ use testing::judged::fixture;
 use testing::screen::Screen;
 
 use attnscope::bundles::{COLLAPSING_LOG, named};
-use attnscope::history::of_text;
-use attnscope::history::{Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update};
-use attnscope::tui::{Depth, HistoryView, Steps};
 use attnscope_checkpoint::Opening;
 use attnscope_checks::Thresholds;
 use attnscope_checks::stats::{STATISTICS, Stat};
+use attnscope_history::of_text;
+use attnscope_history::{Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update};
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, HistoryView, Steps};
 use attnscope_spec::Stack;
 
 pub fn judged(history: &History) -> Judge {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use attnscope::history::{History, Origin, State, Update};
-use attnscope::tui::{Depth, HistoryView, Msg, Panel, Reading as Read};
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compute::error::Error;
+use attnscope_history::{History, Origin, State, Update};
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, HistoryView, Msg, Panel, Reading as Read};
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
 use testing::screen::Screen;

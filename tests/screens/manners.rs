@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use attnscope::config::Config;
-use attnscope::tui::{Depth, Panel, Setup, Theme};
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, Panel, Setup, Theme};
+use attnscope_system::config::Config;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
@@ -145,7 +145,7 @@ fn remapped_keys_are_what_footer_help_palette_and_tabs_show() {
     screen.key(KeyCode::Esc);
     screen.key(KeyCode::F(2));
     assert_eq!(screen.app.panel, Panel::Head);
-    screen.send(attnscope::tui::Msg::Key(KeyEvent::new(
+    screen.send(attnscope_screen::Msg::Key(KeyEvent::new(
         KeyCode::Char('w'),
         KeyModifiers::CONTROL,
     )));

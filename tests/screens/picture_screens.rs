@@ -1,8 +1,8 @@
 //! Pictures as prompts on screen: the picture of the Tokens panel, the way through its patches, another picture.
 
-use attnscope::tui::{Depth, Panel};
 use attnscope_checkpoint::Opening;
 use attnscope_prompt::{PictureSource, Request, Source};
+use attnscope_screen::{Depth, Panel};
 use crossterm::event::KeyCode;
 use testing::root;
 use testing::screen::Screen;

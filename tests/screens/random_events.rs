@@ -11,16 +11,16 @@ use testing::judged::fixture;
 use testing::screen::Screen;
 
 use attnscope::bundles::demo_alignment;
-use attnscope::history::{
-    Again, Batch, Grid, History, LayerShape, Numbers, Origin, Reading, State, Update, batch_of,
-};
-use attnscope::tui::{Depth, HistoryView, Msg, Panel, Steps};
-use attnscope::worker::Against;
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_history::{
+    Again, Batch, Grid, History, LayerShape, Numbers, Origin, Reading, State, Update, batch_of,
+};
 use attnscope_prompt::{PictureSource, Request, Source};
+use attnscope_screen::{Depth, HistoryView, Msg, Panel, Steps};
 use attnscope_spec::Stack;
+use attnscope_worker::Against;
 
 /// Events of each subject unless told otherwise.
 const USUAL: u64 = 60;

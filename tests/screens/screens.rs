@@ -3,9 +3,9 @@
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
-use attnscope::tui::{Axis, Depth, Panel};
 use attnscope_checkpoint::Opening;
 use attnscope_prompt::{Request, Target};
+use attnscope_screen::{Axis, Depth, Panel};
 use attnscope_spec::Stack;
 
 /// Words of the demo's vocabulary, said twice.
@@ -356,7 +356,7 @@ fn the_finder_goes_to_heads_tokens_and_tensors() {
 
 #[test]
 fn q_quits_except_in_a_text_field_where_control_c_does() {
-    use attnscope::tui::Msg;
+    use attnscope_screen::Msg;
     use crossterm::event::{KeyEvent, KeyModifiers};
     let mut screen = demo((80, 24));
     screen.typed("eq");

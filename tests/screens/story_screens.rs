@@ -2,11 +2,11 @@
 
 use attnscope::bundles;
 use attnscope::cli::demo::pages_of;
-use attnscope::report::{Page, Picture};
-use attnscope::tui::{Depth, Export, Msg, Panel, StoryView};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
+use attnscope_report::{Page, Picture};
+use attnscope_screen::{Depth, Export, Msg, Panel, StoryView};
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
@@ -113,7 +113,7 @@ fn an_export_holds_what_the_page_shows() {
             }
             Picture::Table(table) => table.titles.len() * table.rows.len(),
             Picture::Maps(maps) => {
-                let cells = |map: &attnscope::report::Map| {
+                let cells = |map: &attnscope_report::Map| {
                     let sheet = map.sheet(0, 0).expect("a sheet");
                     let n = map.row_labels.len() + map.column_labels.len();
                     sheet.values.finest().cells.len() + n

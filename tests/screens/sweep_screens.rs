@@ -3,9 +3,9 @@
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
-use attnscope::tui::{Depth, Export, Panel};
 use attnscope_prompt::Request;
 use attnscope_run::{Sweep, SweepPoint};
+use attnscope_screen::{Depth, Export, Panel};
 use attnscope_spec::Stack;
 
 const TEXT: &str = "the old king gave a red apple to his good horse";

@@ -1,7 +1,7 @@
 //! Every panel at sizes that no person uses: terminals have them for a moment, and some begin with them.
 
-use attnscope::tui::{App, Depth, Panel, draw};
 use attnscope_prompt::Request;
+use attnscope_screen::{App, Depth, Panel, draw};
 use crossterm::event::KeyCode;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -1,10 +1,10 @@
 //! What is not defined on a text is a grey dash with its reason; what should be finite and is not stays as loud as it was.
 
 use attnscope::bundles::named;
-use attnscope::tui::{Depth, Panel};
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::{STATISTICS, Stat};
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, Panel};
 use crossterm::event::KeyCode;
 use testing::checkpoint_copy::{Copy, Stored};
 use testing::judged::fixture;

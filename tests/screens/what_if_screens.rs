@@ -4,11 +4,11 @@ use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
 use attnscope::bundles;
-use attnscope::tui::{Depth, Effect, Export, Msg, Panel, Shows};
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::Stat;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_prompt::{Request, Target};
+use attnscope_screen::{Depth, Effect, Export, Msg, Panel, Shows};
 use attnscope_spec::Stack;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];

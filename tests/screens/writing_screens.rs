@@ -4,9 +4,9 @@ use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
 use attnscope::bundles;
-use attnscope::tui::{Depth, Overlay, Panel};
 use attnscope_checkpoint::Opening;
 use attnscope_prompt::Request;
+use attnscope_screen::{Depth, Overlay, Panel};
 use attnscope_spec::Stack;
 
 const TEXT: &str = "one cold morning the old king gave a red apple . one cold morning the";

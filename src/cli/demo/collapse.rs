@@ -7,9 +7,9 @@ use super::ran::Ran;
 use super::story::Telling;
 use super::translators::{bottleneck, early};
 use super::twins::{curve, number, pattern_map, record};
-use crate::report::chart::{Axis, Chart, Series};
-use crate::report::{Map, Page, Passage, Picture, Table, digits};
 use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Map, Page, Passage, Picture, Table, digits};
 use attnscope_run::{questions, separates};
 
 /// Checkpoint, what it is called, and how its scores are made.

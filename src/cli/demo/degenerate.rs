@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::ran::Ran;
 use super::story::Telling;
 use super::twins::{curve, number, pattern_map, range, record};
-use crate::report::chart::{Axis, Chart, Series};
-use crate::report::{Map, Page, Passage, Picture, Sheet, Table, digits};
 use attnscope_compute::attention::Pooled;
 use attnscope_compute::ops::Compute;
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Map, Page, Passage, Picture, Sheet, Table, digits};
 use attnscope_run::Pyramid;
 
 /// Checkpoint, axis, and what that is.

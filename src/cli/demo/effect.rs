@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use super::ran::Ran;
 use super::story::Telling;
-use crate::report::chart::{Axis, Chart, Series};
-use crate::report::{Page, Picture, Table, digits};
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Page, Picture, Table, digits};
 use attnscope_run::input_of;
 use attnscope_spec::Place;
 use attnscope_studies::effect::{

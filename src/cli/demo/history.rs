@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 use super::ran::Ran;
 use super::story::Telling;
 use crate::bundles::{COLLAPSING_LOG, STEADY_LOG, named};
-use crate::history::of_text;
-use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
-use crate::report::{digits, text_table, wrapped};
-use crate::tui::{HistoryView, Steps, Training};
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::stats::Stat;
 use attnscope_checks::{Severity, Thresholds};
+use attnscope_history::of_text;
+use attnscope_history::{Finding, History, Judge, beginning, grouped, heading, reasons};
+use attnscope_report::{digits, text_table, wrapped};
+use attnscope_screen::{HistoryView, Steps, Training};
 
 /// What the demo is called.
 pub const NAME: &str = "history";

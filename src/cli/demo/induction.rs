@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::ran::Ran;
 use super::story::Telling;
-use crate::report::{digits, text_table};
 use attnscope_checks::stats::{HeadType, Stat};
+use attnscope_report::{digits, text_table};
 
 const MASSES: [(&str, Stat); 4] = [
     ("previous", Stat::PreviousMass),

@@ -27,16 +27,16 @@ use self::told::told;
 use super::settings::ScreenArgs;
 use super::{Cli, RunArgs, align};
 use crate::bundles::{self, demo_alignment};
-use crate::report::{Output, Page, printable};
-use crate::tui::{self, InFront, Panel, Shown, Start, Storyteller};
-use crate::worker::{FirstPrompt, PromptOrigin};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::error::Error;
 use attnscope_compute::ops::{Compute, Device};
+use attnscope_report::{Output, Page, printable};
 use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
+use attnscope_screen::{InFront, Panel, Shown, Start, Storyteller};
 use attnscope_spec::Model;
+use attnscope_worker::{FirstPrompt, PromptOrigin};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -168,7 +168,7 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
     if !stdout().is_terminal() || !stdin().is_terminal() {
         return no_terminal(story.name);
     }
-    Ok(tui::run(Start {
+    Ok(attnscope_screen::run(Start {
         opening: opening(story, &run.set),
         first: first_prompt(story),
         is_forced: run.force,

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::story::Telling;
 use super::twins::{curve, number};
-use crate::report::chart::{Axis, Chart, Series};
-use crate::report::{Page, Picture, Table, digits};
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Page, Picture, Table, digits};
 
 /// What `fixtures/rescale/make_curves.py` recorded.
 const RECORDED: &str = include_str!("../../../fixtures/rescale/curves.json");

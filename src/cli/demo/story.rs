@@ -4,8 +4,8 @@ use anyhow::Result;
 use attnscope_checks::stats::Stat;
 use attnscope_compute::ops::Compute;
 
-use crate::report::Page;
-use crate::tui::Panel;
+use attnscope_report::Page;
+use attnscope_screen::Panel;
 
 /// One demo.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! A story without a screen: its pages as text.
 
-use crate::report::chart::Figure;
-use crate::report::{Map, Page, Picture, text_table, wrapped};
-use crate::tui::{figure_text, terminal_width};
+use attnscope_report::chart::Figure;
+use attnscope_report::{Map, Page, Picture, text_table, wrapped};
+use attnscope_screen::{figure_text, terminal_width};
 
 /// Columns of text that goes to no terminal.
 const WIDTH: u16 = 110;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::twins::{curve, number};
-use crate::report::chart::{Axis, Chart, Series};
-use crate::report::{Page, Picture, digits};
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Page, Picture, digits};
 
 /// What is called how, and what its trainer recorded.
 const RECORDED: [(&str, &str); 4] = [

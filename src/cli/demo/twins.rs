@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::ran::Ran;
 use crate::bundles;
-use crate::report::{Map, Sheet};
 use attnscope_compute::attention::HeadSummary;
+use attnscope_report::{Map, Sheet};
 use attnscope_run::Pyramid;
 
 /// A number of a record; NaN where there is none.

@@ -11,8 +11,8 @@ use clap::ValueEnum;
 
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, share};
-use crate::report::{Difference, Output, printable};
 use attnscope_compare::{Comparing, Comparison, LayerMap, Side, is_recording};
+use attnscope_report::{Difference, Output, printable};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

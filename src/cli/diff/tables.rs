@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{Args, Compared, names};
-use crate::record::Table;
-use crate::report::read_baseline;
 use attnscope_checks::stats::{Values, index_of};
 use attnscope_compare::{Comparison, TableHead};
+use attnscope_report::read_baseline;
+use attnscope_report::record::Table;
 use attnscope_spec::Stack;
 
 fn ending(path: &Path) -> Option<&str> {

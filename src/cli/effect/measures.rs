@@ -9,14 +9,14 @@ use super::{Args, By, asked};
 use crate::cli::progress::Task;
 use crate::cli::session::{Opened, Session};
 use crate::cli::targets::source_of;
-use crate::report::{
-    Labels, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet,
-    lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
-};
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
 use attnscope_prompt::{Prompt, Request, Source};
+use attnscope_report::{
+    Labels, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet,
+    lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
+};
 use attnscope_run::input_of;
 use attnscope_spec::{Place, Stack};
 use attnscope_studies::effect::{

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-#[cfg(unix)]
-use crate::signals::{self, Asked};
 use attnscope_compute::pace::Pace;
+#[cfg(unix)]
+use attnscope_system::signals::Asked;
 
 /// Asked to stop, or not; signals are heard as long as this is held.
 pub struct Stopping {
     stops: Arc<AtomicBool>,
     #[cfg(unix)]
-    _claim: signals::Claim,
+    _claim: attnscope_system::signals::Claim,
 }
 
 impl Stopping {
@@ -22,10 +22,12 @@ impl Stopping {
         let told = stops.clone();
         Self {
             #[cfg(unix)]
-            _claim: signals::claim(
+            _claim: attnscope_system::signals::claim(
                 move |asked| match asked {
                     Asked::End => told.store(true, Ordering::SeqCst),
-                    Asked::Stop if signals::can_stop() => signals::stop(),
+                    Asked::Stop if attnscope_system::signals::can_stop() => {
+                        attnscope_system::signals::stop()
+                    }
                     _ => {}
                 },
                 || {},

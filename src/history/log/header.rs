@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::history::grid::{Grid, LayerShape};
+use crate::grid::{Grid, LayerShape};
 use attnscope_checkpoint::open_regular;
 use attnscope_checks::stats::index_of;
 use attnscope_spec::Stack;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::header::Header;
-use crate::history::record::UNKNOWN;
+use crate::record::UNKNOWN;
 use attnscope_checks::stats::STATISTICS;
 
 /// What a line says.

@@ -5,7 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Difference;
-use crate::report::number::Number;
+use crate::number::Number;
 use attnscope_checks::stats::{STATISTICS, Values};
 use attnscope_compare::{
     HeadDifference, HookDifference, KnobDifference, KnobValue, PromptDifference, TensorDifference,
@@ -46,7 +46,7 @@ pub struct Document {
 #[schemars(deny_unknown_fields)]
 struct First {
     hook: &'static str,
-    #[schemars(schema_with = "crate::report::schema_parts::stack")]
+    #[schemars(schema_with = "crate::schema_parts::stack")]
     stack: Option<&'static str>,
     /// Index of the layer of A, from 0; null for what follows the last layer.
     layer: Option<usize>,
@@ -63,7 +63,7 @@ struct First {
 #[schemars(deny_unknown_fields)]
 struct HookRow {
     hook: &'static str,
-    #[schemars(schema_with = "crate::report::schema_parts::stack")]
+    #[schemars(schema_with = "crate::schema_parts::stack")]
     stack: Option<&'static str>,
     layer: Option<usize>,
     /// ‖a − b‖/‖a‖ over the tensor; infinite where one side holds a NaN or an infinity and the other does not.
@@ -76,7 +76,7 @@ struct HookRow {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct IsolatedRow {
-    #[schemars(schema_with = "crate::report::schema_parts::stack")]
+    #[schemars(schema_with = "crate::schema_parts::stack")]
     stack: Option<&'static str>,
     layer: usize,
     /// The largest relative difference of what the layer adds to the residual, or of its other hooks where it adds the same.
@@ -99,7 +99,7 @@ struct TensorRow {
     relative: Number,
     max_abs: Number,
     /// How the two relate; null where nothing simple relates them.
-    #[schemars(schema_with = "crate::report::schema_parts::relation")]
+    #[schemars(schema_with = "crate::schema_parts::relation")]
     relation: Option<&'static str>,
 }
 
@@ -137,14 +137,14 @@ struct PromptRow {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct HeadRow {
-    #[schemars(schema_with = "crate::report::schema_parts::stack")]
+    #[schemars(schema_with = "crate::schema_parts::stack")]
     stack: Option<&'static str>,
     layer: usize,
     head: usize,
     /// Mean Jensen–Shannon divergence of the two patterns, in nats.
     js: Number,
     /// Statistics of A and of B by their ids; empty where they were not computed.
-    #[schemars(schema_with = "crate::report::schema_parts::pairs_of_statistics")]
+    #[schemars(schema_with = "crate::schema_parts::pairs_of_statistics")]
     stats: Pairs,
 }
 

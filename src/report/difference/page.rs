@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::{DOCTYPE, PreEscaped, html};
 
 use super::Difference;
-use crate::report::markdown::escaped;
+use crate::markdown::escaped;
 
 impl Difference<'_> {
     /// Markdown, short enough for the comment of a pull request.

@@ -1,7 +1,7 @@
 //! What one prompt shows of a comparison: predictions, heads, and statistics of tables.
 
 use super::words::{Section, section};
-use crate::report::text_table::digits;
+use crate::text_table::digits;
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compare::{HeadDifference, PromptDifference};
 use attnscope_spec::Place;

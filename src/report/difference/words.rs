@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Difference;
 use super::prompt_words::{heads, predictions, statistics};
-use crate::report::text_table::{digits, text_table};
+use crate::text_table::{digits, text_table};
 use attnscope_checkpoint::counted::counted;
 use attnscope_compare::{Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference};
 use attnscope_forward::Hook;

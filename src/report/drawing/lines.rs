@@ -1,8 +1,8 @@
 //! A chart of lines with its axes and legend, in millimetres.
 
 use super::{Anchor, Area, Rgb, SIZE, Shape, Stroke, Text, cut, text_width};
-use crate::report::chart::labels::{Label, n_rows, placed};
-use crate::report::chart::{Chart, Stroke as Kind};
+use crate::chart::labels::{Label, n_rows, placed};
+use crate::chart::{Chart, Stroke as Kind};
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito 2008), and dashes for prints without colour.
 const LOOKS: [(Rgb, &[f64]); 7] = [

@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::column::{Column, Kind};
 use super::sheet::{Cell, EffectReport};
-use crate::report::text_table::digits;
+use crate::text_table::digits;
 
 /// The column that bars are drawn of: the first number that has a unit of effect, around 0.
 fn barred(report: &EffectReport) -> Option<(usize, f64)> {

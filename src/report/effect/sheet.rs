@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::column::Column;
-use crate::report::document::ModelRecord;
-use crate::report::json::write_pretty;
-use crate::report::number::{Number, number};
-use crate::report::plain::{cell, one_line};
-use crate::report::text_table::{digits, text_table, wrapped};
+use crate::document::ModelRecord;
+use crate::json::write_pretty;
+use crate::number::{Number, number};
+use crate::plain::{cell, one_line};
+use crate::text_table::{digits, text_table, wrapped};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

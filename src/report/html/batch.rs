@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::colour::{Colours, wants_dark_text};
-use crate::report::finding::FindingRecord;
-use crate::report::merged::{Merged, named};
-use crate::report::verdict_text::figure;
+use crate::finding::FindingRecord;
+use crate::merged::{Merged, named};
+use crate::verdict_text::figure;
 use attnscope_checks::Severity;
 use attnscope_checks::stats::Stat;
 

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::Part;
-use crate::report::chart::Ticks;
-use crate::report::document::LayerRecord;
-use crate::report::verdict_text::figure;
+use crate::chart::Ticks;
+use crate::document::LayerRecord;
+use crate::verdict_text::figure;
 use attnscope_checks::stats::{STATISTICS, Stat};
 use attnscope_spec::Stack;
 

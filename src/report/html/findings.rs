@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::grid::link;
-use crate::report::named_place;
-use crate::report::readable::{Found, Readable, leading};
-use crate::report::verdict_text::figure;
+use crate::named_place;
+use crate::readable::{Found, Readable, leading};
+use crate::verdict_text::figure;
 use attnscope_checks::{Check, Severity, Status};
 use attnscope_spec::Place;
 use attnscope_spec::Stack;

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Part;
-use crate::report::key_statistics::{cell, heading, of_layers};
+use crate::key_statistics::{cell, heading, of_layers};
 use attnscope_checks::stats::{STATISTICS, Values};
 use attnscope_spec::Stack;
 

@@ -1,7 +1,7 @@
 //! How divisors hold up as heads grow wider: entropy against the width, one chart for each number of keys.
 
 use super::rescale::short;
-use crate::report::chart::{Axis, Chart, Figure, Series};
+use crate::chart::{Axis, Chart, Figure, Series};
 use attnscope_compute::sample::Distribution;
 use attnscope_studies::lab::{RescaleSetup, Rescaled, Rescaling};
 

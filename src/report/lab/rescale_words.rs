@@ -1,6 +1,6 @@
 //! What the numbers of other divisors say, in sentences that are put together from them.
 
-use crate::report::text_table::digits;
+use crate::text_table::digits;
 use attnscope_studies::lab::{Divisor, Rescaled, Rescaling, Totals};
 
 /// Rows with at least this share of the largest entropy are called almost uniform. Ours.

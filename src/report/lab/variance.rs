@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Components, VERSION};
-use crate::report::chart::{Axis, Chart, Figure, Mark, Series};
-use crate::report::json::write_pretty;
-use crate::report::number;
-use crate::report::number::Number;
-use crate::report::text_table::{digits, text_table};
+use crate::chart::{Axis, Chart, Figure, Mark, Series};
+use crate::json::write_pretty;
+use crate::number;
+use crate::number::Number;
+use crate::text_table::{digits, text_table};
 use attnscope_studies::lab::{
     GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
 };

@@ -1,7 +1,7 @@
 //! What the numbers of variances and gradients say, in sentences that are put together from them.
 
 use super::variance::scaled;
-use crate::report::text_table::digits;
+use crate::text_table::digits;
 use attnscope_studies::lab::{Saturation, VarianceLab, VarianceSetup};
 
 /// A measured variance this many standard errors away is no longer what independence predicts. Ours: once in 16,000 at random,

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use attnscope::batch::{Listing, Parts, Weights, merged};
-use attnscope::report::UnitRecord;
+use attnscope_history::batch::{Listing, Parts, Weights, merged};
+use attnscope_report::UnitRecord;
 
 use super::Target;
 use super::records::parquet;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use attnscope::report::read_baseline;
 use attnscope_checks::{DEFAULT_THRESHOLDS, Thresholds};
 use attnscope_prompt::{
     Filter, Firsts, Limits, Look, Picture, PictureSource, PositionRule, Reading, Request, Size,
     SoundRule, Starts, read_inputs,
 };
+use attnscope_report::read_baseline;
 use serde_json::json;
 
 use super::Target;

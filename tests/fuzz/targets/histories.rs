@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use attnscope::history::{Again, History, Origin, Update, batch_of};
-use attnscope::tui::{App, Depth, HistoryView, Msg, Panel, Steps, Theme, draw};
+use attnscope_history::{Again, History, Origin, Update, batch_of};
+use attnscope_screen::{App, Depth, HistoryView, Msg, Panel, Steps, Theme, draw};
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -1,7 +1,7 @@
 //! The table of statistics, as CSV and as Parquet.
 
-use attnscope::record::{About, Row, Table};
 use attnscope_checks::stats::STATISTICS;
+use attnscope_report::record::{About, Row, Table};
 
 use super::Target;
 use crate::seeds::{Kind, Seed};

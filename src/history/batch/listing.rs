@@ -1,0 +1,230 @@
+//! What is there of a batch: the units to merge in the order of the table, those that failed, and those that are missing.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+
+use super::digest;
+use super::parts::Parts;
+use super::plan::Plan;
+use super::weights::Weights;
+use attnscope_compute::error::Result;
+use attnscope_report::UnitRecord;
+use attnscope_report::record::{ParquetReader, natural, step_of_name};
+
+/// A unit that has ended.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    pub record: UnitRecord,
+    /// The file of its rows; `None` where it has none.
+    pub rows: Option<PathBuf>,
+    pub step: Option<u64>,
+    /// The place of its checkpoint among those of the plan, and of its chunk.
+    pub nth: (usize, usize),
+    /// The prompts whose rows count; `None` for all.
+    pub takes: Option<BTreeSet<String>>,
+}
+
+/// A unit of which there is nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absent {
+    pub checkpoint: String,
+    pub prompts: Vec<String>,
+}
+
+/// What is there of a batch.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Units that have ended, also those that failed, in the order of the table.
+    pub units: Vec<Unit>,
+    pub missing: Vec<Absent>,
+    /// Records that cannot be read.
+    pub damaged: Vec<String>,
+    /// Units of other weights, prompts, options or versions, for which there are newer ones.
+    pub n_superseded: usize,
+}
+
+/// What a plan says of a unit.
+struct Planned {
+    nth: (usize, usize),
+    takes: Option<BTreeSet<String>>,
+}
+
+impl Listing {
+    /// Lists the directory of a batch. `told` hears how many of how many records were looked at.
+    ///
+    /// # Errors
+    /// When it cannot be listed, or a plan cannot be read.
+    pub fn of(batch: &Path, told: &(dyn Fn(usize, usize) + Sync)) -> Result<Self> {
+        let parts = Parts::of(batch);
+        let (records, damaged) = parts.records()?;
+        let plans = Plan::read_all(batch)?;
+        let mut expected = Expected::of(batch, &plans);
+        let mut listing = Self {
+            damaged,
+            ..Self::default()
+        };
+        // Every file of rows is read for its digest: a disk gives several at once faster than one by one.
+        let n_looked_at = AtomicUsize::new(0);
+        let are_whole: Vec<bool> = records
+            .par_iter()
+            .map(|record| {
+                let is_whole = parts.has_rows_of(record);
+                told(n_looked_at.fetch_add(1, Relaxed) + 1, records.len());
+                is_whole
+            })
+            .collect();
+        for (record, is_whole) in records.into_iter().zip(are_whole) {
+            let planned = expected.units.get_mut(&record.id);
+            let (nth, takes) = match planned {
+                Some(None) => {
+                    listing.n_superseded += 1;
+                    continue;
+                }
+                Some(Some(planned)) => (planned.nth, planned.takes.take()),
+                None if expected
+                    .covered
+                    .contains(&key(&record.checkpoint, &record.prompts)) =>
+                {
+                    listing.n_superseded += 1;
+                    continue;
+                }
+                // Nobody planned it: it comes after what was planned.
+                None => ((usize::MAX, usize::MAX), None),
+            };
+            if !is_whole {
+                // What was planned is missing by its plan.
+                if nth.0 == usize::MAX {
+                    expected.not_begun.push(Absent {
+                        checkpoint: record.checkpoint,
+                        prompts: record.prompts,
+                    });
+                }
+                continue;
+            }
+            expected.found.insert(record.id.clone());
+            let rows = record.digest.as_ref().map(|_| parts.rows(&record.id));
+            listing.units.push(Unit {
+                step: step_of_name(&record.checkpoint).or_else(|| step_of_rows(rows.as_deref())),
+                rows,
+                nth,
+                takes,
+                record,
+            });
+        }
+        listing.units.sort_by(in_order);
+        listing.missing = expected.missing();
+        Ok(listing)
+    }
+
+    /// Units that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &UnitRecord> {
+        let records = self.units.iter().map(|unit| &unit.record);
+        records.filter(|record| !record.is_done())
+    }
+
+    /// Whether everything that was planned is there.
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_empty() && self.damaged.is_empty() && self.failed().next().is_none()
+    }
+}
+
+fn in_order(a: &Unit, b: &Unit) -> Ordering {
+    a.step
+        .cmp(&b.step)
+        .then_with(|| natural(&a.record.checkpoint, &b.record.checkpoint))
+        .then_with(|| a.nth.cmp(&b.nth))
+        .then_with(|| a.record.id.cmp(&b.record.id))
+}
+
+/// Where the name of a checkpoint does not tell the step, the rows do.
+fn step_of_rows(path: Option<&Path>) -> Option<u64> {
+    let mut reader = ParquetReader::open(path?).ok()?;
+    reader.next_rows().ok()??.first()?.step
+}
+
+/// What a record is about, whatever its id.
+fn key(checkpoint: &str, prompts: &[String]) -> String {
+    let prompts = prompts.iter().map(String::as_bytes);
+    digest::of_parts(std::iter::once(checkpoint.as_bytes()).chain(prompts))
+}
+
+/// What the plans of a batch ask for.
+#[derive(Default)]
+struct Expected {
+    /// Units by their ids; `None` for one whose prompts all belong to a later plan.
+    units: BTreeMap<String, Option<Planned>>,
+    /// Units that are missing for another reason than that no record has their id: no worker has begun with the checkpoint, so that the
+    /// id is not known, or nobody planned a unit whose rows are gone.
+    not_begun: Vec<Absent>,
+    names: BTreeMap<String, Absent>,
+    /// Checkpoints and prompts that some plan asks for: records about them that have another id are out of date.
+    covered: BTreeSet<String>,
+    found: BTreeSet<String>,
+}
+
+impl Expected {
+    /// Of several plans for a checkpoint the last one that was written says who has the rows of a prompt.
+    fn of(batch: &Path, plans: &[Plan]) -> Self {
+        let mut expected = Self::default();
+        let mut taken: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut n_before = 0;
+        for plan in plans {
+            for (target_idx, target) in plan.targets.iter().enumerate() {
+                let weights = Weights::kept(batch, &target.target);
+                let taken = taken.entry(target.target.as_str()).or_default();
+                let before = taken.clone();
+                for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
+                    let free = || {
+                        let prompts = chunk.prompts.iter().map(String::as_str);
+                        prompts.filter(|prompt| !before.contains(prompt))
+                    };
+                    let n_free = free().count();
+                    taken.extend(free());
+                    let absent = || Absent {
+                        checkpoint: target.checkpoint.clone(),
+                        prompts: chunk.prompts.clone(),
+                    };
+                    expected
+                        .covered
+                        .insert(key(&target.checkpoint, &chunk.prompts));
+                    let Some(weights) = &weights else {
+                        if n_free > 0 {
+                            expected.not_begun.push(absent());
+                        }
+                        continue;
+                    };
+                    let id = plan.id(&weights.digest, target, chunk);
+                    if n_free == 0 {
+                        expected.units.entry(id).or_insert(None);
+                        continue;
+                    }
+                    let is_all = n_free == chunk.prompts.len();
+                    let takes = (!is_all).then(|| free().map(str::to_owned).collect());
+                    let planned = Planned {
+                        nth: (n_before + target_idx, chunk_idx),
+                        takes,
+                    };
+                    expected.names.entry(id.clone()).or_insert_with(absent);
+                    expected.units.entry(id).or_insert(Some(planned));
+                }
+            }
+            n_before += plan.targets.len();
+        }
+        expected
+    }
+
+    fn missing(self) -> Vec<Absent> {
+        let names = self.names.into_iter();
+        let absent = names.filter(|(id, _)| !self.found.contains(id));
+        let mut missing = self.not_begun;
+        missing.extend(absent.map(|(_, absent)| absent));
+        missing.sort_by(|a, b| {
+            natural(&a.checkpoint, &b.checkpoint).then_with(|| a.prompts.cmp(&b.prompts))
+        });
+        missing
+    }
+}

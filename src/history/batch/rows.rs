@@ -1,0 +1,307 @@
+//! The rows of all units in the order of the table, a few at a time.
+//!
+//! Units of one checkpoint are merged row by row, since the table is in the order of the prompts' ids and chunks need not be. A unit
+//! is opened when its first prompt comes. Where too many would be open at once, some are merged into files of their own before.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use tempfile::NamedTempFile;
+
+use super::listing::Unit;
+use attnscope_compute::error::{Error, Result};
+use attnscope_report::record::{About, ParquetReader, ParquetWriter, Row, in_order};
+
+/// Units that are open at once at most; of each some hundreds of rows are in memory.
+const MOST_OPEN: usize = 64;
+
+/// Where rows come from: a file in the order of the table.
+struct Source<'a> {
+    path: PathBuf,
+    /// Of rows of one place, which two checkpoints of one name have, those of the first come first.
+    nth: usize,
+    /// The prompts that the first and the last row are of.
+    span: (String, String),
+    takes: Option<&'a BTreeSet<String>>,
+    /// Whether it is a unit's own file, and not one of several units that were merged before.
+    is_unit: bool,
+}
+
+/// Gives the rows of all units one by one, in the order of the table, and returns for each unit with rows what these come from.
+/// `opened` hears of each unit as its turn comes.
+///
+/// # Errors
+/// When a file of rows cannot be read, or `each` refuses a row.
+pub fn merged<'a>(
+    units: &'a [Unit],
+    opened: &mut dyn FnMut(),
+    mut each: impl FnMut(Row) -> Result<()>,
+) -> Result<Vec<(&'a Unit, About)>> {
+    let mut abouts = Vec::new();
+    for group in
+        units.chunk_by(|a, b| (a.step, &a.record.checkpoint) == (b.step, &b.record.checkpoint))
+    {
+        let mut sources = Vec::new();
+        for unit in group {
+            let Some(path) = &unit.rows else { continue };
+            // What the rows of one checkpoint come from is told once for each target.
+            let is_known = abouts.last().is_some_and(|(known, _): &(&Unit, About)| {
+                known.nth.0 == unit.nth.0 && known.record.checkpoint == unit.record.checkpoint
+            });
+            if !is_known {
+                abouts.push((unit, ParquetReader::open(path)?.about()));
+            }
+            sources.push(Source::of(unit, sources.len(), path));
+        }
+        sources.sort_by(|a, b| a.span.cmp(&b.span));
+        // Files that were made here are gone once the group is merged.
+        let mut made = Vec::new();
+        while n_overlapping(&sources) > MOST_OPEN {
+            sources = fewer(sources, &mut made, opened)?;
+        }
+        merge(sources, opened, &mut each)?;
+    }
+    Ok(abouts)
+}
+
+impl<'a> Source<'a> {
+    fn of(unit: &'a Unit, nth: usize, path: &std::path::Path) -> Self {
+        let prompts = &unit.record.prompts;
+        let bound = |prompt: Option<&String>| prompt.cloned().unwrap_or_default();
+        Self {
+            path: path.to_path_buf(),
+            nth,
+            span: (bound(prompts.iter().min()), bound(prompts.iter().max())),
+            takes: unit.takes.as_ref(),
+            is_unit: true,
+        }
+    }
+}
+
+/// How many sources have to be open at once at most. They come by the first of their prompts.
+fn n_overlapping(sources: &[Source<'_>]) -> usize {
+    let mut ends = BinaryHeap::new();
+    let mut most = 0;
+    for source in sources {
+        while ends
+            .peek()
+            .is_some_and(|Reverse(end)| *end < &source.span.0)
+        {
+            ends.pop();
+        }
+        ends.push(Reverse(&source.span.1));
+        most = most.max(ends.len());
+    }
+    most
+}
+
+/// Merges neighbours into files of their own.
+fn fewer<'a>(
+    sources: Vec<Source<'a>>,
+    made: &mut Vec<NamedTempFile>,
+    opened: &mut dyn FnMut(),
+) -> Result<Vec<Source<'a>>> {
+    let mut fewer = Vec::new();
+    let mut sources = VecDeque::from(sources);
+    while !sources.is_empty() {
+        let some: Vec<Source<'a>> = sources.drain(..MOST_OPEN.min(sources.len())).collect();
+        let nth = some.iter().map(|source| source.nth).min();
+        let first = some.iter().map(|source| source.span.0.clone()).min();
+        let last = some.iter().map(|source| source.span.1.clone()).max();
+        let file = NamedTempFile::new()
+            .map_err(|e| Error::file(std::env::temp_dir(), format!("cannot be written ({e})")))?;
+        let path = file.path().to_path_buf();
+        let cannot = |e| Error::file(&path, format!("cannot be written ({e})"));
+        let mut writer = ParquetWriter::for_pieces(BufWriter::new(&file)).map_err(cannot)?;
+        merge(some, opened, &mut |row| writer.add(row).map_err(cannot))?;
+        writer.finish(&About::default()).map_err(cannot)?;
+        fewer.push(Source {
+            path,
+            nth: nth.unwrap_or_default(),
+            span: (first.unwrap_or_default(), last.unwrap_or_default()),
+            takes: None,
+            is_unit: false,
+        });
+        made.push(file);
+    }
+    Ok(fewer)
+}
+
+/// A source that is open, with the rows that were read of it.
+struct Open<'a> {
+    nth: usize,
+    reader: ParquetReader,
+    rows: VecDeque<Row>,
+    takes: Option<&'a BTreeSet<String>>,
+}
+
+impl<'a> Open<'a> {
+    /// Opens a source; `None` where it has no row.
+    fn new(source: &Source<'a>) -> Result<Option<Self>> {
+        let open = Self {
+            nth: source.nth,
+            reader: ParquetReader::open(&source.path)?,
+            rows: VecDeque::new(),
+            takes: source.takes,
+        };
+        open.filled()
+    }
+
+    /// With a row to give, or `None` at the end.
+    fn filled(mut self) -> Result<Option<Self>> {
+        while self.rows.is_empty() {
+            let Some(mut rows) = self.reader.next_rows()? else {
+                return Ok(None);
+            };
+            if let Some(takes) = self.takes {
+                rows.retain(|row| takes.contains(&row.prompt));
+            }
+            self.rows = rows.into();
+        }
+        Ok(Some(self))
+    }
+}
+
+/// The source whose row comes next is the greatest, as the heap wants it.
+impl Ord for Open<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = match (self.rows.front(), other.rows.front()) {
+            (Some(own), Some(others)) => in_order(own, others),
+            _ => Ordering::Equal,
+        };
+        order.then_with(|| self.nth.cmp(&other.nth)).reverse()
+    }
+}
+
+impl PartialOrd for Open<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Open<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Open<'_> {}
+
+fn merge(
+    sources: Vec<Source<'_>>,
+    opened: &mut dyn FnMut(),
+    each: &mut impl FnMut(Row) -> Result<()>,
+) -> Result<()> {
+    let mut waiting = VecDeque::from(sources);
+    let mut open: BinaryHeap<Open<'_>> = BinaryHeap::new();
+    loop {
+        let next = open.peek().and_then(|top| top.rows.front());
+        let is_due = |source: &Source<'_>| next.is_none_or(|row| source.span.0 <= row.prompt);
+        if waiting.front().is_some_and(is_due) {
+            if let Some(source) = waiting.pop_front() {
+                if source.is_unit {
+                    opened();
+                }
+                open.extend(Open::new(&source)?);
+            }
+            continue;
+        }
+        let Some(mut top) = open.pop() else {
+            return Ok(());
+        };
+        // As long as no other source is due, rows come without looking for their place.
+        let bound = waiting.front().map(|source| source.span.0.as_str());
+        while let Some(row) = top.rows.pop_front() {
+            each(row)?;
+            let is_next = top.rows.front().is_some_and(|row| {
+                bound.is_none_or(|bound| row.prompt.as_str() < bound)
+                    && open.peek().is_none_or(|other| top > *other)
+            });
+            if !is_next {
+                break;
+            }
+        }
+        open.extend(top.filled()?);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_checks::stats::STATISTICS;
+    use attnscope_report::UnitRecord;
+    use attnscope_report::record::Table;
+
+    fn row(prompt: &str, layer: u64) -> Row {
+        Row {
+            checkpoint: "step-1".to_owned(),
+            step: Some(1),
+            prompt: prompt.to_owned(),
+            n_tokens: 3,
+            loss: None,
+            stack: None,
+            layer,
+            head: None,
+            stats: vec![None; STATISTICS.len()],
+        }
+    }
+
+    /// Units of prompts, each with two layers.
+    fn units(directory: &std::path::Path, chunks: &[Vec<String>]) -> Vec<Unit> {
+        let unit = |(nth, prompts): (usize, &Vec<String>)| {
+            let mut sorted = prompts.clone();
+            sorted.sort();
+            let rows = sorted.iter().flat_map(|id| [row(id, 0), row(id, 1)]);
+            let table = Table {
+                rows: rows.collect(),
+                ..Table::default()
+            };
+            let path = directory.join(format!("{nth}.parquet"));
+            let mut file = std::fs::File::create(&path).expect("a file");
+            table.write_part(&mut file).expect("writes");
+            let id = nth.to_string();
+            Unit {
+                record: UnitRecord::ended(id, "step-1".to_owned(), prompts.clone(), None),
+                rows: Some(path),
+                step: Some(1),
+                nth: (0, nth),
+                takes: None,
+            }
+        };
+        chunks.iter().enumerate().map(unit).collect()
+    }
+
+    fn prompts_of(units: &[Unit]) -> Vec<String> {
+        let mut seen = Vec::new();
+        let each = |row: Row| {
+            seen.push(row);
+            Ok(())
+        };
+        merged(units, &mut || {}, each).expect("merges");
+        assert!(seen.is_sorted_by(|a, b| in_order(a, b).is_lt()));
+        seen.chunks(2).map(|rows| rows[0].prompt.clone()).collect()
+    }
+
+    #[test]
+    fn chunks_in_any_order_give_the_rows_of_the_table() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // As ids are by default: 10 comes before 9, so that all chunks overlap; more of them than may be open.
+        let n = 3 * MOST_OPEN;
+        let ids: Vec<String> = (0..n).map(|id| id.to_string()).collect();
+        let chunks: Vec<Vec<String>> = ids.chunks(2).map(<[String]>::to_vec).collect();
+        let mut sorted = ids.clone();
+        sorted.sort();
+        assert_eq!(prompts_of(&units(directory.path(), &chunks)), sorted);
+    }
+
+    #[test]
+    fn prompts_that_a_later_plan_has_are_left_out() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let chunk = |ids: [&str; 2]| ids.map(str::to_owned).to_vec();
+        let mut units = units(directory.path(), &[chunk(["a", "b"]), chunk(["b", "c"])]);
+        units[1].takes = Some(BTreeSet::from(["c".to_owned()]));
+        assert_eq!(prompts_of(&units), ["a", "b", "c"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! What leaves the program: reports, traces and tables, one file per format.
+
+mod align;
+mod baseline;
+pub mod chart;
+mod difference;
+mod document;
+pub mod drawing;
+mod effect;
+mod finding;
+mod github;
+mod grouped;
+mod guess;
+mod head_types;
+mod history;
+mod html;
+mod json;
+mod junit;
+mod key_statistics;
+pub mod lab;
+mod markdown;
+mod merged;
+mod named_place;
+mod number;
+mod output;
+mod pair;
+mod plain;
+mod quality;
+mod readable;
+pub mod record;
+mod run_findings;
+mod sarif;
+mod schema_parts;
+mod schemas;
+mod settings;
+mod story;
+mod sweep;
+mod tensors;
+mod text_table;
+mod timestamps;
+mod tokens;
+mod trace;
+mod trace_plan;
+mod unit;
+mod verdict_text;
+mod verdicts;
+mod verification;
+
+pub use align::{AlignShown, write_arrays};
+pub use baseline::read_baseline;
+pub use difference::{Difference, Document as DifferenceDocument};
+pub use document::{
+    CheckpointRecord, LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION,
+};
+pub use effect::{
+    Cell, Column, EffectReport, Labels, PromptOf, SheetRows, ablation_sheet, attribution_sheet,
+    circuits_sheet, contribution_sheet, lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
+};
+pub use finding::{FindingRecord, PlaceRecord};
+pub use github::write_github;
+pub use guess::{GuessReport, undecided};
+pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
+pub use history::{
+    HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
+    HistoryStep, HistoryTrend, HistoryWarning, write_history,
+};
+pub use html::{Slow, Strip, write_batch_page, write_html};
+pub use json::{write_json, write_several};
+pub use junit::{write_junit, write_junit_by};
+pub use markdown::write_markdown;
+pub use merged::{FailedUnit, Merged, MergedCheckpoint, MissingUnit, UnitCounts, named};
+pub use number::{Number, number};
+pub use output::Output;
+pub use pair::Pair;
+pub use plain::{cell, cell_or_number, is_hidden, one_line, printable, text_of_cell};
+pub use quality::{AlignedBy, QualityDocument, Scored, Translated};
+pub use readable::{Found, LayerMaps, Readable, Shown};
+pub use run_findings::judge_run;
+pub use sarif::write_sarif;
+pub use schemas::{SCHEMAS, schema};
+pub use settings::{SettingRow, SettingValue, SettingsDocument};
+pub use story::{Map, Page, Passage, Picture, Sheet, Table};
+pub use sweep::{NOW, SweepShown, SweepSource, qk_norm_mark, rule_marks};
+pub use tensors::{TensorList, TensorRecord};
+pub use text_table::{digits, text_table, wrapped};
+pub use timestamps::{Timestamps, Transcript};
+pub use tokens::TokenList;
+pub use trace::TraceWriter;
+pub use trace_plan::{Selection, TracePlan};
+pub use unit::{UNIT_VERSION, UnitRecord};
+pub use verdict_text::{Quiet, write_text};
+pub use verdicts::{TargetVerdict, write_verdicts};
+pub use verification::{Engines, Verification};

@@ -1,0 +1,227 @@
+//! A second run beside the first: asking for it, showing it, and what it is less the first.
+
+use std::sync::Arc;
+
+use super::aligned::Aligned;
+use super::app::{App, Effect};
+use super::run::{Run, RunState};
+use super::runs::{Second, Shows, Way};
+use super::scene::Scene;
+use attnscope_compute::attention::Pooled;
+use attnscope_prompt::{Prompt, Source};
+use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
+use attnscope_worker::{Against, RunId};
+
+impl App {
+    /// Supposes something more; it runs once the run on screen is over.
+    pub fn suppose(&mut self, what_if: WhatIf) {
+        let mut what_ifs = self.drop_what_ifs();
+        // The newest of two that contradict each other is what is meant.
+        what_ifs.retain(|known| !known.contradicts(&what_if));
+        what_ifs.push(what_if);
+        self.begin_second(Way::WhatIf(what_ifs), Shows::B);
+    }
+
+    /// Takes the last what-if back.
+    pub fn suppose_less(&mut self) {
+        let mut what_ifs = self.drop_what_ifs();
+        what_ifs.pop();
+        if !what_ifs.is_empty() {
+            self.begin_second(Way::WhatIf(what_ifs), Shows::B);
+        }
+    }
+
+    /// Compares what is on screen with something else; it runs once the run on screen is over.
+    pub fn compare_with(&mut self, against: Against) {
+        self.drop_second();
+        self.begin_second(Way::Against(against), Shows::Difference);
+    }
+
+    /// Compares with something without which there is nothing to show.
+    pub fn must_compare_with(&mut self, against: Against) {
+        self.compare_with(against);
+        if let Some(second) = &mut self.runs.b {
+            second.is_demanded = true;
+        }
+    }
+
+    fn begin_second(&mut self, way: Way, shows: Shows) {
+        self.runs.b = Some(Second::new(way));
+        self.runs.shows = shows;
+    }
+
+    /// Back to A alone; gives what B was.
+    pub fn drop_second(&mut self) -> Option<Way> {
+        self.select_on(false);
+        self.runs.shows = Shows::A;
+        self.runs.b.take().map(|second| second.way)
+    }
+
+    /// Back to A alone; gives what was supposed.
+    fn drop_what_ifs(&mut self) -> Vec<WhatIf> {
+        match self.drop_second() {
+            Some(Way::WhatIf(what_ifs)) => what_ifs,
+            Some(Way::Against(_)) | None => Vec::new(),
+        }
+    }
+
+    /// A begins anew, with another text or as its files are now: what stood beside it stands beside it again, once it has run.
+    pub(super) fn second_again(&mut self) {
+        let shows = self.runs.shows;
+        if let Some(way) = self.drop_second() {
+            self.begin_second(way, shows);
+        }
+    }
+
+    /// Asks for B, once A is over.
+    pub(super) fn ask_second(&mut self, effects: &mut Vec<Effect>) {
+        let is_over = |run: &Run| matches!(run.state, RunState::Done { .. });
+        let is_over = self.runs.a.as_ref().is_some_and(is_over);
+        if let Some(second) = self.runs.b.as_mut().filter(|b| !b.is_asked && is_over) {
+            second.is_asked = true;
+            effects.push(match &second.way {
+                Way::WhatIf(what_ifs) => Effect::Suppose(what_ifs.clone()),
+                Way::Against(against) => Effect::Against(against.clone()),
+            });
+        }
+    }
+
+    /// B has begun: with the prompt of A, unless it has its own.
+    pub(super) fn second_started(
+        &mut self,
+        id: RunId,
+        subject: Subject,
+        own: Option<(Arc<Prompt>, Source)>,
+    ) {
+        let Some(a) = &self.runs.a else { return };
+        let (prompt, source) = own.unwrap_or_else(|| (a.prompt.clone(), a.source.clone()));
+        let aligned = Aligned::of_prompts(&a.prompt, &prompt);
+        let run = Run::new(id, subject, prompt, source, a.origin);
+        if let Some(second) = self.runs.b.as_mut().filter(|second| second.is_asked) {
+            second.run = Some(run);
+            second.aligned = aligned;
+            if self.runs.shows != Shows::A {
+                self.select_on(true);
+            }
+        }
+    }
+
+    /// B could not be: A is shown alone. Gives why, in words of the screen.
+    pub(super) fn second_refused(&mut self, reason: String) -> String {
+        let awaits = |second: &&Second| second.is_asked && second.run.is_none();
+        if let Some(second) = self.runs.b.as_ref().filter(awaits) {
+            if second.is_demanded {
+                self.fatal = Some(reason.clone());
+                self.is_over = true;
+            }
+            self.drop_second();
+        }
+        // On screen it was no flag.
+        match reason.strip_prefix("--what-if ") {
+            Some(reason) => reason.to_owned(),
+            None => reason,
+        }
+    }
+
+    /// Moves the selection to the tokens of B that stand for those of A, or back.
+    fn select_on(&mut self, is_of_b: bool) {
+        let Some(second) = self.runs.b.as_ref().filter(|second| second.run.is_some()) else {
+            return;
+        };
+        let at = self.selection;
+        let (of_queries, of_keys) = second.aligned_axes(at.stack);
+        let query_idx = of_queries.other(at.query_idx, !is_of_b);
+        let key_idx = of_keys.other(at.key_idx, !is_of_b);
+        (self.selection.query_idx, self.selection.key_idx) = (query_idx, key_idx);
+    }
+
+    /// Shows A, B or the difference, where there is a B.
+    pub fn show_side(&mut self, side: Shows) {
+        if self.runs.b.is_some() {
+            let is_of_b = side != Shows::A;
+            if is_of_b != (self.runs.shows != Shows::A) {
+                self.select_on(is_of_b);
+            }
+            self.runs.shows = side;
+            self.keep_crosshair_in_sight();
+        }
+    }
+
+    /// The next side in turn.
+    pub fn next_side(&mut self) {
+        self.show_side(match self.runs.shows {
+            Shows::A => Shows::B,
+            Shows::B => Shows::Difference,
+            Shows::Difference => Shows::A,
+        });
+    }
+
+    /// Asks for the selected head of the run that is not shown, where both are looked at; and subtracts once both are there.
+    pub(super) fn ask_both_heads(&mut self, effects: &mut Vec<Effect>) {
+        let scene = self.scene();
+        let compares = scene.shows_difference() || self.panel.compares();
+        // One after the other: of two questions about heads, the newer one stands.
+        if !compares || scene.both_runs().is_none() || scene.shown_detail().is_none() {
+            return;
+        }
+        let other = match self.runs.shows {
+            Shows::A => Shows::B,
+            Shows::B | Shows::Difference => Shows::A,
+        };
+        self.ask_for_head(other, effects);
+        if self.scene().difference().is_some() {
+            return;
+        }
+        let computed = self.scene().subtracted();
+        if let (Some(second), Some(map)) = (&mut self.runs.b, computed) {
+            second.difference = Some(map);
+        }
+    }
+}
+
+impl Scene<'_> {
+    /// The selected head's map of B less A's, with what it is of; `None` until both are there.
+    fn subtracted(self) -> Option<(HeadQuery, HeadMap, Arc<Pyramid>)> {
+        let [a, b] = self.both_details()?;
+        // Of texts of two lengths, maps stand side by side: no cell of one is a cell of the other.
+        let sizes = |detail: &HeadDetail| {
+            let map = detail.pattern.finest();
+            (
+                map.n_rows,
+                map.n_cols,
+                map.queries_per_cell,
+                map.keys_per_cell,
+            )
+        };
+        if sizes(a) != sizes(b) {
+            return None;
+        }
+        let which = self.head_map();
+        let map = less(b.map(which)?.finest(), a.map(which)?.finest());
+        Some((self.wanted_head(), which, Arc::new(map)))
+    }
+}
+
+/// One map less another; hidden cells stay hidden where both hide them, and count as 0 where one does.
+fn less(after: &Pooled, before: &Pooled) -> Pyramid {
+    let of = |value: f32| {
+        if value == f32::NEG_INFINITY {
+            0.0
+        } else {
+            value
+        }
+    };
+    let pairs = after.cells.iter().zip(&before.cells);
+    let cells = pairs.map(|(after, before)| {
+        let are_hidden = *after == f32::NEG_INFINITY && *before == f32::NEG_INFINITY;
+        if are_hidden {
+            *after
+        } else {
+            of(*after) - of(*before)
+        }
+    });
+    Pyramid::of_differences(Pooled {
+        cells: cells.collect(),
+        ..after.clone()
+    })
+}

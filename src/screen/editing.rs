@@ -1,0 +1,118 @@
+//! The field of text over the panels: what it begins with, and what is done with what was typed.
+
+use super::app::{App, Effect, Overlay};
+use super::editor::{Editor, as_text};
+use super::find::Target;
+use super::keys::{self, Action};
+use super::panel::Panel;
+use super::run::Preparing;
+use super::runs::Way;
+use attnscope_prompt::{PictureSource, Request, Source};
+use attnscope_worker::Against;
+use crossterm::event::{KeyCode, KeyEvent};
+
+impl App {
+    /// Whether the model that runs reads pictures.
+    pub(super) fn sees(&self) -> bool {
+        let run = self.runs.a.as_ref();
+        let model = run.and_then(|run| run.subject.model());
+        model.is_some_and(|model| model.spec.look().is_some())
+    }
+
+    /// Opens the field with the text of A, or with the one that is compared with it.
+    pub(super) fn edit(&mut self, is_beside: bool) {
+        let empty = if self.sees() {
+            Source::Picture(PictureSource::BuiltIn)
+        } else if self.has_tokenizer {
+            Source::Text(String::new())
+        } else {
+            Source::Ids(Vec::new())
+        };
+        let beside = self.runs.b.as_ref().and_then(|second| match &second.way {
+            Way::Against(Against::Prompt(request)) => Some(&request.source),
+            _ => None,
+        });
+        let run = self.runs.a.as_ref().map(|run| &run.source);
+        let source = beside.filter(|_| is_beside).or(run);
+        let source = source.or(self.last_source.as_ref()).unwrap_or(&empty);
+        let editor = Editor {
+            is_beside,
+            past: self.known.prompts.clone(),
+            ..Editor::new(source)
+        };
+        self.overlay = Some(Overlay::Edit(Box::new(editor)));
+    }
+
+    /// What to say of a text of which much is unknown to the tokenizer: how to run one that the model knows.
+    pub(super) fn unknown_text(&self) -> Option<String> {
+        let unknown = self.runs.a.as_ref()?.prompt.all_lost().much()?;
+        let [edits, finds] = [Action::Edit, Action::Palette].map(|action| self.keys.key(action));
+        Some(if self.known.is_offered {
+            format!(
+                "{unknown}: {edits}, then ↑, gives a text of prompts.jsonl ({finds} lists them)"
+            )
+        } else {
+            format!("{unknown}: {edits} takes text that the model knows")
+        })
+    }
+
+    /// Runs what was typed, alone or beside A, and keeps it for next time.
+    pub(super) fn submitted(
+        &mut self,
+        request: Request,
+        is_beside: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.overlay = None;
+        let text = as_text(&request.source);
+        if self.known.remember(&text) {
+            effects.push(Effect::Remember(text));
+        }
+        if is_beside {
+            self.compare_with(Against::Prompt(request));
+        } else {
+            self.preparing = Some(Preparing::Text);
+            effects.push(Effect::Run(request));
+        }
+    }
+
+    /// Goes to what was chosen from a list; an action that cannot be says why.
+    pub(super) fn choose(&mut self, target: Target, effects: &mut Vec<Effect>) {
+        self.notice = None;
+        match target {
+            Target::Action(action) => self.act_if_enabled(action, effects),
+            target => self.go_to(target, effects),
+        }
+    }
+
+    /// Does what a key, a hint or a line of the palette stands for, or says why not.
+    pub(super) fn act_if_enabled(&mut self, action: Action, effects: &mut Vec<Effect>) {
+        let mut all = keys::BINDINGS.iter();
+        let here = all.find(|row| row.action == action && row.is_in(self.panel));
+        let any = || keys::BINDINGS.iter().find(|row| row.action == action);
+        match here.or_else(any).and_then(|row| (row.disabled)(self)) {
+            Some(reason) => self.notice = Some(reason.to_owned()),
+            None => self.act(action, effects),
+        }
+    }
+
+    /// What a key means now.
+    pub(super) fn meant_by(&self, key: KeyEvent) -> Option<Action> {
+        let action = self.keys.binding_of(key, self.panel).map(|row| row.action);
+        let letter = match key.code {
+            KeyCode::Char(letter) if key.modifiers.is_empty() => letter,
+            _ => return action,
+        };
+        match (letter, action) {
+            // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
+            ('r', _) if self.changed.is_some() && self.panel != Panel::History => {
+                Some(Action::ReadAgain)
+            }
+            // Beside a training, 8 is that of its history.
+            ('8', Some(Action::Go(Panel::Rows))) if self.training.is_some() => {
+                Some(Action::Go(Panel::History))
+            }
+            _ => action,
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Effects that are the worker's to bring about.
+
+use super::app::Effect;
+use attnscope_worker::Worker;
+
+impl Effect {
+    /// Asks the worker. What is on screen is not known here: an export, and the terminal, are for whoever draws.
+    pub fn ask(self, worker: &Worker) {
+        match self {
+            Self::Run(request) => worker.run(request),
+            Self::Write => worker.write(),
+            Self::Cancel => worker.cancel(),
+            Self::LookAt(run, query) => worker.look_at(run, query),
+            Self::LookAtPart(run, query) => worker.look_at_part(run, query),
+            Self::Tensor(name) => worker.tensor(name),
+            Self::Probe(run) => worker.probe(run),
+            Self::Suppose(what_ifs) => worker.suppose(what_ifs),
+            Self::Against(against) => worker.against(against),
+            Self::QueryRows(query) => worker.query_rows(query),
+            Self::Compare(pair) => worker.compare(pair),
+            Self::OpenStep(step) => worker.open_step(step),
+            Self::ReadAgain => worker.read_again(),
+            Self::Sweep(query) => worker.sweep(query),
+            Self::Measure(query) => worker.measure(query),
+            Self::SweepLayer(query) => worker.sweep_layer(query),
+            Self::Export | Self::ExportFigure | Self::Stop | Self::Remember(_) | Self::Copy(_) => {}
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What the worker tells → state.
+
+use super::app::{App, Axis, ModelView};
+use super::comparing::Comparing;
+use super::keys::Action;
+use super::run::{Preparing, Run, RunState};
+use attnscope_worker::{Event, Question, RunId};
+
+impl App {
+    pub(super) fn event(&mut self, event: Event) {
+        match event {
+            Event::Opened {
+                subject,
+                has_tokenizer,
+                tokenizer,
+                device,
+            } => {
+                let is_again = self.opened.is_some();
+                if is_again {
+                    self.forget();
+                }
+                if let Some(view) = &mut self.training {
+                    view.answered(true);
+                }
+                self.device = device;
+                self.opened = Some(subject);
+                self.has_tokenizer = has_tokenizer;
+                self.tokenizer = tokenizer;
+                if is_again {
+                    // The head that was looked at stays selected, or the last one that there is.
+                    self.step_layer(0);
+                }
+            }
+            Event::OpenFailed(reason) => {
+                self.fatal = Some(reason);
+                self.is_over = true;
+            }
+            Event::Started {
+                run,
+                prompt,
+                source,
+                origin,
+            } => {
+                let Some(subject) = self.opened.clone() else {
+                    return;
+                };
+                self.second_again();
+                self.runs.a = Some(Run::new(run, subject, prompt, source, origin));
+                self.preparing = None;
+                let unknown = self.unknown_text();
+                self.notice = self.opening_notice.take().or(unknown);
+                // The last token of a text is where a causal model has seen it all.
+                // Of a picture, the first token stands for all of it.
+                let run = self.runs.a.as_ref();
+                let sees = run.is_some_and(|run| run.prompt.picture.is_some());
+                let last = self.scene().n_along(Axis::Query).saturating_sub(1);
+                self.selection.query_idx = if sees { 0 } else { last };
+                let grids = self.scene().grids();
+                let is_known = grids.contains(&self.selection.stack);
+                self.select_grid(if is_known {
+                    self.selection.stack
+                } else {
+                    grids[0]
+                });
+            }
+            Event::Supposed { run, subject } => self.second_started(run, subject, None),
+            Event::Beside {
+                run,
+                subject,
+                prompt,
+                source,
+            } => self.second_started(run, subject, Some((prompt, source))),
+            Event::Comparing { pair, step } => {
+                self.take_comparing(pair, Comparing::Going(Some(step)));
+            }
+            Event::QueryRows { of, rows } => self.take_query_rows(of, rows),
+            Event::Compared { pair, comparison } => {
+                self.take_comparing(pair, Comparing::Done(comparison));
+            }
+            Event::Writing { n_written, n_most } => {
+                self.preparing = Some(Preparing::Target { n_written, n_most });
+            }
+            Event::BeganToWrite { .. } | Event::Wrote(..) | Event::EndedWriting { .. } => {
+                self.take_writing(event);
+            }
+            Event::Refused(reason) => {
+                self.give_up_writing();
+                self.notice = Some(self.second_refused(reason));
+                self.preparing = None;
+                if let Some(view) = &mut self.training {
+                    view.answered(false);
+                    self.opening_notice = None;
+                }
+            }
+            Event::Changed(what) => {
+                self.notice = Some(format!("{what} · r reads it again"));
+                self.changed = Some(what);
+            }
+            Event::Measured { of, shown, is_last } => self.take_effects(of, shown, is_last),
+            Event::Swept { of, swept } => self.take_sweep(of, swept),
+            Event::SweptLayer { of, points } => self.sweep.layer = Some((of, points)),
+            Event::Tensor { name, stats } => {
+                self.model_view.stats.insert(name, Some(stats));
+            }
+            Event::TensorFailed { name, reason } => {
+                self.model_view.stats.insert(name, Some(None));
+                self.take_failure(reason);
+            }
+            Event::Broken { run, ref message } => {
+                self.preparing = None;
+                let [edits, reads] = [Action::Edit, Action::ReadAgain].map(|a| self.keys.key(a));
+                self.notice = Some(format!(
+                    "{message} · {edits} runs a text, {reads} reads all again"
+                ));
+                self.event_of_run(run, event);
+            }
+            Event::Progress { run, .. }
+            | Event::Work { run, .. }
+            | Event::Layer { run, .. }
+            | Event::NonFinite { run, .. }
+            | Event::Finished { run, .. }
+            | Event::Failed { run, .. }
+            | Event::Judged { run, .. }
+            | Event::Probing { run, .. }
+            | Event::Detail { run, .. }
+            | Event::Part { run, .. }
+            | Event::DetailFailed { run, .. } => self.event_of_run(run, event),
+        }
+    }
+
+    /// Why something could not be answered, where the notice does not say already that the files changed.
+    fn take_failure(&mut self, reason: String) {
+        if self.changed.as_ref() != Some(&reason) {
+            self.notice = Some(reason);
+        }
+    }
+
+    /// The files were read again: nothing of what they held before is shown with what they hold now.
+    fn forget(&mut self) {
+        self.second_again();
+        if let Some(run) = self.runs.a.take() {
+            self.last_source = Some(run.source);
+        }
+        (self.changed, self.notice) = (None, None);
+        self.sweep.forget();
+        self.effect_view.forget();
+        self.model_view = ModelView::default();
+        self.preparing = Some(Preparing::Text);
+    }
+
+    fn event_of_run(&mut self, id: RunId, event: Event) {
+        // What an older run still sends is of no interest.
+        let Some(run) = self.runs.of(id) else { return };
+        match event {
+            Event::Progress { progress, .. } => run.state = RunState::Running(progress),
+            Event::Work { share, .. } => run.share = Some(share),
+            Event::Layer { report, .. } => {
+                run.layers.entry(report.stack).or_default().push(report);
+            }
+            Event::NonFinite { found, .. } => {
+                self.notice = Some(found.to_string());
+                run.nonfinite = Some(found);
+            }
+            Event::Finished {
+                outcome,
+                labels,
+                took,
+                ..
+            } => {
+                run.state = RunState::Done {
+                    outcome,
+                    labels,
+                    took,
+                };
+            }
+            Event::Failed { reason, .. } => run.state = RunState::Ended(reason),
+            Event::Broken { message, .. } => {
+                run.probing = None;
+                run.state = RunState::Broken(message);
+            }
+            Event::Detail { query, detail, .. } => {
+                run.failed_head = None;
+                run.detail = Some((query, detail));
+                if run.awaited == Some(query) {
+                    run.awaited = None;
+                }
+            }
+            Event::Part { head, detail, .. } => run.part = Some((head, detail)),
+            Event::Judged {
+                judgement,
+                is_probed,
+                ..
+            } => {
+                run.judge(judgement);
+                run.is_probed = is_probed;
+                run.probing = None;
+            }
+            Event::Probing { step, .. } => run.probing = Some(step),
+            Event::DetailFailed {
+                reason, question, ..
+            } => {
+                match question {
+                    Question::Probes => run.probing = None,
+                    Question::Head(query) => run.failed_head = Some((query, reason.clone())),
+                    Question::Comparison => {
+                        let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
+                        self.take_comparing(pair, Comparing::Ended(reason.clone()));
+                    }
+                    // A newer question took the place of this one.
+                    Question::Effect(of) if !self.effect_view.end(of) => return,
+                    Question::Effect(_) => {}
+                    Question::Part
+                    | Question::Sweep
+                    | Question::LayerSweep
+                    | Question::QueryRows => {}
+                }
+                self.take_failure(reason);
+            }
+            Event::Opened { .. }
+            | Event::OpenFailed(_)
+            | Event::Started { .. }
+            | Event::Supposed { .. }
+            | Event::Beside { .. }
+            | Event::Comparing { .. }
+            | Event::Compared { .. }
+            | Event::QueryRows { .. }
+            | Event::Writing { .. }
+            | Event::BeganToWrite { .. }
+            | Event::Wrote(..)
+            | Event::EndedWriting { .. }
+            | Event::Refused(_)
+            | Event::Changed(_)
+            | Event::TensorFailed { .. }
+            | Event::Measured { .. }
+            | Event::Swept { .. }
+            | Event::SweptLayer { .. }
+            | Event::Tensor { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The data of the Compare panel: every statistic in A and in B, how far patterns lie apart, loss, and the predictions after the
+//! selected query.
+
+use serde::Serialize;
+
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
+use crate::panel::Panel;
+use crate::runs::{Shows, Way};
+use crate::scene::Scene;
+use attnscope_checks::stats::STATISTICS;
+
+pub static DATA: PanelData = PanelData {
+    panel: Panel::Compare,
+    parts: &[
+        ("head", "a statistic of a head in both runs"),
+        (
+            "distance",
+            "how far the patterns of a head lie apart, in `after`",
+        ),
+        ("loss", "the mean next-token loss of both runs"),
+        (
+            "prediction",
+            "a likely token after the selected query, before or after",
+        ),
+    ],
+    columns: COLUMNS,
+    sheet: |app| Sheet::of(rows(app)),
+};
+
+const COLUMNS: &[Column] = &[
+    PART,
+    column("what_if", "", "what is supposed; empty for other pairs"),
+    column(
+        "against",
+        "",
+        "what A is compared with; empty for what is supposed",
+    ),
+    STACK,
+    LAYER,
+    HEAD,
+    column(
+        "statistic",
+        "",
+        "the statistic by its id, see [statistics.md](statistics.md)",
+    ),
+    column("unit", "", "of the values; empty for pure numbers"),
+    column(
+        "before",
+        "as `unit` says",
+        "the value in A: the checkpoint as it is, where something is supposed",
+    ),
+    column(
+        "after",
+        "as `unit` says",
+        "the value in B: with what is supposed, or in the other run",
+    ),
+    column(
+        "query",
+        "position",
+        "the query after which a token is predicted",
+    ),
+    column("token", "", "what the token reads as"),
+];
+
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    part: &'static str,
+    what_if: String,
+    against: String,
+    stack: &'static str,
+    layer: Option<usize>,
+    head: Option<usize>,
+    statistic: &'static str,
+    unit: &'static str,
+    before: Option<Figure>,
+    after: Option<Figure>,
+    query: Option<usize>,
+    token: String,
+}
+
+fn rows(app: Scene<'_>) -> Vec<Row> {
+    let (Some(second), Some(both)) = (&app.runs.b, app.both_runs()) else {
+        return Vec::new();
+    };
+    let (what_if, against) = match &second.way {
+        Way::WhatIf(_) => (second.way.words(), String::new()),
+        Way::Against(_) => (String::new(), second.way.words()),
+    };
+    let mut rows = Vec::new();
+    let predictions = both.map(|run| {
+        run.outcome()
+            .and_then(|outcome| outcome.predictions.as_ref())
+    });
+    let losses = predictions.map(|predictions| predictions.and_then(|p| p.loss));
+    if losses.iter().any(Option::is_some) {
+        rows.push(Row {
+            part: "loss",
+            what_if: what_if.clone(),
+            against: against.clone(),
+            unit: "nats",
+            before: losses[0].map(Figure::from),
+            after: losses[1].map(Figure::from),
+            ..Row::default()
+        });
+    }
+    for (nth, predictions) in predictions.into_iter().enumerate() {
+        let (at, _) = app.crosshair_in([Shows::A, Shows::B][nth]);
+        let top = predictions.and_then(|predictions| predictions.top.get(at));
+        for token in top.into_iter().flatten() {
+            let probability = Some(Figure::from(token.probability));
+            rows.push(Row {
+                part: "prediction",
+                what_if: what_if.clone(),
+                against: against.clone(),
+                before: probability.filter(|_| nth == 0),
+                after: probability.filter(|_| nth == 1),
+                query: Some(at),
+                token: app.predicted_label(token.id),
+                ..Row::default()
+            });
+        }
+    }
+    for grid in app.grids() {
+        for layer_idx in 0..app.n_layers_of(grid) {
+            let Some([before, after]) = app.both_layers(grid, layer_idx) else {
+                continue;
+            };
+            let heads = before.heads.iter().zip(&after.heads).enumerate();
+            for (head_idx, (before, after)) in heads {
+                if let Some(compared) = app.compared_head(grid, layer_idx, head_idx) {
+                    rows.push(Row {
+                        part: "distance",
+                        what_if: what_if.clone(),
+                        against: against.clone(),
+                        stack: grid.label().unwrap_or_default(),
+                        layer: Some(layer_idx),
+                        head: Some(head_idx),
+                        unit: "nats",
+                        after: Some(compared.divergence.into()),
+                        ..Row::default()
+                    });
+                }
+                let per_head = STATISTICS
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, s)| s.is_per_head());
+                rows.extend(per_head.map(|(idx, statistic)| Row {
+                    part: "head",
+                    what_if: what_if.clone(),
+                    against: against.clone(),
+                    stack: grid.label().unwrap_or_default(),
+                    layer: Some(layer_idx),
+                    head: Some(head_idx),
+                    statistic: statistic.id,
+                    unit: statistic.unit,
+                    before: Some(before.stats.at(idx).into()),
+                    after: Some(after.stats.at(idx).into()),
+                    ..Row::default()
+                }));
+            }
+        }
+    }
+    rows
+}

@@ -1,0 +1,181 @@
+//! The data of the Overview: the statistic of every layer and head, and what is shown of the selected head.
+
+use serde::Serialize;
+
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::panel::Panel;
+use crate::panels::overview::figures;
+use crate::scene::Scene;
+use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
+
+pub static DATA: PanelData = PanelData {
+    panel: Panel::Overview,
+    parts: &[
+        (
+            "head",
+            "a head and its value of the statistic that is shown; none where the statistic is the layer's alone",
+        ),
+        ("layer", "a layer and its value"),
+        ("figure", "a key figure of the selected head"),
+        (
+            "cell",
+            "a cell of the selected head's map, at most 64 × 64: the largest probability of its tile",
+        ),
+    ],
+    columns: COLUMNS,
+    sheet: |app| Sheet::of(rows(app)),
+};
+
+const COLUMNS: &[Column] = &[
+    PART,
+    STACK,
+    LAYER,
+    HEAD,
+    column(
+        "statistic",
+        "",
+        "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells",
+    ),
+    column("unit", "", "of the value; empty for pure numbers"),
+    column("value", "as `unit` says", "the value"),
+    column(
+        "gathered",
+        "",
+        "how a layer's value comes from its heads': `mean`, `max`, `min`; `layer` where it is the layer's own",
+    ),
+    column(
+        "type",
+        "",
+        "what kind of place the head looks at, where one fits",
+    ),
+    column(
+        "finding",
+        "",
+        "the worst severity that checks found at the place: `warning` or `error`",
+    ),
+    column("query", "position", "first query of a cell"),
+    column("query_last", "position", "last query of a cell"),
+    column("key", "position", "first key of a cell"),
+    column("key_last", "position", "last key of a cell"),
+];
+
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    part: &'static str,
+    stack: &'static str,
+    layer: Option<usize>,
+    head: Option<usize>,
+    statistic: &'static str,
+    unit: &'static str,
+    value: Option<Figure>,
+    gathered: &'static str,
+    r#type: &'static str,
+    finding: &'static str,
+    query: Option<usize>,
+    query_last: Option<usize>,
+    key: Option<usize>,
+    key_last: Option<usize>,
+}
+
+fn rows(app: Scene<'_>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let grids = app.grids();
+    let layers = || grids.iter().flat_map(|grid| app.layers_of(*grid));
+    for layer in layers().filter(|_| app.statistic().is_per_head()) {
+        rows.extend((0..layer.heads.len()).map(|head_idx| head(app, layer, head_idx)));
+    }
+    rows.extend(layers().map(|report| self::layer(app, report)));
+    if let Some(selected) = app
+        .layer()
+        .and_then(|layer| layer.heads.get(app.selection.head_idx))
+    {
+        rows.extend(figures(app).map(|stat| figure(app, selected, stat)));
+        rows.extend(cells(app, selected));
+    }
+    rows
+}
+
+fn head(app: Scene<'_>, layer: &LayerReport, head_idx: usize) -> Row {
+    let head = &layer.heads[head_idx];
+    let worst = app.worst_at(layer.stack, layer.layer_idx, Some(head_idx));
+    Row {
+        part: "head",
+        head: Some(head_idx),
+        value: Some(app.head_statistic(app.shown_side(), layer, head_idx).into()),
+        r#type: head.kind.map_or("", HeadType::title),
+        finding: worst.map_or("", |severity| severity.label()),
+        ..of_layer(app, layer)
+    }
+}
+
+fn layer(app: Scene<'_>, layer: &LayerReport) -> Row {
+    let worst = app.worst_at(layer.stack, layer.layer_idx, None);
+    Row {
+        part: "layer",
+        value: Some(app.layer_statistic(app.shown_side(), layer).into()),
+        gathered: match app.statistic().compute {
+            Compute::Head(_, Gather::Mean) => "mean",
+            Compute::Head(_, Gather::Max) => "max",
+            Compute::Head(_, Gather::Min) => "min",
+            Compute::Layer(_) => "layer",
+        },
+        finding: worst.map_or("", |severity| severity.label()),
+        ..of_layer(app, layer)
+    }
+}
+
+/// What rows of a layer and of its heads have in common.
+fn of_layer(app: Scene<'_>, layer: &LayerReport) -> Row {
+    Row {
+        stack: layer.stack.label().unwrap_or_default(),
+        layer: Some(layer.layer_idx),
+        statistic: app.statistic().id,
+        unit: app.statistic().unit,
+        ..Row::default()
+    }
+}
+
+/// What rows of the selected head have in common.
+fn of_selected(app: Scene<'_>) -> Row {
+    Row {
+        stack: stack_label(app),
+        layer: Some(app.selection.layer_idx),
+        head: Some(app.selection.head_idx),
+        ..Row::default()
+    }
+}
+
+fn figure(app: Scene<'_>, head: &HeadReport, stat: Stat) -> Row {
+    Row {
+        part: "figure",
+        statistic: stat.id(),
+        unit: stat.statistic().unit,
+        value: Some(head.stats.of(stat).into()),
+        ..of_selected(app)
+    }
+}
+
+fn cells(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
+    let pooled = &head.summary.pooled;
+    let n_queries = head.summary.rows.len();
+    let n_keys = head.summary.column_sums.len();
+    let places = (0..pooled.n_rows).flat_map(|row| (0..pooled.n_cols).map(move |col| (row, col)));
+    let cell = |(row, col): (usize, usize)| {
+        let [query, key] = [row * pooled.queries_per_cell, col * pooled.keys_per_cell];
+        Row {
+            part: "cell",
+            statistic: "probability",
+            value: Some(pooled.at(row, col).into()),
+            query: Some(query),
+            query_last: Some(
+                (query + pooled.queries_per_cell)
+                    .min(n_queries)
+                    .saturating_sub(1),
+            ),
+            key: Some(key),
+            key_last: Some((key + pooled.keys_per_cell).min(n_keys).saturating_sub(1)),
+            ..of_selected(app)
+        }
+    };
+    places.map(cell).collect()
+}

@@ -1,0 +1,152 @@
+//! The data of the Tokens panel: how much each token gives or receives, and what the model predicts after each.
+
+use serde::Serialize;
+
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::app::Axis;
+use crate::panel::Panel;
+use crate::panels::tokens::{axes, selected, shares};
+use crate::scene::Scene;
+use attnscope_run::Predictions;
+
+pub static DATA: PanelData = PanelData {
+    panel: Panel::Tokens,
+    parts: &[
+        (
+            "token",
+            "a token of the shaded text, and its probability in the selected head",
+        ),
+        (
+            "prediction",
+            "one of the three likeliest tokens after a position",
+        ),
+        (
+            "text",
+            "the whole text: mean loss and perplexity, where the model predicts the next token",
+        ),
+    ],
+    columns: COLUMNS,
+    sheet: |app| Sheet::of(rows(app)),
+};
+
+const COLUMNS: &[Column] = &[
+    PART,
+    STACK,
+    LAYER,
+    HEAD,
+    column("position", "position", "the token's"),
+    column("token", "", "the token"),
+    column("id", "", "its id"),
+    column("query", "position", "which query gives"),
+    column("key", "position", "which key receives"),
+    column(
+        "probability",
+        "probability",
+        "how much; empty until the head is computed",
+    ),
+    column(
+        "max_of",
+        "tokens",
+        "1, or past 4096 tokens the side of the tile whose largest probability it is",
+    ),
+    column("rank", "", "1 for the likeliest"),
+    column("predicted_id", "", "the predicted token's id"),
+    column("predicted_token", "", "the predicted token"),
+    column("predicted_probability", "probability", "its probability"),
+    column(
+        "loss",
+        "nats",
+        "−log of the probability of the token that follows; of the text: the mean over pairs of real tokens",
+    ),
+    column("perplexity", "", "e to the mean loss"),
+];
+
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    part: &'static str,
+    stack: &'static str,
+    layer: Option<usize>,
+    head: Option<usize>,
+    position: Option<usize>,
+    token: String,
+    id: Option<u32>,
+    query: Option<usize>,
+    key: Option<usize>,
+    probability: Option<Figure>,
+    max_of: Option<usize>,
+    rank: Option<usize>,
+    predicted_id: Option<u32>,
+    predicted_token: String,
+    predicted_probability: Option<Figure>,
+    loss: Option<Figure>,
+    perplexity: Option<Figure>,
+}
+
+fn rows(app: Scene<'_>) -> Vec<Row> {
+    let mut rows = tokens(app);
+    let predictions = app
+        .run()
+        .and_then(|run| run.outcome())
+        .and_then(|outcome| outcome.predictions.as_ref());
+    if let Some(predictions) = predictions {
+        rows.extend(predicted(app, predictions));
+        rows.extend(predictions.loss.map(|loss| Row {
+            part: "text",
+            loss: Some(loss.into()),
+            perplexity: Some(loss.exp().into()),
+            ..Row::default()
+        }));
+    }
+    rows
+}
+
+fn tokens(app: Scene<'_>) -> Vec<Row> {
+    let (_, shaded) = axes(app);
+    let values = shares(app);
+    let token = |idx: usize| {
+        let (query, key) = match shaded {
+            Axis::Key => (selected(app), idx),
+            Axis::Query => (idx, selected(app)),
+        };
+        Row {
+            part: "token",
+            stack: stack_label(app),
+            layer: Some(app.selection.layer_idx),
+            head: Some(app.selection.head_idx),
+            position: Some(idx),
+            token: app.raw_token(shaded, idx).to_owned(),
+            id: app.token_id(shaded, idx),
+            query: Some(query),
+            key: Some(key),
+            probability: values.as_ref().map(|values| values[idx].into()),
+            max_of: app.shown_detail().map(|detail| detail.pooling()),
+            ..Row::default()
+        }
+    };
+    (0..app.n_along(shaded)).map(token).collect()
+}
+
+/// The text that is predicted is the only one, or the decoder's.
+fn predicted(app: Scene<'_>, predictions: &Predictions) -> Vec<Row> {
+    let prompt = app.run().map(|run| &run.prompt);
+    let at = |idx: usize| {
+        let loss = predictions.next_loss.as_ref();
+        let loss = loss.and_then(|losses| losses.get(idx)).copied();
+        let token = prompt.and_then(|prompt| prompt.labels.get(idx));
+        let id = prompt.and_then(|prompt| prompt.tokens.get(idx)).copied();
+        let candidates = predictions.top[idx].iter().enumerate();
+        candidates.map(move |(n, candidate)| Row {
+            part: "prediction",
+            position: Some(idx),
+            token: token.cloned().unwrap_or_default(),
+            id,
+            rank: Some(n + 1),
+            predicted_id: Some(candidate.id),
+            predicted_token: app.vocabulary_label(candidate.id),
+            predicted_probability: Some(candidate.probability.into()),
+            loss: loss.map(Figure::from),
+            ..Row::default()
+        })
+    };
+    (0..predictions.top.len()).flat_map(at).collect()
+}

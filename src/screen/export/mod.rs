@@ -1,0 +1,108 @@
+//! What is on screen as a picture, and the data behind it as a table: made from the state, written elsewhere.
+
+mod caption;
+mod data;
+mod files;
+mod name;
+mod page;
+mod paper;
+mod sides;
+mod svg;
+pub(super) mod written;
+
+pub use page::export_page;
+pub use paper::Paper;
+pub use written::Written;
+
+pub(super) use files::Writer;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+
+use super::app::{App, Effect};
+use super::view;
+
+use attnscope_compute::error::{Error, Result};
+
+/// A picture and its data, ready to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// What both files are called, before an ending or a number.
+    pub name: String,
+    pub picture: Vec<u8>,
+    pub csv: Vec<u8>,
+    /// The picture has a sign in the place of letters that its font lacks.
+    pub lacks_letters: bool,
+}
+
+/// How a figure is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Svg,
+    Png,
+    Pdf,
+}
+
+impl Export {
+    /// Takes what is on screen now; of a difference both runs.
+    ///
+    /// `is_raw_csv` leaves texts in the table as they are, also those that a spreadsheet would compute.
+    ///
+    /// # Errors
+    /// None that writing to memory has.
+    pub fn of(app: &App, is_raw_csv: bool) -> Result<Self> {
+        let name = name::name_of(app.scene());
+        let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
+        let buffer = frame(app);
+        let svg =
+            svg::svg(&buffer, app.theme.ground, &caption::caption(app.scene())).map_err(failed)?;
+        let csv = sides::csv(app, is_raw_csv).map_err(failed)?;
+        Ok(Self {
+            name,
+            picture: svg,
+            csv,
+            lacks_letters: false,
+        })
+    }
+
+    /// What a key asked for: the screen, or its data as a figure.
+    ///
+    /// # Errors
+    /// When the panel has no figure.
+    pub fn asked_for(app: &App, effect: &Effect) -> Result<Self> {
+        match effect {
+            Effect::ExportFigure => Self::figure_of(app, &Paper::default(), Format::Svg, false),
+            _ => Self::of(app, false),
+        }
+    }
+
+    /// The figure of what is on screen: its data alone, for paper.
+    ///
+    /// # Errors
+    /// When the panel has no figure, or nothing to draw.
+    pub fn figure_of(app: &App, paper: &Paper, format: Format, is_raw_csv: bool) -> Result<Self> {
+        let name = format!("{}-figure", name::name_of(app.scene()));
+        let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
+        let drawing = paper::drawing(app.scene(), paper)?;
+        let picture = match format {
+            Format::Svg => attnscope_report::drawing::svg(&drawing).into_bytes(),
+            Format::Png => attnscope_report::drawing::png(&drawing).map_err(failed)?,
+            Format::Pdf => attnscope_report::drawing::pdf(&drawing).map_err(failed)?,
+        };
+        Ok(Self {
+            csv: sides::csv(app, is_raw_csv).map_err(failed)?,
+            lacks_letters: paper::lacks_letters(&drawing),
+            picture,
+            name,
+        })
+    }
+}
+
+/// One frame as the terminal would get it.
+fn frame(app: &App) -> Buffer {
+    let (width, height) = app.size;
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(drawn) = terminal.draw(|frame| view::draw(frame, app));
+    drawn.buffer.clone()
+}

@@ -1,0 +1,113 @@
+//! What files are called: `gpt2-head-L3H5-pattern`.
+
+use std::path::Path;
+
+use crate::app::Overlay;
+use crate::panel::Panel;
+use crate::scene::Scene;
+use attnscope_run::HeadMap;
+
+/// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
+const LONGEST: usize = 32;
+
+/// The name of an export without its ending: the model, the panel, the head where one is shown, and what is shown of it.
+pub fn name_of(app: Scene<'_>) -> String {
+    let mut parts = vec![
+        model(app),
+        app.panel.title().to_lowercase().replace(' ', "-"),
+    ];
+    let at = app.selection;
+    if app.panel.is_of_head() {
+        parts.extend(at.stack.label().map(str::to_owned));
+        parts.push(format!("L{}H{}", at.layer_idx, at.head_idx));
+    }
+    let what = match app.panel {
+        Panel::Overview | Panel::History => app.statistic().id.replace('_', "-"),
+        Panel::Head => match (app.head_map(), app.head_view.hides_first_key) {
+            (HeadMap::Pattern, true) => "pattern-without-first-key".to_owned(),
+            (map, _) => map.name().to_owned(),
+        },
+        Panel::Tokens if app.tokens_view.shows_received => format!("received-by-{}", at.key_idx),
+        Panel::Tokens => format!("given-by-{}", at.query_idx),
+        Panel::Compare => app
+            .runs
+            .b
+            .as_ref()
+            .map_or(String::new(), |second| plain(&second.way.words())),
+        Panel::Sweep => format!("query-{}", at.query_idx),
+        Panel::Effect => format!("{}-{}", app.effect_view.measure.title(), at.query_idx),
+        Panel::Story => app
+            .story
+            .as_ref()
+            .map_or(String::new(), |story| (story.page_idx + 1).to_string()),
+        Panel::Scores | Panel::Model | Panel::Checks | Panel::Rows => String::new(),
+    };
+    parts.push(what);
+    parts.push(match &app.overlay {
+        None => String::new(),
+        Some(Overlay::Help { .. }) => "help".to_owned(),
+        Some(Overlay::Page { check, .. }) => format!("page-{}", check.id),
+        Some(Overlay::Find(_)) => "find".to_owned(),
+        Some(Overlay::Palette(_)) => "palette".to_owned(),
+        Some(Overlay::Edit(_)) => "edit".to_owned(),
+        Some(Overlay::WhatIf(_)) => "what-if".to_owned(),
+        Some(Overlay::Copy(_)) => "copy".to_owned(),
+        Some(Overlay::Writing(_)) => "writing".to_owned(),
+    });
+    parts.retain(|part| !part.is_empty());
+    parts.join("-")
+}
+
+/// The model, or what is being opened, as part of a file's name.
+fn model(app: Scene<'_>) -> String {
+    let name = match app.subject() {
+        Some(subject) => subject.name(),
+        None => {
+            let path = Path::new(&app.opening);
+            let last = path.file_name().unwrap_or(path.as_os_str());
+            last.to_string_lossy().into_owned()
+        }
+    };
+    plain(&name)
+}
+
+/// Letters, digits, points and dashes: nothing that a shell or a file system reads otherwise.
+fn plain(name: &str) -> String {
+    let mut plain = String::new();
+    for c in name.chars() {
+        if c.is_alphanumeric() || matches!(c, '.' | '_') {
+            plain.push(c);
+        } else if !plain.ends_with('-') {
+            plain.push('-');
+        }
+        if plain.len() >= LONGEST {
+            break;
+        }
+    }
+    let plain = plain.trim_matches(['-', '.']);
+    match plain {
+        "" => "model".to_owned(),
+        plain => plain.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_hold_nothing_that_a_file_system_reads_otherwise() {
+        for (name, expected) in [
+            ("gpt2", "gpt2"),
+            ("org/My model (v2)", "org-My-model-v2"),
+            ("../../etc", "etc"),
+            ("llama-3.2_1B", "llama-3.2_1B"),
+            ("-rf \u{0}\n", "rf"),
+            ("…", "model"),
+            ("", "model"),
+        ] {
+            assert_eq!(plain(name), expected);
+        }
+        assert!(plain(&"猫".repeat(100)).len() < LONGEST + 4);
+    }
+}

@@ -1,0 +1,175 @@
+//! Figures for paper: the data of a panel alone, without what a screen needs around it.
+
+mod grid;
+mod maps;
+
+use ratatui::style::Color;
+
+use crate::panel::Panel;
+use crate::panels::sweep;
+use crate::scene::Scene;
+use crate::theme::{Depth, Ground, Theme};
+use crate::widgets::heatmap::{LOG_FLOOR, Scale};
+use attnscope_compute::error::{Error, Result};
+use attnscope_report::Picture;
+use attnscope_report::chart::{Chart, Ticks, tick_label};
+use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_map, lacks};
+
+/// Around a figure, and between two of its parts.
+const MARGIN: f64 = 1.0;
+const BETWEEN: f64 = 3.0;
+/// A part is not narrower than that where it can stand alone in a row.
+const NARROWEST: f64 = 54.0;
+/// Colours of a bar.
+const N_COLOURS: usize = 64;
+
+/// Panels that have a figure, for messages.
+const EXPECTED: &str =
+    "expected --panel overview, head, compare, sweep, or a page of a story with charts or maps";
+
+/// How a figure is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Paper {
+    /// Millimetres.
+    pub width: f64,
+    /// In the place of the figure's own title; empty for none.
+    pub title: Option<String>,
+}
+
+impl Default for Paper {
+    fn default() -> Self {
+        Self {
+            width: 84.0,
+            title: None,
+        }
+    }
+}
+
+/// What stands in a figure.
+enum Part {
+    Map(Box<Map>),
+    Chart(Box<Chart>),
+}
+
+/// The figure of what is shown.
+///
+/// # Errors
+/// When the panel has none, or nothing to draw yet.
+pub fn drawing(app: Scene<'_>, paper: &Paper) -> Result<Drawing> {
+    let mut parts = parts(app)?;
+    if let Some(title) = &paper.title {
+        // Parts have names of their own where there are several.
+        if let [part] = parts.as_mut_slice() {
+            match part {
+                Part::Map(map) => map.title.clone_from(title),
+                Part::Chart(chart) => chart.title.clone_from(title),
+            }
+        }
+    }
+    let title = super::caption::caption(app).title;
+    Ok(placed(&parts, paper.width, title))
+}
+
+fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
+    let maps = |maps: Vec<Map>| {
+        maps.into_iter()
+            .map(|map| Part::Map(Box::new(map)))
+            .collect()
+    };
+    let charts = |charts: Vec<Chart>| {
+        let charts = charts.into_iter();
+        charts.map(|chart| Part::Chart(Box::new(chart))).collect()
+    };
+    let parts: Vec<Part> = match app.panel {
+        Panel::Head => maps(maps::of_head(app)),
+        Panel::Overview => maps(grid::of_overview(app)),
+        Panel::Compare => maps(maps::of_both(app)),
+        Panel::Sweep => charts(sweep::charts(app)),
+        Panel::Story => match app.story.as_ref().and_then(|story| story.page()) {
+            Some(page) => match &page.picture {
+                Picture::Charts(all) => charts(all.clone()),
+                Picture::Maps(all) => maps(maps::of_story(app, all)),
+                Picture::Table(_) | Picture::Passages(_) => Vec::new(),
+            },
+            None => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    if parts.is_empty() {
+        Err(Error::Prompt(format!(
+            "--figure: there is nothing to draw in {}; {EXPECTED}",
+            app.panel.title().to_lowercase()
+        )))
+    } else {
+        Ok(parts)
+    }
+}
+
+/// Parts beside each other where they have room, else one below the other.
+fn placed(parts: &[Part], width: f64, title: String) -> Drawing {
+    let inside = width - 2.0 * MARGIN;
+    let n_columns = ((inside + BETWEEN) / (NARROWEST + BETWEEN)) as usize;
+    let n_columns = n_columns.clamp(1, parts.len().max(1));
+    let wide = (inside - BETWEEN * (n_columns - 1) as f64) / n_columns as f64;
+    let mut shapes = Vec::new();
+    let mut y = MARGIN;
+    for row in parts.chunks(n_columns) {
+        let mut highest: f64 = 0.0;
+        for (idx, part) in row.iter().enumerate() {
+            let at = (MARGIN + idx as f64 * (wide + BETWEEN), y);
+            let height = match part {
+                Part::Map(map) => draw_map(&mut shapes, map, at, wide),
+                Part::Chart(chart) => draw_chart(&mut shapes, chart, at, wide),
+            };
+            highest = highest.max(height);
+        }
+        y += highest + BETWEEN;
+    }
+    Drawing {
+        width,
+        height: y - BETWEEN + MARGIN + 0.2 * SIZE,
+        title,
+        shapes,
+    }
+}
+
+/// Letters of a drawing that its font lacks: PNG and PDF show a sign in their place.
+pub fn lacks_letters(drawing: &Drawing) -> bool {
+    drawing.texts().any(lacks)
+}
+
+/// Colours as they are printed: all of them, on white.
+fn printed() -> Theme {
+    Theme::on(Ground::Light, Depth::Truecolor)
+}
+
+fn rgb(colour: Color) -> Rgb {
+    match colour {
+        Color::Rgb(r, g, b) => [r, g, b],
+        _ => [0, 0, 0],
+    }
+}
+
+/// What the colours of a scale mean.
+fn bar(theme: &Theme, scale: Scale, title: String) -> Bar {
+    let colours = (0..N_COLOURS).map(|i| rgb(theme.heat(i as f32 / (N_COLOURS - 1) as f32)));
+    let (low, high) = (f64::from(scale.low), f64::from(scale.high));
+    let ticks = if scale.is_log {
+        Ticks::logarithmic(f64::from(LOG_FLOOR).min(high), high, 5)
+    } else {
+        Ticks::linear(low, high, 5)
+    };
+    let labels = ticks.labels();
+    let share = |value: f64| f64::from(scale.share(value as f32));
+    let ticks = ticks.values.iter().zip(labels);
+    let ticks: Vec<(f64, String)> = ticks.map(|(value, label)| (share(*value), label)).collect();
+    Bar {
+        title,
+        colours: colours.collect(),
+        ticks: if ticks.is_empty() {
+            vec![(0.0, tick_label(low)), (1.0, tick_label(high))]
+        } else {
+            ticks
+        },
+    }
+}

@@ -1,0 +1,236 @@
+//! The list that finds something by a few letters: heads, tokens and tensors, or, as the palette, everything there is.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher, Utf32Str};
+
+use super::keys::Action;
+use super::panel::Panel;
+use super::showing::Colours;
+use attnscope_prompt::Source;
+use attnscope_spec::Stack;
+use attnscope_worker::Against;
+
+/// What a typed line is called, beside what was found.
+const TYPED: &str = "typed";
+
+/// What a match of the name itself counts more than one with other words.
+const IN_LABEL: u32 = 20;
+
+/// What a line of the list leads to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    Panel(Panel),
+    Statistic(usize),
+    Layer {
+        grid: Stack,
+        layer_idx: usize,
+    },
+    /// A line of the Checks panel.
+    Finding(usize),
+    Action(Action),
+    Colours(Colours),
+    /// A view to come back to.
+    Bookmark(usize),
+    /// A text or ids to run.
+    Prompt(Source),
+    /// Something to compare with.
+    Against(Against),
+    Head {
+        grid: Stack,
+        layer_idx: usize,
+        head_idx: usize,
+    },
+    Token(usize),
+    Tensor(usize),
+    /// A record of the training.
+    Step(usize),
+    /// A line of what begins in the training.
+    Onset(usize),
+}
+
+/// One thing that can be found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    pub label: String,
+    /// Other words that find it.
+    pub also: String,
+    /// What it is, in a line; empty for what its label says.
+    pub about: String,
+    pub kind: &'static str,
+    pub target: Target,
+}
+
+impl Item {
+    pub fn new(label: impl Into<String>, kind: &'static str, target: Target) -> Self {
+        Self {
+            label: label.into(),
+            also: String::new(),
+            about: String::new(),
+            kind,
+            target,
+        }
+    }
+}
+
+/// The list while a person types.
+#[derive(Debug)]
+pub struct Find {
+    pub query: String,
+    items: Vec<Item>,
+    /// The item that is in force now, which a mark tells from the others.
+    pub current: Option<usize>,
+    /// What else a query stands for: `compare with runs/b`.
+    typed: fn(&str) -> Option<Item>,
+    /// Places in `items`, best first.
+    pub found: Vec<usize>,
+    pub cursor: usize,
+}
+
+/// What a key did to the list.
+#[derive(Debug, PartialEq)]
+pub enum Found {
+    Going,
+    Dismissed,
+    Chosen(Target),
+}
+
+impl Find {
+    pub fn new(items: Vec<Item>) -> Self {
+        let found = (0..items.len()).collect();
+        Self {
+            query: String::new(),
+            items,
+            current: None,
+            typed: |_| None,
+            found,
+            cursor: 0,
+        }
+    }
+
+    /// A list that takes what is typed for more than a search.
+    pub fn palette(items: Vec<Item>, typed: fn(&str) -> Option<Item>) -> Self {
+        Self {
+            typed,
+            ..Self::new(items)
+        }
+    }
+
+    /// A list that opens at the item in force.
+    pub fn at(items: Vec<Item>, current: Option<usize>) -> Self {
+        Self {
+            current,
+            cursor: current.unwrap_or(0),
+            ..Self::new(items)
+        }
+    }
+
+    /// Whether a line is the item in force.
+    pub fn is_current(&self, found_idx: usize) -> bool {
+        self.current.is_some() && self.found.get(found_idx).copied() == self.current
+    }
+
+    pub fn item(&self, found_idx: usize) -> Option<&Item> {
+        self.found.get(found_idx).map(|idx| &self.items[*idx])
+    }
+
+    pub fn key(&mut self, key: KeyEvent) -> Found {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => return Found::Dismissed,
+            KeyCode::Enter => {
+                return self
+                    .item(self.cursor)
+                    .map_or(Found::Going, |item| Found::Chosen(item.target.clone()));
+            }
+            KeyCode::Up => self.cursor = self.cursor.saturating_sub(1),
+            KeyCode::Down => {
+                self.cursor = (self.cursor + 1).min(self.found.len().saturating_sub(1))
+            }
+            KeyCode::Char('p') if is_control => self.cursor = self.cursor.saturating_sub(1),
+            KeyCode::Char('n') if is_control => {
+                self.cursor = (self.cursor + 1).min(self.found.len().saturating_sub(1));
+            }
+            KeyCode::Backspace => {
+                self.query.pop();
+                self.search();
+            }
+            KeyCode::Char(c) if !is_control => {
+                self.query.push(c);
+                self.search();
+            }
+            _ => {}
+        }
+        Found::Going
+    }
+
+    fn search(&mut self) {
+        self.cursor = 0;
+        self.items.retain(|item| item.kind != TYPED);
+        if let Some(item) = (self.typed)(&self.query) {
+            self.items.push(Item {
+                kind: TYPED,
+                ..item
+            });
+        }
+        let pattern = Pattern::parse(&self.query, CaseMatching::Smart, Normalization::Smart);
+        let mut matcher = Matcher::new(Config::DEFAULT);
+        let mut buffer = Vec::new();
+        let mut scored: Vec<(u32, usize)> = Vec::new();
+        for (idx, item) in self.items.iter().enumerate() {
+            // A whole name before anything that merely contains it: L1H2 is not L1H20.
+            let is_whole = item.label.eq_ignore_ascii_case(&self.query) || item.kind == TYPED;
+            let bonus = if is_whole { 1000 } else { 0 };
+            let mut score = |text: &str| {
+                let text = Utf32Str::new(text, &mut buffer);
+                pattern.score(text, &mut matcher)
+            };
+            let by_label = score(&item.label).map(|score| score + IN_LABEL);
+            let also = || format!("{} {}", item.label, item.also);
+            let by_words = if item.also.is_empty() {
+                None
+            } else {
+                score(&also())
+            };
+            let typed = (item.kind == TYPED).then_some(0);
+            if let Some(score) = by_label.max(by_words).max(typed) {
+                scored.push((score + bonus, idx));
+            }
+        }
+        scored.sort_by_key(|(score, idx)| (std::cmp::Reverse(*score), *idx));
+        self.found = scored.into_iter().map(|(_, idx)| idx).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exact_head_comes_first_and_enter_chooses_it() {
+        let head = |layer_idx: usize, head_idx: usize| {
+            let target = Target::Head {
+                grid: Stack::Only,
+                layer_idx,
+                head_idx,
+            };
+            Item::new(format!("L{layer_idx}H{head_idx}"), "head", target)
+        };
+        let items = (0..40)
+            .flat_map(|layer_idx| (0..40).map(move |head_idx| head(layer_idx, head_idx)))
+            .collect();
+        let mut find = Find::new(items);
+        for c in "l3h7".chars() {
+            find.key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE));
+        }
+        let chosen = find.key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+        assert_eq!(
+            chosen,
+            Found::Chosen(Target::Head {
+                grid: Stack::Only,
+                layer_idx: 3,
+                head_idx: 7
+            })
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Maps too long to hold whole: what is on screen is computed at full resolution, with a margin to scroll into.
+
+use std::ops::Range;
+
+use super::app::{App, Axis, Effect};
+use super::areas::areas;
+use super::panel::Panel;
+use super::panels;
+use super::scene::Scene;
+use attnscope_run::{HeadDetail, PartDetail};
+use attnscope_worker::PartQuery;
+
+impl<'a> Scene<'a> {
+    /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.
+    pub fn pooling(self) -> usize {
+        match self.shown_detail() {
+            Some(detail) if self.head_view.is_full && detail.rows.is_some() => 1,
+            detail => detail.map_or(1, HeadDetail::pooling),
+        }
+    }
+
+    /// Whether the map shows single cells of a head that is otherwise pooled.
+    pub fn shows_part(self) -> bool {
+        let detail = self.shown_detail();
+        detail.is_some_and(|detail| detail.pooling() > self.pooling())
+    }
+
+    /// The part at full resolution that holds some cells, if it has been computed.
+    pub fn part_with(self, queries: &Range<usize>, keys: &Range<usize>) -> Option<&'a PartDetail> {
+        let (head, part) = self.run()?.part.as_ref()?;
+        let holds = *head == self.wanted_head()
+            && covers(&part.queries, queries)
+            && covers(&part.keys, keys);
+        holds.then_some(part)
+    }
+}
+
+impl App {
+    /// Asks for what the Head panel shows, where it is not there yet.
+    pub(super) fn ask_for_part(&mut self, effects: &mut Vec<Effect>) {
+        let scene = self.scene();
+        if self.panel != Panel::Head || !scene.shows_part() {
+            return;
+        }
+        let (queries, keys) = panels::head::shown_cells(scene, areas(self.size).body);
+        let head = scene.wanted_head();
+        let Some(run) = scene.run() else { return };
+        let is_awaited = run.awaited_part.as_ref().is_some_and(|wanted| {
+            wanted.0 == head && covers(&wanted.1, &queries) && covers(&wanted.2, &keys)
+        });
+        if is_awaited || scene.part_with(&queries, &keys).is_some() {
+            return;
+        }
+        let rows = scene.shown_detail().and_then(|detail| detail.rows.clone());
+        let Some(rows) = rows else { return };
+        // As much again on every side, so that scrolling finds it there.
+        let wider = |range: &Range<usize>, n: usize| {
+            range.start.saturating_sub(range.len())..(range.end + range.len()).min(n)
+        };
+        let queries = wider(&queries, scene.n_along(Axis::Query));
+        let keys = wider(&keys, scene.n_along(Axis::Key));
+        let run_id = run.id;
+        if let Some(run) = self.runs.of(run_id) {
+            run.awaited_part = Some((head, queries.clone(), keys.clone()));
+        }
+        // What was asked about the other run gets no answer any more, and may be asked again.
+        let others = self.runs.others_than(run_id);
+        others.for_each(|run| run.awaited_part = None);
+        let query = PartQuery {
+            head,
+            rows,
+            queries,
+            keys,
+        };
+        effects.push(Effect::LookAtPart(run_id, query));
+    }
+}
+
+fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}

@@ -1,0 +1,105 @@
+//! A map as an image of few colours: what the half-blocks of the screen show, at the resolution of its pixels.
+
+use std::ops::Range;
+
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+
+use crate::widgets::heatmap::HeatMap;
+
+/// Shares of the scale that have a colour.
+const N_SHARES: usize = 120;
+
+/// The colour of the frame around the selected cell: none that a map has.
+const MARK: [u8; 3] = [255, 80, 80];
+
+/// An image with a palette; colour 0 is nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    pub width: usize,
+    pub height: usize,
+    /// Nothing, every share, what is not a number, and the mark of the selected cell.
+    pub palette: Vec<[u8; 3]>,
+    /// Row by row. // [y, x]
+    pub pixels: Vec<u8>,
+}
+
+impl Image {
+    /// The map in an area whose cells have so many pixels.
+    pub fn of(map: &HeatMap<'_>, area: Rect, cell: (u16, u16)) -> Self {
+        let rgb = |colour: Color| match colour {
+            Color::Rgb(r, g, b) => [r, g, b],
+            _ => [0, 0, 0],
+        };
+        let shares = (0..N_SHARES).map(|i| i as f32 / (N_SHARES - 1) as f32);
+        let theme = map.theme.in_all_colours();
+        let mut palette = vec![[0, 0, 0]];
+        palette.extend(shares.map(|share| rgb(theme.heat(share))));
+        palette.push(rgb(theme.heat(f32::NAN)));
+        palette.push(MARK);
+        let (wide, high) = (usize::from(cell.0), usize::from(cell.1));
+        let (width, height) = (
+            usize::from(area.width) * wide,
+            usize::from(area.height) * high,
+        );
+        let column = |x: usize| map.place_at(map.window.first_key, x as f64 / wide as f64);
+        let row = |y: usize| map.place_at(map.window.first_query, 2.0 * y as f64 / high as f64);
+        let columns: Vec<usize> = (0..width).map(column).collect();
+        let level = map.level_at(1.0 / wide as f64);
+        let rows: Vec<usize> = (0..height).map(row).collect();
+        let mut pixels = Vec::with_capacity(width * height);
+        for row_idx in &rows {
+            let at = |column_idx: &usize| index(map, level, *row_idx, *column_idx);
+            pixels.extend(columns.iter().map(at));
+        }
+        if let Some((query, key)) = map.crosshair
+            && let Some(across) = frame_of(&columns, level, key)
+            && let Some(down) = frame_of(&rows, level, query)
+        {
+            // A frame around the selected cell: its colour stays what it was.
+            for y in down.clone() {
+                for x in across.clone() {
+                    let is_edge = y == down.start
+                        || y + 1 == down.end
+                        || x == across.start
+                        || x + 1 == across.end;
+                    if is_edge {
+                        pixels[y * width + x] = (2 + N_SHARES) as u8;
+                    }
+                }
+            }
+        }
+        Self {
+            width,
+            height,
+            palette,
+            pixels,
+        }
+    }
+}
+
+/// The colour of a place of the matrix.
+fn index(map: &HeatMap<'_>, level: usize, row_idx: usize, column_idx: usize) -> u8 {
+    let pooled = map.values.level(level);
+    let (row, column) = (row_idx >> level, column_idx >> level);
+    if row >= pooled.n_rows || column >= pooled.n_cols {
+        return 0;
+    }
+    let value = pooled.at(row, column);
+    if value == f32::NEG_INFINITY {
+        return 0;
+    }
+    let share = map.scale.share(value);
+    if share.is_nan() {
+        return (1 + N_SHARES) as u8;
+    }
+    1 + (share * (N_SHARES - 1) as f32).round() as u8
+}
+
+/// Where a cell's frame lies along one side, given the cells that its pixels show; `None` where it is not in sight.
+fn frame_of(shown: &[usize], level: usize, cell: usize) -> Option<Range<usize>> {
+    let shows = |idx: &usize| idx >> level == cell >> level;
+    let begins = shown.iter().position(shows)?;
+    let n = shown[begins..].iter().take_while(|idx| shows(idx)).count();
+    Some(begins.saturating_sub(1)..(begins + n + 1).min(shown.len()))
+}

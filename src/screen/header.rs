@@ -1,0 +1,270 @@
+//! The first line: what is open, where one is in it, what runs, and the worst that was found.
+
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Modifier;
+use ratatui::text::{Line, Span};
+
+use super::figure::{bar, cut, cut_left};
+use super::keys::Action;
+use super::panel::Panel;
+use super::panels;
+use super::panels::checks_counts::n_not_run;
+use super::run::{Preparing, Run, RunState};
+use super::runs::{Second, Way};
+use super::scene::Scene;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_run::{Progress, Subject};
+use attnscope_spec::Place;
+use attnscope_worker::Against;
+
+/// Line 1: what is open, what runs, and the worst that was found.
+pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
+    if (app.panel == Panel::History || app.subject().is_none())
+        && let Some((left, right)) = panels::history_head::header(app, width)
+    {
+        return spread(left, right, width);
+    }
+    let theme = &app.theme;
+    // A narrow terminal needs the room for what is open.
+    let program = if width < 100 { " " } else { " attnscope  " };
+    let mut left = vec![Span::styled(program, theme.title())];
+    let mut shown_facts = None;
+    match app.subject() {
+        None => left.push(Span::raw(format!("opening {} …", app.opening))),
+        Some(subject) => {
+            // Beside the name of B stands that of A, whichever is shown.
+            let a = app.runs.a.as_ref().filter(|_| app.runs.b.is_some());
+            let name = a.map_or_else(|| subject.name(), |a| a.subject.name());
+            // Where one is must be read: of a long name, the end says more than the beginning.
+            let name = cut_left(&name, (width as usize / 3).max(16));
+            left.push(Span::styled(name, theme.strong()));
+            let crumbs = Span::raw(crumbs(app));
+            match &app.runs.b {
+                // What is shown is not the checkpoint: that matters more than anything else.
+                Some(second) => {
+                    left.extend(banner(app, second, width as usize / 2));
+                    left.push(crumbs);
+                }
+                None => {
+                    left.push(crumbs);
+                    shown_facts = Some(facts(app, subject));
+                }
+            }
+        }
+    }
+    let mut right = Vec::new();
+    if let Some(Preparing::Target { n_written, n_most }) = app.preparing {
+        let what = format!("writing the target · {n_written} of at most {n_most}");
+        right.extend(gauge(app, n_written as f32 / n_most as f32, &what));
+    } else if let Some(run) = app.run() {
+        match &run.probing {
+            Some(step) => {
+                let what = format!("{} · {} of {}", step.what, step.n_done, step.n);
+                right.extend(gauge(app, step.n_done as f32 / step.n.max(1) as f32, &what));
+            }
+            None => right.extend(state_of(app, run)),
+        }
+        if let Some(step) = app.compares_now().filter(|_| run.probing.is_none()) {
+            let (share, what) = match step {
+                Some(step) => (
+                    step.n_done as f32 / step.n.max(1) as f32,
+                    format!("{} · {} of {}", step.what, step.n_done, step.n),
+                ),
+                None => (0.0, "comparing".to_owned()),
+            };
+            right = gauge(app, share, &what);
+        }
+        right.push(Span::raw("  "));
+        right.push(badge(app, run));
+        right.push(Span::raw(" "));
+    }
+    // As many facts as fit whole.
+    let used: usize = left.iter().chain(&right).map(Span::width).sum();
+    let mut room = (width as usize).saturating_sub(used + 2);
+    let mut facts = shown_facts.unwrap_or_default();
+    let mut by_weight: Vec<usize> = (0..facts.len()).collect();
+    by_weight.sort_by_key(|idx| facts[*idx].0);
+    for idx in by_weight {
+        let width = 3 + Span::raw(facts[idx].1.as_str()).width();
+        match room.checked_sub(width) {
+            Some(left) => room = left,
+            None => facts[idx].1.clear(),
+        }
+    }
+    let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
+    left.extend(facts.map(|(_, fact)| Span::styled(format!(" · {fact}"), theme.dim())));
+    spread(left, right, width)
+}
+
+/// Where one is in what is open: the panel, and the layer and head where it is about one.
+fn crumbs(app: Scene<'_>) -> String {
+    let panel = app.panel.title();
+    let at = app.selection;
+    let is_of_all = matches!(app.panel, Panel::Model | Panel::Checks | Panel::Story);
+    if is_of_all || app.run().is_none() || app.n_heads() == 0 {
+        return format!(" › {panel}");
+    }
+    let layer = Place::layer(at.stack, at.layer_idx);
+    format!(" › {panel} › {layer} › H{}", at.head_idx)
+}
+
+/// Whether a place in the line is the badge of findings.
+pub fn is_badge(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> bool {
+    let width = app.run().map_or(0, |run| badge(app, run).width() as u16);
+    let end = line.right().saturating_sub(1);
+    line.contains(Position::new(column, row)) && (end.saturating_sub(width)..end).contains(&column)
+}
+
+/// What is open: its kind, its sizes, its element type, and what computes; before each, the place at which it gets room.
+fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
+    let sizes = subject.sizes();
+    let n_layers: Vec<String> = sizes.n_layers.iter().map(usize::to_string).collect();
+    let kv = match sizes.n_kv_heads {
+        n if n == sizes.n_heads => String::new(),
+        n => format!(" ({n} kv)"),
+    };
+    let heads = format!(
+        "{} × {}{kv}",
+        n_layers.join("+"),
+        counted(sizes.n_heads, "head")
+    );
+    let parts = [
+        Some((0, subject.kind().to_owned())),
+        Some((1, heads)),
+        sizes.d_head.map(|d_head| (4, format!("d_head {d_head}"))),
+        // Without weights there is no type of theirs.
+        Some((3, subject.dtype_label())).filter(|(_, label)| !label.is_empty()),
+        Some((2, app.device.to_string())),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// What B is, and which side is shown.
+fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
+    let style = app
+        .theme
+        .notable()
+        .add_modifier(Modifier::REVERSED | Modifier::BOLD);
+    let shown = second.way.label(app.runs.shows).to_uppercase();
+    let [what, note] = second.way.banner(app.runs.shows);
+    // What is shown must be read: of a long name, the end says more than the beginning.
+    let room = room.saturating_sub(what.len() + shown.len() + 8);
+    let words = match second.way {
+        Way::WhatIf(_) => second.way.words(),
+        Way::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
+        Way::Against(Against::Prompt(_)) => cut(&second.way.words(), room),
+    };
+    [
+        Span::raw("  "),
+        Span::styled(format!(" {what} {words} · {shown} "), style),
+        Span::styled(format!(" {note}"), app.theme.notable()),
+    ]
+}
+
+/// The worst that is known of the run so far.
+fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
+    let theme = &app.theme;
+    match &run.nonfinite {
+        Some(found) if found.value.is_nan() => return Span::styled("● NaN", theme.bad()),
+        Some(_) => return Span::styled("● infinity", theme.bad()),
+        None => {}
+    }
+    let findings = app.findings();
+    let n_of = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
+    match (n_of(Severity::Error), n_of(Severity::Warning)) {
+        (0, 0) if !findings.is_empty() => {
+            let notes = counted(findings.len(), "note");
+            Span::styled(format!("○ {notes}"), theme.accent())
+        }
+        // What was not run found nothing either.
+        (0, 0) if n_not_run(app) > 0 => {
+            let n = n_not_run(app);
+            Span::styled(format!("○ no findings, {n} not run"), theme.accent())
+        }
+        (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
+        (0, 0) => Span::styled("● finite", theme.good()),
+        (0, n) => Span::styled(format!("! {}", counted(n, "warning")), theme.notable()),
+        (n, _) => Span::styled(format!("✖ {}", counted(n, "error")), theme.bad()),
+    }
+}
+
+/// How much of something is done, what it is, and how to stop it.
+fn gauge(app: Scene<'_>, share: f32, what: &str) -> Vec<Span<'static>> {
+    let (theme, stops) = (&app.theme, app.keys.key(Action::StopRun));
+    let bar = bar(share, 10);
+    vec![
+        Span::styled(format!("▕{bar:<10}▏"), theme.accent()),
+        Span::raw(format!(" {what} ")),
+        Span::styled(format!("{stops} stops"), theme.dim()),
+    ]
+}
+
+fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
+    let theme = &app.theme;
+    match &run.state {
+        // What is shown is not what the file holds: that matters more than how long it took.
+        RunState::Done { .. } | RunState::Ended(_) if app.changed.is_some() => {
+            vec![Span::styled(
+                "changed on disk · r reads it again",
+                theme.notable(),
+            )]
+        }
+        RunState::Running(progress) => {
+            let subject = app.subject();
+            let n_layers = subject.map_or(1, |subject| subject.n_layers_to_run().max(1));
+            let (done, what) = match progress {
+                Progress::Embedding => (0, "embedding".to_owned()),
+                Progress::Layer {
+                    stack,
+                    layer_idx,
+                    n_done,
+                } => {
+                    let stack = stack
+                        .label()
+                        .map_or(String::new(), |label| format!("{label} "));
+                    (
+                        *n_done,
+                        format!("{stack}layer {layer_idx} · {n_done} of {n_layers}"),
+                    )
+                }
+                Progress::Predictions => (n_layers, "predictions".to_owned()),
+            };
+            let by_layers = done as f32 / (n_layers + 1) as f32;
+            gauge(app, run.share.unwrap_or(by_layers), &what)
+        }
+        RunState::Done { .. } if !app.shows_times => Vec::new(),
+        RunState::Done { took, .. } => vec![Span::styled(
+            format!("done in {}", duration(*took)),
+            theme.dim(),
+        )],
+        RunState::Broken(_) => vec![Span::styled(
+            format!("broken · {} runs again", app.keys.key(Action::Edit)),
+            theme.bad(),
+        )],
+        RunState::Ended(reason) => vec![Span::styled(cut(reason, 40), theme.notable())],
+    }
+}
+
+/// Seconds, or milliseconds where seconds would say 0.
+fn duration(took: std::time::Duration) -> String {
+    match took.as_secs_f64() {
+        seconds if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
+        seconds => format!("{seconds:.1} s"),
+    }
+}
+
+/// Left and right ends of one line; the left is cut where both do not fit.
+pub fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Line<'static> {
+    let right_width: usize = right.iter().map(Span::width).sum();
+    let mut room = (width as usize).saturating_sub(right_width + 1);
+    let mut line = Vec::new();
+    for span in left {
+        let text = cut(&span.content, room);
+        room -= Span::raw(text.as_str()).width();
+        line.push(Span::styled(text, span.style));
+    }
+    line.push(Span::raw(" ".repeat(room + 1)));
+    line.extend(right);
+    Line::from(line)
+}

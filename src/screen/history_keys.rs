@@ -1,0 +1,270 @@
+//! What keys do in the History panel, and what arrives for it.
+
+use std::time::Instant;
+
+use super::app::{App, Effect};
+use super::find::{Item, Target};
+use super::history_view::{HistoryView, Onset};
+use super::keys::Action;
+use super::panel::Panel;
+use super::run::Preparing;
+use super::selection::step;
+use attnscope_checks::stats::{Stat, index_of};
+use attnscope_compute::error::Result;
+use attnscope_history::Update;
+use attnscope_spec::Place;
+use attnscope_worker::{Against, StepOpening};
+
+impl App {
+    /// Shows a training; one of its steps may be open in the other panels already.
+    pub fn show_training(&mut self, view: HistoryView) {
+        let is_opening = view.opened().is_some();
+        self.training = Some(view);
+        self.panel = Panel::History;
+        self.statistic_idx = Stat::EntropyRelative.idx();
+        if !is_opening {
+            self.preparing = None;
+        }
+        self.step_history(0, 0);
+    }
+
+    /// The key that opens a panel here: beside a training, 8 is its history.
+    pub fn key_of(&self, panel: Panel) -> char {
+        match (panel, self.training.is_some()) {
+            (Panel::History, true) => '8',
+            (Panel::Rows, true) => 'N',
+            (panel, _) => panel.key(),
+        }
+    }
+
+    /// How the key that opens a panel is written, as settings may have changed it.
+    pub fn key_name_of(&self, panel: Panel) -> String {
+        if self.keys.is_changed(Action::Go(panel)) {
+            self.keys.key(Action::Go(panel))
+        } else {
+            self.key_of(panel).to_string()
+        }
+    }
+
+    pub(super) fn take_updates(&mut self, updates: Vec<Update>) {
+        if let Some(view) = &mut self.training {
+            view.take(updates, Instant::now());
+        }
+        if self.opened.is_none() {
+            self.step_history(0, 0);
+        }
+    }
+
+    pub(super) fn end_history(&mut self, outcome: Result<()>) {
+        if let Some(view) = &mut self.training {
+            view.end(outcome);
+        }
+    }
+
+    /// To another step, or to another head in reading order; layers where the statistic is one of layers.
+    pub(super) fn step_history(&mut self, across: isize, down: isize) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        view.at = step(view.at, across, view.history.records().len());
+        if (across, down) != (0, 0) {
+            view.onset = None;
+        }
+        let grid = view.history.grid();
+        let at = &mut self.selection;
+        let here = grid.cell(&at.head()).unwrap_or(0);
+        if grid.n_heads() == 0 {
+            return;
+        }
+        let place = grid.place(step(here, down, grid.n_heads()));
+        at.stack = place.grid();
+        at.layer_idx = place.layer_idx.unwrap_or(0);
+        at.head_idx = place.head_idx.unwrap_or(0);
+    }
+
+    /// To the step and head at which the next thing begins, coloured by the statistic that tells of it.
+    pub(super) fn step_onset(&mut self, by: isize) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        let n = view.onsets().len();
+        let nth = match view.onset {
+            Some(nth) => step(nth, by, n),
+            None if by < 0 => n.saturating_sub(1),
+            None => 0,
+        };
+        self.go_to_onset(nth);
+    }
+
+    pub(super) fn go_to_onset(&mut self, nth: usize) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        let Some((record_idx, cell, statistic)) = view.onsets().get(nth).map(Onset::at) else {
+            self.notice = Some("nothing begins in this training".to_owned());
+            return;
+        };
+        let place = view.history.grid().place(cell);
+        (view.at, view.onset) = (record_idx, Some(nth));
+        if let Some(idx) = index_of(statistic) {
+            self.statistic_idx = idx;
+        }
+        let at = &mut self.selection;
+        at.stack = place.grid();
+        at.layer_idx = place.layer_idx.unwrap_or(at.layer_idx);
+        at.head_idx = place.head_idx.unwrap_or(at.head_idx);
+    }
+
+    /// To a step, from the palette.
+    pub(super) fn go_to_step(&mut self, record_idx: usize) {
+        if let Some(view) = &mut self.training {
+            let n = view.history.records().len();
+            (view.at, view.onset) = (step(record_idx, 0, n), None);
+        }
+        self.go(Panel::History);
+    }
+
+    /// The last steps of the training, and what begins in it, for the palette.
+    pub(super) fn history_items(&self) -> Vec<Item> {
+        /// More steps than anybody looks through.
+        const MOST: usize = 2000;
+        let Some(view) = &self.training else {
+            return Vec::new();
+        };
+        let history = &view.history;
+        let n = history.records().len();
+        let steps = (n.saturating_sub(MOST)..n).map(|idx| {
+            let record = &history.records()[idx];
+            Item {
+                about: record.loss().map_or(String::new(), |loss| {
+                    format!("loss {}", attnscope_report::digits(loss))
+                }),
+                ..Item::new(record.label(), "step", Target::Step(idx))
+            }
+        });
+        let onsets = view.onsets().into_iter().enumerate();
+        let onsets =
+            onsets.map(|(nth, onset)| Item::new(onset.told(history), "onset", Target::Onset(nth)));
+        onsets.chain(steps).collect()
+    }
+
+    /// Reads the selected step again; the run of the other panels too, where its files have changed.
+    pub(super) fn read_step_again(&mut self, effects: &mut Vec<Effect>) {
+        let Some(view) = &self.training else { return };
+        let said = view.read_again();
+        if self.changed.is_some() {
+            self.act(Action::ReadAgain, effects);
+        }
+        self.notice = Some(said);
+    }
+
+    /// To the same head of another layer.
+    pub(super) fn step_history_layer(&mut self, by: isize) {
+        let Some(view) = &self.training else { return };
+        let layers = view.history.grid().layers();
+        let at = &mut self.selection;
+        let is_here = |shape: &attnscope_history::LayerShape| {
+            (shape.stack, shape.layer_idx) == (at.stack, at.layer_idx)
+        };
+        let here = layers.iter().position(is_here).unwrap_or(0);
+        if let Some(shape) = layers.get(step(here, by, layers.len())) {
+            at.stack = shape.stack;
+            at.layer_idx = shape.layer_idx;
+            at.head_idx = step(at.head_idx, 0, shape.n_heads);
+        }
+    }
+
+    /// The step that is compared with, as far as it still is.
+    pub fn marked_step(&self) -> Option<usize> {
+        let is_beside = self.runs.b.is_some() || self.runs.a.is_none();
+        self.training.as_ref()?.marked().filter(|_| is_beside)
+    }
+
+    /// Opens the selected step in all panels; a step that is marked already stands beside it.
+    pub(super) fn open_step(&mut self, effects: &mut Vec<Effect>) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        match view.opening() {
+            Err(reason) => self.notice = Some(reason),
+            Ok(opening) => {
+                let label = view.record().map_or(String::new(), |record| record.label());
+                view.asks();
+                self.preparing = Some(Preparing::Text);
+                effects.push(Effect::OpenStep(StepOpening(opening)));
+                self.notice = Some(format!("opening {label} …"));
+                self.opening_notice = Some(format!("{label} is A: panels 1 to 7 show it"));
+            }
+        }
+    }
+
+    /// Opens the newest checkpoint of a training of which nothing is open: without one, all other panels are empty.
+    pub(super) fn open_newest_step(&mut self, effects: &mut Vec<Effect>) {
+        let is_free = self.opened.is_none() && self.preparing.is_none();
+        let Some(view) = self.training.as_mut().filter(|_| is_free) else {
+            return;
+        };
+        let Some(newest) = view.newest_to_open() else {
+            return;
+        };
+        let selected = std::mem::replace(&mut view.at, newest);
+        self.open_step(effects);
+        if let Some(view) = &mut self.training {
+            view.at = selected;
+        }
+    }
+
+    /// Marks the selected step for comparing, or takes the mark back.
+    pub(super) fn mark_step(&mut self) {
+        let marked = self.marked_step();
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        if marked == Some(view.at) {
+            view.unmark();
+            self.drop_second();
+            self.notice = Some("the mark is gone: A alone is shown".to_owned());
+            return;
+        }
+        if view.opened() == Some(view.at) {
+            self.notice = Some("this step is A: choose another one to compare with".to_owned());
+            return;
+        }
+        match view.opening() {
+            Err(reason) => self.notice = Some(reason),
+            Ok(opening) => {
+                let label = view.record().map_or(String::new(), |record| record.label());
+                view.mark();
+                let next = match self.opened {
+                    Some(_) => "7 compares",
+                    None => "Enter on another step opens that one as A",
+                };
+                self.compare_with(Against::Target(opening));
+                self.notice = Some(format!("{label} is B: {next}"));
+            }
+        }
+    }
+
+    /// The place that the panel's cells are of: a layer where the statistic is one of layers.
+    pub fn history_place(&self, is_of_layers: bool) -> Place {
+        let head = self.selection.head();
+        if is_of_layers {
+            Place {
+                head_idx: None,
+                ..head
+            }
+        } else {
+            head
+        }
+    }
+}
+
+/// Why there is no history to show.
+pub fn needs_training(app: &App) -> Option<&'static str> {
+    match &app.training {
+        Some(_) => None,
+        None => Some(
+            "no training is open: attnscope DIR with checkpoints in it, or a monitor log (run.jsonl)",
+        ),
+    }
+}

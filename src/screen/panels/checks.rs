@@ -1,0 +1,452 @@
+//! Findings by severity and layer, each with how far past its threshold it is; below, what is known of the selected line.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::checks_counts::{glyph, rank, title, words};
+use super::checks_sides::{Sides, both_findings};
+use crate::app::App;
+use crate::figure::{bar, cut, figure, fit, wrapped};
+use crate::find::{Item, Target};
+use crate::scene::Scene;
+use crate::theme::Theme;
+use crate::widgets::frame::{framed, waiting};
+use crate::widgets::heatmap::Scale;
+use crate::widgets::whole_map::{WholeMap, draw_whole};
+use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
+use attnscope_report::one_line;
+use attnscope_run::{Judgement, Pyramid, Subject};
+
+/// Columns of a finding's bar, and how many times its threshold fills it.
+const BAR: usize = 10;
+const FULL_BAR: f64 = 100.0;
+/// Columns of a check's name and of a place.
+const NAME: usize = 18;
+const PLACE: usize = 22;
+/// Columns that say which of two runs have a finding.
+const SIDES: usize = 12;
+/// Columns of the names beside a finding's parts.
+const LABEL: usize = 11;
+/// Columns of the influence map's box.
+const MAP: u16 = 40;
+
+/// One line of the list.
+enum Entry<'a> {
+    Finding(&'a Finding),
+    /// A finding of A, of B or of both, where the screen shows a difference.
+    Side(&'a Finding, Sides),
+    /// A check without findings.
+    Check(&'static Check, &'a Verdict),
+}
+
+fn judgement(app: Scene<'_>) -> Option<&Judgement> {
+    app.run()?.judgement.as_deref()
+}
+
+/// Findings first; then the checks that found nothing, those that were not run before all others.
+fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
+    let both = both_findings(app).map(|both| {
+        let entry = |(finding, sides)| Entry::Side(finding, sides);
+        both.into_iter().map(entry).collect()
+    });
+    let own = || app.findings().iter().map(Entry::Finding).collect();
+    let mut entries: Vec<Entry<'_>> = both.unwrap_or_else(own);
+    let Some(judgement) = judgement(app) else {
+        return entries;
+    };
+    let mut quiet: Vec<(&'static Check, &Verdict)> = judgement
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| verdict.findings.is_empty())
+        .map(|(check, verdict)| (*check, verdict))
+        .collect();
+    quiet.sort_by_key(|(_, verdict)| rank(verdict.status));
+    entries.extend(
+        quiet
+            .into_iter()
+            .map(|(check, verdict)| Entry::Check(check, verdict)),
+    );
+    entries
+}
+
+/// Findings and checks as the palette lists them.
+pub fn palette_items(app: Scene<'_>) -> Vec<Item> {
+    let of = |(idx, entry): (usize, &Entry<'_>)| match entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => Item {
+            about: finding.evidence.clone(),
+            ..Item::new(
+                format!("{} {}", finding.check, finding.place),
+                "finding",
+                Target::Finding(idx),
+            )
+        },
+        Entry::Check(check, verdict) => Item {
+            about: format!("{}: {}", words(verdict.status), verdict.why),
+            ..Item::new(check.id, "check", Target::Finding(idx))
+        },
+    };
+    entries(app).iter().enumerate().map(of).collect()
+}
+
+/// The first line that is about a check.
+pub fn line_of(app: Scene<'_>, id: &str) -> Option<usize> {
+    entries(app).iter().position(|entry| match entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => finding.check == id,
+        Entry::Check(check, _) => check.id == id,
+    })
+}
+
+pub fn n_lines(app: Scene<'_>) -> usize {
+    entries(app).len()
+}
+
+fn selected(app: Scene<'_>) -> Option<Entry<'_>> {
+    let mut entries = entries(app);
+    let at = app
+        .checks_view
+        .line_idx
+        .min(entries.len().saturating_sub(1));
+    (!entries.is_empty()).then(|| entries.swap_remove(at))
+}
+
+pub fn selected_finding(app: Scene<'_>) -> Option<&Finding> {
+    match selected(app)? {
+        Entry::Finding(finding) | Entry::Side(finding, _) => Some(finding),
+        Entry::Check(..) => None,
+    }
+}
+
+pub fn selected_check(app: Scene<'_>) -> Option<&'static Check> {
+    match selected(app)? {
+        Entry::Finding(finding) | Entry::Side(finding, _) => attnscope_checks::find(finding.check),
+        Entry::Check(check, _) => Some(check),
+    }
+}
+
+/// Where things lie inside the panel.
+struct Parts {
+    list: Rect,
+    detail: Rect,
+    /// Beside the detail, where a map belongs to it and there is room.
+    map: Option<Rect>,
+}
+
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let n_detail = (area.height * 2 / 5).clamp(9, 18);
+    let [list, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_detail)]).areas(area);
+    let has_map = influence(app).is_some() && below.width >= 2 * MAP;
+    if !has_map {
+        return Parts {
+            list,
+            detail: below,
+            map: None,
+        };
+    }
+    let [detail, map] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(MAP)]).areas(below);
+    Parts {
+        list,
+        detail,
+        map: Some(map),
+    }
+}
+
+/// The influence map, where the selected line is about it.
+pub fn influence(app: Scene<'_>) -> Option<&Influence> {
+    let is_shown = selected_check(app).is_some_and(|check| check.id == "future-leak");
+    match &judgement(app)?.probes.future {
+        Probed::Ran(probe) if is_shown && !probe.influence.changed.is_empty() => {
+            Some(&probe.influence)
+        }
+        _ => None,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let parts = parts(app, area);
+    let room = (area.width as usize).saturating_sub(4);
+    let title = cut(&title(app, room), room);
+    framed(frame, parts.list, app, title);
+    let inside = lines_inside(app, parts.list);
+    draw_settings(frame, parts.list, app);
+    let Some(run) = app.run() else {
+        waiting(frame, inside, app);
+        framed(frame, parts.detail, app, "");
+        return;
+    };
+    if judgement(app).is_none() {
+        let text = if run.is_running() {
+            " checks are made when the run is over …"
+        } else {
+            " the run did not end: nothing was judged. Press e to run again."
+        };
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        framed(frame, parts.detail, app, "");
+        return;
+    }
+    let entries = entries(app);
+    let n_shown = inside.height as usize;
+    let at = app
+        .checks_view
+        .line_idx
+        .min(entries.len().saturating_sub(1));
+    let first = at
+        .saturating_sub(n_shown / 2)
+        .min(entries.len().saturating_sub(n_shown));
+    let lines: Vec<Line<'static>> = entries
+        .iter()
+        .enumerate()
+        .skip(first)
+        .take(n_shown)
+        .map(|(idx, entry)| line(app, entry, idx == at, inside.width as usize))
+        .collect();
+    frame.render_widget(Paragraph::new(lines), inside);
+    draw_detail(frame, parts.detail, app);
+    if let (Some(area), Some(influence)) = (parts.map, influence(app)) {
+        draw_influence(frame, area, app, influence);
+    }
+}
+
+/// What is inside the frame of the list, without the line on how the checkpoint was read, where there is one.
+fn lines_inside(app: Scene<'_>, list: Rect) -> Rect {
+    let inside = ratatui::widgets::Block::bordered().inner(list);
+    let n_taken = u16::from(!remarks(app).is_empty());
+    Rect {
+        height: inside.height.saturating_sub(n_taken),
+        ..inside
+    }
+}
+
+fn remarks(app: Scene<'_>) -> Vec<String> {
+    app.subject().map_or_else(Vec::new, Subject::remarks)
+}
+
+/// The last line of the list: what there is to say of how the checkpoint was read, as what a file of settings beside it changed.
+fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let remarks = remarks(app);
+    if remarks.is_empty() {
+        return;
+    }
+    let said = remarks.join("; ");
+    let inside = ratatui::widgets::Block::bordered().inner(area);
+    let last = Rect {
+        y: inside.bottom().saturating_sub(1),
+        height: 1,
+        ..inside
+    };
+    let text = cut(&one_line(&said), last.width.saturating_sub(2) as usize);
+    let line = Line::styled(format!(" {text} "), app.theme.notable());
+    frame.render_widget(line, last.intersection(inside));
+}
+
+/// A glyph for each severity, so that colour is not needed to tell them apart.
+pub fn mark(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "✖",
+        Severity::Warning => "!",
+        Severity::Info => "i",
+    }
+}
+
+pub fn style_of(theme: &Theme, severity: Severity) -> Style {
+    match severity {
+        Severity::Error => theme.bad(),
+        Severity::Warning => theme.notable(),
+        Severity::Info => theme.dim(),
+    }
+}
+
+fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> Line<'static> {
+    let theme = &app.theme;
+    let base = if is_selected {
+        theme.selected()
+    } else {
+        Style::new()
+    };
+    let spans = match entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
+            let style = style_of(theme, finding.severity);
+            let against = against(finding).replace("against", "vs");
+            let place = match finding.place.to_string() {
+                empty if empty.is_empty() => "whole model".to_owned(),
+                place => place,
+            };
+            let n_sides = if matches!(entry, Entry::Side(..)) {
+                SIDES
+            } else {
+                0
+            };
+            let used = 4 + n_sides + NAME + PLACE + BAR + 3 + 20;
+            let room = width.saturating_sub(used);
+            // A few letters say nothing: the box below has the sentence.
+            let evidence = if room >= 16 {
+                fit(&finding.evidence, room)
+            } else {
+                String::new()
+            };
+            let labels = app.runs.b.as_ref().map(|second| second.way.labels());
+            let sides = match (entry, labels) {
+                (Entry::Side(_, Sides::OnlyA), Some([a, _])) => format!("only {a}"),
+                (Entry::Side(_, Sides::OnlyB), Some([_, b])) => format!("only {b}"),
+                (Entry::Side(_, Sides::Both), _) => "both".to_owned(),
+                _ => String::new(),
+            };
+            let sides = if sides.is_empty() {
+                sides
+            } else {
+                fit(&sides, SIDES)
+            };
+            vec![
+                Span::styled(
+                    format!(" {} ", mark(finding.severity)),
+                    if is_selected { base } else { style },
+                ),
+                Span::styled(sides, theme.accent()),
+                Span::styled(fit(finding.check, NAME), base),
+                Span::styled(format!(" {}", fit(&place, PLACE - 1)), base),
+                Span::raw("▕"),
+                Span::styled(fit(&bar(excess(finding), BAR), BAR), style),
+                Span::raw("▏"),
+                Span::raw(format!(" {}", fit(&against, 19))),
+                Span::styled(evidence, theme.dim()),
+            ]
+        }
+        Entry::Check(check, verdict) => {
+            let glyph = glyph(verdict.status);
+            let why = fit(&verdict.why, width.saturating_sub(4 + NAME + 17));
+            vec![
+                Span::styled(format!(" {glyph} "), base),
+                Span::styled(fit(check.id, NAME), base),
+                Span::styled(format!(" {}", fit(words(verdict.status), 16)), theme.dim()),
+                Span::styled(why, theme.dim()),
+            ]
+        }
+    };
+    Line::from(spans)
+}
+
+/// Part of the bar: from the threshold to a hundred times it, on a logarithmic scale.
+fn excess(finding: &Finding) -> f32 {
+    let excess = finding.excess();
+    if !excess.is_finite() {
+        return 1.0;
+    }
+    ((excess.max(1.0).ln() / FULL_BAR.ln()) as f32).clamp(0.05, 1.0)
+}
+
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let theme = &app.theme;
+    let Some(entry) = selected(app) else {
+        framed(frame, area, app, "");
+        return;
+    };
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    let check = match &entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
+            let unit = match finding.unit {
+                "" => String::new(),
+                unit => format!(" {unit}"),
+            };
+            parts.push(("seen", finding.evidence.clone()));
+            parts.push(("measured", format!("{}{unit}", against(finding))));
+            parts.push(("do", finding.advice.clone()));
+            attnscope_checks::find(finding.check)
+        }
+        Entry::Check(check, verdict) => {
+            let status = words(verdict.status);
+            parts.push(("says", format!("{status}: {}", verdict.why)));
+            if verdict.status == Status::ByConstruction {
+                let text = "mask, axis and window are applied here as the configuration declares: this says nothing about the code \
+                            that trained the model; trained-otherwise, traces and probes do";
+                parts.push(("means", text.to_owned()));
+            }
+            Some(*check)
+        }
+    };
+    if let Some(check) = check {
+        parts.push(("it matters", why_it_matters(check)));
+    }
+    let title = match &entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
+            format!(" {} · {} ", finding.check, finding.severity.label())
+        }
+        Entry::Check(check, _) => format!(" {} ", check.id),
+    };
+    let inside = framed(frame, area, app, title);
+    let width = (inside.width as usize).saturating_sub(LABEL + 1);
+    let mut lines = Vec::new();
+    for (label, text) in parts {
+        for (nth, line) in wrapped(&text, width).into_iter().enumerate() {
+            let label = if nth == 0 { label } else { "" };
+            lines.push(Line::from(vec![
+                Span::styled(format!(" {}", fit(label, LABEL)), theme.dim()),
+                Span::raw(line),
+            ]));
+        }
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Value and threshold.
+fn against(finding: &Finding) -> String {
+    let plain = |value: f64| match value {
+        0.0 => "0".to_owned(),
+        value => figure(value, 0),
+    };
+    format!(
+        "{} against {}",
+        plain(finding.value),
+        plain(finding.threshold)
+    )
+}
+
+/// The part of a check's page that says why, on one line.
+fn why_it_matters(check: &Check) -> String {
+    let page = page(check);
+    let part = page.split("## Why it matters").nth(1).unwrap_or_default();
+    let part = part.split("\n## ").next().unwrap_or_default();
+    part.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Changed positions against those that moved.
+fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, influence: &Influence) {
+    let inside = framed(frame, area, app, " influence: changed ↓ moved → ");
+    // Positions are pooled to the columns there are; the few that were changed keep their rows.
+    let most = influence.changed.len().max(inside.width as usize);
+    let map = Pyramid::new(influence.map(most));
+    let largest = map.level(usize::MAX).cells[0];
+    let whole = WholeMap {
+        theme: &app.theme,
+        values: &map,
+        scale: Scale {
+            low: 0.0,
+            high: if largest > 0.0 { largest } else { 1.0 },
+            is_log: false,
+        },
+        crosshair: None,
+        margins: None,
+    };
+    draw_whole(frame, inside, &whole);
+}
+
+/// Selects the line under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let list = parts(app.scene(), area).list;
+    let inside = lines_inside(app.scene(), list);
+    if !inside.contains(Position::new(column, row)) {
+        return;
+    }
+    let (n, n_shown) = (n_lines(app.scene()), inside.height as usize);
+    let at = app.checks_view.line_idx.min(n.saturating_sub(1));
+    let first = at
+        .saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown));
+    let line_idx = first + (row - inside.y) as usize;
+    if line_idx < n {
+        app.checks_view.line_idx = line_idx;
+    }
+}

@@ -1,0 +1,114 @@
+//! What the Checks panel counts: findings, checks that ran, and those that did not.
+
+use super::checks_sides::{Sides, both_findings};
+use crate::keys::Action;
+use crate::scene::Scene;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::{Severity, Status};
+use attnscope_run::Judgement;
+
+/// Where checks of a status stand in the list: what was not run right under the findings.
+pub fn rank(status: Status) -> usize {
+    match status {
+        Status::Fired => 0,
+        Status::NotTested => 1,
+        Status::Undecidable => 2,
+        Status::Passed => 3,
+        Status::ByConstruction => 4,
+        Status::NotApplicable => 5,
+    }
+}
+
+/// A glyph for each status, so that colour is not needed to tell them apart; only what could have failed has a tick.
+pub fn glyph(status: Status) -> &'static str {
+    match status {
+        Status::Passed => "✓",
+        Status::ByConstruction => "=",
+        Status::Undecidable => "?",
+        Status::NotTested => "○",
+        Status::NotApplicable | Status::Fired => "–",
+    }
+}
+
+/// What the list calls a status.
+pub fn words(status: Status) -> &'static str {
+    match status {
+        Status::NotTested => "not run",
+        status => status.label(),
+    }
+}
+
+fn n_with(judgement: &Judgement, has: impl Fn(Status) -> bool) -> usize {
+    let verdicts = judgement.verdicts.iter();
+    verdicts.filter(|(_, verdict)| has(verdict.status)).count()
+}
+
+/// Checks that can be run on what is shown, and were not.
+pub fn n_not_run(app: Scene<'_>) -> usize {
+    let judgement = app.run().and_then(|run| run.judgement.as_deref());
+    judgement.map_or(0, |judgement| {
+        n_with(judgement, |status| status == Status::NotTested)
+    })
+}
+
+/// How many of each, in one line of at most so many columns: what comes last is left out first.
+pub fn title(app: Scene<'_>, width: usize) -> String {
+    let Some(run) = app.run() else {
+        return " checks ".to_owned();
+    };
+    let Some(judgement) = run.judgement.as_deref() else {
+        return " checks ".to_owned();
+    };
+    if let Some(both) = both_findings(app) {
+        let labels = app.runs.b.as_ref().map(|second| second.way.labels());
+        let [a, b] = labels.unwrap_or(["A", "B"]);
+        let n = |wanted: Sides| both.iter().filter(|(_, sides)| *sides == wanted).count();
+        return format!(
+            " findings: {} only {b} · {} only {a} · {} in both ",
+            n(Sides::OnlyB),
+            n(Sides::OnlyA),
+            n(Sides::Both)
+        );
+    }
+    let findings = app.findings();
+    let n_of = |severity: Severity| {
+        let of = findings.iter().filter(|of| of.severity == severity);
+        of.count()
+    };
+    let n_run = counted(n_with(judgement, Status::is_run), "check");
+    let errors = counted(n_of(Severity::Error), "error");
+    let found = match n_of(Severity::Warning) {
+        0 => errors,
+        n => format!("{errors}, {}", counted(n, "warning")),
+    };
+    let mut parts = vec![format!("{found} in {n_run} run")];
+    if let Some(step) = &run.probing {
+        parts.push(format!("{} {} of {}", step.what, step.n_done, step.n));
+    } else if n_not_run(app) > 0 {
+        let (n, key) = (n_not_run(app), app.keys.key(Action::Probe));
+        let them = if n == 1 { "it" } else { "them" };
+        parts.push(format!("{n} not run: {key} runs {them}"));
+    }
+    let of = |status: Status| n_with(judgement, |other| other == status);
+    for (n, what) in [
+        (n_of(Severity::Info), "for information"),
+        (of(Status::Passed), "passed"),
+        (of(Status::ByConstruction), "by construction"),
+        (of(Status::Undecidable), "undecidable"),
+        (of(Status::NotApplicable), "not applicable"),
+    ] {
+        if n > 0 {
+            parts.push(format!("{n} {what}"));
+        }
+    }
+    let mut title = String::new();
+    for part in parts {
+        let separator = if title.is_empty() { " " } else { " · " };
+        let n = title.chars().count() + separator.chars().count() + part.chars().count() + 1;
+        if !title.is_empty() && n > width {
+            break;
+        }
+        title = format!("{title}{separator}{part}");
+    }
+    format!("{title} ")
+}

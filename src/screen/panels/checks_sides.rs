@@ -1,0 +1,45 @@
+//! The findings of two runs: those of one alone, and those of both.
+
+use crate::run::Run;
+use crate::scene::Scene;
+use attnscope_checks::Finding;
+
+/// Which of two runs have a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sides {
+    OnlyB,
+    OnlyA,
+    Both,
+}
+
+/// The findings of both runs: those of B alone first, then those of A alone, then those of both.
+pub fn both_findings(app: Scene<'_>) -> Option<Vec<(&Finding, Sides)>> {
+    let [a, b] = app.both_runs().filter(|_| app.shows_difference())?;
+    // One finding is of one check and one head or layer, whatever its figures.
+    let is_one = |one: &Finding, other: &Finding| {
+        let place = |finding: &Finding| {
+            (
+                finding.place.grid(),
+                finding.place.layer_idx,
+                finding.place.head_idx,
+            )
+        };
+        one.check == other.check && place(one) == place(other)
+    };
+    let is_in =
+        |run: &Run, finding: &Finding| run.findings.iter().any(|other| is_one(finding, other));
+    let of_b = b.findings.iter().map(|finding| {
+        let sides = if is_in(a, finding) {
+            Sides::Both
+        } else {
+            Sides::OnlyB
+        };
+        (finding, sides)
+    });
+    let of_a = a.findings.iter().filter(|finding| !is_in(b, finding));
+    let mut all: Vec<(&Finding, Sides)> = of_b
+        .chain(of_a.map(|finding| (finding, Sides::OnlyA)))
+        .collect();
+    all.sort_by_key(|(_, sides)| *sides);
+    Some(all)
+}

@@ -1,0 +1,361 @@
+//! A, B and the difference side by side: every head by one statistic or by the distance of its patterns, the selected head's
+//! maps, figures, loss and predictions, and what differs in the order of execution.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::tokens_change::both_predictions;
+use super::{compare_differs, head_grid, overview};
+use crate::app::App;
+use crate::figure::{change, cut, figure, fit};
+use crate::run::Run;
+use crate::runs::Shows;
+use crate::scene::Scene;
+use crate::theme::Theme;
+use crate::widgets::frame::{framed, selection_title, waiting};
+use crate::widgets::heatmap::Scale;
+use crate::widgets::whole_map::{WholeMap, draw_whole};
+use attnscope_checks::stats::{HeadReport, Stat};
+use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
+use attnscope_spec::Place;
+
+/// Predictions that are shown of either side.
+const N_PREDICTED: usize = 3;
+
+/// Where things lie inside the panel.
+struct Parts {
+    grids: Vec<Rect>,
+    /// Where there is room for it.
+    predictions: Option<Rect>,
+    maps: [Rect; 3],
+    figures: Rect,
+    differs: Rect,
+}
+
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let n_grids = app.grids().len();
+    let is_wide = area.width >= 110;
+    let n_differs = match area.height {
+        44.. => 12,
+        34.. => 9,
+        28.. => 7,
+        _ => 6,
+    };
+    let [above, differs] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_differs)]).areas(area);
+    let n_below = match area.height {
+        44.. => 14,
+        30.. => 10,
+        _ => 7,
+    };
+    let [above, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_below)]).areas(above);
+    let columns = |area: Rect, shares: [u16; 2]| {
+        Layout::horizontal(shares.map(Constraint::Percentage)).areas::<2>(area)
+    };
+    // Heads left of the maps where both have room; else below them, beside the figures.
+    let (grids, maps, figures, predictions) = if is_wide {
+        let [grids, maps] = columns(above, [36, 64]);
+        let [figures, predictions] = columns(below, [62, 38]);
+        (grids, maps, figures, Some(predictions))
+    } else {
+        let [grids, figures] = columns(below, [44, 56]);
+        (grids, above, figures, None)
+    };
+    Parts {
+        grids: Layout::vertical(vec![Constraint::Fill(1); n_grids])
+            .split(grids)
+            .to_vec(),
+        predictions,
+        maps: Layout::horizontal([Constraint::Fill(1); 3]).areas(maps),
+        figures,
+        differs,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let Some(second) = &app.runs.b else {
+        return draw_nothing(frame, area, app);
+    };
+    let Some(both) = app.both_runs() else {
+        let what = second.way.banner(Shows::B)[0].to_lowercase();
+        let title = format!(" {what} {} ", second.way.words());
+        let inside = framed(frame, area, app, cut(&title, area.width as usize - 2));
+        let text = " it runs once the run that is going is over …";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    };
+    let parts = parts(app, area);
+    for (grid, area) in app.grids().into_iter().zip(&parts.grids) {
+        head_grid::draw(frame, *area, app, 1, grid);
+    }
+    draw_maps(frame, parts.maps, app);
+    draw_figures(frame, parts.figures, app);
+    if let Some(area) = parts.predictions {
+        draw_predictions(frame, area, app, both);
+    }
+    compare_differs::draw(frame, parts.differs, app);
+}
+
+/// What A and B are called.
+pub fn labels(app: Scene<'_>) -> [&'static str; 2] {
+    let second = app.runs.b.as_ref();
+    second.map_or(["A", "B"], |second| second.way.labels())
+}
+
+fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let inside = framed(frame, area, app, " compare ");
+    if app.subject().is_none() {
+        return waiting(frame, inside, app);
+    }
+    let lacks = app
+        .subject()
+        .and_then(|subject| subject.lacks(Ability::WhatIf));
+    let suppose = match lacks {
+        Some(reason) => format!("Nothing can be supposed here: {reason}."),
+        None => "Press w to run the checkpoint with another scale, softmax axis, mask, temperature or cap, with queries and keys \
+                 normed, or without a head: in one head, one layer or everywhere. Only the layers from the change on run again."
+            .to_owned(),
+    };
+    let lines = [
+        "Nothing is compared: this is the checkpoint as it is.".to_owned(),
+        String::new(),
+        suppose,
+        String::new(),
+        "Press E to keep this text as A and run another one as B.".to_owned(),
+        String::new(),
+        "Start with --against to compare with another checkpoint or a trace.".to_owned(),
+        String::new(),
+        "Every panel then shows A, B or the difference: v turns them, and W goes back to A alone."
+            .to_owned(),
+    ];
+    let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
+    let text = Paragraph::new(lines).wrap(Wrap { trim: false });
+    let indented = inside.inner(Margin {
+        horizontal: 1,
+        vertical: 0,
+    });
+    frame.render_widget(text, indented);
+}
+
+/// The selected head in both runs.
+fn both_heads(app: Scene<'_>) -> Option<[&HeadReport; 2]> {
+    let both = app.both_layers(app.selection.stack, app.selection.layer_idx)?;
+    let [before, after] = both.map(|layer| layer.heads.get(app.selection.head_idx));
+    Some([before?, after?])
+}
+
+fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
+    let which = app.head_map();
+    let what = which.name();
+    let [a, b] = labels(app);
+    let titles = [
+        format!(" {a} · {what} "),
+        format!(" {b} · {what} "),
+        format!(" {b} − {a} "),
+    ];
+    let mut insides: Vec<Rect> = areas
+        .iter()
+        .zip(titles)
+        .map(|(area, title)| framed(frame, *area, app, cut(&title, area.width as usize - 2)))
+        .collect();
+    // Frames that differ by a column must not make one map twice as large as another.
+    let width = insides.iter().map(|inside| inside.width).min();
+    for inside in &mut insides {
+        inside.width = width.unwrap_or(inside.width);
+    }
+    let Some(details) = app.both_details() else {
+        let text = format!(" computing{}…", selection_title(app, ""));
+        frame.render_widget(Line::styled(text, app.theme.dim()), insides[0]);
+        return;
+    };
+    let maps = details.map(|detail| detail.map(which).unwrap_or(&detail.pattern));
+    let finite = |map: &Pyramid| {
+        let cells = map.level(usize::MAX).cells[0];
+        if cells.is_finite() { cells } else { 0.0 }
+    };
+    // One scale for both: otherwise they could not be compared.
+    let scale = if which == HeadMap::Scores {
+        let ends = details.map(|detail| (detail.histogram.min, detail.histogram.max));
+        Scale {
+            low: ends[0].0.min(ends[1].0),
+            high: ends[0].1.max(ends[1].1),
+            is_log: false,
+        }
+    } else {
+        let high = finite(maps[0]).max(finite(maps[1]));
+        Scale {
+            low: 0.0,
+            high: if high > 0.0 { high } else { 1.0 },
+            is_log: app.head_view.is_log,
+        }
+    };
+    for ((map, area), side) in maps.into_iter().zip(&insides).zip([Shows::A, Shows::B]) {
+        let at = app.crosshair_in(side);
+        draw_map(frame, *area, &app.theme, (map, at), scale);
+    }
+    let sizes = maps.map(|map| (map.finest().n_rows, map.finest().n_cols));
+    if sizes[0] != sizes[1] {
+        let text = "texts of two lengths: no cell of A is a cell of B";
+        let text = Paragraph::new(text)
+            .style(app.theme.dim())
+            .wrap(Wrap { trim: true });
+        frame.render_widget(text, insides[2]);
+    }
+    if let Some(map) = app.difference() {
+        let most = finite(map).abs();
+        let most = if most > 0.0 { most } else { 1.0 };
+        let scale = Scale {
+            low: -most,
+            high: most,
+            is_log: false,
+        };
+        let at = app.crosshair_in(Shows::B);
+        draw_map(frame, insides[2], &app.theme.diverging(), (map, at), scale);
+    }
+}
+
+fn draw_map(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    theme: &Theme,
+    (map, (query_idx, key_idx)): (&Pyramid, (usize, usize)),
+    scale: Scale,
+) {
+    let finest = map.finest();
+    let at = (
+        query_idx / finest.queries_per_cell,
+        key_idx / finest.keys_per_cell,
+    );
+    let whole = WholeMap {
+        theme,
+        values: map,
+        scale,
+        crosshair: Some(at),
+        margins: None,
+    };
+    draw_whole(frame, area, &whole);
+}
+
+/// Figures of the selected head in both runs.
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let theme = &app.theme;
+    let inside = framed(frame, area, app, selection_title(app, " · figures"));
+    let Some([before, after]) = both_heads(app) else {
+        return;
+    };
+    let n_columns = if inside.width >= 90 { 2 } else { 1 };
+    let width = inside.width as usize / n_columns;
+    let name_width = width.saturating_sub(30).clamp(8, 24);
+    let title = Line::from(Span::styled(
+        format!(
+            " {:<name_width$}{:>9}{:>9}{:>10} ",
+            "",
+            labels(app)[0],
+            labels(app)[1],
+            "change"
+        )
+        .repeat(n_columns),
+        theme.dim(),
+    ));
+    let one = |stat: &Stat| -> Vec<Span<'static>> {
+        let values = [before, after].map(|head| head.stats.of(*stat));
+        let change = change(values[0], values[1], 10);
+        let style = if change.trim() == "0" {
+            theme.dim()
+        } else {
+            theme.accent()
+        };
+        vec![
+            Span::styled(
+                format!(" {}", fit(stat.statistic().title, name_width)),
+                theme.dim(),
+            ),
+            Span::raw(format!(
+                "{:>9}{:>9}",
+                figure(values[0], 0),
+                figure(values[1], 0)
+            )),
+            Span::styled(format!("{change} "), style),
+        ]
+    };
+    let figures: Vec<Stat> = overview::figures(app).collect();
+    let rows = figures.chunks(n_columns);
+    let lines: Vec<Line<'static>> = std::iter::once(title)
+        .chain(rows.map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>())))
+        .collect();
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Loss, and the likeliest tokens after the selected query.
+fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
+    let theme = &app.theme;
+    let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
+        return;
+    };
+    let at = app.selection.query_idx;
+    let of = |predictions: &attnscope_run::Predictions, side: Shows| {
+        let top = predictions.top.get(app.crosshair_in(side).0);
+        let top = top.into_iter().flatten().take(N_PREDICTED);
+        top.copied().collect::<Vec<TopToken>>()
+    };
+    let (before, after) = (of(before, Shows::A), of(after, Shows::B));
+    // Side by side where there is room, one below the other where there is none.
+    let is_wide = inside.width >= 44;
+    let width = if is_wide {
+        (inside.width as usize).saturating_sub(1) / 2
+    } else {
+        inside.width as usize
+    };
+    let one = |token: Option<&TopToken>| -> String {
+        let text = token.map(|token| {
+            let label = crate::figure::token_label(&app.predicted_label(token.id));
+            let probability = figure(f64::from(token.probability), 6);
+            format!(" {} {probability}", fit(&label, width.saturating_sub(9)))
+        });
+        fit(&text.unwrap_or_default(), width)
+    };
+    let [a, b] = labels(app);
+    let titles = [format!(" after query {at}: {a}"), format!(" {b}")]
+        .map(|title| Span::styled(fit(&title, width), theme.dim()));
+    let pairs = (0..N_PREDICTED).map(|nth| [before.get(nth), after.get(nth)]);
+    let style = |pair: [Option<&TopToken>; 2]| {
+        let is_same = pair[0].map(|token| token.id) == pair[1].map(|token| token.id);
+        if is_same { theme.dim() } else { theme.accent() }
+    };
+    let lines: Vec<Line<'static>> = if is_wide {
+        let title = Line::from(titles.to_vec());
+        let rows = pairs.map(|pair| {
+            let after = Span::styled(one(pair[1]), style(pair));
+            Line::from(vec![Span::raw(one(pair[0])), after])
+        });
+        std::iter::once(title).chain(rows).collect()
+    } else {
+        let [first, second] = titles.map(Line::from);
+        let befores = pairs.clone().map(|pair| Line::raw(one(pair[0])));
+        let afters = pairs.map(|pair| Line::styled(one(pair[1]), style(pair)));
+        let below = std::iter::once(second).chain(afters);
+        std::iter::once(first).chain(befores).chain(below).collect()
+    };
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The layer or head of a grid under the pointer.
+pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
+    app.both_runs()?;
+    let mut grids = app.grids().into_iter().zip(parts(app, area).grids);
+    grids.find_map(|(grid, area)| head_grid::place_at(app, area, 1, grid, at))
+}
+
+/// Selects the head under the pointer.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    if app.scene().both_runs().is_none() {
+        return;
+    }
+    let parts = parts(app.scene(), area);
+    for (grid, area) in app.scene().grids().into_iter().zip(parts.grids) {
+        head_grid::click(app, area, 1, grid, at);
+    }
+}

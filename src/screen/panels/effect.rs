@@ -1,0 +1,468 @@
+//! What heads do, not only where they look: heads by a measure, the way of a logit through the layers, and the lens.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use crate::app::{App, Axis};
+use crate::figure::{cut, figure, figure_within, fit, wrapped};
+use crate::keys::Action;
+use crate::runs::Shows;
+use crate::scene::Scene;
+use crate::widgets::chart::draw_chart;
+use crate::widgets::frame::{framed, waiting};
+use crate::widgets::legend::legend;
+use attnscope_report::chart::{Axis as ChartAxis, Chart, Series};
+use attnscope_spec::Place;
+use attnscope_worker::EffectShown;
+
+/// Rows of the grid beyond its layers: border, head numbers, legend.
+const AROUND: usize = 4;
+
+/// Columns of a layer's label.
+const LABEL: usize = 6;
+
+/// Where things lie.
+struct Parts {
+    grid: Rect,
+    ranking: Rect,
+    lens: Rect,
+    path: Rect,
+}
+
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
+    let n_layers = app.n_layers();
+    let around = AROUND + n_below(app, left.width) as usize;
+    let n_grid = (n_layers + around)
+        .min(area.height as usize / 2)
+        .max(around + 1);
+    let [grid, ranking] =
+        Layout::vertical([Constraint::Length(n_grid as u16), Constraint::Min(0)]).areas(left);
+    let n_depths = app
+        .effects()
+        .map_or(n_layers + 1, |shown| shown.lens.len().max(1));
+    let n_lens = (n_depths + 3).min(area.height as usize * 3 / 5);
+    let [lens, path] =
+        Layout::vertical([Constraint::Length(n_lens as u16), Constraint::Min(0)]).areas(right);
+    Parts {
+        grid,
+        ranking,
+        lens,
+        path,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let is_model = app
+        .subject()
+        .is_none_or(|subject| subject.model().is_some());
+    if !is_model {
+        let inside = framed(frame, area, app, " effect ");
+        let text = " there is no model to ask: effects need a checkpoint that can be run";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let parts = parts(app, area);
+    let Some(shown) = app.effects() else {
+        let measure = app.effect_measure();
+        let inside = framed(frame, area, app, format!(" effect by {} ", measure.title()));
+        if app.awaits_effects() {
+            let text = format!(" measuring: {} … c stops", measure.about());
+            let text = cut(&text, inside.width as usize);
+            frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        } else {
+            waiting(frame, inside, app);
+        }
+        return;
+    };
+    let most = shown.heads.iter().chain(&[]).map(|(_, value)| value.abs());
+    let others = shown.others.iter().map(|(_, value)| value.abs());
+    let most = most.chain(others).filter(|value| value.is_finite());
+    let most = most.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    draw_grid(frame, parts.grid, app, shown, most);
+    draw_ranking(frame, parts.ranking, app, shown, most);
+    draw_lens(frame, parts.lens, app, shown);
+    draw_path(frame, parts.path, app, shown);
+}
+
+/// Where a value between −most and most stands between 0 and 1.
+fn share(value: f64, most: f64) -> f32 {
+    ((value / most + 1.0) / 2.0) as f32
+}
+
+fn title(app: Scene<'_>, shown: &EffectShown) -> String {
+    let (n_done, n_all) = shown.progress;
+    let so_far = match app.awaits_effects() {
+        true if n_all > 0 => format!(" · {n_done} of {n_all} … c stops"),
+        true => " · …".to_owned(),
+        false => String::new(),
+    };
+    let label = app.selection.stack.label();
+    let grid = label.map_or(String::new(), |label| format!("{label} · "));
+    let title = app.effect_measure().title();
+    format!(" {grid}{title}{}{so_far} ", side(app))
+}
+
+/// Which run is measured, where the screen shows a difference: effects are of one.
+fn side(app: Scene<'_>) -> String {
+    let second = app.runs.b.as_ref().filter(|_| app.shows_difference());
+    second.map_or(String::new(), |second| {
+        format!(" · {} alone", second.way.label(Shows::B))
+    })
+}
+
+/// Columns of a head's cell.
+fn cell_width(app: Scene<'_>, width: usize) -> usize {
+    let room = width.saturating_sub(LABEL + 2);
+    (room / app.n_heads().max(1)).clamp(2, 7)
+}
+
+fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
+    let inside = framed(frame, area, app, title(app, shown));
+    let theme = app.theme.diverging();
+    let width = cell_width(app, area.width as usize);
+    let n_rows = (inside.height as usize).saturating_sub(2 + n_below(app, area.width) as usize);
+    let n_layers = app.n_layers();
+    let selected = app.selection.layer_idx;
+    let first = selected
+        .saturating_sub(n_rows / 2)
+        .min(n_layers.saturating_sub(n_rows));
+    let numbers: String = (0..app.n_heads())
+        .map(|head_idx| {
+            let is_shown = width > 2 || head_idx % 5 == 0;
+            let text = if is_shown {
+                head_idx.to_string()
+            } else {
+                String::new()
+            };
+            format!("{text:<width$}")
+        })
+        .collect();
+    let mut lines = vec![Line::styled(
+        cut(&format!("{:LABEL$}{numbers}", ""), inside.width as usize),
+        app.theme.dim(),
+    )];
+    for layer_idx in (first..n_layers).take(n_rows) {
+        let is_here = layer_idx == selected;
+        let style = if is_here {
+            app.theme.strong()
+        } else {
+            app.theme.dim()
+        };
+        let mut spans = vec![Span::styled(
+            format!(" {:<5}", format!("L{layer_idx}")),
+            style,
+        )];
+        for head_idx in 0..app.n_heads() {
+            let place = Place::layer(app.selection.stack, layer_idx).head(head_idx);
+            let found = shown
+                .heads
+                .iter()
+                .find(|(known, _)| known.is_same_head(&place));
+            let is_selected = is_here && head_idx == app.selection.head_idx;
+            let Some((_, value)) = found else {
+                spans.push(Span::styled(fit("·", width), app.theme.dim()));
+                continue;
+            };
+            let at = share(*value, most);
+            let mark = if is_selected { '◆' } else { ' ' };
+            let (style, glyph) = if theme.has_colour() {
+                (Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)), ' ')
+            } else {
+                (Style::new(), theme.glyph(at))
+            };
+            let mut text = if width >= 7 {
+                format!("{mark}{}", figure_within(*value, width - 2))
+            } else if is_selected {
+                mark.to_string()
+            } else {
+                glyph.to_string()
+            };
+            text = fit(&text, width - 1);
+            spans.push(Span::styled(text, style));
+            spans.push(Span::raw(" "));
+        }
+        lines.push(Line::from(spans));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+    let n_below = n_below(app, area.width);
+    let bottom = Rect {
+        y: inside.bottom().saturating_sub(n_below + 1),
+        height: 1.min(inside.height),
+        ..inside
+    };
+    let has_values = shown.heads.iter().any(|(_, value)| value.is_finite());
+    let mut line = match &shown.note {
+        _ if has_values => legend(
+            &theme,
+            &format!(" {}", figure(-most, 0)),
+            &figure(most, 0),
+            9,
+        ),
+        Some(why) => Line::styled(
+            cut(&format!(" {why}"), inside.width as usize),
+            app.theme.dim(),
+        ),
+        None => Line::styled(" no value yet", app.theme.dim()),
+    };
+    let about = app.effect_measure().about();
+    if n_below == 0 {
+        line.push_span(Span::styled(format!("  {about}"), app.theme.dim()));
+        frame.render_widget(line, bottom);
+        return;
+    }
+    frame.render_widget(line, bottom);
+    let below = Rect {
+        x: inside.x + 1,
+        y: bottom.y + 1,
+        width: inside.width.saturating_sub(1),
+        height: n_below,
+    };
+    let lines = wrapped(about, below.width as usize);
+    let lines = lines
+        .into_iter()
+        .map(|line| Line::styled(line, app.theme.dim()));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), below);
+}
+
+/// Columns of the scale below the grid, with the numbers at its ends.
+const SCALE: usize = 28;
+
+/// Rows below the scale that say what a number means; none where that stands beside the scale.
+fn n_below(app: Scene<'_>, width: u16) -> u16 {
+    let about = app.effect_measure().about();
+    let width = (width as usize).saturating_sub(3);
+    if SCALE + about.chars().count() <= width {
+        0
+    } else {
+        wrapped(about, width.max(1)).len() as u16
+    }
+}
+
+/// A bar around 0: to the left for what lies below it.
+fn bar_around(value: f64, most: f64, width: usize) -> String {
+    let half = width.saturating_sub(1) / 2;
+    let n = ((value.abs() / most) * half as f64).round() as usize;
+    let n = n.min(half);
+    if value < 0.0 {
+        format!(
+            "{}{}│{}",
+            " ".repeat(half - n),
+            "█".repeat(n),
+            " ".repeat(half)
+        )
+    } else {
+        format!(
+            "{}│{}{}",
+            " ".repeat(half),
+            "█".repeat(n),
+            " ".repeat(half - n)
+        )
+    }
+}
+
+/// What the chosen measure says of the selected head.
+pub fn selected_value(app: Scene<'_>) -> Option<f64> {
+    let here = app.selected_place();
+    let mut heads = app.effects()?.heads.iter();
+    let found = heads.find(|(place, _)| place.is_same_head(&here));
+    found.map(|(_, value)| *value)
+}
+
+/// What is ranked: heads, and in attribution every other part that the logit is made of.
+fn entries(app: Scene<'_>, shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
+    let heads = shown
+        .heads
+        .iter()
+        .map(|(place, value)| (Some(*place), place.to_string(), *value));
+    let others = shown
+        .others
+        .iter()
+        .map(|(name, value)| (None, name.clone(), *value));
+    let mut all: Vec<_> = heads.chain(others).collect();
+    all.sort_by(|a, b| b.2.abs().total_cmp(&a.2.abs()));
+    let _ = app;
+    all
+}
+
+/// The title of the ranking, as much of it as there is room for.
+fn ranking_title(app: Scene<'_>, width: usize) -> String {
+    let key = app.keys.key(Action::DropHead);
+    let titles = [
+        format!(" largest first · {key} drops the head "),
+        format!(" largest first · {key} drops it "),
+    ];
+    let fits = |title: &&String| title.chars().count() + 2 <= width;
+    let found = titles.iter().find(fits);
+    found.map_or_else(|| " largest first ".to_owned(), String::clone)
+}
+
+fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
+    let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
+    let all = entries(app, shown);
+    let n_rows = inside.height as usize;
+    let here = app.selected_place();
+    let at = all
+        .iter()
+        .position(|(place, ..)| place.is_some_and(|p| p.is_same_head(&here)));
+    let first = at.unwrap_or(0).saturating_sub(n_rows.saturating_sub(1));
+    let name_width = if inside.width >= 50 { 19 } else { 12 };
+    let bar_width = (inside.width as usize).saturating_sub(name_width + 11);
+    let differences = app.theme.diverging();
+    let lines = all
+        .iter()
+        .skip(first)
+        .take(n_rows)
+        .map(|(place, name, value)| {
+            let is_selected = place.is_some_and(|place| place.is_same_head(&here));
+            let style = if is_selected {
+                app.theme.selected()
+            } else {
+                Style::new()
+            };
+            // The colours of the grid's ends: a bar and a cell of one sign look alike.
+            let end = if *value < 0.0 { 0.0 } else { 1.0 };
+            let bar_style = Style::new().fg(differences.heat(end));
+            Line::from(vec![
+                Span::styled(format!(" {}", fit(name, name_width - 1)), style),
+                Span::styled(bar_around(*value, most, bar_width), bar_style),
+                Span::raw(format!(" {}", figure(*value, 8))),
+            ])
+        });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+}
+
+fn label(shown: &EffectShown, id: u32) -> String {
+    let found = shown.labels.get(&id);
+    found.map_or_else(|| id.to_string(), |label| crate::figure::token_label(label))
+}
+
+fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown) {
+    let query = app.selection.query_idx;
+    let title = format!(
+        " lens{} · after {query} “{}” · ←→ ",
+        side(app),
+        app.token(Axis::Query, query)
+    );
+    let inside = framed(frame, area, app, cut(&title, area.width as usize - 4));
+    if shown.lens.is_empty() {
+        let why = shown
+            .note
+            .clone()
+            .unwrap_or_else(|| "no lens here".to_owned());
+        let text = cut(&format!(" {why}"), inside.width as usize);
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let heading = format!(" {:<7}{:>7} {:>6}  {}", "layers", "KL", "rank", "likeliest");
+    let mut lines = vec![Line::styled(
+        cut(&heading, inside.width as usize),
+        app.theme.dim(),
+    )];
+    // The last depths matter most where not all fit.
+    let n_rows = (inside.height as usize).saturating_sub(1);
+    let first = shown.lens.len().saturating_sub(n_rows);
+    for row in &shown.lens[first..] {
+        let top = row
+            .top
+            .iter()
+            .map(|(id, p)| format!("{} {p:.2}", label(shown, *id)));
+        let rank = row.rank.map_or("–".to_owned(), |rank| rank.to_string());
+        let depth = match row.depth {
+            0 => "embed".to_owned(),
+            depth => depth.to_string(),
+        };
+        let mut text = format!(" {depth:<7}{} {rank:>6}  ", figure(row.kl, 7));
+        // As many as fit whole; the likeliest in any case.
+        for (nth, part) in top.enumerate() {
+            let part = if nth == 0 {
+                part
+            } else {
+                format!(" · {part}")
+            };
+            if nth > 0 && text.width() + part.width() > inside.width as usize {
+                break;
+            }
+            text.push_str(&part);
+        }
+        lines.push(Line::raw(cut(&text, inside.width as usize)));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn draw_path(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown) {
+    let token = shown
+        .token
+        .map_or(String::new(), |id| format!(" of “{}”", label(shown, id)));
+    let title = format!(" path of the logit{token}{} ", side(app));
+    let inside = framed(
+        frame,
+        area,
+        app,
+        cut(&title, (area.width as usize).saturating_sub(4)),
+    );
+    if shown.path.is_empty() {
+        let text = match &shown.note {
+            Some(note) => note.clone(),
+            None => "the logit layer by layer: n chooses attribution".to_owned(),
+        };
+        for (row, line) in wrapped(&text, (inside.width as usize).saturating_sub(2))
+            .into_iter()
+            .take(inside.height as usize)
+            .enumerate()
+        {
+            let place = Rect {
+                y: inside.y + row as u16,
+                height: 1,
+                ..inside
+            };
+            frame.render_widget(Line::styled(format!(" {line}"), app.theme.dim()), place);
+        }
+        return;
+    }
+    let points = shown.path.iter().enumerate();
+    let points = points
+        .map(|(depth, value)| (depth as f64, *value))
+        .collect();
+    let chart = Chart {
+        title: "sum of the shares so far".to_owned(),
+        x: ChartAxis::linear("layers").whole(),
+        y: ChartAxis::linear("logit"),
+        series: vec![Series::line("logit", points)],
+        marks: Vec::new(),
+    };
+    draw_chart(&chart, inside, frame.buffer_mut(), &app.theme);
+}
+
+/// Selects the head under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let scene = app.scene();
+    let places = parts(scene, area);
+    let inside = |area: Rect| ratatui::widgets::Block::bordered().inner(area);
+    let Some(shown) = scene.effects() else { return };
+    let list = inside(places.ranking);
+    if !list.contains(Position::new(column, row)) {
+        return;
+    }
+    let all = entries(scene, shown);
+    let here = scene.selected_place();
+    let at = all
+        .iter()
+        .position(|(place, ..)| place.is_some_and(|p| p.is_same_head(&here)));
+    let first = at
+        .unwrap_or(0)
+        .saturating_sub((list.height as usize).saturating_sub(1));
+    let found = all
+        .get(first + (row - list.y) as usize)
+        .and_then(|(place, ..)| *place);
+    if let Some(place) = found {
+        app.selection.stack = place.grid();
+        app.selection.layer_idx = place.layer_idx.unwrap_or(0);
+        app.selection.head_idx = place.head_idx.unwrap_or(0);
+    }
+}

@@ -1,0 +1,516 @@
+//! Layers × heads as coloured cells of one statistic, with a strip per layer and a legend.
+
+use std::ops::Range;
+
+use ratatui::Frame;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::checks::{mark, style_of};
+use super::head_value::{value, why_undefined};
+use super::scores::UNDEFINED;
+use crate::app::App;
+use crate::figure::{bar, colour_range, cut, figure, figure_within, share, wrapped};
+use crate::runs::Shows;
+use crate::scene::Scene;
+use crate::theme::Theme;
+use crate::token_statistics::n_statistics;
+use crate::widgets::frame::{framed, waiting};
+use crate::widgets::legend::legend;
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::HeadType;
+use attnscope_spec::{Place, Stack};
+
+/// Columns of a layer's label, and of its bar where there is room for one.
+const LABEL: usize = 5;
+
+const BAR: usize = 8;
+
+/// Columns of a layer's value.
+const VALUE: usize = 8;
+
+/// Rows that are not cells: the border, head numbers above, a blank line, legend and definition below.
+const AROUND: usize = 6;
+
+/// Rows around the cells of a grid without legend and definition, where several grids share the height.
+const AROUND_COMPACT: usize = 3;
+
+/// How many rows the grid needs when a layer takes `pitch` of them.
+pub fn height(n_layers: usize, pitch: usize) -> usize {
+    AROUND + n_layers * pitch
+}
+
+/// How the grid of heads lies in its box.
+struct Grid {
+    grid: Stack,
+    inside: Rect,
+    /// Columns of a cell, and rows from one layer to the next.
+    cell_width: usize,
+    pitch: usize,
+    bar_width: usize,
+    is_compact: bool,
+    heads: Range<usize>,
+    layers: Range<usize>,
+}
+
+impl Grid {
+    fn of(app: Scene<'_>, area: Rect, pitch: usize, grid: Stack) -> Self {
+        let inside = Rect {
+            x: area.x + 1,
+            y: area.y + 1,
+            width: area.width.saturating_sub(2),
+            height: area.height.saturating_sub(2),
+        };
+        let bar_width = if inside.width >= 50 { BAR } else { 0 };
+        let room = (inside.width as usize).saturating_sub(LABEL + VALUE + bar_width);
+        let n_heads = app.n_heads_of(grid);
+        let n_layers = app.n_layers_of(grid);
+        let cell_width = [12, 9, 7, 6, 3, 2]
+            .into_iter()
+            .find(|width| width * n_heads <= room)
+            .unwrap_or(2);
+        let is_cramped = (area.height as usize) < height(n_layers, pitch);
+        let is_compact = is_cramped && (app.grids().len() > 1 || app.panel.compares());
+        let around_rows = if is_compact { AROUND_COMPACT } else { AROUND };
+        let n_rows = (area.height as usize).saturating_sub(around_rows);
+        let around = |selected: usize, n_shown: usize, n: usize| {
+            let first = selected
+                .saturating_sub(n_shown / 2)
+                .min(n.saturating_sub(n_shown));
+            first..first + n_shown
+        };
+        let n_heads_shown = (room / cell_width).min(n_heads);
+        let n_layers_shown = (n_rows / pitch).min(n_layers);
+        Self {
+            grid,
+            inside,
+            cell_width,
+            pitch,
+            bar_width,
+            is_compact,
+            heads: around(app.selection.head_idx, n_heads_shown, n_heads),
+            layers: around(app.selection.layer_idx, n_layers_shown, n_layers),
+        }
+    }
+
+    /// Filled rows of a cell; the others keep layers apart.
+    fn n_filled(&self) -> usize {
+        (self.pitch - 1).max(1)
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, grid: Stack) {
+    let theme = &app.theme;
+    let statistic = app.statistic();
+    let grid = Grid::of(app, area, pitch, grid);
+    framed(frame, area, app, title(app, &grid));
+    let Some(run) = app.run() else {
+        return waiting(frame, grid.inside, app);
+    };
+    let shown = app.layers_of(grid.grid).len();
+    let values = (0..shown).flat_map(|layer_idx| values(app, grid.grid, layer_idx));
+    let range = if app.shows_distance() {
+        let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        (0.0, if most > 0.0 { most } else { 1.0 })
+    } else if app.grid_differs() {
+        let finite = values.filter(|value| value.is_finite());
+        let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
+        let most = if most > 0.0 { most } else { 1.0 };
+        (-most, most)
+    } else {
+        colour_range(statistic, values)
+    };
+
+    let mut lines = vec![head_numbers(
+        &grid,
+        statistic.is_per_head() || app.shows_distance(),
+    )];
+    for layer_idx in grid.layers.clone() {
+        for row in 0..grid.pitch {
+            let is_middle = row == (grid.n_filled() - 1) / 2;
+            let line = if row < grid.n_filled() {
+                layer_line(app, &grid, layer_idx, range, is_middle)
+            } else {
+                Line::default()
+            };
+            lines.push(line);
+        }
+    }
+    frame.render_widget(Paragraph::new(lines), grid.inside);
+    let nonfinite = run.nonfinite.as_ref().filter(|_| !grid.is_compact);
+    if let Some(found) = nonfinite {
+        let text = cut(&format!(" {found}"), grid.inside.width as usize);
+        frame.render_widget(Line::styled(text, theme.bad()), from_bottom(&grid, 3));
+    }
+    if !grid.is_compact {
+        draw_legend(frame, app, &grid, range);
+    }
+}
+
+/// What the grid shows, and which part of it where not all fits.
+fn title(app: Scene<'_>, grid: &Grid) -> String {
+    let part = |what: &str, shown: &Range<usize>, n: usize| {
+        if shown.is_empty() && n > 0 {
+            format!(" · no room for {n} {what}")
+        } else if shown.len() < n {
+            format!(" · {what} {}–{} of {n}", shown.start, shown.end - 1)
+        } else {
+            String::new()
+        }
+    };
+    let label = grid.grid.label();
+    let label = label.map_or(String::new(), |label| format!("{label} · "));
+    let kind = app.shown_type.map_or(String::new(), |kind| {
+        let types = app.head_types();
+        let n = types
+            .iter()
+            .find(|(found, _)| *found == kind)
+            .map_or(0, |(_, n)| *n);
+        format!(" · {}", counted(n, &format!("{} head", kind.title())))
+    });
+    let change = if app.grid_differs() { "change of " } else { "" };
+    let shown = if app.shows_distance() {
+        "distance of patterns".to_owned()
+    } else {
+        let (nth, n) = (app.statistic_idx + 1, n_statistics());
+        let title = format!("{change}{}", app.statistic().title);
+        let count = format!(" · {nth} of {n}");
+        // The count goes first where there is no room for both.
+        let room = (grid.inside.width as usize).saturating_sub(2 + label.chars().count());
+        if title.chars().count() + count.len() <= room {
+            title + &count
+        } else {
+            title
+        }
+    };
+    format!(
+        " {label}{shown}{}{}{kind} ",
+        part("layers", &grid.layers, app.n_layers_of(grid.grid)),
+        part("heads", &grid.heads, app.n_heads_of(grid.grid)),
+    )
+}
+
+/// What is coloured of a layer: its heads, or the layer where the statistic has no heads.
+fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
+    if app.statistic().is_per_head() || app.shows_distance() {
+        let heads = 0..app.n_heads_of(grid);
+        heads
+            .map(|head_idx| value(app, grid, layer_idx, Some(head_idx)))
+            .collect()
+    } else {
+        vec![value(app, grid, layer_idx, None)]
+    }
+}
+
+/// One terminal row of a layer; numbers stand in its middle row only.
+fn layer_line(
+    app: Scene<'_>,
+    grid: &Grid,
+    layer_idx: usize,
+    range: (f64, f64),
+    is_middle: bool,
+) -> Line<'static> {
+    let theme = &app.theme;
+    let is_selected_layer =
+        grid.grid == app.selection.stack && layer_idx == app.selection.layer_idx;
+    let label_style = if is_selected_layer {
+        theme.strong()
+    } else {
+        theme.dim()
+    };
+    let label = if is_middle {
+        format!(" L{layer_idx}")
+    } else {
+        String::new()
+    };
+    let mut spans = vec![Span::styled(format!("{label:<LABEL$}"), label_style)];
+    if let (true, Some(worst)) = (is_middle, app.worst_at(grid.grid, layer_idx, None)) {
+        let label = format!("{:<width$}", format!("L{layer_idx}"), width = LABEL - 1);
+        spans = vec![
+            Span::styled(mark(worst), style_of(theme, worst)),
+            Span::styled(label, label_style),
+        ];
+    }
+    let Some(layer) = app.layers_of(grid.grid).get(layer_idx) else {
+        let waiting = "·".repeat(grid.heads.len() * grid.cell_width);
+        spans.push(Span::styled(waiting, theme.dim()));
+        return Line::from(spans);
+    };
+    for head_idx in grid.heads.clone() {
+        if app.statistic().is_per_head() || app.shows_distance() {
+            let value = value(app, grid.grid, layer_idx, Some(head_idx));
+            let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
+            let number = is_middle.then_some(value);
+            let kind = layer.heads[head_idx].kind;
+            let marks = Marks {
+                is_selected,
+                worst: app
+                    .worst_at(grid.grid, layer_idx, Some(head_idx))
+                    .filter(|_| is_middle),
+                kind: kind.filter(|_| is_middle),
+                is_dimmed: app.shown_type.is_some() && app.shown_type != kind,
+                is_undefined: why_undefined(app, grid.grid, layer_idx, Some(head_idx)).is_some(),
+            };
+            spans.extend(cell(
+                app,
+                grid.cell_width,
+                share(value, range),
+                number,
+                &marks,
+            ));
+        } else {
+            spans.push(Span::raw(" ".repeat(grid.cell_width)));
+        }
+    }
+    if is_middle {
+        let value = value(app, grid.grid, layer_idx, None);
+        let strip = bar(share(value, range), grid.bar_width.saturating_sub(1));
+        let has_none = app.shown_type.is_some() && value.is_nan();
+        let is_undefined = why_undefined(app, grid.grid, layer_idx, None).is_some();
+        let number = if has_none || is_undefined {
+            format!("{UNDEFINED:>7}")
+        } else {
+            figure(value, 7)
+        };
+        spans.push(Span::raw(format!(" {number}")));
+        spans.push(Span::styled(format!(" {strip}"), theme.accent()));
+    }
+    Line::from(spans)
+}
+
+fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
+    let mut text = " ".repeat(LABEL);
+    let at = LABEL + grid.cell_width * grid.heads.len();
+    if is_per_head {
+        // Narrow cells have room for a number every few heads.
+        let every = if grid.cell_width >= 3 { 1 } else { 5 };
+        let room = grid.cell_width * every;
+        for head_idx in grid.heads.clone().filter(|idx| idx % every == 0) {
+            let start = LABEL + (head_idx - grid.heads.start) * grid.cell_width;
+            text.push_str(&" ".repeat(start.saturating_sub(text.len())));
+            let label = if grid.cell_width >= 6 {
+                format!(" H{head_idx}")
+            } else {
+                head_idx.to_string()
+            };
+            text.push_str(&format!("{label:<room$}"));
+        }
+    }
+    let text: String = text.chars().take(at).collect();
+    Line::raw(format!("{text:<at$}   layer"))
+}
+
+/// What stands around a head's number.
+struct Marks {
+    is_selected: bool,
+    worst: Option<Severity>,
+    kind: Option<HeadType>,
+    /// Another type of head is looked for.
+    is_dimmed: bool,
+    /// There is no value here, and nothing is broken.
+    is_undefined: bool,
+}
+
+/// Colours of values, or of what they changed by.
+fn grid_theme(app: Scene<'_>) -> Theme {
+    if app.grid_differs() {
+        app.theme.diverging()
+    } else {
+        app.theme.clone()
+    }
+}
+
+/// One row of a head's cell: its colour, its number where there is room, the worst finding before and the head's type after
+/// it; brackets where it is selected.
+fn cell(
+    app: Scene<'_>,
+    width: usize,
+    at: f32,
+    number: Option<f64>,
+    marks: &Marks,
+) -> Vec<Span<'static>> {
+    let theme = &grid_theme(app);
+    let filled = match (theme.has_colour(), marks.is_dimmed || marks.is_undefined) {
+        (true, false) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
+        (_, true) => theme.dim(),
+        (false, false) => Style::new(),
+    };
+    let glyph = if theme.has_colour() || marks.is_undefined {
+        ' '
+    } else {
+        theme.glyph(at)
+    };
+    let strong = theme.strong();
+    match width {
+        6.. => {
+            let inner = width - 2;
+            let text = match number {
+                Some(_) if marks.is_undefined => UNDEFINED.to_owned(),
+                Some(value) if theme.has_colour() => figure_within(value, inner.min(6)),
+                Some(value) => format!("{glyph}{}", figure_within(value, inner.min(6) - 1)),
+                None => glyph.to_string().repeat(inner),
+            };
+            let text = format!("{text:^inner$}");
+            let letter = marks.kind.map_or(' ', HeadType::letter);
+            let (open, close) = match (marks.is_selected, marks.worst) {
+                (true, _) => (Span::styled("▐", strong), Span::styled("▌", strong)),
+                (false, Some(worst)) => (
+                    Span::styled(mark(worst), style_of(theme, worst)),
+                    Span::styled(letter.to_string(), theme.dim()),
+                ),
+                (false, None) => (
+                    Span::raw(" "),
+                    Span::styled(letter.to_string(), theme.dim()),
+                ),
+            };
+            vec![open, Span::styled(text, filled), close]
+        }
+        _ => {
+            let mut text = glyph.to_string().repeat(width - 1);
+            if marks.is_undefined && number.is_some() {
+                text = format!("{UNDEFINED:<room$}", room = width - 1);
+            }
+            if marks.is_selected {
+                text = format!("◆{}", text.chars().skip(1).collect::<String>());
+            }
+            let after = match marks.worst {
+                Some(worst) => Span::styled(mark(worst), style_of(theme, worst)),
+                None => Span::raw(" "),
+            };
+            vec![Span::styled(text, filled), after]
+        }
+    }
+}
+
+/// The `n`th line counted from the bottom, 1 being the last.
+fn from_bottom(grid: &Grid, n: u16) -> Rect {
+    Rect {
+        y: grid.inside.bottom().saturating_sub(n),
+        height: 1.min(grid.inside.height),
+        ..grid.inside
+    }
+}
+
+fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, f64)) {
+    let statistic = app.statistic();
+    let (unit, definition) = if app.shows_distance() {
+        (
+            "nats",
+            "the mean Jensen–Shannon divergence of the rows of both patterns",
+        )
+    } else {
+        (statistic.unit, statistic.definition)
+    };
+    let unit = match unit {
+        "" => String::new(),
+        unit => format!(" {unit}"),
+    };
+    let low = figure(range.0, 0);
+    let high = format!("{}{unit}", figure(range.1, 0));
+    let is_wide = grid.inside.width >= 50;
+    let n_swatches = if is_wide { 16 } else { 6 };
+    let undefined = undefined_in(app, grid);
+    let mut line = match undefined {
+        // Colours stand for nothing that is here.
+        Some((_, true)) => Line::default(),
+        _ => legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches),
+    };
+    let meaning = if let Some((why, is_all)) = undefined {
+        let before = if is_all { "" } else { "  " };
+        format!("{before} {UNDEFINED} {why}")
+    } else if app.shows_distance() {
+        "   one pattern ←→ two".to_owned()
+    } else if app.grid_differs() {
+        let second = app.runs.b.as_ref();
+        let a = second.map_or("before", |second| second.way.label(Shows::A));
+        let whole = format!("   less ←→ more than {a}");
+        let room = (grid.inside.width as usize).saturating_sub(line.width());
+        if whole.chars().count() <= room {
+            whole
+        } else {
+            "   less ←→ more".to_owned()
+        }
+    } else {
+        format!("   {} ←→ {}", statistic.low, statistic.high)
+    };
+    let width = grid.inside.width as usize;
+    let room = width.saturating_sub(line.width());
+    let is_beside = meaning.chars().count() <= room;
+    let defined = wrapped(definition, width.saturating_sub(1).max(1));
+    let n_taken = 2 + grid.layers.len() * grid.pitch - usize::from(grid.pitch > 1);
+    let n_free = (grid.inside.height as usize).saturating_sub(n_taken).max(1);
+    // Whole, on lines of their own where rows are free; else each on one line.
+    let mut below = Vec::new();
+    let is_whole = usize::from(!is_beside) + defined.len() <= n_free;
+    if is_beside || !is_whole {
+        line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
+    } else {
+        below.push(meaning.trim_start().to_owned());
+    }
+    if is_whole {
+        below.extend(defined);
+    } else {
+        below.push(cut(definition, width.saturating_sub(1)));
+    }
+    let n_below = below.len() as u16;
+    frame.render_widget(line, from_bottom(grid, n_below + 1));
+    for (nth, text) in (0..n_below).zip(below) {
+        let text = Line::styled(format!(" {text}"), app.theme.dim());
+        frame.render_widget(text, from_bottom(grid, n_below - nth));
+    }
+}
+
+/// Why some heads that are shown have no value, and whether that holds of all of them.
+fn undefined_in(app: Scene<'_>, grid: &Grid) -> Option<(&'static str, bool)> {
+    let is_per_head = app.statistic().is_per_head() || app.shows_distance();
+    let shown = grid
+        .layers
+        .clone()
+        .filter(|idx| *idx < app.layers_of(grid.grid).len());
+    let places = shown.flat_map(|layer_idx| {
+        let heads = grid.heads.clone().filter(move |_| is_per_head);
+        heads.map(move |head_idx| (layer_idx, head_idx))
+    });
+    let reasons = places.map(|(layer, head)| why_undefined(app, grid.grid, layer, Some(head)));
+    let reasons: Vec<Option<&'static str>> = reasons.collect();
+    let first = reasons.iter().flatten().next()?;
+    Some((first, reasons.iter().all(Option::is_some)))
+}
+
+/// The layer under the pointer, and the head where it is over one.
+pub fn place_at(
+    app: Scene<'_>,
+    area: Rect,
+    pitch: usize,
+    stack: Stack,
+    (column, row): (u16, u16),
+) -> Option<Place> {
+    let grid = Grid::of(app, area, pitch, stack);
+    if !grid.inside.contains(Position::new(column, row)) {
+        return None;
+    }
+    let down = ((row - grid.inside.y) as usize).checked_sub(1)?;
+    let layer_idx = grid.layers.start + down / grid.pitch;
+    if !grid.layers.contains(&layer_idx) {
+        return None;
+    }
+    let layer = Place::layer(stack, layer_idx);
+    let across = ((column - grid.inside.x) as usize).checked_sub(LABEL);
+    let head_idx = across
+        .map(|x| grid.heads.start + x / grid.cell_width)
+        .filter(|head_idx| grid.heads.contains(head_idx));
+    Some(head_idx.map_or(layer, |head_idx| layer.head(head_idx)))
+}
+
+/// Selects the head under the pointer.
+pub fn click(app: &mut App, area: Rect, pitch: usize, stack: Stack, at: (u16, u16)) {
+    let Some(place) = place_at(app.scene(), area, pitch, stack, at) else {
+        return;
+    };
+    app.select_grid(stack);
+    app.selection.layer_idx = place.layer_idx.unwrap_or(0);
+    app.selection.head_idx = place.head_idx.unwrap_or(app.selection.head_idx);
+}

@@ -1,0 +1,368 @@
+//! A training: steps × heads by one statistic, the loss below, curves of the selected head beside it, and what begins at which step.
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::history_strip::{
+    Pool, Strip, draw_cells, draw_loss, draw_onsets, draw_signs, draw_steps, is_of_layers, signs,
+};
+use super::{history_curves, history_head};
+use crate::app::App;
+use crate::figure::{cut, figure, fit, wrapped};
+use crate::history_view::{HistoryView, Onset, Reading};
+use crate::keys::Action;
+use crate::scene::Scene;
+use crate::widgets::frame::framed;
+use crate::widgets::legend::legend;
+use attnscope_checks::Severity;
+use attnscope_history::{Origin, reasons};
+use attnscope_report::digits;
+
+/// The parts of the panel inside their frames.
+struct Parts {
+    left: Rect,
+    right: Rect,
+    steps: Rect,
+    signs: Rect,
+    cells: Rect,
+    onsets: Rect,
+    loss_title: Rect,
+    loss: Rect,
+    told: Rect,
+}
+
+/// A panel of fewer rows has no room for a frame around what begins.
+const LOW: u16 = 26;
+/// Rows of the loss at most.
+const LOSS: u16 = 24;
+
+fn parts(area: Rect) -> Parts {
+    let (loss, told) = match area.height {
+        0..LOW => (2, 5),
+        LOW..40 => (3, 10),
+        _ => (5, 14),
+    };
+    let [above, told] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(told)]).areas(area);
+    let beside = (area.width * 2 / 5).clamp(30, 70);
+    let [left, right] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(beside)]).areas(above);
+    let inside = left.inner(Margin::new(1, 1));
+    let [steps, signs, cells, onsets, loss_title, loss] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(loss),
+    ])
+    .areas(inside);
+    Parts {
+        left,
+        right,
+        steps,
+        signs,
+        cells,
+        onsets,
+        loss_title,
+        loss,
+        told,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let parts = parts(area);
+    let Some(view) = app.state().training.as_ref() else {
+        let inside = framed(frame, area, app, " history ");
+        let said = " no training is open: attnscope DIR with checkpoints in it, or a monitor log";
+        frame.render_widget(Paragraph::new(said).style(app.theme.dim()), inside);
+        return;
+    };
+    if view.history.grid().n_cells() == 0 {
+        let inside = framed(frame, area, app, " history ");
+        let said = Paragraph::new(waiting(view)).wrap(Wrap { trim: false });
+        frame.render_widget(said.style(app.theme.dim()), inside);
+        return;
+    }
+    let strip = Strip::new(app, view, parts.cells);
+    let rows = if is_of_layers(app) { "layer" } else { "head" };
+    let pooling = strip.pooling(Pool::of(app.statistic().id), rows);
+    let title = format!(" {} · {pooling} ", app.statistic().title);
+    let title = cut(&title, (parts.left.width as usize).saturating_sub(2));
+    let title_width = title.chars().count() as u16;
+    framed(frame, parts.left, app, title);
+    let title = format!(" {} ", app.history_place(is_of_layers(app)));
+    let beside = framed(frame, parts.right, app, title);
+    let buf = frame.buffer_mut();
+    draw_steps(&strip, view, parts.steps.y, app, buf);
+    draw_signs(&strip, view, parts.signs.y, app, buf);
+    match draw_cells(&strip, view, app, buf) {
+        Some(range) => draw_range(parts.left, title_width, range, app, buf),
+        None => draw_why_empty(strip.cells, view, app, buf),
+    }
+    // A strip of few rows leaves room: the loss gets it.
+    let unused = parts.cells.height - strip.cells.height;
+    let up = |rect: Rect| Rect {
+        y: rect.y - unused,
+        ..rect
+    };
+    draw_onsets(&strip, view, up(parts.onsets).y, app, buf);
+    let rule = format!(
+        "loss {}",
+        "─".repeat((parts.loss_title.width as usize).saturating_sub(5))
+    );
+    let at = up(parts.loss_title);
+    buf.set_string(at.x, at.y, rule, app.theme.border());
+    let loss = Rect {
+        height: (parts.loss.height + unused).min(LOSS.max(parts.loss.height)),
+        ..up(parts.loss)
+    };
+    draw_loss(&strip, view, loss, app, buf);
+    history_curves::draw(beside, view, app, buf);
+    let told = if area.height < LOW {
+        parts.told.inner(Margin::new(1, 0))
+    } else {
+        let mut title = vec!["what begins".to_owned()];
+        title.extend(view.counts());
+        framed(frame, parts.told, app, format!(" {} ", title.join(" · ")))
+    };
+    draw_told(frame, told, view, app);
+}
+
+/// What the colours mean, at the right of the title where there is room.
+fn draw_range(
+    frame: Rect,
+    title_width: u16,
+    (low, high): (f64, f64),
+    app: Scene<'_>,
+    buf: &mut Buffer,
+) {
+    const SWATCHES: usize = 8;
+    let [low, high] = [low, high].map(|end| figure(end, 0).trim().to_owned());
+    let line = legend(
+        &app.theme,
+        &format!(" {low}"),
+        &format!("{high} "),
+        SWATCHES,
+    );
+    let width = line.width() as u16;
+    if title_width + width + 4 <= frame.width {
+        buf.set_line(frame.right() - width - 2, frame.y, &line, width);
+    }
+}
+
+/// Why there are no cells: a statistic that is known of runs need not be known of a training.
+fn draw_why_empty(cells: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
+    let why = view.why_without(app.statistic_idx).unwrap_or_default();
+    let key = app.keys.key(Action::NextStatistic);
+    let text = format!("{why}. {key} shows another statistic.");
+    let lines = wrapped(&text, (cells.width as usize).max(1));
+    for (y, line) in (cells.top()..cells.bottom()).zip(lines) {
+        buf.set_string(cells.x, y, line, app.theme.dim());
+    }
+}
+
+/// What there is to say while no step was read.
+fn waiting(view: &HistoryView) -> String {
+    let name = &view.history.name;
+    let failed = view.history.records().iter();
+    let failed = failed.filter_map(|record| {
+        let reason = record.state.reason()?;
+        Some(format!(
+            "\n {}: {}: {reason}",
+            record.label(),
+            record.state.label()
+        ))
+    });
+    let failed: Vec<String> = failed.take(8).collect();
+    let said = match (
+        &view.reading,
+        view.history.origin,
+        view.history.records().len(),
+    ) {
+        (Reading::Over(Some(why)), ..) => format!("{name} is read no further: {why}"),
+        (_, Origin::Log, _) => format!(
+            "{name} has no record yet. Start the training with attnscope.Monitor: each record appears here by itself."
+        ),
+        (_, _, 0) => {
+            format!("{name} has no checkpoint yet. Each appears here by itself once it is written.")
+        }
+        (_, _, n) => format!(
+            "{} — {n} steps: the last is read first, then the first, then the middle.",
+            history_head::state(view, false)
+        ),
+    };
+    format!(" {said}{}", failed.concat())
+}
+
+/// The selected step, what begins, and what is on its way.
+fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'_>) {
+    let (theme, history) = (&app.theme, &view.history);
+    let width = area.width as usize;
+    let mut lines = vec![selected(view, app, width)];
+    let signs = signs(view);
+    if !signs.is_empty() {
+        lines.push(Line::styled(cut(&signs, width), theme.dim()));
+    }
+    let note = history.notes.last();
+    let room = (area.height as usize).saturating_sub(lines.len() + usize::from(note.is_some()));
+    let onsets = view.onsets();
+    let n_all = onsets.len();
+    let why = match view.onset.and_then(|nth| onsets.get(nth)) {
+        Some(Onset::Begins(finding, _)) => reasons(history, finding),
+        _ => Vec::new(),
+    };
+    let n_why = why.len().min(room / 2);
+    let room = room - n_why;
+    // Where some are left out, what to do is not.
+    let (n_first, n_last) = (n_why.saturating_sub(1), why.len().saturating_sub(1));
+    let why = why.iter().enumerate();
+    let why = why.filter(|(nth, _)| *nth < n_first || n_why > 0 && *nth == n_last);
+    let mut told: Vec<Line<'static>> = Vec::new();
+    for part in parts_shown(&onsets, view.onset, room) {
+        told.push(match part {
+            Part::Onset(nth) => {
+                let (sign, style) = look(&onsets[nth], app);
+                let text = cut(&format!("{sign} {}", onsets[nth].told(history)), width);
+                if view.onset == Some(nth) {
+                    Line::styled(fit(&text, width), app.theme.selected())
+                } else {
+                    Line::styled(text, style)
+                }
+            }
+            Part::Left(n) => {
+                let text = format!("… {n} more: f goes through all");
+                Line::styled(cut(&text, width), theme.dim())
+            }
+        });
+    }
+    told.extend(why.map(|(_, line)| Line::styled(cut(&format!("  {line}"), width), theme.dim())));
+    if n_all == 0 {
+        let text = match view.reading {
+            Reading::Going => "nothing begins in what is read so far",
+            _ => "nothing begins",
+        };
+        told.push(Line::styled(text, theme.dim()));
+    }
+    if let Some(note) = note {
+        told.push(Line::styled(cut(note, width), theme.dim()));
+    }
+    lines.extend(told);
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// A line of the list of what begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Onset(usize),
+    /// So many are not shown.
+    Left(usize),
+}
+
+/// The lines that are shown where there is room for some: the first ones, or those about the one that was gone to. What is on its
+/// way can still be stopped: half of the lines are for it.
+fn parts_shown(onsets: &[Onset<'_>], chosen: Option<usize>, room: usize) -> Vec<Part> {
+    let n = onsets.len();
+    if n <= room {
+        return (0..n).map(Part::Onset).collect();
+    }
+    let room = room.saturating_sub(1).max(1);
+    let is_trend = |onset: &&Onset<'_>| matches!(onset, Onset::OnItsWay(_));
+    let first_trend = n - onsets.iter().filter(is_trend).count();
+    let mut shown: Vec<usize> = match chosen.filter(|nth| *nth < n) {
+        Some(nth) => {
+            let first = nth.saturating_sub(room / 2).min(n - room);
+            (first..first + room).collect()
+        }
+        None => {
+            let n_trends = (n - first_trend).min(room / 2);
+            let findings = 0..first_trend.min(room - n_trends);
+            let rest = room - findings.len();
+            findings
+                .chain(first_trend..(first_trend + rest).min(n))
+                .collect()
+        }
+    };
+    shown.truncate(room);
+    let left = n - shown.len();
+    let parts = shown.into_iter().map(Part::Onset);
+    parts.chain([Part::Left(left)]).collect()
+}
+
+fn look(onset: &Onset<'_>, app: Scene<'_>) -> (&'static str, Style) {
+    match onset {
+        Onset::OnItsWay(_) => ("↗", app.theme.notable()),
+        Onset::Begins(finding, _) => match finding.severity {
+            Severity::Error => ("✖", app.theme.bad()),
+            Severity::Warning => ("!", app.theme.notable()),
+            Severity::Info => ("○", app.theme.accent()),
+        },
+    }
+}
+
+/// The selected step in words: its name, its state, its loss, and the value of the selected head.
+fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
+    let Some(record) = view.record() else {
+        return Line::default();
+    };
+    let place = app.history_place(is_of_layers(app));
+    let cell = view.history.grid().cell(&place);
+    let value = cell.map(|cell| view.history.at(view.at, app.statistic().id, cell));
+    let mut text = format!(" · {}", record.state.label());
+    if let Some(reason) = record.state.reason() {
+        text += &format!(": {reason}");
+    }
+    if let Some(loss) = record.loss() {
+        text += &format!(" · loss {}", digits(loss));
+    }
+    let is_recorded = record.numbers.is_some() && view.knows(app.statistic_idx);
+    if let Some(value) = value.filter(|_| is_recorded) {
+        text += &format!(" · {} of {place} {}", app.statistic().title, digits(value));
+    }
+    let label = record.label();
+    let room = width.saturating_sub(label.chars().count());
+    Line::from(vec![
+        Span::styled(label, app.theme.strong()),
+        Span::raw(cut(&text, room)),
+    ])
+}
+
+/// What is told of the step and head under the pointer.
+pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
+    let view = app.state().training.as_ref()?;
+    let strip = Strip::new(app, view, parts(area).cells);
+    let (record_idx, cell) = strip.at(at)?;
+    let place = view.history.grid().place(cell);
+    let record = view.history.records().get(record_idx)?;
+    let (step, statistic) = (record.label(), app.statistic());
+    let value = view
+        .history
+        .value(record_idx, view.history.column(statistic.id)?, cell);
+    let value = figure(value, 0);
+    Some(format!("{step} · {place} · {}: {value}", statistic.title))
+}
+
+/// Selects the step and head under the pointer.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    let scene = app.scene();
+    let Some(view) = scene.state().training.as_ref() else {
+        return;
+    };
+    let strip = Strip::new(scene, view, parts(area).cells);
+    let Some((record_idx, cell)) = strip.at(at) else {
+        return;
+    };
+    let place = view.history.grid().place(cell);
+    app.selection.stack = place.grid();
+    app.selection.layer_idx = place.layer_idx.unwrap_or(0);
+    if let Some(head_idx) = place.head_idx {
+        app.selection.head_idx = head_idx;
+    }
+    if let Some(view) = &mut app.training {
+        (view.at, view.onset) = (record_idx, None);
+    }
+}

@@ -1,0 +1,53 @@
+//! The first line of the screen beside a training: what it is, how far it is read, and the worst that begins in it.
+
+use ratatui::text::Span;
+
+use crate::history_view::{HistoryView, Reading};
+use crate::scene::Scene;
+use attnscope_checks::Severity;
+use attnscope_history::heading;
+
+/// Left and right ends of the line; `None` where no training is open.
+pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Span<'static>>)> {
+    let view = app.state().training.as_ref()?;
+    let theme = &app.theme;
+    let program = if width < 100 { " " } else { " attnscope  " };
+    let left = vec![
+        Span::styled(program, theme.title()),
+        Span::styled(heading(&view.history), theme.strong()),
+    ];
+    let style = match view.reading {
+        Reading::Over(Some(_)) => theme.bad(),
+        Reading::Going => theme.accent(),
+        _ => theme.dim(),
+    };
+    let mut right = vec![Span::styled(state(view, app.shows_times), style)];
+    // The worst, as the box of what begins counts it.
+    let worst = view.counts().into_iter().next().unwrap_or_default();
+    right.push(if view.n_begin(Severity::Error) > 0 {
+        Span::styled(format!("  ✖ {worst} "), theme.bad())
+    } else if view.n_begin(Severity::Warning) > 0 {
+        Span::styled(format!("  ! {worst} "), theme.notable())
+    } else {
+        Span::raw(" ")
+    });
+    Some((left, right))
+}
+
+/// How far reading is, in words.
+pub fn state(view: &HistoryView, shows_times: bool) -> String {
+    let n = view.history.records().len();
+    let age = match view.age.filter(|_| shows_times) {
+        None => String::new(),
+        Some(0) => " · last just now".to_owned(),
+        Some(seconds) if seconds < 120 => format!(" · last {seconds} s ago"),
+        Some(seconds) => format!(" · last {} min ago", seconds / 60),
+    };
+    match &view.reading {
+        Reading::Going if n == 0 => "waiting for the first step".to_owned(),
+        Reading::Going => format!("reading {} of {n}", (n - view.n_waiting() + 1).min(n)),
+        Reading::Watching => format!("watching{age}"),
+        Reading::Over(None) => "recorded".to_owned(),
+        Reading::Over(Some(why)) => format!("stopped: {why}"),
+    }
+}

@@ -1,0 +1,131 @@
+//! The panels: one file each, drawn from the state and the shared selection.
+
+pub mod checks;
+pub mod checks_counts;
+mod checks_sides;
+pub mod compare;
+mod compare_differs;
+pub mod effect;
+pub mod head;
+mod head_grid;
+mod head_row;
+pub mod head_value;
+pub mod history;
+mod history_curves;
+pub mod history_head;
+mod history_strip;
+pub mod model;
+mod model_change;
+pub mod overview;
+mod ranking;
+pub mod rows;
+pub mod scores;
+mod scores_change;
+pub mod story;
+pub mod sweep;
+pub mod tokens;
+mod tokens_change;
+mod tokens_picture;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+
+use super::app::App;
+use super::copying::told_of_cell;
+use super::figure::figure;
+use super::panel::Panel;
+use crate::scene::Scene;
+use attnscope_spec::Place;
+
+/// Draws the panel that is open.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    match app.panel {
+        Panel::Overview => overview::draw(frame, area, app),
+        Panel::Head => head::draw(frame, area, app),
+        Panel::Scores => scores::draw(frame, area, app),
+        Panel::Tokens => tokens::draw(frame, area, app),
+        Panel::Model => model::draw(frame, area, app),
+        Panel::Checks => checks::draw(frame, area, app),
+        Panel::Compare => compare::draw(frame, area, app),
+        Panel::History => history::draw(frame, area, app),
+        Panel::Rows => rows::draw(frame, area, app),
+        Panel::Effect => effect::draw(frame, area, app),
+        Panel::Sweep => sweep::draw(frame, area, app),
+        Panel::Story => story::draw(frame, area, app),
+    }
+}
+
+/// Takes a click inside the panel that is open.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    match app.panel {
+        Panel::Overview => overview::click(app, area, at),
+        Panel::Head => head::click(app, area, at),
+        Panel::Scores | Panel::Sweep => {}
+        Panel::Tokens => tokens::click(app, area, at),
+        Panel::Model => model::click(app, area, at),
+        Panel::Checks => checks::click(app, area, at),
+        Panel::Compare => compare::click(app, area, at),
+        Panel::History => history::click(app, area, at),
+        Panel::Rows => rows::click(app, area, at),
+        Panel::Effect => effect::click(app, area, at),
+        Panel::Story => story::click(app, area, at),
+    }
+}
+
+/// What the panel that is open tells of a place under the pointer: the value of a cell; `None` where there is none.
+pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
+    match app.panel {
+        Panel::Overview => told_of_head(app, overview::head_at(app, area, at)?),
+        Panel::Compare => told_of_head(app, compare::head_at(app, area, at)?),
+        Panel::Head => {
+            let (query_idx, key_idx) = head::place_at(app, area, at)?;
+            app.shown_detail()?;
+            Some(told_of_cell(app, query_idx, key_idx))
+        }
+        Panel::Tokens => {
+            let idx = tokens::token_at(app, area, at)?;
+            app.shown_detail()?;
+            let at = app.selection;
+            Some(if app.tokens_view.shows_received {
+                told_of_cell(app, idx, at.key_idx)
+            } else {
+                told_of_cell(app, at.query_idx, idx)
+            })
+        }
+        Panel::History => history::told_at(app, area, at),
+        _ => None,
+    }
+}
+
+/// A head and its value of the statistic that is shown.
+fn told_of_head(app: Scene<'_>, place: Place) -> Option<String> {
+    let value = head_value::value(app, place.grid(), place.layer_idx?, place.head_idx);
+    let statistic = app.statistic();
+    let what = if app.shows_distance() {
+        "distance of the patterns"
+    } else {
+        statistic.title
+    };
+    let change = if app.grid_differs() { "change of " } else { "" };
+    let value = figure(value, 0);
+    let unit = if app.shows_distance() {
+        "nats"
+    } else {
+        statistic.unit
+    };
+    Some(
+        format!("{place} · {change}{what}: {value} {unit}")
+            .trim_end()
+            .to_owned(),
+    )
+}
+
+/// The value of the selected head in the panel that is open; `None` where there is none.
+pub fn selected_value(app: Scene<'_>) -> Option<f64> {
+    let at = app.selection;
+    let value = match app.panel {
+        Panel::Effect => effect::selected_value(app)?,
+        _ => head_value::value(app, at.stack, at.layer_idx, Some(at.head_idx)),
+    };
+    (app.layer().is_some() && !value.is_nan()).then_some(value)
+}

@@ -1,0 +1,304 @@
+//! How the checkpoint was read: every knob and where it came from, what was never read, and every tensor.
+
+use std::collections::BTreeSet;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use super::model_change;
+use crate::app::App;
+use crate::figure::{cut, figure, fit, wrapped};
+use crate::scene::Scene;
+use crate::widgets::frame::{framed, waiting};
+use attnscope_checkpoint::Knob;
+use attnscope_report::one_line;
+use attnscope_run::{Subject, TensorStats};
+
+/// Where things lie inside the panel.
+struct Parts {
+    knobs: Rect,
+    unread: Rect,
+    tensors: Rect,
+    figures: Rect,
+}
+
+fn parts(area: Rect) -> Parts {
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
+    let [knobs, unread] =
+        Layout::vertical([Constraint::Min(0), Constraint::Percentage(26)]).areas(left);
+    let [tensors, figures] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(5)]).areas(right);
+    Parts {
+        knobs,
+        unread,
+        tensors,
+        figures,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let parts = parts(area);
+    let Some(subject) = app.subject() else {
+        let inside = framed(frame, area, app, " model ");
+        return waiting(frame, inside, app);
+    };
+    if let Some(both) = app.both_runs().filter(|_| app.shows_difference()) {
+        return model_change::draw(frame, area, app, both);
+    }
+    draw_knobs(frame, parts.knobs, app, subject);
+    draw_unread(frame, parts.unread, app, subject);
+    draw_tensors(frame, parts.tensors, app, subject);
+    draw_figures(frame, parts.figures, app, subject);
+}
+
+fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
+    let inside = ratatui::widgets::Block::bordered().inner(area);
+    let lines = knob_lines(app, subject.knobs(), inside.width as usize);
+    let n_rows = inside.height as usize;
+    let first = app
+        .model_view
+        .knob_scroll
+        .min(lines.len().saturating_sub(n_rows));
+    let scrolls = if lines.len() > n_rows {
+        {
+            use crate::keys::Action;
+            let keys = [Action::ScrollKnobsDown, Action::ScrollKnobsUp].map(|a| app.keys.key(a));
+            format!("· {} more: {} ", lines.len() - n_rows, keys.join(" "))
+        }
+    } else {
+        String::new()
+    };
+    framed(frame, area, app, format!(" how it was read {scrolls}"));
+    let shown: Vec<Line<'_>> = lines.into_iter().skip(first).take(n_rows).collect();
+    frame.render_widget(Paragraph::new(shown), inside);
+}
+
+/// Name, value and origin of every knob; an origin that does not fit beside its value stands below it.
+fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
+    let longest = knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
+    let name_width = longest.min(20);
+    let room = width.saturating_sub(name_width + 3);
+    let mut lines = tokenizer_lines(app, name_width, room);
+    for knob in knobs {
+        let value = cut(&knob.value, room);
+        let origin = knob.origin.to_string();
+        let gap = room.saturating_sub(value.width() + origin.width());
+        let fits_beside = gap >= 1;
+        let mut spans = vec![
+            Span::raw(format!(" {} ", fit(knob.name, name_width))),
+            Span::styled(value, app.theme.strong()),
+        ];
+        if fits_beside {
+            spans.push(Span::raw(" ".repeat(gap)));
+            spans.push(Span::styled(origin, app.theme.dim()));
+        }
+        lines.push(Line::from(spans));
+        if !fits_beside {
+            let origin = cut(&knob.origin.to_string(), width - 2);
+            let below = format!("{origin:>width$}", width = width - 1);
+            lines.push(Line::styled(below, app.theme.dim()));
+        }
+    }
+    lines
+}
+
+/// What ids come from; a reason for having none goes over several lines.
+fn tokenizer_lines(app: Scene<'_>, name_width: usize, room: usize) -> Vec<Line<'static>> {
+    let letters: Vec<char> = app.tokenizer.chars().collect();
+    let line = |(idx, part): (usize, &[char])| {
+        let name = if idx == 0 { "tokenizer" } else { "" };
+        Line::from(vec![
+            Span::raw(format!(" {} ", fit(name, name_width))),
+            Span::styled(part.iter().collect::<String>(), app.theme.strong()),
+        ])
+    };
+    letters.chunks(room.max(1)).enumerate().map(line).collect()
+}
+
+fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
+    let unread = subject.unread_keys();
+    let title = format!(" config keys never read · {} ", unread.len());
+    let inside = framed(frame, area, app, title);
+    let text = if unread.is_empty() {
+        "every key was read".to_owned()
+    } else {
+        unread.join(", ")
+    };
+    let nonfinite = app.run().and_then(|run| run.nonfinite.as_ref());
+    let mut texts: Vec<(String, Style)> = nonfinite
+        .map(|found| (found.to_string(), app.theme.bad()))
+        .into_iter()
+        .collect();
+    let remarks = subject.remarks().into_iter();
+    texts.extend(remarks.map(|said| (one_line(&said).into_owned(), app.theme.notable())));
+    texts.push((text, app.theme.dim()));
+    let width = (inside.width as usize).saturating_sub(1).max(1);
+    let lines = texts.into_iter().flat_map(|(text, style)| {
+        let lines = wrapped(&text, width).into_iter();
+        lines.map(move |line| (cut(&line, width), style))
+    });
+    let mut lines: Vec<(String, Style)> = lines.collect();
+    let n_rows = inside.height as usize;
+    if lines.len() > n_rows {
+        lines.truncate(n_rows);
+        if let Some((last, _)) = lines.last_mut() {
+            // A blank and the ellipsis, or the ellipsis in the place of the last letters.
+            *last = cut(&format!("{last} ………"), (last.width() + 2).min(width));
+        }
+    }
+    let lines = lines.into_iter();
+    let lines = lines.map(|(text, style)| Line::styled(format!(" {text}"), style));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+}
+
+/// The first tensor shown, such that the selected one is in sight.
+fn first_tensor(app: Scene<'_>, n_tensors: usize, n_rows: usize) -> usize {
+    app.model_view
+        .tensor_idx
+        .saturating_sub(n_rows / 2)
+        .min(n_tensors.saturating_sub(n_rows))
+}
+
+/// Rows of the list of tensors, below its heading.
+fn tensor_rows(area: Rect) -> usize {
+    area.height.saturating_sub(3) as usize
+}
+
+fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
+    let theme = &app.theme;
+    let tensors = subject.tensors();
+    let unused: BTreeSet<&str> = subject.unused_tensors().into_iter().collect();
+    let never = match unused.len() {
+        0 => String::new(),
+        n => format!(" · {n} never used"),
+    };
+    let title = format!(" tensors · {}{never} · Enter figures ", tensors.len());
+    let inside = framed(frame, area, app, title);
+    let shape_width = tensors
+        .iter()
+        .map(|(_, info)| shape(&info.shape).len())
+        .max()
+        .unwrap_or(5)
+        .clamp(5, 16);
+    let dtype_width = tensors
+        .iter()
+        .map(|(_, info)| info.dtype.to_string().len())
+        .max()
+        .unwrap_or(5)
+        .clamp(5, 8);
+    let name_width = (inside.width as usize).saturating_sub(shape_width + dtype_width + 11);
+    let header = format!(
+        " {} {:dtype_width$} {} {:7}",
+        fit("name", name_width),
+        "dtype",
+        fit("shape", shape_width),
+        "use"
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    let n_rows = tensor_rows(area);
+    let first = first_tensor(app, tensors.len(), n_rows);
+    for (idx, (name, info)) in tensors.iter().enumerate().skip(first).take(n_rows) {
+        let style = if idx == app.model_view.tensor_idx {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        // The end of a long name says more than its beginning.
+        let shown = if name.len() > name_width {
+            format!("…{}", tail(name, name_width - 1))
+        } else {
+            fit(name, name_width)
+        };
+        let usage = if unused.contains(name) {
+            Span::styled("unused", theme.notable())
+        } else {
+            Span::raw("")
+        };
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {shown}"), style),
+            Span::raw(format!(
+                " {:dtype_width$} {} ",
+                info.dtype,
+                fit(&shape(&info.shape), shape_width)
+            )),
+            usage,
+        ]));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn tail(name: &str, n: usize) -> String {
+    let skip = name.chars().count().saturating_sub(n);
+    name.chars().skip(skip).collect()
+}
+
+fn shape(dims: &[usize]) -> String {
+    dims.iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join("×")
+}
+
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
+    let Some((name, info)) = subject.tensors().iter().nth(app.model_view.tensor_idx) else {
+        return;
+    };
+    let title = format!(" {} ", cut(name, area.width.saturating_sub(4) as usize));
+    let inside = framed(frame, area, app, title);
+    let facts = format!(" {} elements · {} bytes", info.n_elements(), info.n_bytes());
+    let mut lines = vec![Line::raw(facts)];
+    match app.model_view.stats.get(name) {
+        None => lines.push(Line::styled(
+            " Enter: min, max, mean, NaN count",
+            app.theme.dim(),
+        )),
+        Some(None) => lines.push(Line::styled(" computing …", app.theme.dim())),
+        Some(Some(None)) => lines.push(Line::styled(
+            " not floating point: no figures",
+            app.theme.dim(),
+        )),
+        Some(Some(Some(stats))) => lines.extend(figure_lines(app, stats)),
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn figure_lines(app: Scene<'_>, stats: &TensorStats) -> [Line<'static>; 2] {
+    let number = |v: f64| figure(v, 0);
+    let text = format!(
+        " min {}   max {}   mean {}",
+        number(f64::from(stats.min)),
+        number(f64::from(stats.max)),
+        number(stats.mean)
+    );
+    let style = if stats.n_nan + stats.n_infinite > 0 {
+        app.theme.bad()
+    } else {
+        app.theme.good()
+    };
+    let broken = format!(" {} NaN, {} infinite", stats.n_nan, stats.n_infinite);
+    [Line::raw(text), Line::styled(broken, style)]
+}
+
+/// Selects the tensor under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let area = parts(area).tensors;
+    let n_tensors = app
+        .scene()
+        .subject()
+        .map_or(0, |subject| subject.tensors().len());
+    if !area.contains(Position::new(column, row)) || n_tensors == 0 {
+        return;
+    }
+    let first = first_tensor(app.scene(), n_tensors, tensor_rows(area));
+    if let Some(down) = (row as usize)
+        .checked_sub(area.y as usize + 2)
+        .filter(|down| *down < tensor_rows(area))
+    {
+        app.model_view.tensor_idx = (first + down).min(n_tensors - 1);
+    }
+}

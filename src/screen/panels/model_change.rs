@@ -1,0 +1,137 @@
+//! Knobs and tensors in which A and B differ, the likeliest causes first.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use crate::comparing::Comparing;
+use crate::figure::{figure, fit};
+use crate::run::Run;
+use crate::scene::Scene;
+use crate::widgets::frame::framed;
+use attnscope_compare::{Comparison, KnobKind, TensorDifference};
+
+/// Columns of a number.
+const FIGURE: usize = 10;
+
+/// Draws both lists; the first line of each that is shown is as far down as the panel is scrolled.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
+    let are_models = both.iter().all(|run| run.subject.model().is_some());
+    let Some(comparison) = app.comparison().filter(|_| are_models) else {
+        return draw_waiting(frame, area, app, both);
+    };
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(44), Constraint::Min(0)]).areas(area);
+    draw_knobs(frame, left, app, comparison);
+    draw_tensors(frame, right, app, comparison);
+}
+
+fn draw_waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
+    let inside = framed(frame, area, app, " knobs and tensors that differ ");
+    let are_models = both.iter().all(|run| run.subject.model().is_some());
+    let ended = app.state().runs.b.as_ref().map(|second| &second.comparing);
+    let text = match ended {
+        _ if !are_models => {
+            " A trace has no knobs and no weights: v shows A alone, or what the trace holds."
+                .to_owned()
+        }
+        Some(Comparing::Ended(reason)) => format!(" Not compared: {reason}. Press e to run again."),
+        _ => " comparing knobs and tensors … c stops".to_owned(),
+    };
+    let text = Paragraph::new(text)
+        .style(app.theme.dim())
+        .wrap(Wrap { trim: false });
+    frame.render_widget(text, inside);
+}
+
+fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &Comparison) {
+    let theme = &app.theme;
+    let title = format!(" knobs that differ · {} ", comparison.knobs.len());
+    let inside = framed(frame, area, app, title);
+    if comparison.knobs.is_empty() {
+        let text = " every knob is the same";
+        return frame.render_widget(Line::styled(text, theme.good()), inside);
+    }
+    let width = (inside.width as usize).saturating_sub(2);
+    let (name, value) = (width * 2 / 5, width * 3 / 10);
+    let header = format!(
+        " {}{}{}",
+        fit("knob", name),
+        fit("A", value),
+        fit("B", value)
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    for knob in comparison.knobs.iter().skip(app.model_view.knob_scroll) {
+        let style = if knob.kind == KnobKind::Label {
+            theme.dim()
+        } else {
+            theme.notable()
+        };
+        lines.push(Line::from(vec![
+            Span::raw(format!(" {}", fit(&knob.knob, name))),
+            Span::raw(fit(&knob.a.to_string(), value)),
+            Span::styled(fit(&knob.b.to_string(), value), style),
+        ]));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &Comparison) {
+    let theme = &app.theme;
+    let weights = &comparison.weights;
+    let n = [&weights.only_a, &weights.only_b].map(Vec::len);
+    let title = format!(
+        " tensors · {} differ · {} only in A · {} only in B ",
+        weights.differ.len(),
+        n[0],
+        n[1]
+    );
+    let inside = framed(frame, area, app, title);
+    if weights.differ.is_empty() && n == [0, 0] {
+        let text = " every tensor is the same";
+        return frame.render_widget(Line::styled(text, theme.good()), inside);
+    }
+    let width = inside.width as usize;
+    let relation = (width / 4).clamp(8, 24);
+    let name = width.saturating_sub(2 * FIGURE + relation + 3);
+    let header = format!(
+        " {}{:>FIGURE$}{:>FIGURE$} {}",
+        fit("tensor", name),
+        "relative",
+        "largest",
+        fit("what it is", relation)
+    );
+    let row = |tensor: &TensorDifference| {
+        let what = match (tensor.relation, tensor.heads.as_slice()) {
+            (Some(relation), _) => relation.label().to_owned(),
+            (None, []) => String::new(),
+            (None, heads) => {
+                let heads: Vec<String> = heads.iter().map(usize::to_string).collect();
+                format!("heads {}", heads.join(", "))
+            }
+        };
+        let style = if tensor.counts {
+            theme.notable()
+        } else {
+            theme.dim()
+        };
+        let numbers = figure(tensor.relative, FIGURE) + &figure(tensor.max_abs, FIGURE);
+        Line::from(vec![
+            Span::raw(format!(" {}", fit(&tensor.name, name))),
+            Span::styled(numbers, style),
+            Span::styled(format!(" {}", fit(&what, relation)), theme.accent()),
+        ])
+    };
+    let of_one = |(name, side): (&String, &str)| {
+        Line::styled(format!(" {name} only in {side}"), theme.notable())
+    };
+    let only_a = weights.only_a.iter().map(|name| (name, "A"));
+    let only_b = weights.only_b.iter().map(|name| (name, "B"));
+    let rows = weights.differ.iter().map(row);
+    let rows = rows.chain(only_a.chain(only_b).map(of_one));
+    let shown = rows.skip(app.model_view.tensor_idx);
+    let header = Line::styled(header, theme.dim());
+    let lines: Vec<Line<'static>> = std::iter::once(header).chain(shown).collect();
+    frame.render_widget(Paragraph::new(lines), inside);
+}

@@ -1,0 +1,250 @@
+//! Every row of the selected head in numbers, and the questions that lead from a collapse to its cause.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use crate::app::{App, Axis};
+use crate::figure::{bar, change, cut, figure, fit};
+use crate::scene::Scene;
+use crate::widgets::frame::{framed, selection_title, waiting};
+use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_run::{Ability, Bearing, Question, questions, separates};
+
+/// Columns of a token, and of a figure.
+const TOKEN: usize = 12;
+const FIGURE: usize = 9;
+
+/// What stands in a row's columns, whether a narrow screen shows it, and where it comes from.
+type Column = (&'static str, bool, fn(&RowSummary, f32) -> f32);
+
+/// The argument of the last is the mean norm of the head's keys.
+const COLUMNS: [Column; 8] = [
+    ("‖q‖", true, |row, _| row.q_norm),
+    ("mean ‖k‖", false, |_, k_norm| k_norm),
+    ("cosine", false, |row, _| row.cosine),
+    ("‖scores‖", true, |row, _| row.score_norm),
+    ("mean", false, |row, _| row.score_mean),
+    ("std", true, |row, _| row.score_var.sqrt()),
+    ("entropy", true, |row, _| row.entropy),
+    ("largest", true, |row, _| row.top1),
+];
+
+/// The figures of a row, as the panel's columns have them.
+pub fn figures(row: &RowSummary, k_norm: f32) -> impl Iterator<Item = (&'static str, f32)> + '_ {
+    COLUMNS
+        .iter()
+        .map(move |(name, _, of)| (*name, of(row, k_norm)))
+}
+
+/// Whether each column can be told of what is open: of a model all can, and a NaN is something to see.
+pub fn known_columns(app: Scene<'_>, head: &HeadSummary) -> [bool; COLUMNS.len()] {
+    let is_model = app
+        .subject()
+        .is_some_and(|subject| subject.model().is_some());
+    let k_norm = mean_key_norm(head);
+    COLUMNS.map(|(_, _, of)| {
+        let mut real = head.rows.iter().filter(|row| row.is_real);
+        is_model || real.any(|row| !of(row, k_norm).is_nan())
+    })
+}
+
+/// Whether each column is on a screen of some width.
+fn shown_columns(app: Scene<'_>, head: &HeadSummary, width: usize) -> [bool; COLUMNS.len()] {
+    let known = known_columns(app, head);
+    let n_known = known.iter().filter(|is_known| **is_known).count();
+    let is_wide = width >= 6 + 2 * TOKEN + 3 + n_known * FIGURE;
+    std::array::from_fn(|nth| known[nth] && (is_wide || COLUMNS[nth].1))
+}
+
+/// Mean norm of the keys that are not padding.
+pub fn mean_key_norm(head: &HeadSummary) -> f32 {
+    let is_real = |idx: usize| head.real_keys.as_ref().is_none_or(|real| real[idx]);
+    let norms = head.k_norms.iter().enumerate();
+    let norms = norms
+        .filter(|(idx, _)| is_real(*idx))
+        .map(|(_, norm)| *norm);
+    let (sum, n) = norms.fold((0.0, 0.0), |(sum, n), norm| (sum + norm, n + 1.0));
+    sum / n
+}
+
+/// Where things lie inside the panel.
+fn parts(area: Rect) -> [Rect; 2] {
+    let n_questions = if area.height >= 30 { 10 } else { 7 };
+    Layout::vertical([Constraint::Length(n_questions), Constraint::Min(0)]).areas(area)
+}
+
+/// The selected head's summary.
+pub fn head(app: Scene<'_>) -> Option<&HeadSummary> {
+    let head = app.layer()?.heads.get(app.selection.head_idx)?;
+    Some(&head.summary)
+}
+
+/// The selected head's summary in A, where the screen shows a difference.
+fn head_before(app: Scene<'_>) -> Option<&HeadSummary> {
+    let both = app.both_layers(app.selection.stack, app.selection.layer_idx);
+    let [before, _] = both.filter(|_| app.shows_difference())?;
+    let head = before.heads.get(app.selection.head_idx)?;
+    Some(&head.summary)
+}
+
+/// The questions about the selected head.
+pub fn asked(app: Scene<'_>) -> Vec<Question> {
+    let Some(layer) = app.layer() else {
+        return Vec::new();
+    };
+    let is_delimiter = |key_idx| {
+        let label = app.raw_token(Axis::Key, key_idx);
+        !label.is_empty() && separates(label)
+    };
+    let head = layer.heads.get(app.selection.head_idx);
+    head.map_or_else(Vec::new, |head| questions(layer, head, &is_delimiter))
+}
+
+/// A change worth a try: the scale where it is larger than 1/√d, a temperature where it is not.
+fn hint(app: Scene<'_>) -> &'static str {
+    let is_larger = app
+        .attention()
+        .is_some_and(|spec| attnscope_checks::collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
+    if is_larger {
+        " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does"
+    } else {
+        " then suppose it otherwise: w temperature=2 divides by 2, and every panel shows what that does"
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let [above, below] = parts(area);
+    let Some(head) = head(app) else {
+        let inside = framed(frame, area, app, selection_title(app, " · rows"));
+        return waiting(frame, inside, app);
+    };
+    draw_questions(frame, above, app);
+    draw_rows(frame, below, app, head);
+}
+
+fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let theme = &app.theme;
+    let title = selection_title(app, " · from a collapse to its cause");
+    let inside = framed(frame, area, app, title);
+    let width = inside.width as usize;
+    let mut lines = Vec::new();
+    for (nth, question) in asked(app).iter().enumerate() {
+        let style = match question.bearing {
+            Bearing::Cause => theme.bad(),
+            Bearing::Innocent | Bearing::No | Bearing::ByDesign => theme.good(),
+            Bearing::NotConclusive | Bearing::Yes => theme.notable(),
+            Bearing::Unknown => theme.dim(),
+        };
+        let asks = format!(" {} {:<20}", nth + 1, question.asks);
+        let bearing = format!("{:<15}", question.bearing.label());
+        let room = width.saturating_sub(asks.chars().count() + bearing.chars().count());
+        lines.push(Line::from(vec![
+            Span::styled(asks, theme.strong()),
+            Span::styled(bearing, style),
+            Span::styled(cut(&question.answer, room), theme.dim()),
+        ]));
+        if inside.height >= 8 {
+            lines.push(Line::default());
+        }
+    }
+    lines.truncate(inside.height.saturating_sub(1) as usize);
+    let can_suppose = app
+        .subject()
+        .is_some_and(|subject| subject.lacks(Ability::WhatIf).is_none());
+    if can_suppose {
+        lines.push(Line::styled(cut(hint(app), width), theme.dim()));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The first row that is shown, such that the selected one is in sight.
+fn first_row(app: Scene<'_>, n: usize, n_shown: usize) -> usize {
+    let at = app.selection.query_idx;
+    at.saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown))
+}
+
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
+    let theme = &app.theme;
+    let before = head_before(app);
+    let inside = framed(
+        frame,
+        area,
+        app,
+        if before.is_some() {
+            " change of each query · lengths, angle and scores in their own units, entropy in nats "
+        } else {
+            " one query a line · lengths, angle and scores in their own units, entropy in nats "
+        },
+    );
+    let width = inside.width as usize;
+    let shown = shown_columns(app, head, width);
+    let n_columns = shown.iter().filter(|shown| **shown).count();
+    let used = 6 + TOKEN + n_columns * FIGURE + 2;
+    let n_bar = width.saturating_sub(used + TOKEN + 2).min(20);
+    let mut title = format!(" {:>4} {:<TOKEN$}", "", "query");
+    for ((name, ..), _) in COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown) {
+        title.push_str(&format!("{name:>FIGURE$}"));
+    }
+    title.push_str(&format!("  {:<TOKEN$}", "looks at"));
+    let mut lines = vec![Line::styled(cut(&title, width), theme.dim())];
+    let n_shown = (inside.height as usize).saturating_sub(1);
+    let first = first_row(app, head.rows.len(), n_shown);
+    let k_norm = mean_key_norm(head);
+    for (query_idx, row) in head.rows.iter().enumerate().skip(first).take(n_shown) {
+        let is_selected = query_idx == app.selection.query_idx;
+        let style = if is_selected {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let token = fit(&app.token(Axis::Query, query_idx), TOKEN);
+        let mut text = format!(" {query_idx:>4} {token}");
+        if !row.is_real {
+            // Padding, or the step after the end of a translation.
+            text.push_str("  counts nowhere");
+            lines.push(Line::styled(cut(&text, width), theme.dim()));
+            continue;
+        }
+        let then = before.and_then(|head| {
+            let row = head.rows.get(app.counterpart(Axis::Query, query_idx)?)?;
+            Some((row, mean_key_norm(head)))
+        });
+        let mut then = then.map(|(row, k_norm)| figures(row, k_norm));
+        for ((_, now), is_shown) in figures(row, k_norm).zip(shown) {
+            let then = then.as_mut().and_then(Iterator::next);
+            let text_of = match then {
+                None => figure(f64::from(now), FIGURE),
+                Some((_, then)) => change(f64::from(then), f64::from(now), FIGURE),
+            };
+            text.push_str(if is_shown { &text_of } else { "" });
+        }
+        let key = fit(&app.token(Axis::Key, row.argmax as usize), TOKEN);
+        text.push_str(&format!("  {key} "));
+        let strip = bar(row.top1, n_bar);
+        lines.push(Line::from(vec![
+            Span::styled(cut(&text, width), style),
+            Span::styled(strip, theme.accent()),
+        ]));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Selects the query under the pointer.
+pub fn click(app: &mut App, area: Rect, (_, row): (u16, u16)) {
+    let [_, below] = parts(area);
+    let Some(n) = head(app.scene()).map(|head| head.rows.len()) else {
+        return;
+    };
+    let n_shown = (below.height as usize).saturating_sub(3);
+    let first = first_row(app.scene(), n, n_shown);
+    let Some(nth) = (row as usize).checked_sub(below.y as usize + 2) else {
+        return;
+    };
+    if nth < n_shown && first + nth < n {
+        app.selection.query_idx = first + nth;
+    }
+}

@@ -1,0 +1,400 @@
+//! The statistics of a head beside its layer's and the model's, its scores against chance, its rows one by one.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
+
+use super::scores_change;
+use crate::figure::{cut, figure, fit, share};
+use crate::scene::Scene;
+use crate::widgets::frame::{framed, selection_title, waiting};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
+use attnscope_compute::attention::RowSummary;
+use attnscope_run::Histogram;
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let left_share = if area.width < 100 { 61 } else { 58 };
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
+    let [top, bottom] =
+        Layout::vertical([Constraint::Percentage(50), Constraint::Min(0)]).areas(right);
+    let grid = app.selection.stack;
+    let both = app.both_layers(grid, app.selection.layer_idx);
+    if let Some(both) = both.filter(|_| app.shows_difference()) {
+        return scores_change::draw(frame, [left, top, bottom], app, both);
+    }
+    match app
+        .layer()
+        .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)))
+    {
+        Some((layer, head)) => {
+            draw_table(frame, left, app, layer, head);
+            draw_histogram(frame, top, app, head);
+            draw_rows(frame, bottom, app, head);
+        }
+        None => {
+            let inside = framed(frame, left, app, selection_title(app, " · statistics"));
+            waiting(frame, inside, app);
+            framed(frame, top, app, " score distribution ");
+            framed(frame, bottom, app, " by query ");
+        }
+    }
+}
+
+/// Smallest and largest finite value.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values
+        .filter(|v| v.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
+            (low.min(v), high.max(v))
+        })
+}
+
+/// Between what a statistic lies; infinity and its negative where it has no such range.
+pub struct Ranges {
+    pub in_layer: (f64, f64),
+    pub in_model: (f64, f64),
+}
+
+/// The ranges of a statistic among the heads of a layer and of all layers of the stack, or among layers alone.
+pub fn ranges(app: Scene<'_>, layer: &LayerReport, idx: usize) -> Ranges {
+    let layers = app.layers_of(app.selection.stack).iter();
+    let of_heads = |layer: &LayerReport| -> Vec<f64> {
+        layer.heads.iter().map(|head| head.stats.at(idx)).collect()
+    };
+    if !STATISTICS[idx].is_per_head() {
+        return Ranges {
+            in_layer: range(std::iter::empty()),
+            in_model: range(layers.map(|layer| layer.stats.at(idx))),
+        };
+    }
+    Ranges {
+        in_layer: range(of_heads(layer).into_iter()),
+        in_model: range(layers.flat_map(|layer| of_heads(layer))),
+    }
+}
+
+/// Columns of two numbers, and of the mark that places a value in the model's range.
+const RANGE: usize = 14;
+const GAUGE: usize = 8;
+
+/// `0.12   0.98`, or nothing where the statistic has no such range.
+fn range_text((low, high): (f64, f64)) -> String {
+    if low > high {
+        fit("", RANGE)
+    } else {
+        format!(" {} {}", figure(low, 6), figure(high, 6))
+    }
+}
+
+/// What stands for the value of a statistic that is not defined here.
+pub const UNDEFINED: &str = "–";
+
+/// The number of a statistic of a head, or of the layer; a dash where it is not defined here.
+pub fn statistic_figure(
+    layer: &LayerReport,
+    (idx, head_idx): (usize, usize),
+    value: f64,
+    width: usize,
+) -> String {
+    if value.is_nan() && layer.why_undefined(idx, Some(head_idx)).is_some() {
+        format!("{UNDEFINED:>width$}")
+    } else {
+        figure(value, width)
+    }
+}
+
+fn draw_table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    layer: &LayerReport,
+    head: &HeadReport,
+) {
+    let theme = &app.theme;
+    let inside = framed(frame, area, app, selection_title(app, " · statistics"));
+    // A blank, the head's value, the layer's two numbers, the model's two where there is room, the gauge.
+    let fixed = 1 + 7 + RANGE;
+    let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
+    let fixed = fixed + GAUGE + if wide { RANGE } else { 0 };
+    let title_width = (inside.width as usize).saturating_sub(fixed);
+    let model = if wide { " in model     " } else { "" };
+    let header = format!(
+        " {}{:>7} {:<13}{model}  {:<6}",
+        fit("", title_width),
+        "head",
+        "in layer",
+        "model"
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    let known = || {
+        STATISTICS
+            .iter()
+            .enumerate()
+            .filter(|(idx, _)| app.knows(*idx))
+    };
+    for (idx, statistic) in known() {
+        let is_per_head = statistic.is_per_head();
+        let value = if is_per_head {
+            head.stats.at(idx)
+        } else {
+            layer.stats.at(idx)
+        };
+        let Ranges { in_layer, in_model } = ranges(app, layer, idx);
+        let is_chosen = idx == app.statistic_idx;
+        let style = if is_chosen {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let mut spans = vec![
+            Span::styled(format!(" {}", fit(statistic.title, title_width)), style),
+            Span::styled(
+                statistic_figure(layer, (idx, app.selection.head_idx), value, 7),
+                theme.strong(),
+            ),
+            Span::styled(range_text(in_layer), theme.dim()),
+        ];
+        if wide {
+            spans.push(Span::styled(range_text(in_model), theme.dim()));
+        }
+        spans.push(Span::styled(gauge(value, in_model), theme.accent()));
+        lines.push(Line::from(spans));
+    }
+    let chosen = app.statistic();
+    let n_rows = (inside.height as usize).saturating_sub(2);
+    let nth = known().position(|(idx, _)| idx == app.statistic_idx);
+    let first = (nth.unwrap_or(0) + 2)
+        .saturating_sub(n_rows)
+        .min(lines.len().saturating_sub(n_rows));
+    let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(n_rows).collect();
+    frame.render_widget(Paragraph::new(shown), inside);
+    let note = Rect {
+        y: inside.bottom().saturating_sub(2),
+        height: 2.min(inside.height),
+        ..inside
+    };
+    let width = inside.width as usize - 1;
+    let why = layer.why_undefined(app.statistic_idx, Some(app.selection.head_idx));
+    let definition = match why {
+        Some(why) => format!("{UNDEFINED} {why}"),
+        None => chosen.definition.to_owned(),
+    };
+    let texts = [
+        format!("{}: {definition}", chosen.title),
+        format!("source: {}", chosen.source),
+    ];
+    let notes: Vec<Line<'static>> = texts
+        .iter()
+        .map(|text| Line::styled(format!(" {}", cut(text, width)), theme.dim()))
+        .collect();
+    frame.render_widget(Paragraph::new(notes), note);
+}
+
+/// Where a value lies in a range: a mark on a line.
+fn gauge(value: f64, (low, high): (f64, f64)) -> String {
+    let width = GAUGE - 2;
+    if !value.is_finite() || low >= high {
+        return fit("", GAUGE);
+    }
+    let at = (share(value, (low, high)) * (width - 1) as f32).round() as usize;
+    let line: String = (0..width)
+        .map(|i| if i == at { '●' } else { '─' })
+        .collect();
+    format!("  {line}")
+}
+
+/// Names what a chart shows in lines above it, where they cover no data; gives what is left for the chart.
+fn below_names(frame: &mut Frame<'_>, area: Rect, names: &[(&'static str, Style)]) -> Rect {
+    let width = area.width as usize;
+    let mut lines: Vec<Line<'static>> = vec![Line::raw(" ")];
+    for (name, style) in names {
+        let span = Span::styled(*name, *style);
+        match lines.last_mut() {
+            Some(line) if line.width() <= 1 || line.width() + 2 + span.width() <= width => {
+                if line.width() > 1 {
+                    line.push_span(Span::raw("  "));
+                }
+                line.push_span(span);
+            }
+            _ => lines.push(Line::from(vec![Span::raw(" "), span])),
+        }
+    }
+    let [above, below] =
+        Layout::vertical([Constraint::Length(lines.len() as u16), Constraint::Min(0)]).areas(area);
+    frame.render_widget(Paragraph::new(lines), above);
+    below
+}
+
+fn axis(app: Scene<'_>, bounds: [f64; 2]) -> Axis<'static> {
+    let labels = vec![figure(bounds[0], 0), figure(bounds[1], 0)];
+    Axis::default()
+        .style(app.theme.dim())
+        .bounds(bounds)
+        .labels(labels)
+        .labels_alignment(Alignment::Right)
+}
+
+/// The density of a normal distribution about 0.
+pub fn normal_density(variance: f64, x: f64) -> f64 {
+    (-x * x / (2.0 * variance)).exp() / (std::f64::consts::TAU * variance).sqrt()
+}
+
+/// The normal density that independent components would give.
+fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
+    const STEPS: usize = 120;
+    (0..=STEPS)
+        .map(|i| low + (high - low) * i as f64 / STEPS as f64)
+        .map(|x| (x, normal_density(variance, x)))
+        .collect()
+}
+
+fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
+    let title = " scores and the predicted normal ";
+    let inside = framed(frame, area, app, title);
+    let Some(histogram) = app.shown_detail().map(|detail| &detail.histogram) else {
+        return waiting(frame, inside, app);
+    };
+    if histogram.n == 0 || histogram.bin_width() == 0.0 {
+        let text = " all scores are alike, or none is finite: nothing to draw";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let variance = head.stats.of(Stat::ScoreVarPredicted);
+    draw_densities(frame, inside, app, histogram, variance);
+}
+
+/// The densities as points so close that bins wider than a column leave no gaps, which would look like empty bins.
+fn filled(histogram: &Histogram) -> Vec<(f64, f64)> {
+    const POINTS: i32 = 8;
+    let width = histogram.bin_width() / f64::from(POINTS);
+    let of_bin = |(middle, density): (f64, f64)| {
+        let points = (0..POINTS).map(move |i| f64::from(i) - f64::from(POINTS - 1) / 2.0);
+        points.map(move |at| (middle + at * width, density))
+    };
+    histogram.densities().into_iter().flat_map(of_bin).collect()
+}
+
+fn draw_densities(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    histogram: &Histogram,
+    variance: f64,
+) {
+    let observed = filled(histogram);
+    let spread = 3.0 * variance.sqrt();
+    let (low, high) = (f64::from(histogram.min), f64::from(histogram.max));
+    let (low, high) = if spread.is_finite() {
+        (low.min(-spread), high.max(spread))
+    } else {
+        (low, high)
+    };
+    let normal = if variance > 0.0 {
+        predicted_normal(variance, low, high)
+    } else {
+        Vec::new()
+    };
+    let top = observed
+        .iter()
+        .chain(&normal)
+        .map(|(_, d)| *d)
+        .fold(0.0, f64::max);
+    let datasets = vec![
+        Dataset::default()
+            .name("observed")
+            .marker(Marker::HalfBlock)
+            .graph_type(GraphType::Bar)
+            .style(app.theme.accent())
+            .data(&observed),
+        Dataset::default()
+            .name("predicted")
+            .marker(Marker::Braille)
+            .graph_type(GraphType::Line)
+            .style(app.theme.notable())
+            .data(&normal),
+    ];
+    let chart = Chart::new(datasets)
+        .x_axis(axis(app, [low, high]))
+        .y_axis(axis(app, [0.0, top]))
+        .legend_position(None);
+    let names = [
+        ("↑ density → score", app.theme.dim()),
+        ("▄ observed", app.theme.accent()),
+        ("⠒ predicted", app.theme.notable()),
+    ];
+    let place = below_names(frame, area, &names);
+    frame.render_widget(chart, place);
+}
+
+/// Rows with an entropy to speak of, by query.
+fn judged_rows(head: &HeadReport) -> impl Iterator<Item = (usize, &RowSummary)> {
+    let rows = head.summary.rows.iter().enumerate();
+    rows.filter(|(_, row)| row.is_real && row.n_visible >= 2 && row.entropy.is_finite())
+}
+
+/// Entropy of each row of log n, by query.
+pub fn relative_entropies(head: &HeadReport) -> Vec<(f64, f64)> {
+    let relative = |row: &RowSummary| f64::from(row.entropy) / f64::from(row.n_visible).ln();
+    judged_rows(head)
+        .map(|(i, row)| (i as f64, relative(row)))
+        .collect()
+}
+
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
+    let inside = framed(frame, area, app, " by query ");
+    let entropy = relative_entropies(head);
+    let largest: Vec<(f64, f64)> = judged_rows(head)
+        .map(|(i, row)| (i as f64, f64::from(row.top1)))
+        .collect();
+    if entropy.is_empty() {
+        let text = " no query sees two keys with finite scores: nothing to draw";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let line = |name, style, marker, graph_type, data| {
+        Dataset::default()
+            .name(name)
+            .marker(marker)
+            .graph_type(graph_type)
+            .style(style)
+            .data(data)
+    };
+    let datasets = vec![
+        line(
+            "relative entropy",
+            app.theme.accent(),
+            Marker::Braille,
+            GraphType::Line,
+            &entropy,
+        ),
+        line(
+            "max probability",
+            app.theme.notable(),
+            Marker::Dot,
+            GraphType::Scatter,
+            &largest,
+        ),
+    ];
+    let last = head.summary.rows.len().saturating_sub(1).max(1) as f64;
+    let chart = Chart::new(datasets)
+        .x_axis(
+            Axis::default()
+                .style(app.theme.dim())
+                .bounds([0.0, last])
+                .labels(vec!["0".to_owned(), format!("{last:.0}")]),
+        )
+        .y_axis(axis(app, [0.0, 1.0]))
+        .legend_position(None);
+    let names = [
+        ("→ query", app.theme.dim()),
+        ("⠒ relative entropy", app.theme.accent()),
+        ("• max probability", app.theme.notable()),
+    ];
+    let place = below_names(frame, inside, &names);
+    frame.render_widget(chart, place);
+}

@@ -1,0 +1,141 @@
+//! Largest probability and entropy of the selected head against the scale of its scores, and where one is now.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use crate::app::Axis;
+use crate::figure::{cut, figure};
+use crate::scene::Scene;
+use crate::widgets::chart::{chart_places, draw_chart};
+use crate::widgets::frame::{framed, selection_title, waiting};
+use attnscope_report::chart::{Axis as ChartAxis, Chart, Mark, Series};
+use attnscope_report::{NOW, qk_norm_mark, rule_marks};
+use attnscope_run::SweepPoint;
+use attnscope_worker::Swept;
+
+/// What is drawn: title, axis, and the figure of a point.
+type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);
+
+const DRAWN: [Drawn; 2] = [
+    ("largest probability", "probability", |point| {
+        point.max_probability.mean
+    }),
+    ("entropy / log n", "share of log n", |point| {
+        point.relative_entropy.mean
+    }),
+];
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let query = app.selection.query_idx;
+    let title = format!(
+        " · scores × scale · query {query} “{}”",
+        app.token(Axis::Query, query)
+    );
+    let title = selection_title(app, &title);
+    let inside = framed(frame, area, app, cut(&title, area.width as usize - 4));
+    if let Some(why) = app.no_sweep() {
+        let text = cut(&format!(" {why}"), inside.width as usize);
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let Some(swept) = app.swept() else {
+        return waiting(frame, inside, app);
+    };
+    let [charts, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(3)]).areas(inside);
+    for (drawn, area) in DRAWN.iter().zip(chart_places(charts, DRAWN.len())) {
+        draw_chart(
+            &chart(app, swept, drawn),
+            area,
+            frame.buffer_mut(),
+            &app.theme,
+        );
+    }
+    frame.render_widget(Paragraph::new(words(app, swept)), below);
+}
+
+/// Scales with a meaning, as multiples of the one that is in force.
+pub fn marks(app: Scene<'_>) -> Vec<Mark> {
+    let Some(spec) = app.attention() else {
+        return Vec::new();
+    };
+    let row = app.layer().and_then(|layer| {
+        let head = layer.heads.get(app.selection.head_idx)?;
+        head.summary.rows.get(app.selection.query_idx)
+    });
+    let mut marks = rule_marks(spec);
+    if !app.knows_width() {
+        // Nothing tells what the scores were made of.
+        marks.truncate(1);
+        marks[0].label = NOW.to_owned();
+        return marks;
+    }
+    marks.extend(qk_norm_mark(spec, row.into_iter()));
+    marks
+}
+
+/// The charts of the panel, once they are computed.
+pub fn charts(app: Scene<'_>) -> Vec<Chart> {
+    let drawn = |swept| DRAWN.iter().map(|drawn| chart(app, swept, drawn)).collect();
+    app.swept().map(drawn).unwrap_or_default()
+}
+
+fn chart(app: Scene<'_>, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
+    let line = |name: &str, points: &[SweepPoint]| {
+        let points = points.iter().map(|point| (point.scale, of(point)));
+        Series::line(name, points.collect())
+    };
+    let mut series = vec![
+        line("this query", &swept.row),
+        line("all queries", &swept.all),
+    ];
+    series.extend(app.swept_layer().map(|points| line("all heads", points)));
+    Chart {
+        title: (*title).to_owned(),
+        x: ChartAxis::logarithmic("scale of the scores"),
+        y: ChartAxis::linear(*unit).from(0.0).to(1.0),
+        series,
+        marks: marks(app),
+    }
+}
+
+/// The figures at the scales that have a meaning.
+fn words(app: Scene<'_>, swept: &Swept) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let mut lines = vec![Line::styled(
+        " largest probability · entropy / log n of this query, its scores multiplied",
+        theme.dim(),
+    )];
+    let at = |scale: f64| {
+        let nearest = swept.row.iter().min_by(|a, b| {
+            let off = |point: &SweepPoint| (point.scale / scale).ln().abs();
+            off(a).total_cmp(&off(b))
+        });
+        nearest.map_or_else(String::new, |point| {
+            format!(
+                "{} · {}",
+                figure(point.max_probability.mean, 0),
+                figure(point.relative_entropy.mean, 0)
+            )
+        })
+    };
+    let mut spans = Vec::new();
+    for mark in marks(app) {
+        spans.push(Span::styled(
+            format!("  {} (×{}): ", mark.label, figure(mark.at, 0)),
+            theme.accent(),
+        ));
+        spans.push(Span::raw(at(mark.at)));
+    }
+    lines.push(Line::from(spans));
+    let layer = match (app.awaits_layer_sweep(), app.swept_layer()) {
+        (true, _) => "running the whole layer …",
+        (false, None) => "a adds the whole layer",
+        (false, Some(_)) => "a leaves the layer out",
+    };
+    let hint = format!("  ↑↓ query · ←→ head · {layer} · w temperature=T makes it so");
+    lines.push(Line::styled(hint, theme.dim()));
+    lines
+}

@@ -1,0 +1,481 @@
+//! The text, each token shaded by what the selected query gives or the selected key receives, and the predictions.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use super::{tokens_change, tokens_picture};
+use crate::app::{App, Axis};
+use crate::figure::{cut, figure, fit, share, token_label};
+use crate::runs::Shows;
+use crate::scene::Scene;
+use crate::theme::Theme;
+use crate::widgets::frame::{framed, selection_title, waiting};
+use crate::widgets::legend::legend;
+use attnscope_run::{Ability, HeadDetail, Predictions};
+use attnscope_spec::Stack;
+
+/// Where things lie inside the panel.
+struct Parts {
+    text: Rect,
+    predictions: Rect,
+}
+
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let cannot = app
+        .subject()
+        .and_then(|subject| subject.lacks(Ability::Predict));
+    let has_predictions = cannot.is_none();
+    // The text takes the lines it needs, and leaves half of the panel to the predictions; a picture leaves less.
+    let picture = tokens_picture::picture(app);
+    let n_lines = match picture {
+        Some(picture) => tokens_picture::wanted_height(picture, words(area).width, area.height),
+        None => wrapped(app, words(area).width as usize).len() as u16,
+    };
+    let n_least = if has_predictions && picture.is_some() {
+        (area.height / 4).max(5).min(area.height / 2)
+    } else if has_predictions {
+        area.height / 2
+    } else {
+        area.height.min(3)
+    };
+    let n_text = (n_lines + 4).max(7).min(area.height - n_least);
+    let n_text = if has_predictions {
+        n_text
+    } else {
+        area.height - n_least
+    };
+    let [text, predictions] =
+        Layout::vertical([Constraint::Length(n_text), Constraint::Min(0)]).areas(area);
+    Parts { text, predictions }
+}
+
+/// Where the words lie: inside the border, above the legend.
+fn words(area: Rect) -> Rect {
+    Rect {
+        x: area.x + 2,
+        y: area.y + 1,
+        width: area.width.saturating_sub(4),
+        height: area.height.saturating_sub(3),
+    }
+}
+
+/// Tokens by line, as they are wrapped: each with its first column and its width.
+fn wrapped(app: Scene<'_>, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
+    let mut lines = vec![Vec::new()];
+    let mut column = 0;
+    let (_, shaded) = axes(app);
+    for idx in 0..app.n_along(shaded) {
+        let token_width = app.token(shaded, idx).width().min(width);
+        if column > 0 && column + token_width > width {
+            lines.push(Vec::new());
+            column = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push((idx, column, token_width));
+        }
+        column += token_width + 1;
+    }
+    lines
+}
+
+/// The axis of the token that the panel moves, and the axis of those it shades.
+pub fn axes(app: Scene<'_>) -> (Axis, Axis) {
+    if app.tokens_view.shows_received {
+        (Axis::Key, Axis::Query)
+    } else {
+        (Axis::Query, Axis::Key)
+    }
+}
+
+/// The token that the panel moves.
+pub fn selected(app: Scene<'_>) -> usize {
+    let (query_idx, key_idx) = app.crosshair();
+    if app.tokens_view.shows_received {
+        key_idx
+    } else {
+        query_idx
+    }
+}
+
+/// The line that is shown first, such that the selected token is in sight.
+fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -> usize {
+    let token = selected(app);
+    let line = lines
+        .iter()
+        .position(|line| line.iter().any(|(idx, ..)| *idx == token))
+        .unwrap_or(0);
+    line.saturating_sub(n_shown / 2)
+        .min(lines.len().saturating_sub(n_shown))
+}
+
+/// How many tokens lie between the selected one and the one above or below it.
+pub fn step_line(app: Scene<'_>, area: Rect, down: isize) -> isize {
+    if let Some(picture) = tokens_picture::picture(app) {
+        return tokens_picture::step(picture, selected(app), down);
+    }
+    let lines = wrapped(app, words(parts(app, area).text).width as usize);
+    let token = selected(app);
+    let here = lines.iter().enumerate().find_map(|(line_idx, line)| {
+        line.iter()
+            .find(|(idx, ..)| *idx == token)
+            .map(|(_, column, _)| (line_idx, *column))
+    });
+    let Some((line_idx, column)) = here else {
+        return 0;
+    };
+    let Some(line) = lines.get(line_idx.saturating_add_signed(down).min(lines.len() - 1)) else {
+        return 0;
+    };
+    let nearest = line.iter().min_by_key(|(_, at, _)| at.abs_diff(column));
+    nearest.map_or(0, |(idx, ..)| *idx as isize - token as isize)
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let parts = parts(app, area);
+    let token = selected(app);
+    let what = if app.tokens_view.shows_received {
+        "key receives from each query"
+    } else {
+        "query gives to each key"
+    };
+    let title = selection_title(
+        app,
+        &format!(
+            " · what {what} · {token} “{}”",
+            app.token(axes(app).0, token)
+        ),
+    );
+    framed(frame, parts.text, app, cut(&title, area.width as usize - 4));
+    draw_text(frame, parts.text, app);
+    match app.both_runs().filter(|_| app.shows_difference()) {
+        Some(both) => tokens_change::draw(frame, parts.predictions, app, both),
+        None => draw_predictions(frame, parts.predictions, app),
+    }
+}
+
+/// What the selected token gives to, or receives from, every other.
+pub fn shares(app: Scene<'_>) -> Option<Vec<f32>> {
+    Some(shares_of(app, app.shown_detail()?))
+}
+
+/// By how much that changes with what is supposed, where the screen shows changes.
+fn changes(app: Scene<'_>) -> Option<Vec<f32>> {
+    let [of_a, of_b] = app.both_details().filter(|_| app.shows_difference())?;
+    let side = |side: Shows, detail: &HeadDetail| {
+        let (query_idx, key_idx) = app.crosshair_in(side);
+        let here = if app.tokens_view.shows_received {
+            key_idx
+        } else {
+            query_idx
+        };
+        shares_from(Scene::of(app.state(), side), here, detail)
+    };
+    let (before, after) = (side(Shows::A, of_a), side(Shows::B, of_b));
+    let axis = axes(app).1;
+    // A token that A does not have was given nothing there.
+    let was = |idx: usize| {
+        let idx = app.counterpart(axis, idx);
+        idx.and_then(|idx| before.get(idx)).copied().unwrap_or(0.0)
+    };
+    let after = after.iter().enumerate();
+    Some(after.map(|(idx, after)| after - was(idx)).collect())
+}
+
+fn shares_of(app: Scene<'_>, detail: &HeadDetail) -> Vec<f32> {
+    shares_from(app, selected(app), detail)
+}
+
+/// What one token gives to, or receives from, every other.
+fn shares_from(app: Scene<'_>, token_idx: usize, detail: &HeadDetail) -> Vec<f32> {
+    let finest = detail.pattern.finest();
+    let pooling = detail.pooling();
+    let at = |idx: usize| {
+        let (here, there) = (token_idx / pooling, idx / pooling);
+        if app.tokens_view.shows_received {
+            finest.at(there, here)
+        } else {
+            finest.at(here, there)
+        }
+    };
+    (0..app.n_along(axes(app).1)).map(at).collect()
+}
+
+/// What tokens are shaded by: shares, or changes of them, between two ends.
+pub(super) struct Shades {
+    pub theme: Theme,
+    values: Option<Vec<f32>>,
+    is_change: bool,
+    range: (f64, f64),
+}
+
+impl Shades {
+    fn of(app: Scene<'_>) -> Self {
+        let changes = changes(app);
+        let is_change = changes.is_some();
+        let values = changes.or_else(|| shares(app));
+        let sizes = values.iter().flatten().copied().map(f32::abs);
+        let largest = sizes.filter(|v| v.is_finite()).fold(0.0f32, f32::max);
+        let high = if largest > 0.0 {
+            f64::from(largest)
+        } else {
+            1.0
+        };
+        Self {
+            theme: if is_change {
+                app.theme.diverging()
+            } else {
+                app.theme.clone()
+            },
+            values,
+            is_change,
+            range: (if is_change { -high } else { 0.0 }, high),
+        }
+    }
+
+    /// Where a token lies between the ends.
+    pub fn at(&self, idx: usize) -> f32 {
+        let value = self.values.as_ref().and_then(|values| values.get(idx));
+        value.map_or(0.0, |value| share(f64::from(*value), self.range))
+    }
+
+    /// How a token is shown.
+    pub fn style(&self, idx: usize) -> Style {
+        let at = self.at(idx);
+        if self.theme.has_colour() && self.values.is_some() {
+            Style::new()
+                .bg(self.theme.heat(at))
+                .fg(self.theme.on_heat(at))
+        } else {
+            Style::new()
+        }
+    }
+
+    /// What stands behind a token: without colour its shade.
+    pub fn gap(&self, idx: usize) -> String {
+        if self.theme.has_colour() {
+            " ".to_owned()
+        } else {
+            self.theme.glyph(self.at(idx)).to_string()
+        }
+    }
+}
+
+fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let place = words(area);
+    let shades = Shades::of(app);
+    if shades.values.is_none() && app.run().is_none() {
+        return waiting(frame, place, app);
+    }
+    match tokens_picture::picture(app) {
+        Some(picture) => tokens_picture::draw(frame, place, app, picture, &shades),
+        None => draw_words(frame, place, app, &shades),
+    }
+    draw_legend(frame, area, app, &shades);
+}
+
+fn draw_words(frame: &mut Frame<'_>, place: Rect, app: Scene<'_>, shades: &Shades) {
+    let lines = wrapped(app, place.width as usize);
+    let n_shown = place.height as usize;
+    let first = first_line(app, &lines, n_shown);
+    let token = selected(app);
+    let mut shown = Vec::new();
+    for line in lines.iter().skip(first).take(n_shown) {
+        let mut spans = Vec::new();
+        for (idx, _, width) in line {
+            let mut style = shades.style(*idx);
+            if *idx == token && app.selection.stack != Stack::Cross {
+                style = style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+            }
+            spans.push(Span::styled(
+                cut(&app.token(axes(app).1, *idx), *width),
+                style,
+            ));
+            spans.push(Span::raw(shades.gap(*idx)));
+        }
+        shown.push(Line::from(spans));
+    }
+    frame.render_widget(Paragraph::new(shown), place);
+}
+
+fn draw_legend(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shades: &Shades) {
+    let (theme, range, is_change) = (&shades.theme, shades.range, shades.is_change);
+    let low = if is_change {
+        format!(" {}", figure(range.0, 0))
+    } else {
+        " 0".to_owned()
+    };
+    let mut line = legend(theme, &low, &figure(range.1, 0), 12);
+    let run = app.run();
+    let state = if run.is_some_and(|run| run.failure_of(app.wanted_head()).is_some()) {
+        "the head could not be computed"
+    } else if shades.values.is_none() {
+        "computing the head …"
+    } else {
+        match tokens_picture::picture(app) {
+            Some(_) => "r gives/receives · outlined: selected",
+            None => "r gives/receives · underlined: selected",
+        }
+    };
+    let what = if is_change { "change of " } else { "" };
+    line.push_span(Span::styled(
+        format!("  {what}probability · {state}"),
+        theme.dim(),
+    ));
+    frame.render_widget(
+        line,
+        Rect {
+            x: area.x + 1,
+            y: area.bottom() - 2,
+            width: area.width - 2,
+            height: 1,
+        },
+    );
+}
+
+fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let theme = &app.theme;
+    let cannot = app.subject().map(|subject| subject.lacks(Ability::Predict));
+    let predictions = app
+        .run()
+        .and_then(|run| run.outcome())
+        .and_then(|o| o.predictions.as_ref());
+    let title = match predictions.and_then(|p| p.loss) {
+        Some(loss) => format!(
+            " predictions · loss {loss:.4} nats · perplexity {:.2} ",
+            loss.exp()
+        ),
+        None => " predictions ".to_owned(),
+    };
+    let inside = framed(frame, area, app, title);
+    match predictions {
+        Some(predictions) => draw_top(frame, inside, app, predictions),
+        None => {
+            let text = match cannot {
+                None => "opening the checkpoint …",
+                Some(Some(reason)) => reason,
+                Some(None) => "waiting for the last layer …",
+            };
+            frame.render_widget(Line::styled(format!(" {text}"), theme.dim()), inside);
+        }
+    }
+}
+
+fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Predictions) {
+    let theme = &app.theme;
+    let token = selected(app);
+    let n_shown = (area.height as usize).saturating_sub(1);
+    let n = predictions.top.len();
+    // What one position alone says stays in sight.
+    let mut said = (0..n).filter(|idx| !predictions.top[*idx].is_empty());
+    let around = match (said.next(), said.next()) {
+        (Some(only), None) => only,
+        _ => token,
+    };
+    let first = around
+        .saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown));
+    let name_width = ((area.width as usize).saturating_sub(24) / 4).clamp(6, 18);
+    let column = name_width + 8;
+    let next = if predictions.next_loss.is_some() {
+        "  loss"
+    } else {
+        ""
+    };
+    let header = format!(
+        " {:>4}  {} {} {} {}{next}",
+        "at",
+        fit("token", name_width),
+        fit("likeliest", column),
+        fit("second", column),
+        fit("third", column)
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    for (position_idx, top) in predictions.top.iter().enumerate().skip(first).take(n_shown) {
+        let style = if position_idx == token {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let mut spans = vec![Span::styled(
+            format!(
+                " {position_idx:>4}  {}",
+                fit(&predicted_after(app, position_idx), name_width)
+            ),
+            style,
+        )];
+        let follows = app
+            .run()
+            .and_then(|run| run.prompt.tokens.get(position_idx + 1))
+            .copied();
+        for candidate in top {
+            let label = fit(
+                &token_label(&app.vocabulary_label(candidate.id)),
+                name_width,
+            );
+            let is_right = predictions.next_loss.is_some() && follows == Some(candidate.id);
+            let style = if is_right { theme.good() } else { Style::new() };
+            let mark = if is_right { "✓" } else { " " };
+            spans.push(Span::styled(
+                format!(
+                    " {label}{} {mark}",
+                    figure(f64::from(candidate.probability), 6)
+                ),
+                style,
+            ));
+        }
+        if let Some(loss) = predictions
+            .next_loss
+            .as_ref()
+            .and_then(|losses| losses.get(position_idx))
+        {
+            spans.push(Span::styled(figure(f64::from(*loss), 6), theme.dim()));
+        }
+        lines.push(Line::from(spans));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// The token of the only text, or of the decoder's, at a position.
+pub fn predicted_after(app: Scene<'_>, position_idx: usize) -> String {
+    let labels = app.run().map(|run| &run.prompt.labels);
+    let label = labels.and_then(|labels| labels.get(position_idx));
+    label.map_or_else(String::new, |label| token_label(label))
+}
+
+/// The token under the pointer.
+pub fn token_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<usize> {
+    let place = words(parts(app, area).text);
+    let at = Position::new(column, row);
+    if !place.contains(at) {
+        return None;
+    }
+    if let Some(picture) = tokens_picture::picture(app) {
+        return tokens_picture::token_at(app, picture, place, at);
+    }
+    let lines = wrapped(app, place.width as usize);
+    let first = first_line(app, &lines, place.height as usize);
+    let across = (column - place.x) as usize;
+    let mut line = lines.get(first + (row - place.y) as usize)?.iter();
+    let found = line.find(|(_, start, width)| (*start..start + width).contains(&across));
+    found.map(|(idx, ..)| *idx)
+}
+
+/// Selects the token under the pointer.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    let Some(idx) = token_at(app.scene(), area, at) else {
+        return;
+    };
+    // Between two texts, what is shaded is not what is moved: a click turns the view round.
+    if app.selection.stack == Stack::Cross {
+        app.tokens_view.shows_received = !app.tokens_view.shows_received;
+    }
+    if app.tokens_view.shows_received {
+        app.selection.key_idx = idx;
+    } else {
+        app.selection.query_idx = idx;
+    }
+}

@@ -1,0 +1,248 @@
+//! One frame without a terminal: runs the model as the screen does, waits for all that a panel shows, and takes it.
+
+use std::sync::{Arc, mpsc};
+
+use super::app::{App, Axis, HeadView, Msg};
+use super::areas::areas;
+use super::export::{Export, Format, Paper};
+use super::panel::Panel;
+use super::panels;
+use super::run::Run;
+use super::story_view::StoryView;
+use super::theme::Theme;
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::{Subject, WhatIf};
+use attnscope_spec::Stack;
+use attnscope_worker::{Against, Event, Sink, Worker};
+
+/// What to run, and what to show of it.
+pub struct Plot {
+    /// What is opened, until it has a name of its own.
+    pub name: String,
+    /// Starts the run that is shown.
+    pub begin: Box<dyn FnOnce(Sink) -> Worker>,
+    pub theme: Theme,
+    /// Columns and rows.
+    pub size: (u16, u16),
+    pub shown: Shown,
+    pub what_ifs: Vec<WhatIf>,
+    /// What stands beside the run, in place of what-ifs.
+    pub against: Option<Against>,
+    /// Leaves texts in the table as they are, also those that a spreadsheet would compute.
+    pub is_raw_csv: bool,
+    /// The story of a demo, and which of its pages is open.
+    pub story: Option<StoryView>,
+    /// The data alone, for paper, in place of the screen.
+    pub figure: Option<(Paper, Format)>,
+}
+
+/// What a person would press keys for. What is left out is as when the screen opens.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub panel: Panel,
+    pub stack: Option<Stack>,
+    pub layer_idx: Option<usize>,
+    pub head_idx: Option<usize>,
+    pub query_idx: Option<usize>,
+    pub key_idx: Option<usize>,
+    pub statistic_idx: usize,
+    pub head_view: HeadView,
+    /// Shade tokens by what the key receives.
+    pub shows_received: bool,
+    /// Ask the model on changed prompts.
+    pub is_probed: bool,
+    /// The check whose line is selected.
+    pub check: Option<&'static str>,
+}
+
+impl Shown {
+    /// A panel as it opens.
+    pub fn of(panel: Panel) -> Self {
+        Self {
+            panel,
+            stack: None,
+            layer_idx: None,
+            head_idx: None,
+            query_idx: None,
+            key_idx: None,
+            statistic_idx: 0,
+            head_view: HeadView::default(),
+            shows_received: false,
+            is_probed: false,
+            check: None,
+        }
+    }
+
+    /// The grid, when the model has the place that is asked for.
+    fn grid_in(&self, subject: &Subject) -> Result<Stack> {
+        let grids = subject.grids();
+        let grid = match self.stack {
+            None => grids[0],
+            Some(grid) if grids.contains(&grid) => grid,
+            Some(grid) => {
+                let labels: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
+                let expected = match labels.as_slice() {
+                    [] => "found a model of one stack, which needs none".to_owned(),
+                    labels => format!("expected one of {}", labels.join(", ")),
+                };
+                let asked = grid.label().unwrap_or_default();
+                return Err(Error::Prompt(format!("--stack {asked}: {expected}")));
+            }
+        };
+        let layer_idx = within("--layer", self.layer_idx, subject.n_layers(grid))?.unwrap_or(0);
+        within("--head", self.head_idx, subject.n_heads(grid, layer_idx))?;
+        Ok(grid)
+    }
+
+    /// Shows the panel.
+    pub(super) fn begin(&self, app: &mut App) {
+        (app.panel, app.statistic_idx) = (self.panel, self.statistic_idx);
+        (app.head_view, app.tokens_view.shows_received) = (self.head_view, self.shows_received);
+    }
+
+    /// Selects the place, once the text has its tokens.
+    pub(super) fn select(&self, app: &mut App) -> Result<()> {
+        let Some(subject) = app.opened.clone() else {
+            return Ok(());
+        };
+        app.select_grid(self.grid_in(&subject)?);
+        let query_idx = within("--query", self.query_idx, app.scene().n_along(Axis::Query))?;
+        let key_idx = within("--key", self.key_idx, app.scene().n_along(Axis::Key))?;
+        let at = &mut app.selection;
+        at.layer_idx = self.layer_idx.unwrap_or(at.layer_idx);
+        at.head_idx = self.head_idx.unwrap_or(at.head_idx);
+        at.query_idx = query_idx.unwrap_or(at.query_idx);
+        at.key_idx = key_idx.unwrap_or(at.key_idx);
+        app.keep_crosshair_in_sight();
+        Ok(())
+    }
+}
+
+/// An index when it is one of `n`.
+fn within(flag: &str, idx: Option<usize>, n: usize) -> Result<Option<usize>> {
+    match idx {
+        Some(idx) if idx >= n => Err(Error::Prompt(format!(
+            "{flag} {idx}: expected 0 to {}",
+            n.saturating_sub(1)
+        ))),
+        idx => Ok(idx),
+    }
+}
+
+/// Runs, waits and draws; `told` hears what share of the run is done.
+///
+/// # Errors
+/// When something cannot be opened, run or shown: what, in one line.
+pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
+    let (sender, events) = mpsc::channel();
+    let mut app = App::new(plot.theme, plot.size, plot.name);
+    let shown = plot.shown;
+    shown.begin(&mut app);
+    app.shows_times = false;
+    app.story = plot.story;
+    let worker = (plot.begin)(Arc::new(move |event| drop(sender.send(event))));
+    let mut what_ifs = plot.what_ifs;
+    let mut against = plot.against;
+    let is_compared = !what_ifs.is_empty() || against.is_some();
+    while !is_whole(&app, &shown, is_compared) {
+        let event = events.recv().map_err(|_| {
+            Error::Prompt("the run ended without a word: --log FILE says more".to_owned())
+        })?;
+        let begins = matches!(event, Event::Started { .. });
+        take_in(&mut app, &worker, &shown, event, told)?;
+        if begins {
+            what_ifs.drain(..).for_each(|what_if| app.suppose(what_if));
+            if let Some(against) = against.take() {
+                app.must_compare_with(against);
+            }
+        }
+    }
+    if let Some(check) = shown.check {
+        app.checks_view.line_idx = panels::checks::line_of(app.scene(), check).unwrap_or(0);
+    }
+    match plot.figure {
+        Some((paper, format)) => Export::figure_of(&app, &paper, format, plot.is_raw_csv),
+        None => Export::of(&app, plot.is_raw_csv),
+    }
+}
+
+fn take_in(
+    app: &mut App,
+    worker: &Worker,
+    shown: &Shown,
+    event: Event,
+    told: &mut dyn FnMut(f32),
+) -> Result<()> {
+    let mut effects = Vec::new();
+    match event {
+        Event::Refused(reason)
+        | Event::OpenFailed(reason)
+        | Event::Changed(reason)
+        | Event::Broken {
+            message: reason, ..
+        }
+        | Event::TensorFailed { reason, .. }
+        | Event::Failed { reason, .. }
+        | Event::DetailFailed { reason, .. } => return Err(Error::Prompt(reason)),
+        Event::Opened { .. } => {
+            effects = app.update(Msg::Worker(event));
+            if let Some(subject) = &app.opened {
+                shown.grid_in(subject)?;
+            }
+            if shown.panel == Panel::Model {
+                app.ask_for_tensor(&mut effects);
+            }
+        }
+        Event::Started { .. } => {
+            effects = app.update(Msg::Worker(event));
+            shown.select(app)?;
+        }
+        Event::Judged { .. } => {
+            effects = app.update(Msg::Worker(event));
+            let is_probed = app.scene().run().is_some_and(|run| run.is_probed);
+            if shown.is_probed && !is_probed {
+                app.probe(&mut effects);
+            }
+        }
+        Event::Work { share, .. } => told(share),
+        event => effects = app.update(Msg::Worker(event)),
+    }
+    effects.into_iter().for_each(|effect| effect.ask(worker));
+    Ok(())
+}
+
+/// Whether all that the panel shows is there.
+fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
+    if is_compared {
+        let are_judged = |both: [&Run; 2]| both.iter().all(|run| run.judgement.is_some());
+        let scene = app.scene();
+        let shows_maps = app.panel.compares()
+            || (scene.shows_difference() && matches!(app.panel, Panel::Overview | Panel::Head));
+        let has_maps = !shows_maps || scene.both_details().is_some();
+        let shows_hooks = app.panel.compares()
+            || (scene.shows_difference() && matches!(app.panel, Panel::Tokens | Panel::Model));
+        let awaits_comparison = shows_hooks && scene.awaits_comparison();
+        if !app.scene().both_runs().is_some_and(are_judged) || !has_maps || awaits_comparison {
+            return false;
+        }
+    }
+    let Some(run) = app.scene().run().filter(|run| run.judgement.is_some()) else {
+        return false;
+    };
+    let has_head = || {
+        let view = panels::head::view(app.scene(), areas(app.size).body);
+        app.scene().shown_detail().is_some()
+            && (!app.scene().shows_part()
+                || app.scene().part_with(&view.queries, &view.keys).is_some())
+    };
+    // What was asked of a tensor has its answer.
+    let has_figures = || app.model_view.stats.values().all(Option::is_some);
+    (!shown.is_probed || run.is_probed)
+        && (app.panel != Panel::Sweep
+            || app.scene().swept().is_some()
+            || app.scene().no_sweep().is_some())
+        && (app.panel != Panel::Effect
+            || app.scene().effects().is_some() && !app.scene().awaits_effects())
+        && (!app.panel.shows_head() || has_head())
+        && (app.panel != Panel::Model || has_figures())
+}

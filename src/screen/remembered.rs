@@ -1,0 +1,282 @@
+//! What outlives a session: prompts, and where somebody looked; small files for each checkpoint in the state directory.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::app::App;
+use super::bookmarks::Look;
+use super::editor::as_text;
+use super::known::Known;
+use super::setup::Limits;
+use attnscope_checkpoint::read_regular;
+use attnscope_prompt::Source;
+use attnscope_system::signals::Temporary;
+
+/// A larger file is not ours.
+const LARGEST: usize = 4 << 20;
+/// Checkpoints whose sessions are kept.
+const MOST_SESSIONS: usize = 500;
+
+/// Which session was the last of all.
+const LAST: &str = "last.json";
+
+/// Where the prompts of a checkpoint are kept, and how it was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    prompts: PathBuf,
+    session: PathBuf,
+    checkpoint: Option<PathBuf>,
+    limits: Limits,
+}
+
+/// A session as it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// The checkpoint or training; none for the built-in demo.
+    pub checkpoint: Option<PathBuf>,
+    pub look: Option<Look>,
+    /// What was run: a text, or ids.
+    pub prompt: Option<String>,
+    #[serde(default)]
+    pub is_ids: bool,
+    #[serde(default)]
+    pub is_picture: bool,
+    #[serde(default)]
+    pub bookmarks: Vec<Look>,
+}
+
+impl Session {
+    /// How a session ends; of which checkpoint is known to whoever keeps it.
+    pub fn of(app: &App) -> Self {
+        let run = app.runs.a.as_ref();
+        Self {
+            checkpoint: None,
+            look: run.map(|_| Look::of(app)),
+            prompt: run.map(|run| as_text(&run.source)),
+            is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
+            is_picture: run.is_some_and(|run| matches!(run.source, Source::Picture(_))),
+            bookmarks: app.bookmarks.clone(),
+        }
+    }
+}
+
+impl Remembered {
+    /// The file for a checkpoint; `None` where no state directory is known.
+    pub fn of(checkpoint: Option<&Path>, limits: Limits) -> Option<Self> {
+        let named = match checkpoint {
+            // One checkpoint has one file, however it is named.
+            Some(path) => fs::canonicalize(path).ok()?,
+            None => PathBuf::from("demo"),
+        };
+        let digest = Sha256::digest(named.as_os_str().as_encoded_bytes());
+        let name: String = digest
+            .iter()
+            .take(16)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let directory = directory()?;
+        let at = |room: &str| directory.join(room).join(&name).with_extension("json");
+        Some(Self {
+            prompts: at("prompts"),
+            session: at("sessions"),
+            checkpoint: checkpoint.map(|_| named),
+            limits,
+        })
+    }
+
+    /// The session that ended last, of any checkpoint.
+    pub fn last() -> Option<Session> {
+        read(&directory()?.join("sessions").join(LAST))
+    }
+
+    /// How the last session with this checkpoint ended; its bookmarks are those of all sessions.
+    pub fn session(&self) -> Option<Session> {
+        read(&self.session)
+    }
+
+    /// Keeps how a session ends, as the last one with its checkpoint and of all.
+    ///
+    /// # Errors
+    /// When the directory or a file cannot be written.
+    pub fn keep(&self, session: Session) -> io::Result<()> {
+        let session = Session {
+            checkpoint: self.checkpoint.clone(),
+            // A text that is too long is none that anybody typed.
+            prompt: session
+                .prompt
+                .filter(|prompt| prompt.len() <= self.limits.prompt_bytes),
+            ..session
+        };
+        write(&self.session, &session)?;
+        let last = self.session.with_file_name(LAST);
+        write(&last, &session)?;
+        bound(self.session.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// The prompts, the newest last; none where the file is not there or holds something else.
+    pub fn read(&self) -> Vec<String> {
+        read(&self.prompts).unwrap_or_default()
+    }
+
+    /// Puts a prompt last. Others may have written since it was read: what is there now is kept.
+    ///
+    /// # Errors
+    /// When the directory or the file cannot be written.
+    pub fn add(&self, prompt: &str) -> io::Result<()> {
+        let mut known = Known {
+            prompts: self.read(),
+            limits: self.limits,
+            ..Known::default()
+        };
+        if !known.remember(prompt) {
+            return Ok(());
+        }
+        write(&self.prompts, &known.prompts)
+    }
+}
+
+/// What a file of ours holds; `None` where it is not there or holds something else.
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let text = read_regular(path, LARGEST).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    make_private(directory)?;
+    let bytes = serde_json::to_vec(value)?;
+    let mut temporary = Temporary::new_in(directory)?;
+    temporary.as_file_mut().write_all(&bytes)?;
+    temporary.persist(path, true)
+}
+
+/// Removes sessions of other checkpoints, the oldest first, where there are too many.
+fn bound(directory: &Path) -> io::Result<()> {
+    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(directory)?.flatten() {
+        let path = entry.path();
+        let is_session = path.extension().is_some_and(|ending| ending == "json");
+        if is_session && !path.ends_with(LAST) {
+            let changed = entry.metadata().and_then(|about| about.modified());
+            files.push((changed.unwrap_or(SystemTime::UNIX_EPOCH), path));
+        }
+    }
+    files.sort();
+    let n_over = files.len().saturating_sub(MOST_SESSIONS);
+    files
+        .iter()
+        .take(n_over)
+        .try_for_each(|(_, path)| fs::remove_file(path))
+}
+
+/// Prompts are a person's own: nobody else reads the directory.
+fn make_private(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+/// `$XDG_STATE_HOME/attnscope`, or `~/.local/state/attnscope`; `None` where neither is known.
+fn directory() -> Option<PathBuf> {
+    let of = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    let base = of("XDG_STATE_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| of("HOME").map(|home| home.join(".local/state")))?;
+    Some(base.join("attnscope"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_directory(directory: &Path) -> Remembered {
+        Remembered {
+            prompts: directory.join("state/prompts/x.json"),
+            session: directory.join("state/sessions/x.json"),
+            checkpoint: Some("runs/a".into()),
+            limits: Limits::default(),
+        }
+    }
+
+    #[test]
+    fn a_session_is_kept_as_it_ended_and_a_broken_file_is_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let remembered = in_directory(directory.path());
+        assert_eq!(remembered.session(), None);
+        let look = Look {
+            panel: "Head".to_owned(),
+            stack: String::new(),
+            layer: 1,
+            head: 2,
+            query: 3,
+            key: 4,
+            statistic: "entropy".to_owned(),
+            map: "scores".to_owned(),
+            log: false,
+        };
+        let session = Session {
+            checkpoint: None,
+            look: Some(look.clone()),
+            prompt: Some("the king".to_owned()),
+            is_ids: false,
+            is_picture: false,
+            bookmarks: vec![look],
+        };
+        remembered.keep(session.clone()).expect("writes");
+        let expected = Session {
+            checkpoint: Some("runs/a".into()),
+            ..session.clone()
+        };
+        assert_eq!(remembered.session(), Some(expected.clone()));
+        let last = remembered.session.with_file_name(LAST);
+        assert_eq!(read(&last), Some(expected));
+        let long = Session {
+            prompt: Some("x".repeat(remembered.limits.prompt_bytes + 1)),
+            ..session
+        };
+        remembered.keep(long).expect("writes");
+        assert_eq!(remembered.session().map(|kept| kept.prompt), Some(None));
+        fs::write(&remembered.session, b"{\"look\": 3").expect("writes");
+        assert_eq!(remembered.session(), None);
+    }
+
+    #[test]
+    fn the_oldest_sessions_go_first() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for n in 0..MOST_SESSIONS + 3 {
+            let path = directory.path().join(format!("{n}.json"));
+            let file = fs::File::create(&path).expect("creates");
+            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + n as u64);
+            file.set_modified(time).expect("a time");
+        }
+        bound(directory.path()).expect("removes");
+        let left = |n: usize| directory.path().join(format!("{n}.json")).exists();
+        assert!(!left(0) && !left(2) && left(3) && left(MOST_SESSIONS + 2));
+    }
+
+    #[test]
+    fn prompts_are_read_back_and_a_broken_file_is_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let remembered = in_directory(directory.path());
+        assert!(remembered.read().is_empty());
+        for prompt in ["one\ntwo", "three", "one\ntwo"] {
+            remembered.add(prompt).expect("writes");
+        }
+        assert_eq!(remembered.read(), ["three", "one\ntwo"]);
+        fs::write(&remembered.prompts, b"[1, 2").expect("writes");
+        assert!(remembered.read().is_empty());
+        remembered.add("four").expect("writes");
+        assert_eq!(remembered.read(), ["four"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! What a person's settings mean for the screen: colours, keys, limits.
+
+use super::graphics::Graphics;
+use super::keymap::Keymap;
+use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
+use attnscope_checks::stats::index_of;
+use attnscope_system::config::Config;
+
+/// How the screen is to be.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub theme: Theme,
+    /// Nobody said what the background is: the terminal is asked.
+    pub asks_ground: bool,
+    pub keys: Keymap,
+    pub statistic_idx: usize,
+    pub has_clipboard: bool,
+    pub takes_mouse: bool,
+    pub graphics: Graphics,
+    pub limits: Limits,
+}
+
+/// How much is kept for the next session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub prompts: usize,
+    pub prompt_bytes: usize,
+    pub bookmarks: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::of(&Config::default())
+    }
+}
+
+impl Limits {
+    pub fn of(config: &Config) -> Self {
+        Self {
+            prompts: config.count("history", "prompts"),
+            prompt_bytes: config.count("history", "prompts_kib") << 10,
+            bookmarks: config.count("history", "bookmarks"),
+        }
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::with(&Config::default(), Keymap::default(), Depth::Truecolor)
+    }
+}
+
+impl Setup {
+    /// What settings say, on a terminal whose environment says how many colours it has.
+    ///
+    /// # Errors
+    /// Every key that cannot be as settings want it.
+    pub fn of(
+        config: &Config,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<String>> {
+        let keys = Keymap::with(&config.keys)?;
+        Ok(Self::with(config, keys, Depth::detect(variable)))
+    }
+
+    fn with(config: &Config, keys: Keymap, detected: Depth) -> Self {
+        let (theme, background) = (
+            config.text("screen", "theme"),
+            config.text("screen", "background"),
+        );
+        // The theme says more than the background: whoever wants the light one gets it on any ground.
+        let ground = Ground::named(&theme).or_else(|| Ground::named(&background));
+        let depth = Depth::named(&config.text("screen", "color")).unwrap_or(detected);
+        let map = Sequential::named(&config.text("screen", "color_map"));
+        let differences = Diverging::named(&config.text("screen", "difference_map"));
+        let look = Look {
+            is_high_contrast: theme == "high-contrast",
+            map: map.unwrap_or_default(),
+            differences: differences.unwrap_or_default(),
+        };
+        Self {
+            theme: Theme::with(ground.unwrap_or(Ground::Dark), depth, look),
+            // Without colours it makes no difference.
+            asks_ground: ground.is_none() && depth != Depth::None,
+            keys,
+            statistic_idx: index_of(&config.text("screen", "statistic")).unwrap_or(0),
+            has_clipboard: config.is_on("screen", "clipboard"),
+            takes_mouse: config.is_on("screen", "mouse"),
+            graphics: Graphics::named(&config.text("screen", "graphics")).unwrap_or_default(),
+            limits: Limits::of(config),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_system::config::{Kind, SETTINGS};
+
+    fn of(text: &str) -> Setup {
+        let config = Config::of_text("c.toml".as_ref(), text);
+        assert_eq!(config.problems, Vec::<String>::new());
+        let variable = |name: &str| (name == "TERM").then(|| "xterm-256color".to_owned());
+        Setup::of(&config, variable).expect("no conflict")
+    }
+
+    #[test]
+    fn settings_choose_theme_ground_depth_and_maps() {
+        let usual = of("");
+        assert_eq!(
+            (usual.theme.depth, usual.theme.ground),
+            (Depth::Indexed, Ground::Dark)
+        );
+        assert!(usual.asks_ground && usual.has_clipboard && usual.takes_mouse);
+        assert_eq!(usual.statistic_idx, 0);
+        let light = of("[screen]\ntheme = \"light\"\nbackground = \"dark\"\ncolor = 16");
+        assert_eq!(
+            (light.theme.depth, light.theme.ground),
+            (Depth::Sixteen, Ground::Light)
+        );
+        assert!(!light.asks_ground);
+        let high = of(
+            "[screen]\ntheme = \"high-contrast\"\nbackground = \"light\"\ncolor_map = \"magma\"\ndifference_map = \"purple-green\"",
+        );
+        assert_eq!(high.theme.ground, Ground::Light);
+        assert_eq!(
+            high.theme.look,
+            Look {
+                is_high_contrast: true,
+                map: Sequential::Magma,
+                differences: Diverging::PurpleGreen,
+            }
+        );
+        let none = of("[screen]\ncolor = \"none\"\nclipboard = false\n[history]\nprompts_kib = 2");
+        assert!(!none.asks_ground && !none.has_clipboard);
+        assert_eq!(none.limits.prompt_bytes, 2048);
+    }
+
+    #[test]
+    fn every_choice_that_settings_offer_is_one_that_the_screen_knows() {
+        let choices = |name: &str| {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name);
+            match setting.map(|setting| setting.kind) {
+                Some(Kind::Choice(known)) => known.to_vec(),
+                other => panic!("{name}: {other:?}"),
+            }
+        };
+        let depths = Depth::NAMES.map(|(name, _)| name);
+        assert_eq!(choices("color")[1..], depths);
+        assert_eq!(
+            choices("color_map"),
+            Sequential::NAMES.map(|(name, _)| name)
+        );
+        assert_eq!(
+            choices("difference_map"),
+            Diverging::NAMES.map(|(name, _)| name)
+        );
+        assert!(
+            choices("background")[1..]
+                .iter()
+                .all(|name| Ground::named(name).is_some())
+        );
+    }
+}

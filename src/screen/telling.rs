@@ -1,0 +1,53 @@
+//! Telling a story: its pages arrive, and keys walk through them.
+
+use super::app::App;
+use super::areas::areas;
+use super::panel::Panel;
+use super::panels::story::most_scroll;
+use super::selection::step;
+use super::story_view::StoryView;
+use attnscope_compute::error::Result;
+use attnscope_report::Page;
+
+impl App {
+    /// The panels that there are here: only demos tell stories, and only a training has a history.
+    pub fn panels(&self) -> impl Iterator<Item = Panel> + use<> {
+        let (has_story, has_history) = (self.story.is_some(), self.training.is_some());
+        let all = Panel::ALL.into_iter();
+        all.filter(move |panel| match panel {
+            Panel::Story => has_story,
+            Panel::History => has_history,
+            _ => true,
+        })
+    }
+
+    /// To another page, or along the text of this one.
+    pub(super) fn step_story(&mut self, across: isize, down: isize) {
+        let body = areas(self.size).body;
+        let Some(story) = &mut self.story else { return };
+        let page_idx = step(story.page_idx, across, story.pages.len());
+        if page_idx != story.page_idx {
+            (story.page_idx, story.scroll) = (page_idx, 0);
+        }
+        let most = story.page().map_or(0, |page| most_scroll(page, body));
+        story.scroll = step(story.scroll, down, most + 1);
+    }
+
+    pub(super) fn take_story(&mut self, told: Result<Vec<Page>>) {
+        match told {
+            Ok(pages) => {
+                self.story = Some(StoryView {
+                    pages,
+                    ..StoryView::default()
+                });
+            }
+            Err(e) => {
+                self.story = None;
+                self.notice = Some(e.to_string());
+                if self.panel == Panel::Story {
+                    self.panel = Panel::Overview;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The terminal itself: taken, drawn to, and given back whatever happens.
+
+use std::io::{self, Write, stdout};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossterm::event::Event as TermEvent;
+#[cfg(debug_assertions)]
+use crossterm::event::KeyCode;
+use crossterm::terminal::disable_raw_mode;
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+
+use super::app::{App, Effect, Msg};
+use super::copying;
+use super::export::{Export, Writer};
+use super::graphics::{Graphics, Pictures};
+use super::ground::Question;
+use super::guard::{Guard, restore, tell_panics_apart};
+use super::history_view::{HistoryReader, HistoryView};
+use super::input::{Input, read_input};
+use super::known::Known;
+use super::panel::Panel;
+use super::plot::Shown;
+use super::remembered::{Remembered, Session};
+use super::runs::Shows;
+use super::setup::Setup;
+use super::story_view::{StoryView, Storyteller};
+use attnscope_checkpoint::Opening;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Device;
+use attnscope_history::Update;
+use attnscope_prompt::Request;
+use attnscope_run::WhatIf;
+use attnscope_run::align::Alignment;
+#[cfg(unix)]
+use attnscope_system::signals::Asked;
+use attnscope_worker::{Against, Event, FirstPrompt, Sink, UsualPrompt, Worker, caught};
+
+/// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
+const GRACE: Duration = Duration::from_millis(30);
+/// What has queued is taken in for so long before the next frame.
+const FRAME: Duration = Duration::from_millis(50);
+/// Ages are told in seconds.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What to open the screen with.
+pub struct Start {
+    /// What to open; the demo when it names no path.
+    pub opening: Opening,
+    pub first: FirstPrompt,
+    /// Run whatever memory it takes.
+    pub is_forced: bool,
+    pub device: Device,
+    pub in_front: InFront,
+    /// Tells the story of a demo.
+    pub story: Option<Storyteller>,
+}
+
+/// A training to show, and what reads it as long as the screen is open.
+pub struct Training {
+    pub view: HistoryView,
+    pub reader: Option<HistoryReader>,
+}
+
+impl std::fmt::Debug for Training {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = &self.view.history.name;
+        f.debug_struct("Training").field("name", name).finish()
+    }
+}
+
+/// What is in front when the screen opens.
+#[derive(Debug, Default)]
+pub struct InFront {
+    /// What a person is to know first.
+    pub notice: Option<String>,
+    /// What a person would press keys for, once the first text has its tokens.
+    pub shown: Option<Shown>,
+    /// What is supposed of it.
+    pub what_ifs: Vec<WhatIf>,
+    /// What it is compared with.
+    pub against: Option<Against>,
+    /// The training whose history is shown.
+    pub training: Option<Training>,
+    /// Checkpoints beside the one that is open.
+    pub beside: Vec<PathBuf>,
+    /// Prompts that lie beside it, to be offered.
+    pub offered: Vec<Request>,
+    /// Where prompts are kept for the next session, where they are.
+    pub remembered: Option<Remembered>,
+    /// Colours, keys and limits.
+    pub setup: Setup,
+    /// What is opened, as words of a command line; `None` where none draws it.
+    pub target: Option<Vec<String>>,
+}
+
+/// Who does what updates ask for.
+struct Hands {
+    worker: Worker,
+    writer: Writer,
+    /// What is to be selected and supposed when the first text has its tokens.
+    place: Option<Shown>,
+    what_ifs: Vec<WhatIf>,
+    against: Option<Against>,
+    remembered: Option<Remembered>,
+    /// Whether the program is to stop, and whether the terminal is no longer ours.
+    stops: bool,
+    is_lost: bool,
+    /// Whether everything is to be drawn again.
+    is_resized: bool,
+    /// What was asked of the terminal.
+    question: Option<Question>,
+    graphics: Graphics,
+}
+
+/// Opens the screen and stays until the person leaves.
+///
+/// # Errors
+/// When the checkpoint or the first prompt cannot be used, or the terminal fails; the terminal is restored first.
+pub fn run(start: Start) -> Result<()> {
+    let opening = match &start.opening.path {
+        Some(path) => path.display().to_string(),
+        None => match start.opening.bundle {
+            Some(bundle) => bundle.name.to_owned(),
+            None => "the built-in demo".to_owned(),
+        },
+    };
+    let (device, is_forced) = (start.device, start.is_forced);
+    let begin = |sink| Worker::start(start.opening, start.first, device, is_forced, sink);
+    stay(begin, opening, start.in_front, start.story)
+}
+
+/// Opens the screen with a training; a step of it is opened when a person asks for it.
+///
+/// # Errors
+/// When the terminal fails.
+pub fn run_training(
+    usual: UsualPrompt,
+    device: Device,
+    is_forced: bool,
+    in_front: InFront,
+) -> Result<()> {
+    let training = in_front.training.as_ref();
+    let opening = training.map_or(String::new(), |of| of.view.history.name.clone());
+    let begin = |sink| Worker::waiting(usual, device, is_forced, sink);
+    stay(begin, opening, in_front, None)
+}
+
+/// Opens the screen with an alignment of two sentences: its one head.
+///
+/// # Errors
+/// When the terminal fails.
+pub fn run_alignment(alignment: Alignment, in_front: InFront) -> Result<()> {
+    let opening = alignment.name();
+    let in_front = InFront {
+        shown: Some(Shown::of(Panel::Head)),
+        ..in_front
+    };
+    stay(
+        |sink| Worker::start_alignment(alignment, sink),
+        opening,
+        in_front,
+        None,
+    )
+}
+
+fn stay(
+    begin: impl FnOnce(Sink) -> Worker,
+    opening: String,
+    in_front: InFront,
+    story: Option<Storyteller>,
+) -> Result<()> {
+    tell_panics_apart();
+    let begun = Instant::now();
+    let (sender, receiver) = mpsc::channel();
+    let worker = {
+        let sender = sender.clone();
+        // The screen may be gone when a late event arrives: nobody misses it.
+        begin(Arc::new(move |event| {
+            drop(sender.send(Msg::Worker(event)));
+        }))
+    };
+    let writer = {
+        let sender = sender.clone();
+        Writer::start(PathBuf::new(), move |written| {
+            drop(sender.send(Msg::Exported(written)));
+        })
+    };
+    let mut hands = Hands {
+        worker,
+        writer,
+        place: in_front.shown.clone(),
+        what_ifs: in_front.what_ifs,
+        against: in_front.against,
+        remembered: in_front.remembered,
+        stops: false,
+        is_lost: false,
+        is_resized: false,
+        question: None,
+        graphics: in_front.setup.graphics,
+    };
+    let setup = in_front.setup;
+    let (asks_ground, takes_mouse) = (setup.asks_ground, setup.takes_mouse);
+    let mut app = App::new(setup.theme.clone(), size(), opening);
+    app.set_up(setup);
+    app.target = in_front.target;
+    app.asks_by_itself = true;
+    let session = hands.remembered.as_ref().and_then(Remembered::session);
+    app.bookmarks = session.map_or(Vec::new(), |session| session.bookmarks);
+    app.opening_notice = in_front.notice;
+    app.known = Known {
+        beside: in_front.beside,
+        limits: app.limits,
+        ..Known::default()
+    };
+    let read = hands.remembered.as_ref().map(Remembered::read);
+    app.known.offer(&in_front.offered, read.unwrap_or_default());
+    if let Some(shown) = &in_front.shown {
+        shown.begin(&mut app);
+    }
+    if let Some(Training { view, reader }) = in_front.training {
+        app.show_training(view);
+        if let Some(reader) = reader {
+            follow(reader, sender.clone());
+        }
+    }
+    if let Some(story) = story {
+        app.story = Some(StoryView::default());
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let told = caught(story).unwrap_or_else(|said| Err(Error::Prompt(said)));
+            drop(sender.send(Msg::Story(told)));
+        });
+    }
+    if let Ok(msg) = receiver.recv_timeout(GRACE) {
+        take_in(&mut app, &mut hands, msg);
+    }
+    if !app.is_over {
+        #[cfg(unix)]
+        let _claim = hear_signals(sender.clone());
+        listen(sender);
+        let terminal = Taking {
+            begun,
+            asks_ground,
+            takes_mouse,
+        };
+        show(&mut app, &mut hands, &receiver, terminal)
+            .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
+    }
+    if let Some(remembered) = &hands.remembered
+        && app.fatal.is_none()
+        && let Err(e) = remembered.keep(Session::of(&app))
+    {
+        log::warn!("the session is not kept: {e}");
+    }
+    app.fatal
+        .map_or(Ok(()), |reason| Err(Error::Prompt(reason)))
+}
+
+/// How the terminal is taken.
+struct Taking {
+    begun: Instant,
+    asks_ground: bool,
+    takes_mouse: bool,
+}
+
+/// Reads a training on a thread of its own, which ends with the program.
+fn follow(reader: HistoryReader, sender: Sender<Msg>) {
+    thread::spawn(move || {
+        let mut told = Instant::now();
+        let mut sink = |updates: Vec<Update>| {
+            // Without news, time passes: the screen says how old the last ones are.
+            if updates.is_empty() && told.elapsed() < SECOND {
+                return ControlFlow::Continue(());
+            }
+            told = Instant::now();
+            match sender.send(Msg::History(updates)) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let read = || reader(&mut sink);
+        let outcome = caught(read).unwrap_or_else(|said| Err(Error::Prompt(said)));
+        drop(sender.send(Msg::HistoryEnded(outcome)));
+    });
+}
+
+/// Draws and waits in turn: what has queued is taken in before the next frame.
+fn show(
+    app: &mut App,
+    hands: &mut Hands,
+    receiver: &Receiver<Msg>,
+    taking: Taking,
+) -> io::Result<()> {
+    let guard = Guard::take(taking.takes_mouse)?;
+    if taking.asks_ground {
+        let term = std::env::var("TERM").unwrap_or_default();
+        hands.question = Question::ask(&term)?;
+    }
+    // It may have changed before anybody listened.
+    app.size = size();
+    // Of our own size, not the terminal's: a terminal may say any.
+    let viewport = Viewport::Fixed(area_of(app.size));
+    let mut terminal = Terminal::with_options(
+        CrosstermBackend::new(stdout()),
+        TerminalOptions { viewport },
+    )?;
+    // A frame in the wrong colours would be seen: the answer of a terminal at hand comes at once.
+    let left = |hands: &Hands| {
+        let question = hands.question.as_ref()?;
+        question.left_before_frame(taking.begun)
+    };
+    wait_for_answer(app, hands, receiver, left);
+    let mut pictures = Pictures::of(hands.graphics);
+    while !app.is_over {
+        // Also to the size it had: what a terminal keeps of its cells when it changes there and back is its own affair.
+        if std::mem::take(&mut hands.is_resized) {
+            terminal.resize(area_of(app.size))?;
+            pictures.forget(hands.graphics);
+        }
+        pictures.draw(&mut terminal, app)?;
+        let Ok(msg) = receiver.recv() else { break };
+        take_in(app, hands, msg);
+        // A long log comes in many parts: the screen is drawn between them.
+        let begun = Instant::now();
+        while begun.elapsed() < FRAME
+            && let Ok(msg) = receiver.try_recv()
+        {
+            take_in(app, hands, msg);
+        }
+        if std::mem::take(&mut hands.stops) && !app.is_over {
+            stop(app);
+            hands.is_lost = true;
+        }
+        if std::mem::take(&mut hands.is_lost) && !app.is_over {
+            guard.take_again()?;
+            app.size = size();
+            hands.is_resized = true;
+        }
+    }
+    // An answer that comes after the end would be typed into the shell.
+    wait_for_answer(app, hands, receiver, |hands| {
+        hands.question.as_ref()?.left()
+    });
+    drop(guard);
+    Ok(())
+}
+
+/// Takes in what comes until the terminal has answered, or until there is no time left.
+fn wait_for_answer(
+    app: &mut App,
+    hands: &mut Hands,
+    receiver: &Receiver<Msg>,
+    left: impl Fn(&Hands) -> Option<Duration>,
+) {
+    while let Some(left) = left(hands) {
+        match receiver.recv_timeout(left) {
+            Ok(msg) => take_in(app, hands, msg),
+            Err(_) => return,
+        }
+    }
+}
+
+/// No screen is larger; a terminal that says so would have us hold gigabytes of cells.
+const LARGEST: (u16, u16) = (1000, 1000);
+
+/// The terminal's size, as far as it is drawn on.
+fn size() -> (u16, u16) {
+    bounded(crossterm::terminal::size().unwrap_or((80, 24)))
+}
+
+fn bounded((width, height): (u16, u16)) -> (u16, u16) {
+    (width.clamp(1, LARGEST.0), height.clamp(1, LARGEST.1))
+}
+
+fn area_of((width, height): (u16, u16)) -> Rect {
+    Rect::new(0, 0, width, height)
+}
+
+/// Gives the terminal to the shell, until the shell continues the program.
+fn stop(app: &mut App) {
+    #[cfg(unix)]
+    if attnscope_system::signals::can_stop() {
+        restore();
+        attnscope_system::signals::stop();
+        return;
+    }
+    app.notice = Some("there is no shell to go back to".to_owned());
+}
+
+fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
+    let msg = match msg {
+        Msg::Answer(answer) => {
+            let question = hands.question.as_mut();
+            match question.and_then(|question| question.take(answer)) {
+                Some(ground) => Msg::Ground(ground),
+                None => return,
+            }
+        }
+        msg => msg,
+    };
+    let begins = matches!(msg, Msg::Worker(Event::Started { .. }));
+    hands.is_lost |= matches!(msg, Msg::Continued);
+    hands.is_resized |= matches!(msg, Msg::Resize(..));
+    #[cfg(debug_assertions)]
+    panic_if_asked(&msg);
+    let mut effects = app.update(msg);
+    if begins {
+        let selected = hands.place.take().map_or(Ok(()), |place| place.select(app));
+        if let Err(e) = selected {
+            app.notice = Some(e.to_string());
+        }
+        for what_if in std::mem::take(&mut hands.what_ifs) {
+            app.suppose(what_if);
+        }
+        if let Some(against) = hands.against.take() {
+            app.must_compare_with(against);
+        }
+        // A story is of the checkpoint as it is.
+        if app.panel == Panel::Story {
+            app.show_side(Shows::A);
+        }
+        effects.extend(app.update(Msg::Resize(app.size.0, app.size.1)));
+    }
+    for effect in effects {
+        match effect {
+            Effect::Export | Effect::ExportFigure => match Export::asked_for(app, &effect) {
+                Ok(export) => hands.writer.write(export),
+                Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
+            },
+            Effect::Stop => hands.stops = true,
+            Effect::Copy(text) => {
+                if let Err(e) = copy(&text) {
+                    app.written = None;
+                    app.notice = Some(format!("the terminal cannot be written to ({e})"));
+                }
+            }
+            Effect::Remember(prompt) => {
+                let kept = hands.remembered.as_ref().map(|to| to.add(&prompt));
+                // A full disk must not end a session.
+                if let Some(Err(e)) = kept {
+                    log::warn!("the prompt is not kept: {e}");
+                }
+            }
+            effect => effect.ask(&hands.worker),
+        }
+    }
+}
+
+/// Hands a text to the clipboard of the terminal.
+fn copy(text: &str) -> io::Result<()> {
+    let is_in_tmux = std::env::var_os("TMUX").is_some_and(|value| !value.is_empty());
+    let mut out = stdout();
+    out.write_all(copying::sequence(text, is_in_tmux).as_bytes())?;
+    out.flush()
+}
+
+/// Panics as the screen itself would, for the test of what is left of the terminal. No build that anyone installs has this.
+#[cfg(debug_assertions)]
+fn panic_if_asked(msg: &Msg) {
+    let is_asked = || std::env::var_os("ATTNSCOPE_TEST_PANIC").is_some();
+    if matches!(msg, Msg::Key(key) if key.code == KeyCode::F(12)) && is_asked() {
+        panic!("asked to panic");
+    }
+}
+
+/// Turns what the person and the system do into messages, on threads that end with the program.
+fn listen(sender: Sender<Msg>) {
+    thread::spawn(move || {
+        read_input(|input| {
+            let event = match input {
+                Input::Event(event) => event,
+                Input::Answer(answer) => return sender.send(Msg::Answer(answer)).is_ok(),
+            };
+            let msg = match event {
+                TermEvent::Key(key) => Msg::Key(key),
+                TermEvent::Mouse(mouse) => Msg::Mouse(mouse),
+                TermEvent::Paste(text) => Msg::Paste(text),
+                TermEvent::Resize(width, height) => resized((width, height)),
+                TermEvent::FocusGained | TermEvent::FocusLost => return true,
+            };
+            sender.send(msg).is_ok()
+        });
+        // The terminal is gone.
+        let _ = sender.send(Msg::Terminate);
+    });
+}
+
+fn resized(size: (u16, u16)) -> Msg {
+    let (width, height) = bounded(size);
+    Msg::Resize(width, height)
+}
+
+/// Has signals told as messages, as long as what it gives is held.
+#[cfg(unix)]
+fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::Claim {
+    let tell = move |asked| {
+        // The screen may be gone: then it has ended already.
+        let _ = sender.send(match asked {
+            Asked::End => Msg::Terminate,
+            Asked::Stop => Msg::Stop,
+            Asked::Continue => Msg::Continued,
+            Asked::Resize => {
+                let (width, height) = size();
+                Msg::Resize(width, height)
+            }
+        });
+    };
+    attnscope_system::signals::claim(tell, || drop(disable_raw_mode()))
+}

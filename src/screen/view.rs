@@ -1,0 +1,184 @@
+//! State → one frame: header, tabs, the panel, the footer, and what lies over them. Changes nothing.
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Modifier;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::app::{App, Overlay};
+use super::areas::{SMALLEST, areas, has_room};
+use super::figure::cut;
+use super::footer::footer;
+use super::header::{header, spread};
+use super::panel::Panel;
+use super::panels;
+use super::run::Run;
+use super::scene::Scene;
+use super::widgets::{chooser, overlay, palette, writing};
+use attnscope_checkpoint::counted::counted;
+use attnscope_report::is_hidden;
+use attnscope_worker::PromptOrigin;
+
+/// Draws one frame.
+pub fn draw(frame: &mut Frame<'_>, app: &App) {
+    let app = app.scene();
+    let size = frame.area().as_size();
+    if !has_room((size.width, size.height)) {
+        let text = format!(
+            "attnscope needs {} × {}, this terminal is {} × {}",
+            SMALLEST.0, SMALLEST.1, size.width, size.height
+        );
+        frame.render_widget(
+            Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }),
+            frame.area(),
+        );
+        return;
+    }
+    let areas = areas((size.width, size.height));
+    frame.render_widget(header(app, areas.header.width), areas.header);
+    frame.render_widget(tabs(app, areas.tabs.width), areas.tabs);
+    panels::draw(frame, areas.body, app);
+    frame.render_widget(footer(app, areas.footer.width), areas.footer);
+    match &app.overlay {
+        Some(Overlay::Help { scroll }) => overlay::help(frame, areas.body, app, *scroll),
+        Some(Overlay::Page { check, scroll }) => {
+            overlay::page(frame, areas.body, app, check, *scroll);
+        }
+        Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
+        Some(Overlay::Palette(find)) => palette::draw(frame, areas.body, app, find),
+        Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
+        Some(Overlay::Copy(offers)) => overlay::copying(frame, areas.body, app, offers),
+        Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
+        Some(Overlay::Writing(view)) => writing::draw(frame, areas.body, app, view),
+        None => {}
+    }
+    leave_hidden_out(frame.buffer_mut());
+}
+
+/// Takes letters out that a terminal would act on: names and texts of files may hold any.
+fn leave_hidden_out(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().len() > 1 && cell.symbol().contains(is_hidden) {
+            let shown: String = cell.symbol().chars().filter(|c| !is_hidden(*c)).collect();
+            cell.set_symbol(if shown.is_empty() { " " } else { &shown });
+        }
+    }
+}
+
+/// The tabs as text, in order; titles are cut alike where they do not all fit.
+fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
+    let texts = |most: usize| -> Vec<(Panel, String)> {
+        let text =
+            |panel: Panel| format!(" {} {}", app.key_name_of(panel), cut(panel.title(), most));
+        app.panels().map(|panel| (panel, text(panel))).collect()
+    };
+    let longest = Panel::ALL.into_iter().map(|panel| panel.title().len());
+    let longest = longest.max().unwrap_or(0);
+    let fits = |texts: &[(Panel, String)]| {
+        let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
+        used < width as usize
+    };
+    let fitting = (1..=longest).rev().map(texts).find(|texts| fits(texts));
+    let mut texts = fitting.unwrap_or_else(|| texts(1));
+    // What room is left makes titles whole again: that of the open panel first.
+    let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
+    let mut room = (width as usize).saturating_sub(used + 1);
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    order.sort_by_key(|idx| texts[*idx].0 != app.panel);
+    for idx in order {
+        let (panel, text) = &texts[idx];
+        let whole = format!(" {} {}", app.key_name_of(*panel), panel.title());
+        let more = whole.chars().count() - text.chars().count();
+        if more <= room {
+            room -= more;
+            texts[idx].1 = whole;
+        }
+    }
+    texts
+}
+
+/// Line 2: the panels, and what text is on screen.
+fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
+    let theme = &app.theme;
+    let style = |panel: Panel| {
+        if panel == app.panel {
+            theme.selected().add_modifier(Modifier::BOLD)
+        } else {
+            theme.dim()
+        }
+    };
+    let left: Vec<Span<'static>> = tab_texts(app, width)
+        .into_iter()
+        .map(|(panel, text)| Span::styled(text, style(panel)))
+        .collect();
+    // The tabs are buttons: what stands beside them is cut, not they.
+    let used: usize = left.iter().map(Span::width).sum();
+    let room = (width as usize).saturating_sub(used + 2);
+    let right = match app.run() {
+        None => Vec::new(),
+        Some(run) => {
+            let picture = run.prompt.picture.as_deref();
+            let origin = match run.origin {
+                PromptOrigin::BuiltIn if picture.is_some() => " · built-in picture",
+                PromptOrigin::BuiltIn => " · built-in text",
+                PromptOrigin::Asked => "",
+            };
+            let ids = match picture {
+                Some(picture) => {
+                    let [rows, columns] = picture.grid();
+                    format!(" · {columns} × {rows} patches")
+                }
+                None if app.has_tokenizer => String::new(),
+                None => " · ids, no tokenizer".to_owned(),
+            };
+            let dropped = match run.prompt.given().n_cut {
+                0 => String::new(),
+                n => format!(" · {n} cut"),
+            };
+            let limits = run.subject.model().map(|model| model.spec.limits());
+            let is_beyond = limits.is_some_and(|limits| limits.beyond(&run.prompt).is_some());
+            let beyond = if is_beyond {
+                " · beyond the context"
+            } else {
+                ""
+            };
+            let lost = run.prompt.lost_words();
+            let lost = lost.map_or(String::new(), |said| format!(" · {said}"));
+            let text = format!("{}{beyond}{dropped}{origin}{ids}{lost}", n_tokens(run));
+            // Less than a number of tokens says nothing.
+            if room < 6 {
+                Vec::new()
+            } else {
+                vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
+            }
+        }
+    };
+    spread(left, right, width)
+}
+
+/// How many tokens the run has, on both sides where there are two.
+fn n_tokens(run: &Run) -> String {
+    let n = run.prompt.tokens.len();
+    match &run.prompt.source {
+        Some(source) => format!("{} → {}", source.tokens.len(), counted(n, "token")),
+        None => counted(n, "token"),
+    }
+}
+
+/// The panel whose tab is at a place.
+pub fn tab_at(app: Scene<'_>, tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
+    if !tabs.contains(Position::new(column, row)) {
+        return None;
+    }
+    let mut start = tabs.x as usize;
+    tab_texts(app, tabs.width)
+        .into_iter()
+        .find_map(|(panel, text)| {
+            let end = start + text.chars().count();
+            let is_hit = (start..end).contains(&(column as usize));
+            start = end;
+            is_hit.then_some(panel)
+        })
+}

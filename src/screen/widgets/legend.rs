@@ -1,0 +1,83 @@
+//! The scale of a heat map: colours or glyphs between two numbers, and what its ends mean.
+
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use crate::theme::Theme;
+
+/// `0.0 ▁▁▁▁ 1.0` with the colours between: all of them, where the map has few.
+pub fn legend(theme: &Theme, low: &str, high: &str, width: usize) -> Line<'static> {
+    let mut spans = vec![Span::styled(format!("{low} "), theme.dim())];
+    match theme.n_steps() {
+        Some(n) => spans.extend(every_step(theme, n, width)),
+        None => spans.extend((0..width).map(|i| {
+            let share = i as f32 / (width.max(2) - 1) as f32;
+            swatch(theme, share)
+        })),
+    }
+    spans.push(Span::styled(format!(" {high}"), theme.dim()));
+    Line::from(spans)
+}
+
+/// Each of `n` colours once, over equal parts of the width; two to a cell where there are fewer cells than colours.
+fn every_step(theme: &Theme, n: usize, width: usize) -> Vec<Span<'static>> {
+    let colour = |half: usize, n_halves: usize| {
+        let step = (half * n / n_halves.max(1)).min(n - 1);
+        theme.heat((step as f32 + 0.5) / n as f32)
+    };
+    // Narrower than that, some colours would be missing.
+    let width = width.max(n.div_ceil(2));
+    (0..width)
+        .map(|i| {
+            let [left, right] = [0, 1].map(|half| colour(2 * i + half, 2 * width));
+            let style = Style::new().bg(right);
+            if left == right {
+                Span::styled(" ", style)
+            } else {
+                Span::styled("▌", style.fg(left))
+            }
+        })
+        .collect()
+}
+
+/// One cell of a share: a colour, or a glyph where there is none.
+pub fn swatch(theme: &Theme, share: f32) -> Span<'static> {
+    if theme.has_colour() {
+        Span::styled(" ", Style::new().bg(theme.heat(share)))
+    } else {
+        Span::raw(theme.glyph(share).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::theme::{Depth, Ground, Look, Sequential};
+
+    #[test]
+    fn a_legend_shows_exactly_the_colours_that_cells_may_have() {
+        for depth in [Depth::Indexed, Depth::Sixteen] {
+            for (name, map) in Sequential::NAMES {
+                let look = Look {
+                    map,
+                    ..Look::default()
+                };
+                let plain = Theme::with(Ground::Dark, depth, look);
+                for theme in [plain.diverging(), plain] {
+                    let cells = (0..=1000).map(|i| theme.heat(i as f32 / 1000.0));
+                    let cells: BTreeSet<String> = cells.map(|c| c.to_string()).collect();
+                    for width in [4, 6, 12, 16, 23] {
+                        let line = legend(&theme, "0", "1", width);
+                        let colours = line.spans.iter().filter(|span| span.style.bg.is_some());
+                        let colours = colours.flat_map(|span| [span.style.fg, span.style.bg]);
+                        let shown: BTreeSet<String> =
+                            colours.flatten().map(|c| c.to_string()).collect();
+                        assert_eq!(shown, cells, "{name} {depth:?} {width}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What lies over the panels: help, the finder, the text field.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::frame::clear_box;
+use crate::copying::Copied;
+use crate::editor::Editor;
+use crate::figure::{cut, fit, wrapped};
+use crate::find::Find;
+use crate::keys::{Binding, Group};
+use crate::scene::Scene;
+use attnscope_checks::Check;
+
+/// A box in the middle, as large as it may be.
+fn middle(area: Rect, width: u16, height: u16) -> Rect {
+    area.centered(
+        Constraint::Length(width.min(area.width)),
+        Constraint::Length(height.min(area.height)),
+    )
+}
+
+/// The page of a check.
+pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, scroll: usize) {
+    const WIDTH: u16 = 100;
+    let theme = &app.theme;
+    let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (nth, part) in paragraphs(&attnscope_checks::page(check))
+        .into_iter()
+        .skip(1)
+        .enumerate()
+    {
+        if nth > 0 && part.starts_with("## ") {
+            lines.push(Line::default());
+        }
+        match part.strip_prefix("## ") {
+            Some(heading) => lines.push(Line::styled(heading.to_owned(), theme.title())),
+            None => lines.extend(shown_part(part, width)),
+        }
+    }
+    let n_rows: usize = lines
+        .iter()
+        .map(|line| line.width().div_ceil(width).max(1))
+        .sum();
+    let title = format!(" {} · ↑↓ scroll · any other key closes ", check.id);
+    let inside = clear_box(frame, middle(area, WIDTH, n_rows as u16 + 2), app, title);
+    let scroll = scroll.min(n_rows.saturating_sub(inside.height as usize));
+    let text = Paragraph::new(lines)
+        .wrap(Wrap { trim: false })
+        .scroll((scroll as u16, 0));
+    frame.render_widget(text, inside);
+}
+
+/// What a comment of an example begins with.
+const COMMENT: &str = "    # ";
+
+/// A part of a page as lines: a comment of an example is broken here, so that each of its lines is one.
+fn shown_part(part: String, width: usize) -> Vec<Line<'static>> {
+    match part.strip_prefix(COMMENT) {
+        Some(comment) => wrapped(comment, width.saturating_sub(COMMENT.len()).max(1))
+            .into_iter()
+            .map(|line| Line::raw(format!("{COMMENT}{line}")))
+            .collect(),
+        None => vec![Line::raw(part)],
+    }
+}
+
+/// The parts of a page, each on a line of its own: the width of the box breaks them, not that of the source. Indented lines stay.
+fn paragraphs(page: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in page.lines() {
+        let is_whole = line.starts_with('#') || line.starts_with("    ");
+        match parts.last_mut() {
+            // A comment goes on from line to line.
+            Some(part) if part.starts_with(COMMENT) && line.starts_with(COMMENT) => {
+                part.push_str(&line[COMMENT.len() - 1..]);
+            }
+            Some(part) if goes_on && !is_whole && !line.is_empty() => {
+                part.push(' ');
+                part.push_str(line);
+            }
+            _ if line.is_empty() => {}
+            _ => parts.push(line.to_owned()),
+        }
+        goes_on = !line.is_empty() && !is_whole;
+    }
+    parts
+}
+
+/// What can be copied, and the keys that do.
+pub fn copying(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, offers: &[Copied]) {
+    let theme = &app.theme;
+    let height = offers.len() as u16 + 2;
+    let title = " copy · Esc closes ";
+    let inside = clear_box(frame, middle(area, 76, height), app, title);
+    let lines = offers.iter().map(|copied| {
+        let text = copied.text.trim_end();
+        let n_lines = text.lines().count();
+        let shown = match text.lines().next() {
+            Some(first) if n_lines > 1 => format!("{n_lines} lines: {}", first.replace('\t', " ")),
+            first => first.unwrap_or_default().to_owned(),
+        };
+        let room = (inside.width as usize).saturating_sub(14);
+        Line::from(vec![
+            Span::styled(format!(" {} ", copied.key), theme.accent()),
+            Span::styled(format!("{:<10}", copied.what), theme.dim()),
+            Span::raw(cut(&shown, room)),
+        ])
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+}
+
+/// Every key: those of the panel first, then by group.
+pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
+    let theme = &app.theme;
+    let width = HELP_WIDTH.min(area.width.saturating_sub(2)) as usize;
+    let mut lines = Vec::new();
+    let rows: Vec<(&Binding, &str)> = Group::ALL
+        .into_iter()
+        .flat_map(|group| app.keys.of_group(group))
+        .collect();
+    // Moving is alike everywhere, though some keys of it are others in some panels.
+    let is_own = |binding: &Binding| {
+        !binding.panels.is_empty() && binding.is_in(app.panel) && binding.group != Group::Moving
+    };
+    let own: Vec<(&Binding, &str)> = rows
+        .iter()
+        .copied()
+        .filter(|(binding, _)| is_own(binding))
+        .collect();
+    let mut section = |title: &str, rows: &[(&Binding, &str)]| {
+        if rows.is_empty() {
+            return;
+        }
+        lines.push(Line::styled(title.to_owned(), theme.title()));
+        for (binding, shown) in rows {
+            lines.extend(help_lines(app, binding, shown, width));
+        }
+        lines.push(Line::default());
+    };
+    section(app.panel.title(), &own);
+    for group in Group::ALL {
+        let others = rows.iter().copied();
+        let others: Vec<(&Binding, &str)> = others
+            .filter(|(binding, _)| binding.group == group && !is_own(binding))
+            .collect();
+        // What the panel has of a group stands above.
+        let title = if own.iter().any(|(binding, _)| binding.group == group) {
+            format!("{}, in other panels", group.title())
+        } else {
+            group.title().to_owned()
+        };
+        section(&title, &others);
+    }
+    let mouse = "The mouse works too: click tabs, key hints, the badge of findings, heads, cells, bars and tokens; the wheel moves and \
+                 zooms; resting on a cell shows its value.";
+    let mouse = wrapped(mouse, width).into_iter();
+    lines.extend(mouse.map(|line| Line::styled(line, theme.dim())));
+    let inside = clear_box(
+        frame,
+        middle(area, HELP_WIDTH + 2, lines.len() as u16 + 2),
+        app,
+        " keys · ↑↓ scroll · any other key closes ",
+    );
+    let scroll = scroll.min(lines.len().saturating_sub(inside.height as usize));
+    frame.render_widget(Paragraph::new(lines).scroll((scroll as u16, 0)), inside);
+}
+
+/// Columns of the help, where there is room.
+const HELP_WIDTH: u16 = 96;
+/// Columns of the keys in it.
+const KEYS_WIDTH: usize = 12;
+
+/// A row of the help, broken where it is too long: the keys, what they do, and why they do nothing now.
+fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let applies = binding.is_in(app.panel);
+    let reason = (binding.disabled)(&app).filter(|_| applies);
+    let style = if reason.is_some() || !applies {
+        theme.dim()
+    } else {
+        Style::new()
+    };
+    let text = match reason {
+        Some(reason) => format!("{} ({reason})", binding.help),
+        None => binding.help.to_owned(),
+    };
+    // An action without a key is done from the palette.
+    let shown = if shown.is_empty() { ":" } else { shown };
+    let broken = wrapped(&text, width.saturating_sub(KEYS_WIDTH).max(1));
+    let lines = broken.into_iter().enumerate();
+    lines
+        .map(|(nth, part)| {
+            let keys = if nth == 0 { shown } else { "" };
+            let keys = format!("  {keys:<width$}", width = KEYS_WIDTH - 2);
+            Line::from(vec![
+                Span::styled(keys, theme.accent()),
+                Span::styled(part, style),
+            ])
+        })
+        .collect()
+}
+
+/// The finder: what is typed, and what fits it.
+pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
+    let theme = &app.theme;
+    let inside = clear_box(
+        frame,
+        middle(area, 70, 20),
+        app,
+        " find a head, a token or a tensor · Enter goes there · Esc closes ",
+    );
+    let [input, list] = Layout::vertical([Constraint::Length(2), Constraint::Min(0)]).areas(inside);
+    let typed = Line::from(vec![
+        Span::styled(" / ", theme.accent()),
+        Span::raw(find.query.clone()),
+        Span::styled(" ", theme.selected()),
+    ]);
+    frame.render_widget(typed, input);
+    let n_rows = list.height as usize;
+    let first = find.cursor.saturating_sub(n_rows.saturating_sub(1));
+    let width = list.width as usize;
+    let mut lines = Vec::new();
+    for found_idx in first..(first + n_rows) {
+        let Some(item) = find.item(found_idx) else {
+            break;
+        };
+        let text = format!(
+            " {} {:>7} ",
+            fit(&item.label, width.saturating_sub(10)),
+            item.kind
+        );
+        let style = if found_idx == find.cursor {
+            theme.selected()
+        } else {
+            ratatui::style::Style::new()
+        };
+        lines.push(Line::styled(text, style));
+    }
+    if lines.is_empty() {
+        lines.push(Line::styled(
+            " nothing by that name: heads are written L3H7",
+            theme.dim(),
+        ));
+    }
+    frame.render_widget(Paragraph::new(lines), list);
+}
+
+/// The field in which the prompt is edited.
+pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
+    let theme = &app.theme;
+    let title = match (editor.is_beside, editor.edits_ids) {
+        (false, true) => " token ids (no tokenizer) · Enter runs · Esc leaves it as it was ",
+        (false, false) => {
+            " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "
+        }
+        (true, true) => " token ids of B · Enter runs them beside A · Esc leaves it as it was ",
+        (true, false) => " text of B · Enter runs it beside A · Esc leaves it as it was ",
+    };
+    let inside = clear_box(
+        frame,
+        middle(area, area.width.saturating_sub(8).min(110), 12),
+        app,
+        title,
+    );
+    let [field, note] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
+    frame.render_widget(&editor.area, field);
+    let said = match &editor.problem {
+        Some(problem) => Line::styled(cut(problem, note.width as usize), theme.notable()),
+        None if editor.past.is_empty() => Line::default(),
+        None => Line::styled("↑ earlier texts", theme.dim()),
+    };
+    frame.render_widget(said, note);
+}

@@ -1,0 +1,87 @@
+//! The palette: what is typed, what fits it, and a sentence about the line that is chosen.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::frame::clear_box;
+use crate::figure::{cut, fit, wrapped};
+use crate::find::Find;
+use crate::scene::Scene;
+
+const WIDTH: u16 = 104;
+const HEIGHT: u16 = 30;
+/// Columns of what kind of thing a line is, and of its mark.
+const KIND: usize = 10;
+const MARK: usize = 2;
+/// Lines of what a line is about.
+const ABOUT: u16 = 3;
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
+    let theme = &app.theme;
+    let place = area.centered(
+        Constraint::Length(WIDTH.min(area.width)),
+        Constraint::Length(HEIGHT.min(area.height)),
+    );
+    let title = match find.current {
+        Some(_) => " statistics · Enter chooses · Esc closes ",
+        None => " everything there is · Enter goes there · Esc closes ",
+    };
+    let inside = clear_box(frame, place, app, cut(title, place.width as usize - 2));
+    let rows = [
+        Constraint::Length(2),
+        Constraint::Min(0),
+        Constraint::Length(ABOUT),
+    ];
+    let [input, list, about] = Layout::vertical(rows).areas(inside);
+    let typed = Line::from(vec![
+        Span::styled(" : ", theme.accent()),
+        Span::raw(find.query.clone()),
+        Span::styled(" ", theme.selected()),
+    ]);
+    frame.render_widget(typed, input);
+    let n_rows = list.height as usize;
+    let first = find.cursor.saturating_sub(n_rows.saturating_sub(1));
+    let width = list.width as usize;
+    let name = (width.saturating_sub(KIND + MARK + 2) * 2 / 5).max(12);
+    let room = width.saturating_sub(name + KIND + MARK + 2);
+    let shown = (first..first + n_rows).map_while(|idx| Some((idx, find.item(idx)?)));
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (idx, item) in shown {
+        let mark = if find.is_current(idx) { "● " } else { "  " };
+        // What has no more to say of itself has the room for its name.
+        let (label, about) = if item.about.is_empty() {
+            (fit(&item.label, name + room), String::new())
+        } else {
+            (fit(&item.label, name - 1) + " ", fit(&item.about, room))
+        };
+        let kind = format!(" {:>width$}", item.kind, width = KIND - 1);
+        let is_chosen = idx == find.cursor;
+        let of = |style: Style| if is_chosen { theme.selected() } else { style };
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {mark}{label}"), of(Style::new())),
+            Span::styled(about, of(theme.dim())),
+            Span::styled(kind, of(theme.accent())),
+        ]));
+    }
+    if lines.is_empty() {
+        let none =
+            " nothing by that name; compare with PATH or TEXT puts something beside this run";
+        lines.push(Line::styled(cut(none, width), theme.dim()));
+    }
+    frame.render_widget(Paragraph::new(lines), list);
+    if let Some(item) = find.item(find.cursor) {
+        let said = if item.about.is_empty() {
+            &item.label
+        } else {
+            &item.about
+        };
+        let said = wrapped(said, (about.width as usize).saturating_sub(2));
+        let lines = said.into_iter().take(ABOUT as usize - 1);
+        let lines = lines.map(|line| Line::styled(format!(" {line}"), theme.dim()));
+        let below = std::iter::once(Line::default()).chain(lines);
+        frame.render_widget(Paragraph::new(below.collect::<Vec<_>>()), about);
+    }
+}
