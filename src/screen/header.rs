@@ -81,7 +81,9 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     }
     // As many facts as fit whole.
     let used: usize = left.iter().chain(&right).map(Span::width).sum();
-    let mut room = (width as usize).saturating_sub(used + 2);
+    // A run that takes a little longer must not hide a fact.
+    let for_time = app.run().map_or(0, |run| spare_room_of_time(app, run));
+    let mut room = (width as usize).saturating_sub(used + for_time + 2);
     let mut facts = shown_facts.unwrap_or_default();
     let mut by_weight: Vec<usize> = (0..facts.len()).collect();
     by_weight.sort_by_key(|idx| facts[*idx].0);
@@ -251,6 +253,16 @@ fn duration(took: std::time::Duration) -> String {
     match took.as_secs_f64() {
         seconds if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
         seconds => format!("{seconds:.1} s"),
+    }
+}
+
+/// Columns that the time of a run would take if it took up to ten seconds, beyond those that it takes.
+fn spare_room_of_time(app: Scene<'_>, run: &Run) -> usize {
+    match run.state {
+        RunState::Done { took, .. } if app.shows_times => {
+            "9.9 s".len().saturating_sub(duration(took).len())
+        }
+        _ => 0,
     }
 }
 

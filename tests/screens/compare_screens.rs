@@ -199,21 +199,14 @@ fn the_selection_follows_the_tokens_from_one_text_to_the_other() {
 }
 
 /// A trace of what the screen shows, recorded from another checkpoint.
-fn trace_of(copy: &Copy) -> PathBuf {
+fn trace_of(copy: &Copy, hooks: &str) -> PathBuf {
     let to = copy.output("trace.safetensors");
     let (path, to_text) = (
         copy.path().to_str().expect("a path"),
         to.to_str().expect("a path"),
     );
     ran(&[
-        "trace",
-        path,
-        TEXT,
-        "--hooks",
-        "scores,pattern",
-        "--output",
-        to_text,
-        "--force",
+        "trace", path, TEXT, "--hooks", hooks, "--output", to_text, "--force",
     ]);
     to
 }
@@ -221,7 +214,7 @@ fn trace_of(copy: &Copy) -> PathBuf {
 #[test]
 fn a_trace_as_b() {
     let other = louder();
-    let trace = trace_of(&other);
+    let trace = trace_of(&other, "scores,pattern");
     for size in SIZES {
         let mut screen = healthy(size);
         screen.against(target(&trace));
@@ -246,6 +239,22 @@ fn a_trace_as_b() {
             screen.frame();
         }
     }
+}
+
+#[test]
+fn recorded_logits_stand_for_the_predictions_of_a_trace() {
+    let tokens = |trace: &PathBuf| {
+        let mut screen = healthy((120, 40));
+        screen.against(target(trace));
+        screen.go(Panel::Tokens);
+        screen.text()
+    };
+    let other = louder();
+    let with_logits = tokens(&trace_of(&other, "scores,pattern,logits"));
+    assert!(with_logits.contains("recorded logits: KL"), "{with_logits}");
+    assert!(!with_logits.contains("predicts no tokens"), "{with_logits}");
+    let without = tokens(&trace_of(&other, "scores,pattern"));
+    assert!(!without.contains("recorded logits"), "{without}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
+use testing::checkpoint_copy::Copy;
 use testing::pty::{Terminal, bold, is_ignored};
 
 /// A key without an answer for so long has stalled: a frame takes some milliseconds.
@@ -64,6 +65,34 @@ fn the_terminal_is_given_back_however_the_program_ends() {
         let status = terminal.ends();
         assert_eq!(status.signal(), Some(signal.as_raw()), "{signal:?}");
         assert_eq!(terminal.not_restored(), [""; 0], "{signal:?}");
+    }
+}
+
+#[test]
+fn a_chat_template_that_nests_without_end_leaves_the_terminal_as_it_was() {
+    let copy = Copy::of_directory(&testing::root().join("fixtures/induction"));
+    let from = testing::root().join("fixtures/induction/tokenizer.json");
+    std::fs::copy(from, copy.path().join("tokenizer.json")).expect("copies");
+    for deep in [
+        format!("{{{{ {}1 }}}}", "-".repeat(18_750)),
+        format!("{{{{ {}1{} }}}}", "(".repeat(18_750), ")".repeat(18_750)),
+        format!("{{% if 1 %}}{}{{% endif %}}", "{% elif 1 %}".repeat(9_000)),
+    ] {
+        let settings = serde_json::json!({ "chat_template": deep });
+        copy.write("tokenizer_config.json", &settings.to_string());
+        let program = testing::program();
+        let path = copy.path().to_str().expect("a path").to_owned();
+        let program = program.to_str().expect("a path");
+        let words = [program, &path, "--text", "the old king", "--chat"];
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut terminal = Terminal::start(&words, &[], directory.path(), (100, 30));
+        assert_eq!(terminal.ends().code(), Some(2), "{}", terminal.text());
+        assert_eq!(terminal.not_restored(), [""; 0]);
+        assert!(
+            terminal.text().contains("attnscope: "),
+            "{}",
+            terminal.text()
+        );
     }
 }
 
