@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use attnscope_checkpoint::Opening;
-use attnscope_run::{Options, Silent};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::{Input, Sequence};
+use attnscope_run::{Options, Silent};
 use checkpoint_file::{Shape, THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use times::Times;

@@ -4,7 +4,6 @@ mod checkpoint_file;
 
 use attnscope::bundles::BUNDLES;
 use attnscope_checkpoint::Opening;
-
 use checkpoint_file::{Shape, THIRD_OF_GPT2, checkpoint};
 use divan::Bencher;
 use divan::counter::BytesCount;

@@ -11,10 +11,9 @@ mod times;
 use std::path::PathBuf;
 
 use attnscope_checkpoint::Opening;
-use attnscope_run::{Layers, Options, Outcome};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::{Input, Sequence};
+use attnscope_run::{Layers, Options, Outcome};
 use attnscope_spec::Model;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::{Checkpoint, Config, Settings, TokenizerFile, safetensors};
-use attnscope_compute::error::{Error, Result};
 
 /// The files of a checkpoint that is part of a program.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use zip::ZipArchive;
 
 use super::Dtype;
@@ -13,7 +14,6 @@ use super::npy::Npy;
 use super::safetensors::{open_file, open_with_metadata};
 use super::tensors::Tensors;
 use crate::machine::{mebibytes, too_much};
-use attnscope_compute::error::{Error, Result};
 
 /// Elements of one array at most: more would not be a pattern.
 const MOST_ELEMENTS: u64 = 1 << 31;

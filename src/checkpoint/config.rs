@@ -1,13 +1,13 @@
 //! `config.json` as data, and what a person or the weights say instead of it.
 
-use crate::{CONFIGURATION, read_text};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
 
-use attnscope_compute::error::{Error, Result};
+use crate::{CONFIGURATION, read_text};
 
 /// A parsed `config.json`, and what a person or the weights say instead of it.
 #[derive(Debug, Clone, Default)]

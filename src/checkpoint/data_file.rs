@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::identity::Identity;
 use super::read_files;
 use super::regular::open_regular;
 use super::writers::{Writers, writers_of};
-use attnscope_compute::error::{Error, Result};
 
 /// How long is waited for a process that has a file open to write, and how often.
 const WAIT: Duration = Duration::from_millis(5);

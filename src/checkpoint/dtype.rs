@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use attnscope_compute::kernels::stored;
 use half::slice::HalfFloatSliceExt;
 
 use super::blocks::BlockType;
 use super::small_floats::{E4M3, E5M2};
-use attnscope_compute::kernels::stored;
 
 /// Values that share one scale of MXFP4, and the bytes they take.
 pub(super) const GROUP: usize = 32;

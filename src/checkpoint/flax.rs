@@ -5,12 +5,13 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::shape;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// Maps inside each other at most.
 const DEEPEST: usize = 32;

@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::shape;
-use attnscope_compute::error::{Error, Result};
 
 /// How a file begins.
 pub const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";

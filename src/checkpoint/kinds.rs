@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
+
 use super::data_file::DataFile;
 use super::{adapter, gguf, llama2c};
-use attnscope_compute::error::{Error, Result};
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

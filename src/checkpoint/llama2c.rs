@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::data_file::DataFile;
@@ -14,7 +15,6 @@ use super::dtype::Dtype;
 use super::made::{Layout, Made, Quantised};
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// How versions 1 and 2 begin: "ak42", the least byte first.
 const MARK: u32 = 0x616b_3432;

@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::path::{Component, Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
+
 use super::kinds::{has_distributed, is_beside_weights, other_directory, refuse_dangling};
 use super::sentence::MODULES;
 use super::{adapter, gguf, shards};
-use attnscope_compute::error::{Error, Result};
 
 const SAFETENSORS: &str = "model.safetensors";
 const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";

@@ -1,8 +1,7 @@
 //! What the machine has: memory that a run may still take.
 
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
-
 use attnscope_compute::error::{Error, Result};
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 /// Bytes of memory that can still be used, a container's limit included; `None` where the system does not say.
 pub fn available_memory() -> Option<u64> {

@@ -4,6 +4,7 @@
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use attnscope_compute::error::{Error, Result};
 use zip::ZipArchive;
 
 use super::data_file::{DataFile, Reader};
@@ -15,7 +16,6 @@ use super::pytorch::zip::Archive;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
 use crate::machine::{mebibytes, too_much};
-use attnscope_compute::error::{Error, Result};
 
 /// What every array of an archive is called after its name.
 const ENDING: &str = ".npy";

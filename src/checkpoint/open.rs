@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::Map;
 
 use super::adapter::{self, AdapterConfig};
@@ -21,7 +22,6 @@ use super::{
     CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, npz, packed,
     packed_bits, pytorch, read_text, safetensors, sentence, shards, tensorflow,
 };
-use attnscope_compute::error::{Error, Result};
 
 const CONFIG: &str = "config.json";
 /// Sizes beside weights as Meta publishes them.

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::dtype::{Dtype, GROUP, GROUP_BYTES};
 use super::quantisation::Quantisation;
 use super::scales::{Scaled, Scales};
 use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// Ends of names: MXFP4's numbers and scales of `NAME`.
 const BLOCKS: &str = "_blocks";

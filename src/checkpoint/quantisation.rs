@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::config::Config;
-use attnscope_compute::error::{Error, Result};
 
 const KEY: &str = "quantization_config";
 const METHOD: &str = "quant_method";

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
 use super::config::{Config, Knob, Origin};
 use super::silent_keys::IN_EVERY_OBJECT;
-use attnscope_compute::error::{Error, Result};
 
 /// No dimension of a model that a person can hold exceeds this; larger values are damage, not models.
 const LARGEST_SIZE: u64 = 1 << 26;

@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use safetensors::Dtype as StDtype;
 use safetensors::tensor::TensorInfo as StInfo;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
-use super::shape;
-use super::shards;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
+use super::{shape, shards};
 
 /// Bytes that give the header's length, before the header itself.
 const LENGTH_BYTES: usize = 8;

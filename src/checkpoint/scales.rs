@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
 use rayon::prelude::*;
 
 use super::dtype::{Dtype, GROUP, GROUP_BYTES};
 use super::small_floats::{half_scale, scaled_e2m1};
-use attnscope_compute::error::Result;
 
 /// Where the scales of a tensor lie, and which values each of them is for. Shapes were checked when the two were paired.
 #[derive(Debug, Clone, PartialEq)]

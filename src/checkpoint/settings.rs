@@ -1,15 +1,15 @@
 //! What a person says about a checkpoint: `attnscope.toml` beside it, and the command line; kept as text, in order.
 
-use crate::read_text;
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
 use super::config::SetBy;
 use super::tensors::Tensors;
 use crate::counted::counted;
-use attnscope_compute::error::{Error, Result};
+use crate::read_text;
 
 /// What the file is called.
 pub const FILE: &str = "attnscope.toml";

@@ -1,9 +1,10 @@
 //! Weights in several files: shards that an index or their own names tell, and slices of the same tensors.
 
-use crate::{VOCABULARY, read_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+
+use attnscope_compute::error::{Error, Result};
 
 use super::data_file::DataFile;
 use super::kinds::{refuse_dangling, refuse_pointer};
@@ -11,7 +12,7 @@ use super::locate::Weights;
 use super::made::{Joined, Made};
 use super::pytorch::StateDict;
 use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
+use crate::{VOCABULARY, read_text};
 
 /// Shards of one model at most, and slices of one.
 const MOST_SHARDS: usize = 10_000;

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use attnscope_compute::error::Result;
+use rayon::prelude::*;
 
 /// What a converter did to a tensor, to be undone when it is widened.
 #[derive(Debug, Clone, Copy, PartialEq)]

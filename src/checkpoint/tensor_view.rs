@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
+
 use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::scales::Scales;
 use super::stored::Stored;
 use super::tensors::TensorInfo;
-use attnscope_compute::error::Result;
 
 /// One tensor of a file; it is read when its values are asked for.
 #[derive(Debug, Clone)]

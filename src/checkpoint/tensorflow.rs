@@ -3,11 +3,12 @@
 //!
 //! The rules are those of `convert_tf_weight_name_to_pt_weight_name` in `modeling_tf_pytorch_utils.py` of transformers 4.
 
+use attnscope_compute::error::{Error, Result};
+
 use super::data_file::DataFile;
 use super::hdf5;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// How the attribute of a layer begins that lists the names of its variables.
 const LISTED: &str = "weight_names";

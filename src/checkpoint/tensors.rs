@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::made::{Joined, Made};
 use super::scales::Scales;
 use super::stored::Stored;
 use super::tensor_view::TensorView;
-use attnscope_compute::error::{Error, Result};
 
 /// Blocks that can be widened, for messages.
 const READABLE: &str = "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq4_nl, iq4_xs, \

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
 use super::config::Config;
 use super::gguf::Vocabulary;
 use super::{VOCABULARY, read_text};
-use attnscope_compute::error::{Error, Result};
 
 /// What a SentencePiece model is called, in the order of choice.
 const SENTENCE_PIECE: [&str; 4] = [

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::data_file::DataFile;
 use attnscope_compute::error::{Error, Result};
+
+use super::data_file::DataFile;
 
 /// Bytes of a configuration at most.
 pub const CONFIGURATION: usize = 16 << 20;

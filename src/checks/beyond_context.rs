@@ -17,11 +17,12 @@
 //! ## Example
 //! 3000 tokens through a Llama of 2048 positions.
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_spec::Place;
+
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_checkpoint::counted::counted;
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "beyond-context",

@@ -1,11 +1,12 @@
 //! Whether the attention of a head has collapsed, why, and whether it is low by design: one answer, which checks and the Rows
 //! panel give alike.
 
+use attnscope_compute::attention::{AttentionSpec, HeadSummary, Scale};
+
 use super::thresholds::Thresholds;
 use crate::stats::{
     HeadReport, HeadType, LayerReport, Stat, Values, commonest_distance, relative_over_keys,
 };
-use attnscope_compute::attention::{AttentionSpec, HeadSummary, Scale};
 
 /// Standard deviation that norms predict under 1/√d beyond which queries and keys are too long.
 const LONG: f64 = 3.0;

@@ -18,12 +18,12 @@
 //! ## Example
 //! Two heads whose slices of W_Q and W_K are equal.
 
-use super::collapse;
+use attnscope_spec::Stack;
+
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, collapse};
 use crate::stats::{HeadReport, LayerReport, Stat};
-use attnscope_spec::Stack;
 
 pub static CHECK: Check = Check {
     id: "duplicate-heads",

@@ -27,12 +27,13 @@
 //! ## Example
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.
 
+use attnscope_spec::Place;
+
 use super::collapse::{self, Design, Sharpness};
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, weight};
 use crate::stats::{HeadReport, Stat};
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "entropy-collapse",

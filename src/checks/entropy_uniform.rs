@@ -19,9 +19,8 @@
 //! W_K initialised to zero: every score is 0, every row even.
 
 use super::evidence::Evidence;
-use super::untrained;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, untrained};
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {

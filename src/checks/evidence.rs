@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use attnscope_compute::attention::{LayerAudit, Pooled, SoftmaxAxis};
+use attnscope_prompt::Lost;
+use attnscope_spec::{Place, Stack};
+
 use super::collapse::{Design, by_design, has_sink};
 use super::thresholds::Thresholds;
 use super::verdict::Verdict;
 use super::weights_seen::Weights;
 use crate::stats::{HeadReport, LayerReport};
-use attnscope_compute::attention::{LayerAudit, Pooled, SoftmaxAxis};
-use attnscope_prompt::Lost;
-use attnscope_spec::{Place, Stack};
 
 /// Whose attention it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

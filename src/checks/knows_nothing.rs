@@ -19,10 +19,11 @@
 //! ## Example
 //! A checkpoint saved before its first step, or a model loaded with the tokenizer of another.
 
+use attnscope_spec::Place;
+
 use super::evidence::{Evidence, TrainingProbe};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "knows-nothing",

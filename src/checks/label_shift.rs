@@ -20,11 +20,12 @@
 //! ## Example
 //! A loss of 6.1 nats against the next token and of 0.02 against the token itself.
 
+use attnscope_compute::bootstrap::interval_of_mean;
+use attnscope_spec::Place;
+
 use super::evidence::{Evidence, LabelsProbe};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_compute::bootstrap::interval_of_mean;
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "label-shift",

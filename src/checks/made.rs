@@ -1,12 +1,13 @@
 //! Layers made of given scores, for the tests of checks.
 
-use crate::stats;
-use crate::stats::{HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values};
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, Tally, Visibility, finish_row,
 };
 use attnscope_compute::kernels::residual::ResidualShape;
 use attnscope_spec::Stack;
+
+use crate::stats;
+use crate::stats::{HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values};
 
 /// A causal layer whose heads have these scores, and queries and keys of one length. // scores: [head][query, key]
 pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerReport {

@@ -20,11 +20,12 @@
 //! ## Example
 //! A layer that never got the mask: half of each early row lies on later keys.
 
+use attnscope_compute::attention::{Audit, Direction, Forbidden, Shape};
+
 use super::evidence::{Evidence, Subject, layer_audit};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::LayerReport;
-use attnscope_compute::attention::{Audit, Direction, Forbidden, Shape};
 
 pub static CHECK: Check = Check {
     id: "mask-mass",

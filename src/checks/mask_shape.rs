@@ -24,12 +24,13 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_compute::attention::{Direction, LayerAudit, Shape};
+use attnscope_spec::Stack;
+
 use super::evidence::{Evidence, Subject, layer_audit};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::LayerReport;
-use attnscope_compute::attention::{Direction, LayerAudit, Shape};
-use attnscope_spec::Stack;
 
 pub static CHECK: Check = Check {
     id: "mask-shape",

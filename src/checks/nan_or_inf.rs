@@ -18,10 +18,11 @@
 //! ## Example
 //! `blocks.3.attn.q: first NaN at position 0, column 5; transformer.h.3.attn.c_attn.weight holds one at element 5`
 
+use attnscope_spec::Place;
+
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "nan-or-inf",

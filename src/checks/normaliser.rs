@@ -21,11 +21,12 @@
 //! ## Example
 //! `torch.sigmoid(scores - math.log(n))`: every cell is the sigmoid of its score less log n, and rows sum to anything.
 
+use attnscope_compute::attention::{Explained, Normaliser};
+
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::LayerReport;
-use attnscope_compute::attention::{Explained, Normaliser};
 
 pub static CHECK: Check = Check {
     id: "normaliser",

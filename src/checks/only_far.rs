@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_compute::bootstrap::is_surely_positive;
+use attnscope_spec::Place;
+
 use super::evidence::{TrainingProbe, Tried};
 use super::gain::{Gain, mean};
 use super::trained_otherwise::{CHECK, named};
 use super::verdict::{Finding, Severity, Status, Verdict};
-use attnscope_compute::bootstrap::is_surely_positive;
-use attnscope_spec::Place;
 
 /// Where a reading gains.
 #[derive(Debug, Clone)]

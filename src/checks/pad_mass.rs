@@ -18,7 +18,7 @@
 //! A left-padded batch run without `attention_mask`: the first real tokens attend to pads.
 
 use super::evidence::Evidence;
-use super::mask_mass::forbidden;
+use super::mask_mass::{Kind, forbidden};
 use super::verdict::{Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -29,8 +29,6 @@ pub static CHECK: Check = Check {
     source: include_str!("pad_mass.rs"),
     judge,
 };
-
-use super::mask_mass::Kind;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let has_pads = evidence

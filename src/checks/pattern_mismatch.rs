@@ -20,10 +20,11 @@
 //! ## Example
 //! `F.softmax(F.softmax(scores, -1), -1)`: every row is almost uniform whatever the scores say.
 
+use attnscope_compute::attention::Normaliser;
+
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
-use attnscope_compute::attention::Normaliser;
 
 pub static CHECK: Check = Check {
     id: "pattern-mismatch",

@@ -19,11 +19,12 @@
 //! ## Example
 //! `attnscope check new/ --inputs ci.jsonl --baseline old.json --fail-on warning`
 
+use attnscope_spec::{Place, Stack};
+
 use super::evidence::{Baseline, Evidence, Then};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::{STATISTICS, Values};
-use attnscope_spec::{Place, Stack};
 
 pub static CHECK: Check = Check {
     id: "regression",

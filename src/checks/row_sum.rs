@@ -22,11 +22,12 @@
 //! ## Example
 //! `dropout(pattern)` in training mode with p = 0.1: visible cells are exactly 0 or the softmax divided by 0.9.
 
+use attnscope_compute::attention::{Audit, Normaliser, RowSummary};
+
 use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
 use crate::stats::{HeadReport, LayerReport};
-use attnscope_compute::attention::{Audit, Normaliser, RowSummary};
 
 pub static CHECK: Check = Check {
     id: "row-sum",

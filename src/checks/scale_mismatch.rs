@@ -19,12 +19,12 @@
 //! ## Example
 //! T5 has no scale and initialises W_Q smaller instead: its predicted variance is ordinary, and nothing is said.
 
-use super::collapse;
+use attnscope_spec::Place;
+
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, collapse};
 use crate::stats::Stat;
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "scale-mismatch",

@@ -17,12 +17,12 @@
 //! ## Example
 //! Every row of a head gives 0.9999 to one key.
 
-use super::collapse;
+use attnscope_spec::Place;
+
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds, weight};
+use super::{Check, Needs, Thresholds, collapse, weight};
 use crate::stats::Stat;
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "softmax-saturation",

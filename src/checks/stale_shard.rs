@@ -19,10 +19,11 @@
 //! ## Example
 //! `model-00001-of-00002.safetensors` says step 12000, its neighbour step 11500.
 
+use attnscope_spec::Place;
+
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "stale-shard",

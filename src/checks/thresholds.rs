@@ -1,10 +1,10 @@
 //! Where checks draw their lines: one table in TOML, which a file of the same form may change.
 
-use attnscope_checkpoint::{CONFIGURATION, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
 
+use attnscope_checkpoint::{CONFIGURATION, read_text};
 use attnscope_compute::error::{Error, Result};
 
 /// What a person's settings changed.

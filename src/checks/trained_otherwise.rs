@@ -34,13 +34,14 @@
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
+use attnscope_compute::bootstrap::positions_wanted;
+use attnscope_spec::{Place, Stack};
+
 use super::evidence::{Evidence, SeesLabels, TrainingProbe, Tried};
 use super::gain::{Gain, may_reach, mean};
 use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_compute::bootstrap::positions_wanted;
-use attnscope_spec::{Place, Stack};
 
 pub static CHECK: Check = Check {
     id: "trained-otherwise",

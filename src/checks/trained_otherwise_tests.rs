@@ -1,11 +1,12 @@
 //! What `trained-otherwise` makes of losses that are given.
 
+use attnscope_spec::{Place, Stack};
+
 use super::trained_otherwise::CHECK;
 use super::{
     Claim, Evidence, Probed, Probes, SeesLabels, Severity, Status, Subject, Thresholds,
     TrainingProbe, Tried, Verdict,
 };
-use attnscope_spec::{Place, Stack};
 
 fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
     let loss = |i: usize| mean + spread * (((i * 7919) % 101) as f32 / 50.0 - 1.0);

@@ -21,12 +21,13 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_spec::Place;
+
 use super::copied_layer::listed;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::weights_seen::{UnreadKind, UnreadTensor};
 use super::{Check, Needs, Thresholds};
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "unread-weights",

@@ -16,11 +16,12 @@
 //! ## Example
 //! `AutoModel.from_config(config).save_pretrained(...)`: every matrix is normal noise, every gain 1, every bias 0.
 
+use attnscope_spec::Place;
+
 use super::evidence::Evidence;
 use super::untrained_layer::{is_untrained, judged_layers};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use attnscope_spec::Place;
 
 pub static CHECK: Check = Check {
     id: "untrained",

@@ -1,7 +1,8 @@
 //! What a check says: a status, why, and findings with their place, size and advice.
 
-use super::evidence::{Evidence, Subject};
 use attnscope_spec::Place;
+
+use super::evidence::{Evidence, Subject};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,9 +18,9 @@
 //! ## Example
 //! Mistral declared with a window of 4096 that attends 4097 keys back.
 
-use super::evidence::{Evidence, layer_audit};
-use super::mask_mass::forbidden;
-use super::verdict::{Severity, Verdict};
+use super::evidence::{Evidence, Subject, layer_audit};
+use super::mask_mass::{Kind, forbidden};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
 pub static CHECK: Check = Check {
@@ -31,9 +31,6 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-use super::evidence::Subject;
-use super::mask_mass::Kind;
-use super::verdict::Finding;
 use attnscope_compute::attention::Window;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {

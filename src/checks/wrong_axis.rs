@@ -26,11 +26,12 @@
 //! `scores.softmax(dim=-2)` on [batch, head, query, key]: in the last row of a causal head the last cell is 1 and the rest
 //! small, and the first rows sum to less than 1, the last to more.
 
+use attnscope_compute::attention::{Normaliser, SoftmaxAxis};
+
 use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::{HeadReport, LayerReport};
-use attnscope_compute::attention::{Normaliser, SoftmaxAxis};
 
 pub static CHECK: Check = Check {
     id: "wrong-axis",

@@ -4,16 +4,16 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::ValueEnum;
-
-use super::WhatIfArgs;
-use super::figures::Format;
-use super::settings::ScreenArgs;
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_report::{AlignShown, Output, printable, write_arrays};
 use attnscope_run::align::Alignment;
 use attnscope_screen::InFront;
+use clap::ValueEnum;
+
+use super::WhatIfArgs;
+use super::figures::Format;
+use super::settings::ScreenArgs;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use attnscope_checkpoint::counted::counted;
+use attnscope_compute::error::Error;
+use attnscope_history::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights};
+use attnscope_report::{Output, UnitRecord, named, printable};
 
 use super::batch_unit::{self, RanUnit};
 use super::progress::{Task, failed};
@@ -13,11 +17,6 @@ use super::prompts::{InputsArgs, PromptSet};
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use attnscope_history::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights};
-use attnscope_report::{Output, UnitRecord, named, printable};
-
-use attnscope_checkpoint::counted::counted;
-use attnscope_compute::error::Error;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

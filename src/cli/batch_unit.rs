@@ -3,9 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-
-use super::prompts::PromptSet;
-use super::session::{Opened, Ran, Session};
 use attnscope_checkpoint::caught::caught;
 use attnscope_compute::attention::POOLED_CELLS;
 use attnscope_forward::Input;
@@ -14,6 +11,9 @@ use attnscope_report::record::{Source, Table, step_of};
 use attnscope_report::{FindingRecord, ModelRecord, PromptRecord, Shown, judge_run};
 use attnscope_run::Options;
 use attnscope_spec::Model;
+
+use super::prompts::PromptSet;
+use super::session::{Opened, Ran, Session};
 
 const OPTIONS: Options = Options {
     keep_bytes: None,

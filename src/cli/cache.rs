@@ -4,11 +4,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Result, bail};
-use clap::Subcommand;
-
 use attnscope_checkpoint::counted::counted;
 use attnscope_history::cache::{clear, directory, list};
 use attnscope_report::{Output, printable, text_table};
+use clap::Subcommand;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -1,7 +1,6 @@
 //! `attnscope capture-script`: the Python half, for models that are not a checkpoint yet.
 
 use anyhow::Result;
-
 use attnscope_report::Output;
 
 /// One file that needs torch alone.

@@ -4,20 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
-use super::check_onsets::{Asking, trainings};
-use super::fail_on::FailOn;
-use super::history_reading::read_opened;
-use super::log_target::{self, log_of};
-use super::progress::{Task, failed, note};
-use super::prompts::InputsArgs;
-use super::prompts_beside::Beside;
-use super::session::{Opened, Session};
-use super::settings;
-use super::table_baselines::Baselines;
-use super::targets::TargetArgs;
-use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checkpoint::will_read;
 use attnscope_checks::{Check, Thresholds};
 use attnscope_compute::attention::SoftmaxAxis;
@@ -30,6 +16,19 @@ use attnscope_report::{
     write_verdicts,
 };
 use attnscope_run::{Declared, DeclaredMask, Judging, Options, input_of};
+use clap::ValueEnum;
+
+use super::check_onsets::{Asking, trainings};
+use super::fail_on::FailOn;
+use super::history_reading::read_opened;
+use super::log_target::{self, log_of};
+use super::progress::{Task, failed, note};
+use super::prompts::InputsArgs;
+use super::prompts_beside::Beside;
+use super::session::{Opened, Session};
+use super::table_baselines::Baselines;
+use super::targets::TargetArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, settings};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -6,7 +6,6 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-
 use attnscope_checks::{Check, Finding, Thresholds};
 use attnscope_compute::error::Error;
 use attnscope_history::{

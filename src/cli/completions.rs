@@ -1,11 +1,11 @@
 //! `attnscope completions`: a completion script for a shell.
 
 use anyhow::Result;
+use attnscope_report::Output;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::Cli;
-use attnscope_report::Output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -1,13 +1,13 @@
 //! `attnscope config`: every setting that is in force, and where it comes from; also where the file is broken.
 
 use anyhow::{Result, bail};
+use attnscope_report::{Output, SettingRow, SettingsDocument, printable, text_table};
+use attnscope_screen::{Keymap, keys_in_force};
+use attnscope_system::config::{Config, SETTINGS};
 use clap::{Subcommand, ValueEnum};
 
 use super::Ended;
 use super::settings::{ScreenArgs, config};
-use attnscope_report::{Output, SettingRow, SettingsDocument, printable, text_table};
-use attnscope_screen::{Keymap, keys_in_force};
-use attnscope_system::config::{Config, SETTINGS};
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -1,7 +1,6 @@
 //! `--device`: which device is meant, and what happens where there is none.
 
 use anyhow::{Result, anyhow, bail};
-
 use attnscope_compute::ops::{Compute, Device};
 
 /// The device that a command computes on.

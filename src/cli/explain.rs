@@ -1,7 +1,6 @@
 //! `attnscope explain` and `attnscope thresholds`: what a check does, and where it draws its line.
 
 use anyhow::{Result, bail};
-
 use attnscope_report::{Output, printable};
 
 #[derive(Debug, clap::Args)]

@@ -1,8 +1,7 @@
 //! `--fail-on`: the severity from which on a finding makes the exit code 1.
 
-use clap::ValueEnum;
-
 use attnscope_checks::Severity;
+use clap::ValueEnum;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
 use attnscope_report::Output;
 use attnscope_report::chart::{Figure, svg};
+use clap::ValueEnum;
 
 /// Columns of text that goes to a file or a pipe.
 const USUAL_WIDTH: u16 = 80;

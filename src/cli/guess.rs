@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
-use super::progress::{Task, note};
-use super::prompts::InputsArgs;
-use super::{Ended, PromptArgs, RunArgs};
 use attnscope_checkpoint::{Opening, TokenizerFile};
 use attnscope_compute::on_device;
 use attnscope_prompt::{Reading, Request, Source, Tokenizer};
 use attnscope_report::{GuessReport, Output, printable, undecided};
 use attnscope_studies::guess::{Given, Kind, guess};
+use clap::ValueEnum;
+
+use super::progress::{Task, note};
+use super::prompts::InputsArgs;
+use super::{Ended, PromptArgs, RunArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -4,10 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use clap::ValueEnum;
-
-use super::progress::note;
-use super::session::Session;
 use attnscope_checks::stats::{HeadReport, Stat};
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
@@ -19,6 +15,10 @@ use attnscope_studies::effect::{
     Ablation, Asked, Base, Part, Replaced, ShareOf, attribute, check_linear, circuits, lens,
     retrieval,
 };
+use clap::ValueEnum;
+
+use super::progress::note;
+use super::session::Session;
 
 /// A measure of what heads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

@@ -4,6 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
+use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
+use attnscope_compute::on_device;
+use attnscope_report::{
+    HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
+};
+use attnscope_run::{Options, Stripes, stripes};
+use attnscope_spec::{Place, Stack};
 
 use super::figures::Format;
 use super::head_effects::{HeadEffect, HeadEffects};
@@ -12,13 +19,6 @@ use super::prompts::InputsArgs;
 use super::session::Session;
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
-use attnscope_compute::on_device;
-use attnscope_report::{
-    HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
-};
-use attnscope_run::{Options, Stripes, stripes};
-use attnscope_spec::{Place, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
-use super::history_reading::{Asked, check_not_empty, history_of, read, sources_of};
-use super::progress::{Task, failed, happened, note};
-use super::prompts::InputsArgs;
-use super::settings;
-use super::targets::TargetArgs;
-use super::written_args::WrittenArgs;
-use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Thresholds;
 use attnscope_history::{
     Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
 };
 use attnscope_report::{Output, printable, write_history};
+use clap::ValueEnum;
+
+use super::history_reading::{Asked, check_not_empty, history_of, read, sources_of};
+use super::progress::{Task, failed, happened, note};
+use super::prompts::InputsArgs;
+use super::targets::TargetArgs;
+use super::written_args::WrittenArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, settings};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

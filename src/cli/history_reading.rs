@@ -3,10 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-
-use super::prompts::InputsArgs;
-use super::session::{Opened, Session};
-use super::{PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checkpoint::{DOCUMENT, other_directory, read_whole};
 use attnscope_compute::error::Error;
 use attnscope_history::cache::{Cache, directory};
@@ -14,6 +10,10 @@ use attnscope_history::log::is_monitor_log;
 use attnscope_history::{Found, History, Origin, Reading, Sources, list, training_in};
 use attnscope_report::ModelRecord;
 use attnscope_run::Options;
+
+use super::prompts::InputsArgs;
+use super::session::{Opened, Session};
+use super::{PromptArgs, RunArgs, WhatIfArgs};
 
 /// Statistics alone are wanted.
 const OPTIONS: Options = Options {

@@ -1,11 +1,6 @@
 //! `attnscope lab`: simulations without a checkpoint, from a seed.
 
 use anyhow::{Result, bail};
-use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-
-use super::figures::{FigureArgs, Format};
-use super::lab_match::{self, MatchArgs, Sizes};
 use attnscope_compute::sample::{Distribution, Family};
 use attnscope_report::chart::Figure;
 use attnscope_report::lab::{
@@ -19,6 +14,11 @@ use attnscope_screen::figure_text;
 use attnscope_studies::lab::{
     Divisor, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
 };
+use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::figures::{FigureArgs, Format};
+use super::lab_match::{self, MatchArgs, Sizes};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -1,9 +1,6 @@
 //! `attnscope lab variance --match`: what hard and soft lookups send back to queries and keys.
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
-use super::figures::{FigureArgs, Format};
 use attnscope_compute::sample::Distribution;
 use attnscope_report::lab::{
     MATCH_COLUMNS, MatchReport, describe, match_figure, match_table, match_words, write_match_csv,
@@ -12,6 +9,9 @@ use attnscope_report::lab::{
 use attnscope_report::wrapped;
 use attnscope_screen::figure_text;
 use attnscope_studies::lab::{Match, MatchSetup, Similarity, match_lab};
+use clap::ValueEnum;
+
+use super::figures::{FigureArgs, Format};
 
 /// How a lookup matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

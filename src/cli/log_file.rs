@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-
 use attnscope_checkpoint::{was_read, will_read};
 
 /// What the first line of a log begins with: a file that does not is something else.

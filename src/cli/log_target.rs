@@ -4,8 +4,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-
-use super::history_reading::{history_of, log_at};
 use attnscope_checkpoint::Opening;
 use attnscope_checks::{CHECKS, Check, Finding, Thresholds, Verdict};
 use attnscope_compute::error::Error;
@@ -13,6 +11,8 @@ use attnscope_history::{
     Again, Following, History, Judge, LINES, Sources, beginning, grouped, is_checkpoint, on_its_way,
 };
 use attnscope_report::TargetVerdict;
+
+use super::history_reading::{history_of, log_at};
 
 /// What is said of checks that need more than statistics of heads.
 const NO_WEIGHTS: &str =

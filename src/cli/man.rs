@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::nearest::nearest;
+use attnscope_compute::error::Error;
+use attnscope_report::Output;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
 use super::Cli;
-use attnscope_checkpoint::nearest::nearest;
-use attnscope_compute::error::Error;
-use attnscope_report::Output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -4,20 +4,19 @@ use std::io::{self, BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::counted::counted;
+use attnscope_compute::error::Error;
+use attnscope_history::batch::{Listing, Unit, merged};
+use attnscope_report::record::{
+    About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row,
+};
+use attnscope_report::{Merged, Output, printable, write_batch_page};
 use clap::ValueEnum;
 
 use super::Ended;
 use super::fail_on::FailOn;
 use super::merge_summary::Summary;
 use super::progress::{self, Task};
-use attnscope_history::batch::{Listing, Unit, merged};
-use attnscope_report::record::{
-    About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row,
-};
-use attnscope_report::{Merged, Output, printable, write_batch_page};
-
-use attnscope_checkpoint::counted::counted;
-use attnscope_compute::error::Error;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -65,18 +65,16 @@ pub use self::refusal::refusal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use attnscope_checkpoint::Opening;
+use attnscope_compute::kernels::simd::Level;
+use attnscope_run::MemoryNeed;
+use attnscope_spec::Model;
 use clap::{Parser, Subcommand};
 
 use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
 use self::what_if_args::WhatIfArgs;
 use crate::bundles::BUNDLES;
-use attnscope_checkpoint::Opening;
-use attnscope_run::MemoryNeed;
-
-use attnscope_compute::kernels::simd::Level;
-
-use attnscope_spec::Model;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]

@@ -5,12 +5,6 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::CommandFactory;
-
-use super::names;
-use super::settings::{self, ScreenArgs};
-use super::targets::{is_path, source_of};
-use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training, prompts_beside};
 use attnscope_checkpoint::Opening;
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_history::is_checkpoint;
@@ -19,6 +13,11 @@ use attnscope_report::record::natural;
 use attnscope_screen::{InFront, Panel, Remembered, Session, Shown, Start};
 use attnscope_spec::Model;
 use attnscope_worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
+use clap::CommandFactory;
+
+use super::settings::{self, ScreenArgs};
+use super::targets::{is_path, source_of};
+use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, names, open_training, prompts_beside};
 
 /// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
 const MOST_LISTED: usize = 2000;

@@ -4,10 +4,6 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-
-use super::history_reading::{Asked, history_of, read, sources_of};
-use super::prompts::InputsArgs;
-use super::{PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_compute::error::Error;
 use attnscope_history::log::is_monitor_log;
 use attnscope_history::{Again, Following, Sources, is_checkpoint, training_in};
@@ -15,6 +11,10 @@ use attnscope_prompt::Request;
 use attnscope_screen::{HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
 use attnscope_spec::Model;
 use attnscope_worker::{PromptOrigin, UsualPrompt};
+
+use super::history_reading::{Asked, history_of, read, sources_of};
+use super::prompts::InputsArgs;
+use super::{PromptArgs, RunArgs, WhatIfArgs};
 
 /// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
 ///

@@ -4,6 +4,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::will_read;
+use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_compute::ops::Device;
+use attnscope_prompt::{Request, Source};
+use attnscope_report::{Output, Pair};
+use attnscope_run::{HeadMap, is_captured};
+use attnscope_screen::{
+    Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
+};
+use attnscope_spec::{Place, Stack};
+use attnscope_worker::{Against, Sink, Worker};
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
@@ -11,18 +22,6 @@ use super::demo::Begin;
 use super::open::{against_of, first_beside, first_prompt};
 use super::progress::{Task, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
-use attnscope_checkpoint::will_read;
-use attnscope_report::{Output, Pair};
-use attnscope_run::{HeadMap, is_captured};
-use attnscope_screen::{
-    Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
-};
-use attnscope_worker::{Against, Sink, Worker};
-
-use attnscope_checks::stats::{STATISTICS, index_of};
-use attnscope_compute::ops::Device;
-use attnscope_prompt::{Request, Source};
-use attnscope_spec::{Place, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
 use attnscope_report::one_line;
 use attnscope_run::{Options, Progress, Step, work_of};
 use attnscope_spec::Model;
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Work that is over sooner is not spoken of.
 const PATIENCE: Duration = Duration::from_secs(1);

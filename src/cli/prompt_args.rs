@@ -2,11 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
-use super::chat_args::ChatArgs;
-use super::targets::{is_path, names_picture, source_of};
-use crate::bundles::DEMO_PROMPT;
 use attnscope_checkpoint::{DOCUMENT, read_text};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{
@@ -14,6 +9,11 @@ use attnscope_prompt::{
 };
 use attnscope_run::can_write;
 use attnscope_spec::ModelSpec;
+use clap::ValueEnum;
+
+use super::chat_args::ChatArgs;
+use super::targets::{is_path, names_picture, source_of};
+use crate::bundles::DEMO_PROMPT;
 
 /// A prompt: at most one of the ways to give it.
 #[derive(Debug, Clone, clap::Args)]

@@ -4,9 +4,6 @@ use std::io::{Read, stdin};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::PromptArgs;
-use super::progress::{Task, note};
-
 use attnscope_checkpoint::DOCUMENT;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::machine::mebibytes;
@@ -18,6 +15,9 @@ use attnscope_forward::Input;
 use attnscope_prompt::{Prompt, Reading, Request, Source, parse_inputs, read_inputs};
 use attnscope_run::{Rules, WriterMemory, generate, input_of};
 use attnscope_spec::Model;
+
+use super::PromptArgs;
+use super::progress::{Task, note};
 
 /// The id of a prompt that is the only one.
 pub const ONLY: &str = "prompt";

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_prompt::{Request, read_inputs};
+
 use super::PromptArgs;
 use super::prompts::PromptSet;
-use attnscope_prompt::{Request, read_inputs};
 
 /// What the file is called.
 const FILE: &str = "prompts.jsonl";

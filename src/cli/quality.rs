@@ -4,14 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
-use super::progress::Task;
-use super::prompts::{InputsArgs, PromptSet};
-use super::quality_pairs::{Pair, read_pairs};
-use super::session::{Opened, Session};
-use super::written_args::WrittenArgs;
-use super::{PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_compute::on_device;
 use attnscope_prompt::{Prompt, Reading, Request, Source, Target};
 use attnscope_report::{
@@ -20,6 +12,14 @@ use attnscope_report::{
 use attnscope_run::{Options, input_of};
 use attnscope_spec::{Model, Place};
 use attnscope_studies::quality::{AlignmentErrors, BleuCounts, GoldAlignment, WordMap, links};
+use clap::ValueEnum;
+
+use super::progress::Task;
+use super::prompts::{InputsArgs, PromptSet};
+use super::quality_pairs::{Pair, read_pairs};
+use super::session::{Opened, Session};
+use super::written_args::WrittenArgs;
+use super::{PromptArgs, RunArgs, WhatIfArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-
 use attnscope_checkpoint::{DOCUMENT, read_text};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Request, Source};
 use attnscope_studies::quality::{GoldAlignment, parse_alignment};
+use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -4,16 +4,6 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
-
-use super::log_target::{log_of, read_log};
-use super::progress::{failed, note};
-use super::prompts::InputsArgs;
-use super::session::{Opened, Session};
-use super::settings;
-use super::targets::TargetArgs;
-use super::written_args::WrittenArgs;
-use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checkpoint::will_read;
 use attnscope_history::{History, rows};
 use attnscope_report::record::{Source, Table, step_of};
@@ -22,6 +12,15 @@ use attnscope_report::{
     write_json, write_markdown, write_several,
 };
 use attnscope_run::Options;
+use clap::ValueEnum;
+
+use super::log_target::{log_of, read_log};
+use super::progress::{failed, note};
+use super::prompts::InputsArgs;
+use super::session::{Opened, Session};
+use super::targets::TargetArgs;
+use super::written_args::WrittenArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, settings};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

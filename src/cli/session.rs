@@ -6,10 +6,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-
-use super::progress::Meter;
-use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
-use super::{PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::{Compute, Device};
@@ -18,6 +14,10 @@ use attnscope_prompt::{Reading, Request, Tokenizer};
 use attnscope_report::{PromptRecord, Recorder};
 use attnscope_run::{Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use attnscope_spec::Model;
+
+use super::progress::Meter;
+use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
+use super::{PromptArgs, RunArgs, WhatIfArgs};
 
 /// A device, and what is to run on it.
 pub struct Session<'a> {

@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
+use attnscope_screen::{Keymap, Limits, Setup};
+use attnscope_system::config::Config;
 use clap::ValueEnum;
 
 use super::progress::note;
-use attnscope_screen::{Keymap, Limits, Setup};
-use attnscope_system::config::Config;
 
 /// What was read when the command began.
 static READ: OnceLock<Config> = OnceLock::new();

@@ -1,10 +1,6 @@
 //! `attnscope sweep`: a softmax against the scale of its scores: given ones, drawn ones, or those of a checkpoint's heads.
 
 use anyhow::Result;
-
-use super::figures::{Format, Targets};
-use super::sweep_args::Args;
-use super::sweep_checkpoint::{self, Swept};
 use attnscope_checkpoint::counted::counted;
 use attnscope_compute::error::Error;
 use attnscope_compute::sample::Family;
@@ -13,6 +9,10 @@ use attnscope_report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use attnscope_run::Sweep;
 use attnscope_screen::figure_text;
 use attnscope_studies::lab::{Drawn, Wanted, sweep_drawn};
+
+use super::figures::{Format, Targets};
+use super::sweep_args::Args;
+use super::sweep_checkpoint::{self, Swept};
 
 /// The scores of the write-up about attention that collapsed.
 const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];

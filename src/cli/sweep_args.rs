@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use super::figures::FigureArgs;
-use super::lab::family;
-use super::sweep_place::PlaceArgs;
-use super::{PositionalPrompt, PromptArgs, RunArgs};
 use attnscope_compute::error::Error;
 use attnscope_compute::sample::Family;
 use attnscope_report::chart::Mark;
 use attnscope_run::sweep_scales;
+
+use super::figures::FigureArgs;
+use super::lab::family;
+use super::sweep_place::PlaceArgs;
+use super::{PositionalPrompt, PromptArgs, RunArgs};
 
 /// The interval of scales of the write-up about attention that collapsed.
 const FROM: f64 = 0.1;

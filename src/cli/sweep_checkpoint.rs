@@ -3,13 +3,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-
-use super::figures::Targets;
-use super::progress::Meter;
-use super::prompts::InputsArgs;
-use super::session::{Opened, Session};
-use super::sweep_args::Args;
-use super::sweep_place::missing;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::{Bias, SoftmaxAxis};
 use attnscope_compute::error::Error;
@@ -18,6 +11,13 @@ use attnscope_report::chart::Mark;
 use attnscope_report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
 use attnscope_run::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
 use attnscope_spec::{Place, Stack};
+
+use super::figures::Targets;
+use super::progress::Meter;
+use super::prompts::InputsArgs;
+use super::session::{Opened, Session};
+use super::sweep_args::Args;
+use super::sweep_place::missing;
 
 /// What a checkpoint's sweep gives: where it goes, what it is, and what is to be said of it.
 pub struct Swept {

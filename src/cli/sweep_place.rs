@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::Error;
+use attnscope_spec::{ModelSpec, Place, Stack};
 use clap::ArgGroup;
 
 use super::WhatIfArgs;
-use attnscope_compute::error::Error;
-use attnscope_spec::{ModelSpec, Place, Stack};
 
 /// Which rows.
 #[derive(Debug, clap::Args)]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checks::Baseline;
 use attnscope_checks::stats::STATISTICS;

@@ -5,13 +5,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use attnscope_history::{directly_in, is_checkpoint};
+use attnscope_prompt::{Source, is_picture, is_sound};
+use attnscope_report::record::natural;
 
 use super::names;
 use super::progress::{Task, note};
-use attnscope_history::{directly_in, is_checkpoint};
-use attnscope_report::record::natural;
-
-use attnscope_prompt::{Source, is_picture, is_sound};
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
 const ENDINGS: [&str; 12] = [

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::ValueEnum;
-
-use super::WeightArgs;
 use attnscope_checkpoint::{Checkpoint, TensorInfo};
 use attnscope_report::{Output, TensorList, TensorRecord, one_line, printable};
 use attnscope_run::{TensorStats, tensor_stats};
+use clap::ValueEnum;
+
+use super::WeightArgs;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

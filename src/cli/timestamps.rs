@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use attnscope_compute::on_device;
+use attnscope_report::{ModelRecord, Output, Timestamps, Transcript, printable};
+use attnscope_run::{Options, input_of, token_times};
+use attnscope_spec::{Model, Places, Stack};
 
 use super::figures::Format;
 use super::prompts::InputsArgs;
 use super::session::Session;
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use attnscope_compute::on_device;
-use attnscope_report::{ModelRecord, Output, Timestamps, Transcript, printable};
-use attnscope_run::{Options, input_of, token_times};
-use attnscope_spec::{Model, Places, Stack};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::{DOCUMENT, TokenizerFile, read_text};
+use attnscope_prompt::{Lost, Reading, Tokenizer};
+use attnscope_report::{Output, TokenList, printable};
 use clap::ValueEnum;
 
 use super::WeightArgs;
 use super::progress::note;
-use attnscope_checkpoint::{DOCUMENT, TokenizerFile, read_text};
-use attnscope_report::{Output, TokenList, printable};
-
-use attnscope_prompt::{Lost, Reading, Tokenizer};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Result;
-use indicatif::HumanBytes;
-
-use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, Named};
-use super::session::{Opened, Session};
-use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_forward::{Hook, Input};
 use attnscope_report::{Output, Selection, TracePlan, TraceWriter};
 use attnscope_run::{Job, Observer, Options, Progress, input_of};
 use attnscope_spec::{Places, Stack};
+use indicatif::HumanBytes;
+
+use super::progress::{Meter, note};
+use super::prompts::{InputsArgs, Named};
+use super::session::{Opened, Session};
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

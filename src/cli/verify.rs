@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use attnscope_compare::verify::{Floor, Verifying};
+use attnscope_compute::ops::{Candle, Compute, Cpu, Device};
+use attnscope_report::{Engines, ModelRecord, Output, Verification, printable};
+use attnscope_run::{Options, input_of, is_captured};
 use clap::ValueEnum;
 
 use super::progress::Meter;
 use super::prompts::InputsArgs;
 use super::session::Session;
 use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, share};
-use attnscope_compare::verify::{Floor, Verifying};
-use attnscope_compute::ops::{Candle, Compute, Cpu, Device};
-use attnscope_report::{Engines, ModelRecord, Output, Verification, printable};
-use attnscope_run::{Options, input_of, is_captured};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

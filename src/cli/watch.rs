@@ -7,19 +7,18 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-
-use super::fail_on::FailOn;
-use super::history_reading::{Asked, history_of, read, sources_of};
-use super::progress::{failed, happened, note};
-use super::prompts::InputsArgs;
-use super::settings;
-use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use attnscope_checks::Thresholds;
 use attnscope_compute::error::Error;
 use attnscope_history::{
     Again, Finding, Following, History, Judge, News, Sources, Update, heading,
 };
 use attnscope_report::printable;
+
+use super::fail_on::FailOn;
+use super::history_reading::{Asked, history_of, read, sources_of};
+use super::progress::{failed, happened, note};
+use super::prompts::InputsArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, settings};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

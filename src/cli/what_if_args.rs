@@ -1,10 +1,10 @@
 //! `--what-if KEY=VALUE[@PLACE,…]`: what the model would do with another attention.
 
 use anyhow::Result;
-
-use super::progress::note;
 use attnscope_run::{WHAT_IF_KEYS, WhatIf, supposed};
 use attnscope_spec::Model;
+
+use super::progress::note;
 
 /// What is supposed of a model.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -1,13 +1,14 @@
 //! A layer of B by itself: it runs once more, on A's input.
 
-use super::exchange::{Compared, Exchange, is_value};
-use super::lockstep::routes;
 use attnscope_compute::attention::{AttentionSpec, BlockSink, RopeScaling, Scale, SoftmaxAxis};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_forward::{Hook, Hooks, LayerWeights, Scratch, Sequence};
 use attnscope_run::Pass;
 use attnscope_spec::{ModelSpec, Stack, StackSpec};
+
+use super::exchange::{Compared, Exchange, is_value};
+use super::lockstep::routes;
 
 /// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
 const FIRST: usize = 16;

@@ -1,12 +1,13 @@
 //! A model and the recording that it is compared with: which side is which, and what both have.
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_forward::{Hook, Input, Sequence};
+use attnscope_spec::{Model, Stack};
+
 use super::comparison::Side;
 use super::gap::{Axes, HookGap};
 use super::knobs::KnobDifference;
 use super::recording::{Form, Recording};
-use attnscope_compute::error::{Error, Result};
-use attnscope_forward::{Hook, Input, Sequence};
-use attnscope_spec::{Model, Stack};
 
 /// A model that is compared with a recording.
 #[derive(Clone, Copy)]

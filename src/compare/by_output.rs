@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::simd::{Level, add_pair_columns, pair_sums};
 use rayon::prelude::*;
 
 use super::rounding::Roundings;
 use super::stored::{Buffers, StoredPair, with_buffers};
-use attnscope_compute::error::Result;
-use attnscope_compute::kernels::simd::{Level, add_pair_columns, pair_sums};
 
 /// How far the outputs of two matrices lie apart.
 pub(super) struct ByOutput {

@@ -1,13 +1,14 @@
 //! Which knobs and tensors explain where two runs part first.
 
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
 use super::comparison::Comparison;
 use super::knob::KnobKind;
 use super::knobs::KnobDifference;
 use super::roles::layer_of;
 use super::suspects::layer_name;
 use super::tensor_difference::TensorDifference;
-use attnscope_forward::Hook;
-use attnscope_spec::Stack;
 
 /// Something that differs between two sides and acts on the hook that differs first.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,6 +1,14 @@
 //! A comparison as a value: what differs, where first, and which layers differ by themselves. It grows step by step, so that a
 //! screen can show what is known already.
 
+use attnscope_checks::stats::Values;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input};
+use attnscope_run::{Chance, Progress};
+use attnscope_spec::{Model, Stack};
+
 use super::causes::Cause;
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
@@ -11,13 +19,6 @@ use super::map::LayerMap;
 use super::predictions::PredictionDifference;
 use super::suspects::{renamed, suspects};
 use super::weights::{WeightDifferences, compare_mapped, compare_names};
-use attnscope_checks::stats::Values;
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Ops;
-use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, Input};
-use attnscope_run::{Chance, Progress};
-use attnscope_spec::{Model, Stack};
 
 /// How to compare.
 #[derive(Debug, Clone)]

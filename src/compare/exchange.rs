@@ -3,13 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::gap::{Axes, HookGap, same_bits};
-use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
 use attnscope_compute::attention::{AttentionSpec, BlockSink, GlobalKeys};
 use attnscope_compute::error::Result;
 use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::Tap;
 use attnscope_spec::{ModelSpec, Stack};
+
+use super::gap::{Axes, HookGap, same_bits};
+use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
 
 /// Values of a hook. // [position, width]
 #[derive(Debug, Clone, Default)]

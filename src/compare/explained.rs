@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
 use super::beside::Beside;
 use super::comparison::Side;
 use super::gap::HeadGap;
 use super::knobs::KnobDifference;
 use super::recording::Form;
 use super::supposed;
-use attnscope_compute::error::Result;
-use attnscope_forward::Hook;
-use attnscope_spec::Stack;
 
 /// The knob that explains the first hook that differs, where its values tell one.
 pub(super) fn explained(

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use attnscope_spec::ModelSpec;
+
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use super::spec_knobs::spec_knobs;
-use attnscope_spec::ModelSpec;
 
 /// A knob that two models have different values of.
 #[derive(Debug, Clone, PartialEq)]

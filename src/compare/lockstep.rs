@@ -5,6 +5,15 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use attnscope_checks::stats::{LayerReport, Values};
+use attnscope_compute::attention::{AttentionSpec, Visibility};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input, LayerWeights, Scratch};
+use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
+use attnscope_spec::{FeedForward, Model, Stack, StackSpec};
+
 use super::alone::{Alone, Beyond, first_tokens};
 use super::exchange::{Compared, Comparer, Exchange, Keeper, Kept};
 use super::floors::Floors;
@@ -15,14 +24,6 @@ use super::noise::Noise;
 use super::predictions::{AFTER, PredictionDifference, after_layers};
 use super::rows::{Again, Compare, Keep, changed, looked_at};
 use super::suspects::Suspects;
-use attnscope_checks::stats::{LayerReport, Values};
-use attnscope_compute::attention::{AttentionSpec, Visibility};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{Ops, reuse_buffers};
-use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, Input, LayerWeights, Scratch};
-use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
-use attnscope_spec::{FeedForward, Model, Stack, StackSpec};
 
 /// Bytes of A's scores and patterns that are kept of a layer. Heads beyond them are computed again, on both sides, from their
 /// queries and keys.

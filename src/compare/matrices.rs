@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
+
 use super::by_output::ByOutput;
 use super::relation::{Relation, alike, factor, of_heads, transposed_begins};
 use super::roles::{Division, Role, SAMPLED, Source, transposed};
 use super::rounding::Roundings;
 use super::stored::{StoredDifference, StoredPair};
 use super::weight_pair::{Found, Pair, Parts, Work};
-use attnscope_compute::error::Result;
 
 /// How much further apart a sample may lie than the whole that it is taken from.
 const LOOSE: f64 = 4.0;

@@ -1,10 +1,11 @@
 //! How far rounding moves each hook, followed through the layers: what the tolerance of a hook is derived from.
 
-use super::floors::Floors;
-use super::gap::HeadGap;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
+
+use super::floors::Floors;
+use super::gap::HeadGap;
 
 /// Relative errors that rounding has left so far, in the order of execution.
 #[derive(Debug, Clone, Default)]

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
-use super::gap::{Axes, HeadGap, HookGap, same_bits};
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::simd::{Level, exp_sum, weighted_gap};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, Unembedding, final_hidden, pool_hidden};
 use attnscope_spec::Model;
+use rayon::prelude::*;
+
+use super::gap::{Axes, HeadGap, HookGap, same_bits};
 
 /// How the predictions of two models differ.
 #[derive(Debug, Clone, PartialEq)]

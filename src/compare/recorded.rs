@@ -5,6 +5,15 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::RwLock;
 
+use attnscope_checks::stats::LayerReport;
+use attnscope_compute::attention::BlockSink;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, LayerWeights, Scratch};
+use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
+use attnscope_spec::Stack;
+
 use super::beside::{Beside, nothing_in_common};
 use super::comparison::Comparison;
 use super::explained::explained;
@@ -17,14 +26,6 @@ use super::recorded_alone::alone;
 use super::recorded_cells::{CellRows, cells_of};
 use super::recording::{Form, Recording};
 use super::recordings::recordings;
-use attnscope_checks::stats::LayerReport;
-use attnscope_compute::attention::BlockSink;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{Ops, reuse_buffers};
-use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, LayerWeights, Scratch};
-use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
-use attnscope_spec::Stack;
 
 /// Tells how far the run is.
 struct Told<'a>(&'a dyn Fn(Progress));

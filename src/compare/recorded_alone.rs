@@ -1,16 +1,17 @@
 //! A layer of a model by itself, beside a recording: it runs once more, on the input that was recorded.
 
-use super::alone::Beyond;
-use super::beside::Beside;
-use super::exchange::is_value;
-use super::floors::Floors;
-use super::recording::Form;
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_forward::{Hook, Hooks, LayerWeights, Scratch};
 use attnscope_run::Pass;
 use attnscope_spec::{Stack, StackSpec};
+
+use super::alone::Beyond;
+use super::beside::Beside;
+use super::exchange::is_value;
+use super::floors::Floors;
+use super::recording::Form;
 
 /// Compares what a layer computes when it runs on the recorded input.
 struct FromRecorded<'a> {

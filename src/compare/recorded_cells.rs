@@ -2,15 +2,16 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use attnscope_compute::attention::BlockSink;
+use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
 use super::beside::Beside;
 use super::gap::HookGap;
 use super::lockstep::HeadSums;
 use super::recording::Form;
 use super::rows::Rows;
-use attnscope_compute::attention::BlockSink;
-use attnscope_compute::error::Result;
-use attnscope_forward::Hook;
-use attnscope_spec::Stack;
 
 /// Scores and pattern of one attention as they were recorded.
 pub(super) struct CellRows<'a> {

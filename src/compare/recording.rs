@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::floors::Precision;
 use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured, holds};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
 use attnscope_run::Chance;
 use attnscope_spec::Stack;
+
+use super::floors::Precision;
 
 /// A hook of a layer; logits and last hidden states have no layer, and only an encoder's have a stack.
 pub(super) type HookPlace = (Option<Stack>, Option<usize>, Hook);

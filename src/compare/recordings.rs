@@ -1,14 +1,15 @@
 //! Two recordings beside each other, hook by hook where both have them.
 
+use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
 use super::lockstep::{HeadSums, HookSums, Ran};
 use super::noise::Noise;
 use super::recording::{Form, HookPlace, Recording};
 use super::rows::Rows;
-use attnscope_compute::error::Result;
-use attnscope_forward::Hook;
-use attnscope_spec::Stack;
 
 /// Where a hook stands in the order of execution.
 fn order(place: &HookPlace) -> (u8, usize, u8, Hook) {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use attnscope_compute::kernels::simd::{Level, pair_sums};
+
 use super::roles::{Division, Heads, transposed};
 use super::rounding::Roundings;
-use attnscope_compute::kernels::simd::{Level, pair_sums};
 
 /// A relation between the tensors of two checkpoints that are not equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

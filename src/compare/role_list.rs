@@ -1,11 +1,12 @@
 //! Every role of a model, in the order of execution.
 
-use super::roles::{Division, Heads, Role, Source};
 use attnscope_spec::mixers::MixerPart;
 use attnscope_spec::{
     BlockSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, Place, PositionTable,
     ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
 };
+
+use super::roles::{Division, Heads, Role, Source};
 
 /// Every role of a model, in the order of execution.
 pub(super) fn roles(spec: &ModelSpec) -> Vec<Role> {

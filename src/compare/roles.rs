@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::linear_on_host;
 use attnscope_spec::{LinearSource, TableSource};
+use rayon::prelude::*;
 
 /// How the outputs of a map, or the values of a vector, are divided among heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

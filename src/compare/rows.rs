@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::gap::{Axes, HeadGap, HookGap};
 use attnscope_compute::attention::{
     AttentionSpec, BlockSink, GlobalKeys, HeadInput, RelativeTables, Run, Visibility, stream_heads,
 };
 use attnscope_compute::kernels::simd;
 use attnscope_compute::kernels::simd::Level;
 use attnscope_compute::pace::Pace;
+
+use super::gap::{Axes, HeadGap, HookGap};
 
 /// Bytes of a score and of a probability.
 const CELL_BYTES: usize = 2 * size_of::<f32>();

@@ -3,8 +3,6 @@
 use std::ops::Range;
 
 use KnobKind::{Computation, Label, Shape};
-
-use super::knob::{KnobKind, KnobValue, SpecKnob};
 use attnscope_compute::attention::{AttentionSpec, Bias, Growth, NoVisible, OfKeys, Scale, Window};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
@@ -12,6 +10,8 @@ use attnscope_spec::{
     NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack,
     StackSpec,
 };
+
+use super::knob::{KnobKind, KnobValue, SpecKnob};
 
 /// Knobs of one place of the model, added one after another.
 struct List {

@@ -3,15 +3,15 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use attnscope_checkpoint::{TensorView, Tensors};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::simd::{Level, pair_sums};
+use attnscope_compute::pace::Pace;
 use rayon::prelude::*;
 
 use super::relation::{Relation, is_turned};
 use super::rounding::Roundings;
 use super::tensor_difference::{MOST_ROWS, TensorDifference};
-use attnscope_checkpoint::{TensorView, Tensors};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::simd::{Level, pair_sums};
-use attnscope_compute::pace::Pace;
 
 /// Values of each tensor in one thread's task: both fit a cache that a core has for itself.
 const TASK: usize = 1 << 16;

@@ -1,8 +1,9 @@
 //! What a recording was computed with, told from its values where they first differ: another rotation, another scale.
 
+use attnscope_compute::attention::{AttentionSpec, RopeScaling, RopeSpec, RopeTable};
+
 use super::knob::{KnobKind, KnobValue};
 use super::knobs::KnobDifference;
-use attnscope_compute::attention::{AttentionSpec, RopeScaling, RopeSpec, RopeTable};
 
 /// Bases that models are trained with.
 const THETAS: [f64; 9] = [1e4, 1e5, 1e6, 5e5, 1.5e5, 1.6e5, 2.5e5, 5e6, 1e7];

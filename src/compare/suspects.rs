@@ -3,15 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use attnscope_compute::attention::RelativeTables;
+use attnscope_compute::error::Result;
+use attnscope_forward::{Input, relative_on_host};
+use attnscope_spec::{Model, ModelSpec, Place, Stack};
+
 use super::causes::is_bias_table;
 use super::roles::layer_of;
 use super::spec_knobs::spec_knobs;
 use super::weights::WeightDifferences;
 use super::{KnobKind, LayerMap};
-use attnscope_compute::attention::RelativeTables;
-use attnscope_compute::error::Result;
-use attnscope_forward::{Input, relative_on_host};
-use attnscope_spec::{Model, ModelSpec, Place, Stack};
 
 /// A layer as roles name it: `L3`, `encoder.L3`.
 pub(super) fn layer_name(stack: Stack, layer_idx: usize) -> String {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::comparison::{Comparison, HeadDifference, PromptDifference};
-use super::floors::{F32_FLOOR, Floors, Precision};
 use attnscope_checks::stats::{STATISTICS, Values};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Stack;
+
+use super::comparison::{Comparison, HeadDifference, PromptDifference};
+use super::floors::{F32_FLOOR, Floors, Precision};
 
 /// One head of a table.
 #[derive(Debug, Clone, PartialEq)]

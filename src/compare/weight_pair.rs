@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checkpoint::{Dtype, Tensors};
+use attnscope_compute::error::Result;
+use attnscope_compute::pace::Pace;
+
 use super::floors::{Floors, Precision, storage_floor};
 use super::relation::{Part, Relation, alike, relation};
 use super::roles::{Division, Role, Source, layer_of};
 use super::stored::{StoredDifference, StoredPair};
 use super::tensor_difference::TensorDifference;
-use attnscope_checkpoint::{Dtype, Tensors};
-use attnscope_compute::error::Result;
-use attnscope_compute::pace::Pace;
 
 /// A stored tensor of A, its counterpart in B, and everything that they are both read for.
 pub(super) struct Pair<'a> {

@@ -2,6 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::pace::Pace;
+use attnscope_spec::Model;
+
 use super::floors::Floors;
 use super::relation::Relation;
 use super::role_list::roles;
@@ -9,10 +14,6 @@ use super::roles::{Role, layer_of};
 use super::stored::{by_name, is_buffer};
 use super::tensor_difference::TensorDifference;
 use super::weight_pair::{Pair, Work};
-use attnscope_checkpoint::Tensors;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::pace::Pace;
-use attnscope_spec::Model;
 
 /// The tensors of two checkpoints, compared.
 #[derive(Debug, Clone, Default, PartialEq)]

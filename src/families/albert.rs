@@ -1,14 +1,15 @@
 //! ALBERT: BERT whose layers share the weights of a few groups, and whose embeddings are narrower than its residual.
 
-use super::Family;
-use super::reading::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
-use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
+
+use super::Family;
+use super::reading::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
+use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 
 pub const FAMILY: Family = Family::own("albert", "Albert", read);
 

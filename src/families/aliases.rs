@@ -1,9 +1,8 @@
 //! Kinds of models that are another kind under a name of their own: read as that one, bit by bit, with their own defaults.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Config, Origin};
 use attnscope_compute::error::{Error, Result};
+use serde_json::Value;
 
 /// A kind that a family of another name reads.
 struct Alias {

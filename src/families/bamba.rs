@@ -1,14 +1,15 @@
 //! Bamba: the state space of Mamba-2 in most layers, attention in the others, a gated feed-forward layer in all.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::{ModelSpec, TokenMixer};
+
 use super::Family;
 use super::reading::activation_named;
 use super::reading::hybrid::{note_attending, replace};
 use super::reading::llama_like::{self, BiasRule, BlockNames, NormPlaces, NormStyle, RMS, Recipe};
 use super::reading::state_space::{NormRule, StateSpaceSizes};
 use super::versions::norm_groups;
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::Result;
-use attnscope_spec::{ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("bamba", "Bamba", read);
 

@@ -1,8 +1,9 @@
 //! BART: an encoder and a decoder with learned positions, norms after each branch and on the embeddings.
 
+use attnscope_spec::ReadsAgain;
+
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
-use attnscope_spec::ReadsAgain;
 
 pub const FAMILY: Family = Family::translator("bart", "Bart", || BartLike {
     positions: Positions::Learned { n_rows_before: 2 },

@@ -1,11 +1,12 @@
 //! BigBird: BERT, whose attention is sparse in long texts alone: it is read up to where it is full.
 
-use super::reading::bert_like::{self, BertLike};
-use super::reading::tasks::refuse_classes;
-use super::{Family, bert};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
+
+use super::reading::bert_like::{self, BertLike};
+use super::reading::tasks::refuse_classes;
+use super::{Family, bert};
 
 pub const FAMILY: Family = Family::own("big_bird", "BigBird", read);
 

@@ -1,10 +1,11 @@
 //! BioGPT: OPT with scaled embeddings and gelu.
 
-use super::Family;
-use super::opt::{OptLike, read_as};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::opt::{OptLike, read_as};
 
 pub const FAMILY: Family = Family::own("biogpt", "BioGpt", read);
 

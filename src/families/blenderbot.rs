@@ -1,8 +1,9 @@
 //! Blenderbot: mBART without a norm on the embeddings, and positions from the first row on.
 
+use attnscope_spec::ReadsAgain;
+
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
-use attnscope_spec::ReadsAgain;
 
 pub const FAMILY: Family = Family::translator("blenderbot", "Blenderbot", || BartLike {
     positions: Positions::Learned { n_rows_before: 0 },

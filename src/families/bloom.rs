@@ -1,9 +1,5 @@
 //! BLOOM: ALiBi, a norm on the embeddings, fused projections per head.
 
-use super::Family;
-use super::reading::{
-    even_heads, grouped, layer_norm, linear, note_attention, note_bias, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{Alibi, AttentionSpec, Bias};
 use attnscope_compute::error::Result;
@@ -12,6 +8,11 @@ use attnscope_prompt::PositionRule;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::{
+    even_heads, grouped, layer_norm, linear, note_attention, note_bias, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("bloom", "Bloom", read);

@@ -1,9 +1,8 @@
 //! What the class that a checkpoint was saved from says: whether it has an unembedding at all.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Config, Knob, Origin};
 use attnscope_spec::ModelSpec;
+use serde_json::Value;
 
 /// Parts of names of classes that judge a text and write none.
 const JUDGES: [&str; 9] = [

@@ -1,10 +1,11 @@
 //! Command R: side-by-side branches under one layer norm without bias, interleaved rotation, scaled logits.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::llama_like::{
     BiasRule, FactorRule, NormPlaces, NormStyle, QkNorm, RMS, Recipe,
 };
-use attnscope_compute::ops::NormKind;
 
 pub const FAMILY: Family = Family::decoder("cohere", "Cohere", || Recipe {
     theta: 500_000.0,

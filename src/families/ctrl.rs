@@ -1,7 +1,5 @@
 //! CTRL: sinusoidal positions on scaled embeddings, norms before the branches, relu, a head with biases.
 
-use super::Family;
-use super::reading::{even_heads, layer_norm, linear, note_attention, prefix, tied_head};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
@@ -10,6 +8,9 @@ use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, Sines, StackSpec, TableSource,
 };
+
+use super::Family;
+use super::reading::{even_heads, layer_norm, linear, note_attention, prefix, tied_head};
 
 pub const FAMILY: Family = Family::own("ctrl", "CTRL", read);
 

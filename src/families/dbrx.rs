@@ -1,5 +1,13 @@
 //! DBRX: a fused and clipped projection, layer norms without biases, experts whose matrices follow each other in one tensor.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::{
+    BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
+    ModelSpec, ProjectionSpec, RouterRule, RouterScores, StackSpec, TableSource,
+};
 use serde_json::Value;
 
 use super::Family;
@@ -9,14 +17,6 @@ use super::reading::{
     layer_norm_bias_if_stored, linear, must_be_off, note_attention, prefix, stacked,
 };
 use super::versions::saved_by;
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::AttentionSpec;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Activation;
-use attnscope_spec::{
-    BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
-    ModelSpec, ProjectionSpec, RouterRule, RouterScores, StackSpec, TableSource,
-};
 
 pub const FAMILY: Family = Family::own("dbrx", "Dbrx", read);
 

@@ -1,10 +1,11 @@
 //! DeBERTa: BERT whose scores have learned vectors of distances beside content, projections fused by heads.
 
-use super::Family;
-use super::reading::deberta_like::{self, DebertaLike};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::reading::deberta_like::{self, DebertaLike};
 
 pub const FAMILY: Family = Family::own("deberta", "Deberta", read);
 

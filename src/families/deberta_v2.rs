@@ -1,10 +1,11 @@
 //! DeBERTa V2 and V3: DeBERTa whose long distances share vectors, made by the maps of queries and keys where they are shared.
 
-use super::Family;
-use super::reading::deberta_like::{self, DebertaLike};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::reading::deberta_like::{self, DebertaLike};
 
 pub const FAMILY: Family = Family::own("deberta-v2", "DebertaV2", read);
 

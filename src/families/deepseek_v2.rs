@@ -1,13 +1,14 @@
 //! DeepSeek V2: queries, keys and values through latent vectors, experts weighed by a softmax over all.
 
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::ModelSpec;
+
 use super::reading::bias_rule::BiasRule;
 use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
 use super::reading::must_be_off;
 use super::{Family, deepseek_v3};
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::{Error, Result};
-use attnscope_spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("deepseek_v2", "DeepseekV2", read);
 

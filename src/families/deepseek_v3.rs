@@ -1,12 +1,13 @@
 //! DeepSeek V3: queries, keys and values through latent vectors, experts chosen in groups by sigmoids.
 
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::{ModelSpec, RouterScores};
+
 use super::Family;
 use super::reading::bias_rule::BiasRule;
 use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::Result;
-use attnscope_spec::{ModelSpec, RouterScores};
 
 pub const FAMILY: Family = Family::own("deepseek_v3", "DeepseekV3", read);
 

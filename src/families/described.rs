@@ -1,13 +1,13 @@
 //! A model that `attnscope.toml` describes: `[tensors]` says which tensors hold which part, `[set]` everything else.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{ModelSpec, Sines};
 use serde_json::Value;
 
 use super::Family;
 use super::reading::described::{Described, EmbedScale, Positions, Sizes};
 use super::reading::{activation_by_name, note_attention};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{ModelSpec, Sines};
 
 pub const FAMILY: Family = Family::own("described", "Described", read);
 

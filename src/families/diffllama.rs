@@ -1,10 +1,11 @@
 //! DiffLlama: Llama whose attention is the difference of two softmaxes; a head of the second half is taken away from its partner.
 
-use super::Family;
-use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{BlockSpec, DifferenceSource, ModelSpec, StackSpec};
+
+use super::Family;
+use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe};
 
 pub const FAMILY: Family = Family::own("diffllama", "DiffLlama", read);
 

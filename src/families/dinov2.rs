@@ -1,9 +1,10 @@
 //! DINOv2: ViT with learned factors of what branches add, and positions that are resampled to the grid of a picture.
 
+use attnscope_spec::Resampling;
+
 use super::reading::processor::Processor;
 use super::reading::vit_like::{Names, OF_VIT, Pictures, Reads, VitLike};
 use super::{Family, vit};
-use attnscope_spec::Resampling;
 
 pub const FAMILY: Family = Family::seeing("dinov2", "Dinov2", || VitLike {
     reads: Reads::Pictures(PICTURES),

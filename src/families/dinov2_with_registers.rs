@@ -1,8 +1,9 @@
 //! DINOv2 with registers: learned tokens without positions, between the class token and the patches.
 
+use attnscope_spec::Resampling;
+
 use super::reading::vit_like::{Pictures, Reads, VitLike};
 use super::{Family, dinov2};
-use attnscope_spec::Resampling;
 
 pub const FAMILY: Family =
     Family::seeing("dinov2_with_registers", "Dinov2WithRegisters", || VitLike {

@@ -1,14 +1,15 @@
 //! DistilBERT: BERT without segments, under names of its own.
 
-use super::Family;
-use super::reading::masked_head::{MaskedHead, masked_head, note_head};
-use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
+
+use super::Family;
+use super::reading::masked_head::{MaskedHead, masked_head, note_head};
+use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 
 pub const FAMILY: Family = Family::own("distilbert", "DistilBert", read);
 

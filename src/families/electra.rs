@@ -1,9 +1,10 @@
 //! ELECTRA: BERT whose embeddings may be narrower than its residual; the generator's head, where it is stored.
 
+use attnscope_compute::ops::Activation;
+
 use super::Family;
 use super::reading::bert_like::{BertLike, Widening};
 use super::reading::masked_head::MaskedHead;
-use attnscope_compute::ops::Activation;
 
 pub const FAMILY: Family = Family::encoder("electra", "Electra", || BertLike {
     widens: Some(Widening {

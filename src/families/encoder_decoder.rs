@@ -1,13 +1,13 @@
 //! Encoder-decoder models of two models of BERT's kind: the decoder's blocks attend to the encoder's output.
 
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 use serde_json::Value;
 
 use super::reading::bart_like::decoder_start;
 use super::reading::bert_like::{self, Part, Positions};
 use super::{FAMILIES, Family, aliases, check_direction};
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 
 pub const FAMILY: Family = Family::own("encoder-decoder", "EncoderDecoder", read);
 

@@ -1,10 +1,11 @@
 //! ESM: an encoder of proteins, norms before the branches, learned positions (1b) or rotation (2), masked tokens left out.
 
-use super::reading::bert_like::{self, BertLike, Norms, Positions};
-use super::{Family, roberta};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
+
+use super::reading::bert_like::{self, BertLike, Norms, Positions};
+use super::{Family, roberta};
 
 pub const FAMILY: Family = Family::own("esm", "Esm", read);
 

@@ -1,11 +1,12 @@
 //! fairseq's transformers, `transformer_lm` and translators: XGLM's or BART's parts, with places of norms and positions to choose.
 
-use super::Family;
-use super::opt::{OptLike, read_as};
-use super::reading::bart_like::{self, BartLike, Positions};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::{ModelSpec, Sines};
+
+use super::Family;
+use super::opt::{OptLike, read_as};
+use super::reading::bart_like::{self, BartLike, Positions};
 
 pub const FAMILY: Family = Family::own("fairseq", "Fairseq", read);
 

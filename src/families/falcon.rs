@@ -1,11 +1,5 @@
 //! Falcon: one key head for all queries (7b), key heads for groups (40b), or one per query; rotary or ALiBi.
 
-use super::Family;
-use super::reading::rope::{RopeRule, rope};
-use super::reading::{
-    activation, check_groups, even_heads, grouped, layer_norm, linear, note_attention, note_bias,
-    prefix, stacked, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{Alibi, AttentionSpec, Bias};
 use attnscope_compute::error::Result;
@@ -13,6 +7,13 @@ use attnscope_prompt::PositionRule;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::rope::{RopeRule, rope};
+use super::reading::{
+    activation, check_groups, even_heads, grouped, layer_norm, linear, note_attention, note_bias,
+    prefix, stacked, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("falcon", "Falcon", read);

@@ -1,5 +1,10 @@
 //! Falcon-H1: attention and the state space of Mamba-2 side by side in every layer, each map with a stated factor.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::recurrent::GateOrder;
+use attnscope_spec::{FeedForward, LinearSource, ModelSpec, TokenMixer};
+
 use super::Family;
 use super::reading::activation_named;
 use super::reading::hybrid::layer_of;
@@ -7,10 +12,6 @@ use super::reading::llama_like::{
     self, BiasRule, BlockNames, FactorRule, NormPlaces, NormStyle, RMS, Recipe,
 };
 use super::reading::state_space::{NormRule, StateSpaceSizes};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::recurrent::GateOrder;
-use attnscope_spec::{FeedForward, LinearSource, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("falcon_h1", "FalconH1", read);
 

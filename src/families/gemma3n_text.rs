@@ -1,6 +1,15 @@
 //! Gemma 3n: several streams of the residual, a narrow map beside attention, gates of which only the largest open, an embedding of the
 //! token for each block, and keys that the last layers share.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::{AttentionSpec, Scale};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::NormKind;
+use attnscope_spec::{
+    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec, NarrowBranch,
+    NormSource, Part, ProjectionSpec, RowSpec, StackSpec, StreamMaps, StreamsSpec, TableSource,
+    TokenBranch,
+};
 use serde_json::Value;
 
 use super::Family;
@@ -10,15 +19,6 @@ use super::reading::rope::{RopeRule, rope};
 use super::reading::windows::{WindowRule, layer_windows};
 use super::reading::{
     activation, check_groups, linear, note_attention, prefix, rms_norm, tied_head,
-};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{AttentionSpec, Scale};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::NormKind;
-use attnscope_spec::{
-    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec, NarrowBranch,
-    NormSource, Part, ProjectionSpec, RowSpec, StackSpec, StreamMaps, StreamsSpec, TableSource,
-    TokenBranch,
 };
 
 pub const FAMILY: Family = Family::own("gemma3n_text", "Gemma3n", read);

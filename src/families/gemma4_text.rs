@@ -1,6 +1,15 @@
 //! Gemma 4: wider heads in layers without a window, norms of values too, an embedding of the token for each block, a factor of each block;
 //! the last layers may share keys of earlier ones, and experts stand beside the feed-forward layer.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use attnscope_compute::attention::{AttentionSpec, RopeScaling, RopeSpec, Scale};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Activation, NormKind};
+use attnscope_spec::{
+    ApartNorms, BlockRow, BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, HeadSpec, LinearSource,
+    MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RouterRule, RouterScores, RowSpec,
+    StackSpec, TableSource, TokenBranch,
+};
 use serde_json::Value;
 
 use super::Family;
@@ -11,15 +20,6 @@ use super::reading::windows::{WindowRule, layer_windows};
 use super::reading::{
     activation, check_counts, check_groups, check_used, linear, note_attention, prefix, rms_norm,
     tied_head,
-};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
-use attnscope_compute::attention::{AttentionSpec, RopeScaling, RopeSpec, Scale};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{Activation, NormKind};
-use attnscope_spec::{
-    ApartNorms, BlockRow, BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, HeadSpec, LinearSource,
-    MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RouterRule, RouterScores, RowSpec,
-    StackSpec, TableSource, TokenBranch,
 };
 
 pub const FAMILY: Family = Family::own("gemma4_text", "Gemma4", read);

@@ -1,9 +1,8 @@
 //! What `generation_config.json` says of how a target begins and ends: where there is such a file, it counts and not the configuration.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin};
 use attnscope_spec::{Forced, ModelSpec};
+use serde_json::Value;
 
 /// Brings the token that a target begins with into a configuration that does not name it.
 pub(super) fn complete(checkpoint: &mut Checkpoint) {

@@ -1,11 +1,12 @@
 //! GLM 4.5: Llama with half of each head rotating, and experts chosen by sigmoids from some layer on.
 
+use attnscope_spec::RouterScores;
+
 use super::Family;
 use super::reading::experts::GroupKeys;
 use super::reading::llama_like::{
     BiasRule, ExpertsKeys, NormStyle, QkNorm, RMS, Recipe, SharedKeys, SharedWidth, SparseLayers,
 };
-use attnscope_spec::RouterScores;
 
 pub const FAMILY: Family = Family::decoder("glm4_moe", "Glm4Moe", || Recipe {
     norm: NormStyle { eps: 1e-5, ..RMS },

@@ -1,12 +1,5 @@
 //! GPT-2: learned positions, norms before each branch, fused projections stored input-major.
 
-use serde_json::Value;
-
-use super::Family;
-use super::reading::{
-    activation, activation_named, either, even_heads, grouped, layer_norm,
-    layer_norm_bias_if_stored, must_be_off, note_attention, prefix, stacked, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::Result;
@@ -14,6 +7,13 @@ use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
+};
+use serde_json::Value;
+
+use super::Family;
+use super::reading::{
+    activation, activation_named, either, even_heads, grouped, layer_norm,
+    layer_norm_bias_if_stored, must_be_off, note_attention, prefix, stacked, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("gpt2", "GPT2", read);

@@ -1,10 +1,11 @@
 //! GPT-BigCode (StarCoder): GPT-2 with one key and value head for all queries, stored output-major.
 
-use super::Family;
-use super::gpt2::{Fused, Store, read_stored};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::gpt2::{Fused, Store, read_stored};
 
 pub const FAMILY: Family = Family::own("gpt_bigcode", "GPTBigCode", read);
 

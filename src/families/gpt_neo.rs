@@ -1,15 +1,16 @@
 //! GPT-Neo: unscaled scores, and a window on the layers that are called local.
 
-use super::Family;
-use super::reading::{
-    activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Scale, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::{
+    activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("gpt_neo", "GPTNeo", read);

@@ -1,16 +1,17 @@
 //! GPT-NeoX (Pythia): part of each head rotates, branches run side by side, fused projections per head.
 
-use super::Family;
-use super::reading::rope::{RopeRule, rope};
-use super::reading::{
-    activation, even_heads, grouped, layer_norm, linear, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::rope::{RopeRule, rope};
+use super::reading::{
+    activation, even_heads, grouped, layer_norm, linear, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("gpt_neox", "GPTNeoX", read);

@@ -1,11 +1,5 @@
 //! GPT-OSS: learned sinks, windows on every second layer, and experts with biases whose gates are clamped.
 
-use super::Family;
-use super::reading::experts::{USUAL, gated};
-use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
-use super::reading::rope::stated;
-use super::reading::windows::WindowRule;
-use super::reading::{check_counts, check_used};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
@@ -13,6 +7,13 @@ use attnscope_spec::{
     ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, ModelSpec, Part, RouterRule,
     RouterScores,
 };
+
+use super::Family;
+use super::reading::experts::{USUAL, gated};
+use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
+use super::reading::rope::stated;
+use super::reading::windows::WindowRule;
+use super::reading::{check_counts, check_used};
 
 pub const FAMILY: Family = Family::own("gpt_oss", "GptOss", read);
 

@@ -1,15 +1,16 @@
 //! GPT-J: the first dimensions of each head rotate in interleaved pairs; branches run side by side under one norm.
 
-use super::Family;
-use super::reading::{
-    activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, RopeSpec};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, Part,
     ProjectionSpec, StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::{
+    activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("gptj", "GPTJ", read);

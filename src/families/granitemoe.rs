@@ -1,9 +1,9 @@
 //! Granite with experts in every layer, all of a layer's in two tensors.
 
-use super::Family;
-use super::granite;
-use super::reading::llama_like::{BiasRule, ExpertStore, ExpertsKeys, Recipe};
 use attnscope_spec::RouterScores;
+
+use super::reading::llama_like::{BiasRule, ExpertStore, ExpertsKeys, Recipe};
+use super::{Family, granite};
 
 pub const FAMILY: Family = Family::decoder("granitemoe", "GraniteMoe", || Recipe {
     mlp_bias: BiasRule::Never,

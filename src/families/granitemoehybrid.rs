@@ -1,17 +1,16 @@
 //! Granite 4: the state space of Mamba-2 in most layers, attention in the others, experts beside a layer that every token uses.
 
-use super::Family;
-use super::granite;
-use super::granitemoe;
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Activation;
+use attnscope_spec::{FeedForward, GateRule, MlpSpec, ModelSpec, TokenMixer};
+
 use super::reading::hybrid::{attending, note_attending, replace};
 use super::reading::llama_like::{self, Recipe, RopeLayers, Sizes};
 use super::reading::state_space::{NormRule, StateSpaceSizes};
 use super::reading::{activation, linear, stacked};
 use super::versions::norm_groups;
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Activation;
-use attnscope_spec::{FeedForward, GateRule, MlpSpec, ModelSpec, TokenMixer};
+use super::{Family, granite, granitemoe};
 
 pub const FAMILY: Family = Family::own("granitemoehybrid", "GraniteMoeHybrid", read);
 

@@ -1,5 +1,11 @@
 //! Jamba: the selective scan of Mamba in most layers, attention without positions in the others, experts in every second.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::mixers::{SelectiveScanSpec, ShortConvolution};
+use attnscope_spec::{FeedForward, ModelSpec, TokenMixer};
+
 use super::Family;
 use super::reading::experts::{USUAL, gated};
 use super::reading::hybrid::{note_attending, replace, split};
@@ -7,11 +13,6 @@ use super::reading::llama_like::{
     self, BiasRule, BlockNames, ExpertsKeys, NormPlaces, RMS, Recipe, RopeLayers, Sizes,
 };
 use super::reading::{activation, linear, rms_norm};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Activation;
-use attnscope_spec::mixers::{SelectiveScanSpec, ShortConvolution};
-use attnscope_spec::{FeedForward, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("jamba", "Jamba", read);
 

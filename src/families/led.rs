@@ -1,11 +1,12 @@
 //! LED: BART whose encoder sees a window to both sides; a person may let the first tokens see all others.
 
-use super::Family;
-use super::reading::bart_like::{self, BartLike, Positions};
-use super::reading::global_tokens;
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::{ModelSpec, ReadsAgain, Stack};
+
+use super::Family;
+use super::reading::bart_like::{self, BartLike, Positions};
+use super::reading::global_tokens;
 
 pub const FAMILY: Family = Family::own("led", "LED", read);
 

@@ -1,12 +1,5 @@
 //! LFM2: gated convolutions over a few tokens in most layers, attention with norms of heads in the others.
 
-use super::Family;
-use super::reading::experts::{NUMBERED, gated};
-use super::reading::llama_like::Sizes;
-use super::reading::rope::{RopeRule, rope};
-use super::reading::{
-    activation_named, linear, note_attention, prefix, rms_norm, stacked, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
@@ -14,6 +7,14 @@ use attnscope_spec::mixers::{ConvolutionSpec, ShortConvolution};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, Mixer, ModelSpec, ProjectionSpec,
     SelfSpec, StackSpec, TableSource, TokenMixer,
+};
+
+use super::Family;
+use super::reading::experts::{NUMBERED, gated};
+use super::reading::llama_like::Sizes;
+use super::reading::rope::{RopeRule, rope};
+use super::reading::{
+    activation_named, linear, note_attention, prefix, rms_norm, stacked, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("lfm2", "Lfm2", read);

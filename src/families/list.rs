@@ -1,12 +1,13 @@
 //! What a family is, and the list of them all.
 
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
 use super::reading::bart_like::{self, BartLike};
 use super::reading::bert_like::{self, BertLike};
 use super::reading::llama_like::{self, Recipe};
 use super::reading::vit_like::{self, VitLike};
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::Result;
-use attnscope_spec::ModelSpec;
 
 /// How checkpoints of one `model_type` are read.
 pub struct Family {

@@ -1,11 +1,12 @@
 //! Llama 1–3: rotary positions, grouped keys and values, norms by root mean square, a gated feed-forward layer.
 
-use super::Family;
-use super::layouts::INTERLEAVED;
-use super::reading::llama_like::{self, BiasRule, Recipe};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::layouts::INTERLEAVED;
+use super::reading::llama_like::{self, BiasRule, Recipe};
 
 pub const FAMILY: Family = Family::own("llama", "Llama", read);
 

@@ -1,5 +1,10 @@
 //! Llama 4: attention in chunks with rotation, whole attention without it, and experts that weigh what they read.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::{Growth, Window};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{FeedForward, ModelSpec, RouterScores, StackSpec};
+
 use super::Family;
 use super::reading::activation;
 use super::reading::experts::{ExpertsKeys, USUAL, gated};
@@ -7,10 +12,6 @@ use super::reading::llama_like::{
     self, BiasRule, ExpertStore, NormStyle, QkNorm, RMS, Recipe, RopeLayers, SharedKeys,
     SharedWidth, Sizes, SparseLayers,
 };
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{Growth, Window};
-use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{FeedForward, ModelSpec, RouterScores, StackSpec};
 
 pub const FAMILY: Family = Family::own("llama4_text", "Llama4", read);
 

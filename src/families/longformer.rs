@@ -1,11 +1,12 @@
 //! Longformer: RoBERTa whose tokens see a window to both sides; some classes let some tokens see all others.
 
-use super::reading::bert_like::{self, BertLike};
-use super::reading::global_tokens;
-use super::{Family, roberta};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::reading::bert_like::{self, BertLike};
+use super::reading::global_tokens;
+use super::{Family, roberta};
 
 pub const FAMILY: Family = Family::own("longformer", "Longformer", read);
 

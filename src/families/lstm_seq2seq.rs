@@ -1,8 +1,5 @@
 //! LSTM encoder and decoder with attention between them (Luong et al. 2015, Bahdanau et al. 2015); docs/lstm_seq2seq.md.
 
-use super::Family;
-use super::reading::linear_bias_if_stored;
-use super::reading::torch_lstm::{cell, check_layers};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::{Error, Result};
@@ -14,6 +11,10 @@ use attnscope_spec::{
     DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, ReadsAgain, Stack,
     StackSpec, TableSource,
 };
+
+use super::Family;
+use super::reading::linear_bias_if_stored;
+use super::reading::torch_lstm::{cell, check_layers};
 
 pub const FAMILY: Family = Family::own("lstm_seq2seq", "LstmSeq2Seq", read);
 

@@ -1,8 +1,9 @@
 //! mBART: BART with norms before the branches and after the last block.
 
+use attnscope_spec::ReadsAgain;
+
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
-use attnscope_spec::ReadsAgain;
 
 pub const FAMILY: Family = Family::translator("mbart", "MBart", || BartLike {
     positions: Positions::Learned { n_rows_before: 2 },

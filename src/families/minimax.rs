@@ -1,5 +1,11 @@
 //! MiniMax-Text-01: lightning attention in most layers, softmax attention in the others, experts in all, and factors of the residual.
 
+use attnscope_checkpoint::{Checkpoint, Dtype, Origin, Reader, Tensors};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Activation;
+use attnscope_spec::mixers::{Decays, LightningSpec};
+use attnscope_spec::{Mixer, ModelSpec, TokenMixer};
+
 use super::Family;
 use super::reading::experts::NUMBERED;
 use super::reading::hybrid::{attending, layer_of, note_attending};
@@ -8,11 +14,6 @@ use super::reading::llama_like::{
 };
 use super::reading::windows::WindowRule;
 use super::reading::{activation_named, grouped, linear, rms_norm};
-use attnscope_checkpoint::{Checkpoint, Dtype, Origin, Reader, Tensors};
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Activation;
-use attnscope_spec::mixers::{Decays, LightningSpec};
-use attnscope_spec::{Mixer, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("minimax", "MiniMax", read);
 

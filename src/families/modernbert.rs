@@ -1,18 +1,19 @@
 //! ModernBERT: rotary positions, windows to both sides on two layers of three, norms before the branches.
 
-use super::Family;
-use super::reading::masked_head::note_head;
-use super::reading::rope::{RopeRule, rope};
-use super::reading::{
-    activation, either, even_heads, layer_norm_bias_if_stored, linear, note_attention, prefix,
-    stacked,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     ProjectionSpec, StackSpec, TableSource, TransformSpec,
+};
+
+use super::Family;
+use super::reading::masked_head::note_head;
+use super::reading::rope::{RopeRule, rope};
+use super::reading::{
+    activation, either, even_heads, layer_norm_bias_if_stored, linear, note_attention, prefix,
+    stacked,
 };
 
 pub const FAMILY: Family = Family::own("modernbert", "ModernBert", read);

@@ -1,10 +1,5 @@
 //! MPT: ALiBi, layer norms without bias, no biases anywhere.
 
-use super::Family;
-use super::reading::{
-    even_heads, layer_norm_bias_if_stored, linear_bias_if_stored, note_attention, note_bias,
-    prefix, stacked, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{Alibi, AttentionSpec, Bias, Scale};
 use attnscope_compute::error::{Error, Result};
@@ -12,6 +7,12 @@ use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::{
+    even_heads, layer_norm_bias_if_stored, linear_bias_if_stored, note_attention, note_bias,
+    prefix, stacked, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("mpt", "Mpt", read);

@@ -1,11 +1,12 @@
 //! mT5: T5 1.1 with a vocabulary of a hundred languages.
 
-use super::Family;
-use super::t5::{self, T5Like};
-use super::versions::saved_by;
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::t5::{self, T5Like};
+use super::versions::saved_by;
 
 pub const FAMILY: Family = Family::own("mt5", "MT5", read);
 

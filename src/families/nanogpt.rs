@@ -1,10 +1,11 @@
 //! nanoGPT: GPT-2's parts stored output-major, exact gelu, and biases only where the model was trained with them.
 
-use super::Family;
-use super::gpt2::{Fused, Store, read_stored};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::gpt2::{Fused, Store, read_stored};
 
 pub const FAMILY: Family = Family::own("nanogpt", "NanoGPT", read);
 

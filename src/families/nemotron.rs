@@ -1,8 +1,9 @@
 //! Nemotron: layer norms whose gains are stored as what is added to 1, no gate, and the square of relu.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::llama_like::{BiasRule, MlpStore, NormStyle, RMS, Recipe};
-use attnscope_compute::ops::NormKind;
 
 pub const FAMILY: Family = Family::decoder("nemotron", "Nemotron", || Recipe {
     norm: NormStyle {

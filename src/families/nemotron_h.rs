@@ -1,12 +1,5 @@
 //! Nemotron-H: every layer is one thing alone, attention without positions, the state space of Mamba-2, or a feed-forward layer.
 
-use super::Family;
-use super::reading::hybrid::{check_divides, number};
-use super::reading::state_space::{NormRule, StateSpaceSizes};
-use super::reading::{
-    activation_named, check_counts, check_groups, check_used, linear, note_attention, prefix,
-    rms_norm, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
@@ -15,6 +8,14 @@ use attnscope_spec::{
     BlockSpec, ChoiceBias, EmbedSpec, ExpertGroups, ExpertsSpec, FeedForward, HeadSpec,
     LinearSource, Mixer, MlpSpec, ModelSpec, ProjectionSpec, RouterRule, RouterScores, StackSpec,
     TableSource, TokenMixer,
+};
+
+use super::Family;
+use super::reading::hybrid::{check_divides, number};
+use super::reading::state_space::{NormRule, StateSpaceSizes};
+use super::reading::{
+    activation_named, check_counts, check_groups, check_used, linear, note_attention, prefix,
+    rms_norm, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("nemotron_h", "NemotronH", read);

@@ -1,13 +1,14 @@
 //! NLLB-MoE: M2M-100 with experts in every few layers, two of which each token uses.
 
-use super::Family;
-use super::reading::bart_like::{self, BartLike, LayerNames, Positions};
-use super::reading::{check_counts, linear, linear_bias_if_stored};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, ExpertsSpec, FeedForward, MlpSpec, ModelSpec, RouterRule, RouterScores, Stack,
 };
+
+use super::Family;
+use super::reading::bart_like::{self, BartLike, LayerNames, Positions};
+use super::reading::{check_counts, linear, linear_bias_if_stored};
 
 pub const FAMILY: Family = Family::own("nllb-moe", "NllbMoe", read);
 

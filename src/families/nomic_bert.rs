@@ -1,15 +1,16 @@
 //! Nomic BERT: BERT with rotary positions, gated feed-forward layers and no biases, under two sets of names.
 
-use super::Family;
-use super::reading::masked_head::{MaskedHead, masked_head, note_head};
-use super::reading::rope::{RopeRule, rope};
-use super::reading::{activation, layer_norm, linear, note_attention, prefix, stacked};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, GateRule, MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
 };
+
+use super::Family;
+use super::reading::masked_head::{MaskedHead, masked_head, note_head};
+use super::reading::rope::{RopeRule, rope};
+use super::reading::{activation, layer_norm, linear, note_attention, prefix, stacked};
 
 pub const FAMILY: Family = Family::own("nomic_bert", "NomicBert", read);
 

@@ -1,8 +1,9 @@
 //! OLMo: Llama with layer norms that have no parameters, and queries, keys and values clipped where a limit is stated.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::llama_like::{BiasRule, NormStyle, RMS, Recipe};
-use attnscope_compute::ops::NormKind;
 
 pub const FAMILY: Family = Family::decoder("olmo", "Olmo", || Recipe {
     norm: NormStyle {

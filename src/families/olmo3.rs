@@ -1,14 +1,15 @@
 //! OLMo 3: OLMo 2 with windows on three layers of four, which rotate without rescaling.
 
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
 use super::Family;
 use super::reading::llama_like::{
     self, BiasRule, LocalRope, NormPlaces, NormStyle, QkNorm, RMS, Recipe,
 };
 use super::reading::windows::WindowRule;
 use super::versions::saved_by;
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::Result;
-use attnscope_spec::ModelSpec;
 
 pub const FAMILY: Family = Family::own("olmo3", "Olmo3", read);
 

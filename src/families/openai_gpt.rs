@@ -1,10 +1,11 @@
 //! The first GPT: GPT-2 with norms after the branches, and none after the last block.
 
-use super::Family;
-use super::gpt2::{Fused, Store, read_stored};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::gpt2::{Fused, Store, read_stored};
 
 pub const FAMILY: Family = Family::own("openai-gpt", "OpenAIGPT", read);
 

@@ -1,9 +1,5 @@
 //! OPT: learned positions counted over real tokens, relu, norms before the branches or (350m) after them.
 
-use super::Family;
-use super::reading::{
-    activation, even_heads, linear_bias_if_stored, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
@@ -12,6 +8,11 @@ use attnscope_prompt::PositionRule;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource,
     PositionTable, ProjectionSpec, Sines, StackSpec, TableSource, TransformSpec,
+};
+
+use super::Family;
+use super::reading::{
+    activation, even_heads, linear_bias_if_stored, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("opt", "OPT", read);

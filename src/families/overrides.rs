@@ -2,15 +2,15 @@
 
 mod changes;
 
-use serde_json::Value;
-
-use self::changes::change;
-use super::reading::{global_tokens, is_activation};
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
 use attnscope_compute::attention::{Scale, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
+use serde_json::Value;
+
+use self::changes::change;
+use super::reading::{global_tokens, is_activation};
 
 /// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;

@@ -1,8 +1,9 @@
 //! Pegasus: mBART with sinusoidal positions and no norm on the embeddings.
 
+use attnscope_spec::ReadsAgain;
+
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
-use attnscope_spec::ReadsAgain;
 
 pub const FAMILY: Family = Family::translator("pegasus", "Pegasus", || BartLike {
     positions: Positions::Sinusoid,

@@ -1,10 +1,11 @@
 //! Persimmon: layer norms, half of each head rotating, fused projections by heads, and the square of relu.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::llama_like::{
     BiasRule, BlockNames, MlpStore, NormStyle, QkNorm, QkvStore, RMS, Recipe,
 };
-use attnscope_compute::ops::NormKind;
 
 pub const FAMILY: Family = Family::decoder("persimmon", "Persimmon", || Recipe {
     norm: NormStyle {

@@ -1,16 +1,17 @@
 //! Phi 1–2: part of each head rotates, branches run side by side under one layer norm, biases everywhere.
 
-use super::Family;
-use super::reading::rope::{RopeRule, rope};
-use super::reading::{
-    activation, check_groups, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::rope::{RopeRule, rope};
+use super::reading::{
+    activation, check_groups, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("phi", "Phi", read);

@@ -1,15 +1,16 @@
 //! Phi 3.5 MoE: Mixtral with layer norms and biases, whose two experts are chosen one after the other.
 
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::NormKind;
+use attnscope_spec::{ModelSpec, RouterScores};
+
 use super::Family;
 use super::reading::experts::NUMBERED;
 use super::reading::llama_like::{
     self, BiasRule, ExpertStore, ExpertsKeys, NormStyle, RMS, Recipe,
 };
 use super::reading::windows::WindowRule;
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::NormKind;
-use attnscope_spec::{ModelSpec, RouterScores};
 
 pub const FAMILY: Family = Family::own("phimoe", "Phimoe", read);
 

@@ -1,5 +1,12 @@
 //! Qwen3-Next: the gated delta rule in most layers, attention whose heads have gates in the others, and experts.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::recurrent::{DeltaRule, GateOrder};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::mixers::{DeltaRuleSpec, GatedNormSource, ShortConvolution};
+use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, Part, TokenMixer};
+
 use super::Family;
 use super::reading::hybrid::{attending, check_divides, note_attending, replace, split};
 use super::reading::llama_like::{
@@ -7,12 +14,6 @@ use super::reading::llama_like::{
     SparseLayers,
 };
 use super::reading::{activation_named, linear};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::Result;
-use attnscope_compute::kernels::recurrent::{DeltaRule, GateOrder};
-use attnscope_compute::ops::Activation;
-use attnscope_spec::mixers::{DeltaRuleSpec, GatedNormSource, ShortConvolution};
-use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, Part, TokenMixer};
 
 pub const FAMILY: Family = Family::own("qwen3_next", "Qwen3Next", read);
 

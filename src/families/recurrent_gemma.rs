@@ -1,5 +1,12 @@
 //! RecurrentGemma: gated linear recurrences in most layers, attention to a window in the others.
 
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::attention::Window;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_spec::mixers::{GateNames, GatedRecurrenceSpec, ShortConvolution};
+use attnscope_spec::{FeedForward, ModelSpec, TokenMixer};
+
 use super::Family;
 use super::reading::experts::{USUAL, gated};
 use super::reading::hybrid::{check_divides, note_attending, replace};
@@ -7,12 +14,6 @@ use super::reading::llama_like::{
     self, BiasRule, BlockNames, FactorRule, NormPlaces, NormStyle, RMS, Recipe, Sizes,
 };
 use super::reading::{activation, linear};
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::Window;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Activation;
-use attnscope_spec::mixers::{GateNames, GatedRecurrenceSpec, ShortConvolution};
-use attnscope_spec::{FeedForward, ModelSpec, TokenMixer};
 
 pub const FAMILY: Family = Family::own("recurrent_gemma", "RecurrentGemma", read);
 

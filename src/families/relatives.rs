@@ -1,11 +1,11 @@
 //! A kind of model that no family reads: which families it may be a relative of, by its name and by its tensors.
 
-use serde_json::Value;
-
-use super::{FAMILIES, Family, aliases, described};
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader, is_silent};
 use attnscope_compute::error::Error;
+use serde_json::Value;
+
+use super::{FAMILIES, Family, aliases, described};
 
 /// Families that are named at most, of those that read every tensor.
 const MOST_NAMED: usize = 3;

@@ -1,9 +1,10 @@
 //! RoBERTa: BERT whose positions are counted over tokens that are not padding, from the row after the padding's.
 
+use attnscope_compute::ops::Activation;
+
 use super::Family;
 use super::reading::bert_like::BertLike;
 use super::reading::masked_head::MaskedHead;
-use attnscope_compute::ops::Activation;
 
 pub const FAMILY: Family = Family::encoder("roberta", "Roberta", || like("roberta."));
 

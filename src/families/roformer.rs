@@ -1,10 +1,11 @@
 //! RoFormer: BERT whose queries and keys rotate, in place of learned positions.
 
-use super::reading::bert_like::{self, BertLike, Positions, Widening};
-use super::{Family, bert};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
+
+use super::reading::bert_like::{self, BertLike, Positions, Widening};
+use super::{Family, bert};
 
 pub const FAMILY: Family = Family::own("roformer", "RoFormer", read);
 

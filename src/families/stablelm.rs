@@ -1,8 +1,9 @@
 //! StableLM: Llama with layer norms, a quarter of each head rotating, and side-by-side branches where they are switched on.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::llama_like::{BiasRule, NormPlaces, NormStyle, QkNorm, RMS, Recipe};
-use attnscope_compute::ops::NormKind;
 
 pub const FAMILY: Family = Family::decoder("stablelm", "StableLm", || Recipe {
     norm: NormStyle {

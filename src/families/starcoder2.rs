@@ -1,9 +1,10 @@
 //! StarCoder 2: Llama with layer norms, biases, an ungated feed-forward layer, and a window where one is stated.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::llama_like::{BiasRule, MlpStore, NormStyle, RMS, Recipe};
 use super::reading::windows::WindowRule;
-use attnscope_compute::ops::NormKind;
 
 pub const FAMILY: Family = Family::decoder("starcoder2", "Starcoder2", || Recipe {
     norm: NormStyle {

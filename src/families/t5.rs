@@ -1,8 +1,5 @@
 //! T5 (1.0, 1.1, Flan): unscaled scores with a learned bias by distance, norms by root mean square, no biases of maps.
 
-use super::Family;
-use super::reading::bart_like::decoder_start;
-use super::reading::{activation_named, linear, note_attention, note_bias, rms_norm};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Bias, Buckets, Scale};
 use attnscope_compute::error::{Error, Result};
@@ -11,6 +8,10 @@ use attnscope_spec::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
     ModelSpec, ProjectionSpec, Stack, StackSpec, TableSource,
 };
+
+use super::Family;
+use super::reading::bart_like::decoder_start;
+use super::reading::{activation_named, linear, note_attention, note_bias, rms_norm};
 
 pub const FAMILY: Family = Family::own("t5", "T5", read);
 

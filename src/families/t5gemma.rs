@@ -1,10 +1,5 @@
 //! T5Gemma: an encoder and a decoder of Gemma 2's blocks; the decoder attends to the encoder's output between its branches.
 
-use super::gemma2;
-use super::reading::bart_like::decoder_start;
-use super::reading::llama_like::{self, NormPlaces, Recipe};
-use super::reading::{linear, prefix, tied_head};
-use super::{Family, check_direction};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Mask, Window};
 use attnscope_compute::error::{Error, Result};
@@ -12,6 +7,11 @@ use attnscope_spec::{
     BlockSpec, CrossSpec, HeadSpec, LinearSource, ModelSpec, NormSource, ProjectionSpec, Stack,
     StackSpec,
 };
+
+use super::reading::bart_like::decoder_start;
+use super::reading::llama_like::{self, NormPlaces, Recipe};
+use super::reading::{linear, prefix, tied_head};
+use super::{Family, check_direction, gemma2};
 
 pub const FAMILY: Family = Family::own("t5gemma", "T5Gemma", read);
 

@@ -1,10 +1,11 @@
 //! Layers of `torch.nn.TransformerEncoderLayer` between a table of tokens and, perhaps, a head; keys are its arguments.
 
-use super::Family;
-use super::reading::torch_layers::{NONE, TorchLayers, named};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::{ModelSpec, PositionTable, StackSpec};
+
+use super::Family;
+use super::reading::torch_layers::{NONE, TorchLayers, named};
 
 pub const FAMILY: Family = Family::own("torch_encoder", "TorchEncoder", read);
 

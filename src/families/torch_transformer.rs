@@ -1,12 +1,13 @@
 //! Encoder and decoder as `torch.nn.Transformer` has them, between tables of tokens and, perhaps, a head.
 
-use super::Family;
-use super::reading::bart_like::decoder_start;
-use super::reading::torch_layers::{NONE, TorchLayers, named};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
+
+use super::Family;
+use super::reading::bart_like::decoder_start;
+use super::reading::torch_layers::{NONE, TorchLayers, named};
 
 pub const FAMILY: Family = Family::own("torch_transformer", "TorchTransformer", read);
 

@@ -1,8 +1,7 @@
 //! Models of two towers, one for pictures and one for their captions: each of them is a model of its own, and one is read at a time.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
+use serde_json::Value;
 
 /// Kinds of models of two towers, and what theirs are called where the parts do not say so.
 const TWO: [(&str, &str, &str); 2] = [

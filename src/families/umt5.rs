@@ -1,10 +1,11 @@
 //! UMT5: mT5 with a learned bias by distance in every layer.
 
-use super::Family;
-use super::t5::{self, T5Like};
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::t5::{self, T5Like};
 
 pub const FAMILY: Family = Family::own("umt5", "UMT5", read);
 

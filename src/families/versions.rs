@@ -1,10 +1,9 @@
 //! What a version of transformers meant by a key, where versions differ: told, with the setting that reads it otherwise.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Config, Origin, Reader};
 use attnscope_compute::attention::Window;
 use attnscope_spec::{BlockSpec, ModelSpec};
+use serde_json::Value;
 
 /// Major and minor of the version of transformers that saved a model, by its key.
 pub(super) fn saved_by(stated: Option<&Value>) -> Option<(u32, u32)> {

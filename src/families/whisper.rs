@@ -1,11 +1,5 @@
 //! Whisper: a spectrogram through two convolutions into an encoder, and a decoder that attends to it; keys have no bias.
 
-use super::Family;
-use super::reading::speech::{Generation, sound_rule};
-use super::reading::tasks::refuse_classes;
-use super::reading::{
-    activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
@@ -15,6 +9,13 @@ use attnscope_spec::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     NormSource, PositionTable, ProjectionSpec, SoundStem, Stack, StackSpec, StemConvolution,
     TableSource,
+};
+
+use super::Family;
+use super::reading::speech::{Generation, sound_rule};
+use super::reading::tasks::refuse_classes;
+use super::reading::{
+    activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("whisper", "Whisper", read);

@@ -3,12 +3,12 @@
 //! Since transformers 4.52 most of them hold the text's body and an unembedding of their own, without the factors and caps that the
 //! text model alone puts on its logits. PaliGemma reads a prompt as a prefix, in which every token sees every other one.
 
-use serde_json::Value;
-
-use super::versions::saved_by;
 use attnscope_checkpoint::{Config, Knob, Origin};
 use attnscope_compute::attention::Mask;
 use attnscope_spec::{ModelSpec, StackSpec};
+use serde_json::Value;
+
+use super::versions::saved_by;
 
 /// Those that still hold a whole text model, head included, or apply its cap themselves.
 const WHOLE_INSIDE: [&str; 11] = [

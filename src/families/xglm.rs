@@ -1,11 +1,12 @@
 //! XGLM: BioGPT with sinusoidal positions, in thirty languages.
 
-use super::Family;
-use super::opt::{OptLike, read_as};
-use super::reading::must_be_off;
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::{ModelSpec, Sines};
+
+use super::Family;
+use super::opt::{OptLike, read_as};
+use super::reading::must_be_off;
 
 pub const FAMILY: Family = Family::own("xglm", "XGLM", read);
 

@@ -1,9 +1,5 @@
 //! XLM: learned positions on normed embeddings, norms after the branches; in one direction where a switch says so.
 
-use super::Family;
-use super::reading::{
-    even_heads, layer_norm, linear, must_be_off, note_attention, prefix, tied_head,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
@@ -11,6 +7,11 @@ use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, EmbedSpec, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
+};
+
+use super::Family;
+use super::reading::{
+    even_heads, layer_norm, linear, must_be_off, note_attention, prefix, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("xlm", "XLM", read);

@@ -2,25 +2,24 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
-use super::block_weights::{AttentionWeights, MlpWeights};
-use super::context::{BlockContext, Memory, Scratch};
-use super::deviation::{Cut, Deviation, Dropped, Turned};
-use super::difference::difference_of;
-use super::difference::read_difference;
-use super::embed::Sequence;
-use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
-use super::grouped::{groups, in_groups};
-use super::head_order::{from_heads_first, to_heads_first};
-use super::recurrent::Ends;
-use super::token_branch::end_block;
 use attnscope_compute::attention::{
     AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_oddly,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{OnHost, Ops};
 use attnscope_spec::{BlockSpec, FeedForward, NormSource, ProjectionSpec};
+use rayon::prelude::*;
+
+use super::block_weights::{AttentionWeights, MlpWeights};
+use super::context::{BlockContext, Memory, Scratch};
+use super::deviation::{Cut, Deviation, Dropped, Turned};
+use super::difference::{difference_of, read_difference};
+use super::embed::Sequence;
+use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
+use super::grouped::{groups, in_groups};
+use super::head_order::{from_heads_first, to_heads_first};
+use super::recurrent::Ends;
+use super::token_branch::end_block;
 
 /// One text under one reading: some rows of a residual that holds many.
 pub struct Segment<'a> {

@@ -2,11 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::difference::Difference;
-use super::difference::read_difference;
-use super::global_tokens::GlobalWeights;
-use super::mixer::TokenMixerWeights;
-use super::weights::{Fused, Shelf};
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::Result;
@@ -15,6 +10,11 @@ use attnscope_compute::pace::Pace;
 use attnscope_spec::{
     BlockSpec, FeedForward, LearnedActivation, Mixer, MlpSpec, NormSource, ProjectionSpec,
 };
+
+use super::difference::{Difference, read_difference};
+use super::global_tokens::GlobalWeights;
+use super::mixer::TokenMixerWeights;
+use super::weights::{Fused, Shelf};
 
 /// The latent vectors that queries, keys and values are projected from.
 pub struct LatentWeights<'a, O: Ops> {

@@ -2,18 +2,19 @@
 
 use std::borrow::Cow;
 
-use super::embed::Sequence;
-use super::global_tokens::GlobalBuffers;
-use super::known::KnownRows;
-use super::past::KeysAndValues;
-use super::recurrent::Ends;
-use super::weights::Shelf;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::{AttentionSpec, Visibility};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::StackSpec;
+
+use super::embed::Sequence;
+use super::global_tokens::GlobalBuffers;
+use super::known::KnownRows;
+use super::past::KeysAndValues;
+use super::recurrent::Ends;
+use super::weights::Shelf;
 
 /// The encoder's output, and the tokens it belongs to.
 pub struct Memory<'a, O: Ops> {

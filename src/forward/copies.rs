@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
-use super::global_tokens::global_keys;
 use attnscope_compute::attention::{AttentionSpec, Run, Visibility};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::global_tokens::global_keys;
 
 /// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder that all copies share are
 /// there once.

@@ -1,11 +1,12 @@
 //! Differential attention (Ye et al. 2024, arXiv 2410.05258): a head and its partner half of all heads later read the same values, and
 //! what the partner finds is taken away λ times. Both patterns are softmaxes; only their difference has negative weights.
 
-use super::weights::Shelf;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{DifferenceSource, ProjectionSpec};
+
+use super::weights::Shelf;
 
 /// How heads and their partners are put together.
 #[derive(Debug, Clone, Copy)]

@@ -4,10 +4,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::patches::{patch_positions, patch_rows};
-use super::rows;
-use super::stem::sound_rows;
-use super::weights::Shelf;
 use attnscope_compute::attention::{AttentionSpec, Globals, Visibility};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
@@ -15,6 +11,11 @@ use attnscope_prompt::{Picture, Sound};
 use attnscope_spec::{
     DroppedToken, Model, NormSource, PositionTable, Sines, StackSpec, TableSource,
 };
+
+use super::patches::{patch_positions, patch_rows};
+use super::rows;
+use super::stem::sound_rows;
+use super::weights::Shelf;
 
 /// One sequence of tokens, as a model takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,8 +1,9 @@
 //! Hands values of a block to whoever looks at it, and takes back those that are to be changed.
 
-use super::hook::{Hook, Hooks};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
+
+use super::hook::{Hook, Hooks};
 
 pub(super) fn emit<O: Ops>(
     ops: &O,

@@ -1,12 +1,13 @@
 //! A feed-forward layer of many experts: each token runs through the few that its router chooses.
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{ExpertsSpec, NormSource};
+
 use super::block_weights::MlpWeights;
 use super::context::{BlockContext, MlpScratch};
 use super::forward::{normed_in_place, run_mlp};
 use super::route::route;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Ops;
-use attnscope_spec::{ExpertsSpec, NormSource};
 
 /// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
 ///

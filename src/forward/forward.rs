@@ -2,6 +2,13 @@
 
 use std::ops::Range;
 
+use attnscope_compute::attention::{
+    AttentionSpec, BlockSink, Growth, HeadSummary, Repeats, RopeTable, Run, Visibility,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::{Activation, Ops};
+use attnscope_spec::{BlockSpec, CrossSpec, FeedForward, GateRule, Mixer, MlpSpec, ProjectionSpec};
+
 use super::block_weights::{
     AttentionWeights, BlockWeights, CrossWeights, MixerWeights, MlpWeights,
 };
@@ -22,12 +29,6 @@ use super::rows::run_in_row;
 use super::shared_keys::{leave, take};
 use super::sparsity::cut_off;
 use super::token_branch::end_block;
-use attnscope_compute::attention::{
-    AttentionSpec, BlockSink, Growth, HeadSummary, Repeats, RopeTable, Run, Visibility,
-};
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::{Activation, Ops};
-use attnscope_spec::{BlockSpec, CrossSpec, FeedForward, GateRule, Mixer, MlpSpec, ProjectionSpec};
 
 /// What one attention told, beside what it adds.
 #[derive(Debug)]

@@ -1,13 +1,14 @@
 //! Global tokens of an attention: maps of their own make what they look with and what they look at.
 
-use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
-use super::hook::Hooks;
-use super::weights::Shelf;
 use attnscope_compute::attention::{AttentionSpec, GlobalKeys};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::GlobalMaps;
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::hook::Hooks;
+use super::weights::Shelf;
 
 /// The maps of global tokens, read.
 pub struct GlobalWeights<'a, O: Ops> {

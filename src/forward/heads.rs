@@ -1,15 +1,16 @@
 //! All heads of an attention, those among them that are supposed to run otherwise by specs of their own.
 
+use attnscope_compute::attention::{AttentionSpec, HeadSummary};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
+
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::forward::{attend, project};
 use super::global_tokens::{measure_globals, tell_globals};
 use super::hook::{Hooks, NoHooks};
 use super::value_norms::{tell_norms, value_norms};
-use attnscope_compute::attention::{AttentionSpec, HeadSummary};
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Ops;
-use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
 
 /// One attention and its weights.
 pub(super) struct Attending<'s, 'w, O: Ops> {

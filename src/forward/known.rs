@@ -1,11 +1,12 @@
 //! Rows that an earlier run of the tokens left: what a feed-forward layer added to the first of them is not computed again.
 
-use super::block_weights::MlpWeights;
-use super::context::{BlockContext, MlpScratch};
-use super::forward::feed_forward;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::FeedForward;
+
+use super::block_weights::MlpWeights;
+use super::context::{BlockContext, MlpScratch};
+use super::forward::feed_forward;
 
 /// What a feed-forward layer adds to the first rows, before any norm on it.
 #[derive(Debug, Clone, Copy)]

@@ -1,16 +1,17 @@
 //! One layer of a stack, whatever it is made of: a block, or all of a recurrent network.
 
-use super::block_weights::BlockWeights;
-use super::context::{BlockContext, Scratch};
-use super::forward::{AttentionRun, run_block};
-use super::hook::Hooks;
-use super::recurrent::{self, Ends};
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{Layers, StackSpec};
+
+use super::block_weights::BlockWeights;
+use super::context::{BlockContext, Scratch};
+use super::forward::{AttentionRun, run_block};
+use super::hook::Hooks;
+use super::recurrent::{self, Ends};
 
 /// The weights of one layer; those of a recurrent network are read while it runs.
 pub struct LayerWeights<'a, O: Ops>(Option<BlockWeights<'a, O>>);

@@ -1,14 +1,15 @@
 //! The first half of a block: attention, what stands in its place, and what runs beside it.
 
+use attnscope_compute::attention::HeadSummary;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{BlockSpec, Mixer};
+
 use super::block_weights::{BlockWeights, MixerWeights};
 use super::context::{AttentionScratch, BlockContext};
 use super::heads::{Attending, run_heads};
 use super::hook::Hooks;
 use super::mixer::run_mixer;
-use attnscope_compute::attention::HeadSummary;
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockSpec, Mixer};
 
 /// What mixed the tokens of a block.
 pub(super) struct Mixed<O: Ops> {

@@ -1,10 +1,11 @@
 //! What a block adds to its residual beside attention: the normed input, and a narrow map of it (LAuReL, Menghani et al. 2024, arXiv
 //! 2411.07501).
 
-use super::context::BlockContext;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::NarrowBranch;
+
+use super::context::BlockContext;
 
 /// Adds it, times a factor, to a residual. // from, resid: [position, d_model]
 pub(super) fn add_narrow<O: Ops>(

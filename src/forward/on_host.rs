@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use super::weights::{Fused, Shelf, read_linear, read_linear_rows, read_norm};
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{Cpu, HostLinear, HostNorm};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, NormSource, RelativeSource};
+
+use super::weights::{Fused, Shelf, read_linear, read_linear_rows, read_norm};
 
 /// Reads an affine map as f32, for comparing it with that of another checkpoint.
 ///

@@ -5,13 +5,14 @@
 
 use std::fmt;
 
-use super::context::Scratch;
-use super::embed::Sequence;
-use super::mixer::MixerMemory;
 use attnscope_compute::attention::{AttentionSpec, KeptKeys, SoftmaxAxis, Window};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockSpec, Layers, Stack, StackSpec};
+
+use super::context::Scratch;
+use super::embed::Sequence;
+use super::mixer::MixerMemory;
 
 /// Keys and values of one attention, positions applied, and what another mixer keeps in its place or beside it.
 pub struct KeysAndValues<O: Ops> {

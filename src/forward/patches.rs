@@ -1,12 +1,14 @@
 //! A picture → the rows of its tokens: learned tokens first, then one row for each patch, and the positions that are added to them.
 
-use super::embed::Sequence;
-use super::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_prompt::{Cubic, Picture, taps};
 use attnscope_spec::{Model, PatchSpec, Resampling};
-use std::borrow::Cow;
+
+use super::embed::Sequence;
+use super::weights::Shelf;
 
 fn seen(sequence: &Sequence) -> Result<&Picture> {
     sequence.picture.as_deref().ok_or_else(|| {

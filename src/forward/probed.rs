@@ -1,12 +1,14 @@
 //! Pooling by attention: one learned query looks at every token, and a feed-forward layer follows.
 
-use super::embed::{Sequence, apply_norm};
-use super::weights::Shelf;
+use std::borrow::Cow;
+use std::ops::Range;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_spec::{Model, ProbeSpec};
-use std::borrow::Cow;
-use std::ops::Range;
+
+use super::embed::{Sequence, apply_norm};
+use super::weights::Shelf;
 
 /// What the head's map reads: the hidden values of the feed-forward layer, and behind them what the layer itself read.
 ///

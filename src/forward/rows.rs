@@ -1,16 +1,17 @@
 //! What a row holds while the blocks run, where that is more than one residual: further streams of it, and behind them keys and values
 //! that one layer leaves for later ones. Whoever has a layer's rows can go on from there, whatever came before.
 
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{BlockRow, BlockSpec, RowSpec};
+
 use super::block_weights::BlockWeights;
 use super::context::{BlockContext, Scratch};
 use super::emit::{emit, offer, rows};
 use super::forward::{BlockRun, run_branches};
 use super::hook::{Hook, Hooks};
 use super::streams;
-use attnscope_compute::error::Result;
-use attnscope_compute::kernels::vectors::columns;
-use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockRow, BlockSpec, RowSpec};
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]
 pub(super) fn put_columns(rows: &mut [f32], width: usize, first: usize, from: &[f32], n: usize) {

@@ -1,12 +1,13 @@
 //! Keys and values that one layer leaves for later ones, in the rows that go from block to block.
 
-use super::context::AttentionScratch;
-use super::rows::put_columns;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{KeySharing, ProjectionSpec};
+
+use super::context::AttentionScratch;
+use super::rows::put_columns;
 
 /// Writes keys and values into the columns that later layers take them from.
 pub(super) fn leave<O: Ops>(

@@ -3,13 +3,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
-use super::forward::{attend, project};
-use super::global_tokens::{global_keys, measure_globals, tell_globals};
-use super::hook::{Hook, Hooks, NoHooks};
-use super::rows::read_of;
-use super::value_norms::{tell_norms, value_norms};
 use attnscope_compute::attention::{
     AttentionSpec, GlobalKeys, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run,
     Visibility,
@@ -18,6 +11,14 @@ use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockSpec, SelfSpec};
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::forward::{attend, project};
+use super::global_tokens::{global_keys, measure_globals, tell_globals};
+use super::hook::{Hook, Hooks, NoHooks};
+use super::rows::read_of;
+use super::value_norms::{tell_norms, value_norms};
 
 /// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
 /// the first. Of the hooks only blocks and `ValueNorms` are served.

@@ -1,12 +1,13 @@
 //! What makes the rows of a stack that hears, before positions are added.
 
-use super::embed::Sequence;
-use super::weights::Shelf;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_prompt::HEARS;
 use attnscope_spec::{SoundStem, StemConvolution};
+
+use super::embed::Sequence;
+use super::weights::Shelf;
 
 /// The rows that it makes of a sequence's sound. // [position, d_embed]
 ///

@@ -1,14 +1,15 @@
 //! Several streams of a residual, of which a block works on one (AltUp, Baykal et al. 2023, arXiv 2301.13310): it predicts all of them,
 //! runs on one prediction, and corrects the others by how far that one was off.
 
-use super::context::BlockContext;
-use super::token_branch::of_tokens;
-use super::weights::Shelf;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::{Activation, Ops};
 use attnscope_spec::{StreamMaps, StreamsSpec, TokenBranch};
+
+use super::context::BlockContext;
+use super::token_branch::of_tokens;
+use super::weights::Shelf;
 
 /// The least mean square that a stream is divided by.
 const LEAST_SQUARE: f32 = 1e-5;

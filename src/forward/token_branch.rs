@@ -1,10 +1,11 @@
 //! What a block adds for its token beside attention and feed-forward: a narrow gate on the residual, opened by an embedding of the
 //! token that only this block has, and by a part of the token's usual embedding.
 
-use super::context::BlockContext;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{TableSource, TokenBranch};
+
+use super::context::BlockContext;
 
 /// What the branch gives for rows that belong to some tokens. // from, result: [token, d_model]
 pub(super) fn of_tokens<O: Ops>(

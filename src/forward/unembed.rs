@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::embed::{Sequence, apply_norm};
-use super::probed;
-use super::rows;
-use super::weights::{Shelf, read_linear_rows};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec};
+
+use super::embed::{Sequence, apply_norm};
+use super::weights::{Shelf, read_linear_rows};
+use super::{probed, rows};
 
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
 const CHUNK_VALUES: usize = 1 << 20;

@@ -1,10 +1,11 @@
 //! Lengths of what heads write for each key.
 
-use super::context::{AttentionScratch, BlockContext};
-use super::hook::{Hook, Hooks};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
+
+use super::context::{AttentionScratch, BlockContext};
+use super::hook::{Hook, Hooks};
 
 /// Hands on ‖v W_O‖ of every head and key to whoever wants it.
 pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> Result<()> {

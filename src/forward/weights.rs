@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use attnscope_checkpoint::{TensorView, Tensors};
 use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::{Error, Result};
@@ -13,6 +11,7 @@ use attnscope_compute::kernels::scale_assign;
 use attnscope_compute::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, TableSource};
+use rayon::prelude::*;
 
 /// Reads weights for one device.
 pub(super) struct Shelf<'a, O> {

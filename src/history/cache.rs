@@ -5,17 +5,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use attnscope_checkpoint::{DOCUMENT, read_regular};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_report::record::Row;
+use attnscope_spec::Stack;
+use attnscope_system::signals::Temporary;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::fingerprint::Fingerprint;
 use super::grid::{Grid, LayerShape};
 use super::read::Reading;
-use attnscope_checkpoint::{DOCUMENT, read_regular};
-use attnscope_checks::stats::STATISTICS;
-use attnscope_report::record::Row;
-use attnscope_spec::Stack;
-use attnscope_system::signals::Temporary;
 
 /// What an entry begins with; changes when entries are written otherwise.
 const MAGIC: &[u8] = b"attnscope history 1\n";

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::sources::{is_weights, shards_of};
-use attnscope_checkpoint::other_directory;
+use attnscope_checkpoint::{VOCABULARY, open_regular, other_directory, read_regular};
 
-use attnscope_checkpoint::{VOCABULARY, open_regular, read_regular};
+use super::sources::{is_weights, shards_of};
 
 /// A header of safetensors is at most that long.
 const LONGEST_HEADER: u64 = 100 << 20;

@@ -1,9 +1,5 @@
 //! A history as documents: JSON, and the table that reports write.
 
-use super::judge::{Finding, Judge, change_of};
-use super::text::on_its_way;
-use super::trend::Trend;
-use super::value::{History, Origin};
 use attnscope_checks::stats::{Compute, STATISTICS};
 use attnscope_report::record::{About, Row, Table};
 use attnscope_report::{
@@ -11,6 +7,11 @@ use attnscope_report::{
     HistoryStep, HistoryTrend, HistoryWarning, Number,
 };
 use attnscope_spec::Place;
+
+use super::judge::{Finding, Judge, change_of};
+use super::text::on_its_way;
+use super::trend::Trend;
+use super::value::{History, Origin};
 
 /// What the rows of a log name as their prompt: batches of the training.
 const BATCH: &str = "training";

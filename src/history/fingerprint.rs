@@ -4,12 +4,10 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::{described_above, open_regular};
 use sha2::{Digest, Sha256};
 
 use super::sources::is_weights;
-use attnscope_checkpoint::described_above;
-
-use attnscope_checkpoint::open_regular;
 
 /// Bytes at the beginning of a file that are taken whole: headers, and small files altogether.
 const HEAD: u64 = 1 << 16;

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use attnscope_checkpoint::Opening;
+use attnscope_compute::error::{Error, Result};
+
 use super::cache::Cache;
 use super::complete::missing;
 use super::fingerprint::Fingerprint;
@@ -17,8 +20,6 @@ use super::record::State;
 use super::sources::{self, Found};
 use super::value::Update;
 use super::wake::Wake;
-use attnscope_checkpoint::Opening;
-use attnscope_compute::error::{Error, Result};
 
 /// Between two looks for what is new, where nothing tells of it sooner.
 const EVERY: Duration = Duration::from_secs(1);

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::weight::Weight;
+use attnscope_checks::{Severity, Thresholds};
+use attnscope_spec::Place;
+
 use super::change_point::{self, ChangePoint, change_point};
 use super::crossing::Crossing;
 use super::lines::{LINES, Line, Scope};
@@ -11,10 +16,6 @@ use super::record::is_unknown;
 use super::trend::{self, Trend};
 use super::value::{History, Origin};
 use super::weigh::weigh;
-use attnscope_checks::stats::STATISTICS;
-use attnscope_checks::weight::Weight;
-use attnscope_checks::{Severity, Thresholds};
-use attnscope_spec::Place;
 
 /// A finding of a history.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,10 @@
 //! Where the values of one segment of a log lie in its history: a training that was started again may record other statistics, or
 //! see other layers.
 
+use attnscope_spec::Stack;
+
 use super::grid::{Grid, LayerShape};
 use super::record::UNKNOWN;
-use attnscope_spec::Stack;
 
 /// Where values of one shape lie in rows of another.
 #[derive(Debug, Clone, PartialEq, Eq)]

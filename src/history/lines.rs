@@ -1,7 +1,8 @@
 //! The lines that statistics cross: which check draws each, on which side the fault lies, and what was ordinary before.
 
-use super::value::History;
 use attnscope_checks::Thresholds;
+
+use super::value::History;
 
 /// The side of a line on which the fault lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

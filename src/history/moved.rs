@@ -1,9 +1,10 @@
 //! From where a statistic moved to a line that it crosses: the two records of a jump, or the beginning of a slope.
 
+use attnscope_checks::Thresholds;
+
 use super::lines::Line;
 use super::robust::median;
 use super::value::History;
-use attnscope_checks::Thresholds;
 
 /// Records back that a move to a line may have begun.
 const MOVED_WITHIN: usize = 512;

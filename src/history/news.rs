@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checks::Severity;
+
 use super::judge::{Finding, Judge};
 use super::text::{beginning, grouped, on_its_way, reasons};
 use super::value::History;
-use attnscope_checks::Severity;
 
 /// Findings and trends that were told.
 #[derive(Debug, Clone, Default)]

@@ -1,8 +1,9 @@
 //! A history from a log that is part of the program.
 
+use attnscope_compute::error::Result;
+
 use super::log::batch_of;
 use super::value::{History, Origin, Update};
-use attnscope_compute::error::Result;
 
 /// The history of a log.
 ///

@@ -1,10 +1,11 @@
 //! What reading one checkpoint gives to a history.
 
-use super::grid::{Grid, LayerShape};
-use super::record::{Numbers, UNKNOWN};
 use attnscope_checks::stats::STATISTICS;
 use attnscope_report::record::{Row, Source, Table};
 use attnscope_report::{ModelRecord, PromptRecord};
+
+use super::grid::{Grid, LayerShape};
+use super::record::{Numbers, UNKNOWN};
 
 /// Statistics of one checkpoint.
 #[derive(Debug, Clone, PartialEq)]

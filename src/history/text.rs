@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::judge::{Finding, change_of};
-use super::trend::Trend;
-use super::value::{History, Origin};
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::stats::{STATISTICS, index_of};
 use attnscope_report::digits;
 use attnscope_spec::Place;
+
+use super::judge::{Finding, change_of};
+use super::trend::Trend;
+use super::value::{History, Origin};
 
 /// What a statistic is called on screens.
 fn title(id: &'static str) -> &'static str {

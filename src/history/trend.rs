@@ -3,9 +3,10 @@
 //! Whether it moves: the test of Mann 1945 and Kendall, whose variance is widened for autocorrelation. How fast: the median slope of
 //! Theil 1950 and Sen 1968, with Sen's interval. docs/history.md has the formulas.
 
+use attnscope_spec::Place;
+
 use super::lines::{Line, Side};
 use super::robust::median;
-use attnscope_spec::Place;
 
 /// Records that a fit looks back on, the fewest first.
 const WINDOWS: [usize; 5] = [7, 10, 12, 20, 32];

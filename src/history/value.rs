@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_report::record::natural;
+
 use super::grid::Grid;
 use super::layout::{Layout, joined};
 use super::log::{Batch, Header, Item, Logged};
 use super::read::Reading;
 use super::record::{Numbers, Record, State, is_unknown};
-use attnscope_checks::stats::{STATISTICS, index_of};
-use attnscope_report::record::natural;
 
 /// Where the records of a history come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! What is known of a crossing, to be weighed: what came before it, whether the head does so by design, and what the loss did.
 
+use attnscope_checks::Thresholds;
+use attnscope_checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
+
 use super::crossing::Crossing;
 use super::lines::{Line, design_of};
 use super::robust::{median, noise};
 use super::value::{History, Origin};
-use attnscope_checks::Thresholds;
-use attnscope_checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
 
 /// Losses before a crossing that it is compared with, and losses after it.
 const BEFORE: usize = 8;

@@ -1,13 +1,13 @@
 //! A set of prompts: one JSON object a line.
 
-use attnscope_checkpoint::{DOCUMENT, read_text};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::{DOCUMENT, read_text};
+use attnscope_compute::error::{Error, Result};
 use serde::Deserialize;
 
 use super::{Request, Source, Target};
-use attnscope_compute::error::{Error, Result};
 
 /// One line of the file.
 #[derive(Debug, Deserialize)]

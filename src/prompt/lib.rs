@@ -28,8 +28,9 @@ pub use writing::Sampling;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::put_around::{begin, n_special_at_end};
 use attnscope_compute::error::{Error, Result};
+
+use self::put_around::{begin, n_special_at_end};
 
 /// What a person asked to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

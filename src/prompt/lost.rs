@@ -1,7 +1,8 @@
 //! Characters of a text that its tokenizer does not know, or that no token stands for: counted, and told.
 
-use super::tokenizer::Token;
 use attnscope_checkpoint::counted::counted;
+
+use super::tokenizer::Token;
 
 /// Of so many characters, one that is lost is much.
 const MUCH: usize = 4;

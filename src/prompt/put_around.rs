@@ -1,7 +1,8 @@
 //! The tokens that stand before and behind a text: those that a tokenizer puts there, and those that a decoder begins with.
 
-use super::{Limits, Prompt, Reading, Request, Source, Target};
 use attnscope_compute::error::Result;
+
+use super::{Limits, Prompt, Reading, Request, Source, Target};
 
 /// How many tokens the tokenizer put behind a text: a text that is cut keeps them.
 pub(super) fn n_special_at_end(

@@ -3,6 +3,11 @@
 use std::io::{self, Cursor, Write};
 use std::path::Path;
 
+use attnscope_checkpoint::embeddings::Table;
+use attnscope_checks::Thresholds;
+use attnscope_compute::attention::RowSummary;
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::align::{Aligned, Alignment, Sentence, Word};
 use npyz::WriterBuilder;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,17 +15,11 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::json::write_pretty;
-use super::number::Number;
-use super::number::number;
+use super::number::{Number, number};
 use super::plain::cell;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::{Quiet, write_text};
 use super::verdicts::{TargetRecord, TargetVerdict};
-use attnscope_checkpoint::embeddings::Table;
-use attnscope_checks::Thresholds;
-use attnscope_compute::attention::RowSummary;
-use attnscope_compute::error::{Error, Result};
-use attnscope_run::align::{Aligned, Alignment, Sentence, Word};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;

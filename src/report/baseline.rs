@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::Value;
-
-use super::document::VERSION;
 use attnscope_checkpoint::{DOCUMENT, read_text};
 use attnscope_checks::{Baseline, Then};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Stack;
+use serde_json::Value;
+
+use super::document::VERSION;
 
 /// Reads a report by the ids of its prompts.
 ///

@@ -3,17 +3,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use attnscope_checks::stats::{LayerReport, STATISTICS, Values};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_prompt::Prompt;
+use attnscope_run::{LabelAt, NonFinite, Observer, Outcome, Progress};
+use attnscope_spec::{Model, Stack};
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::number::Number;
-use attnscope_checks::stats::LayerReport;
-use attnscope_checks::stats::{STATISTICS, Values};
-use attnscope_compute::attention::AttentionSpec;
-use attnscope_prompt::Prompt;
-use attnscope_run::{LabelAt, NonFinite, Observer, Outcome, Progress};
-use attnscope_spec::{Model, Stack};
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;

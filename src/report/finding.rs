@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use attnscope_checks::{Finding, Severity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::number::Number;
-use attnscope_checks::{Finding, Severity};
 
 /// A finding of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

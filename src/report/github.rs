@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::named_place;
-use super::verdicts::TargetVerdict;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::{Finding, Severity, Status};
+
+use super::named_place;
+use super::verdicts::TargetVerdict;
 
 /// Findings that are shown of one check and target. GitHub shows ten annotations of a kind in a step: one check must not
 /// take them all.

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+
 use super::finding::{FindingRecord, PlaceRecord};
 use super::plain::one_line;
 use super::verdict_text::figure;
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Severity;
 
 /// Places that are named; the rest is counted.
 const MOST_NAMED: usize = 8;

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_studies::guess::{Guess, Kind, Line, Rival};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json::write_pretty;
 use super::number::Number;
 use super::plain::one_line;
-use attnscope_checkpoint::counted::counted;
-use attnscope_studies::guess::{Guess, Kind, Line, Rival};
 
 /// The version of the shape in this file.
 const VERSION: u32 = 1;

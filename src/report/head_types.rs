@@ -1,10 +1,10 @@
 //! What kind of place each head looks at: as a table for people, as JSON and CSV for programs.
 
-use attnscope_checks::stats::Stat;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use attnscope_checks::stats::Stat;
 use schemars::JsonSchema;
 use serde::Serialize;
 

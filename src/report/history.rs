@@ -1,13 +1,14 @@
 //! A history as JSON: its steps, the statistics of every head, and what begins and ends at which step.
 
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use attnscope_checks::Severity;
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::json::write_pretty;
 use super::number::Number;
-use attnscope_checks::Severity;
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const HISTORY_VERSION: u32 = 1;

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
+use attnscope_checks::{Check, Finding, Severity, Status, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::named_place;
 use super::verdict_text::figure;
 use super::verdicts::TargetVerdict;
-use attnscope_checks::{Check, Finding, Severity, Status, Verdict};
 
 /// Writes every target, with errors as failures.
 ///

@@ -1,9 +1,10 @@
 //! The few statistics that reports for people put first, and how their values are written.
 
-use super::document::{LayerRecord, Report};
-use super::verdict_text::figure;
 use attnscope_checks::stats::{Compute, Gather, STATISTICS, Stat, Statistic};
 use attnscope_spec::Stack;
+
+use super::document::{LayerRecord, Report};
+use super::verdict_text::figure;
 
 /// The statistics in the table of layers.
 const OF_LAYERS: [Stat; 6] = [

@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::{Severity, Status};
+use attnscope_spec::Stack;
+
 use super::document::{ModelRecord, Report};
 use super::key_statistics::{cell, heading, of_heads, of_layers, over_prompts, stacks};
 use super::named_place;
 use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::stats::STATISTICS;
-use attnscope_checks::{Severity, Status};
-use attnscope_spec::Stack;
 
 /// Characters of a comment on GitHub; details of layers that would not fit are left out.
 const MOST_CHARACTERS: usize = 60_000;

@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::STATISTICS;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -9,9 +12,6 @@ use serde_json::{Map, Value, json};
 use super::finding::FindingRecord;
 use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Severity;
-use attnscope_checks::stats::STATISTICS;
 
 /// Changes when a reader of the old shape would misread the new one.
 const VERSION: u32 = 1;

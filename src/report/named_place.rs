@@ -1,7 +1,6 @@
 //! Where a finding is, by the names that hooks have: `decoder.blocks.3.cross_attn head 7`.
 
-use attnscope_spec::Place;
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
 
 /// The layer or its attention as traces name it, and the head; `model` for the whole model.
 pub(super) fn module(place: &Place) -> String {

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use attnscope_system::signals::Temporary;
-
 use attnscope_checkpoint::was_read;
 use attnscope_compute::error::{Error, Result};
+use attnscope_system::signals::Temporary;
 
 /// An open target.
 #[derive(Debug)]

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Output;
 use attnscope_compute::error::Result;
 use attnscope_system::signals::undisturbed;
+
+use super::Output;
 
 /// Two open targets.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use attnscope_studies::quality::{AlignmentErrors, BleuCounts};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use super::json::write_pretty;
 use super::number::{Number, number};
 use super::plain::{cell, one_line};
 use super::text_table::{digits, text_table};
-use attnscope_studies::quality::{AlignmentErrors, BleuCounts};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

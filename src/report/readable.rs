@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::document::Report;
-use super::run_findings::judge_run;
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Check, Finding, Status, Verdict};
 use attnscope_compute::attention::{Pooled, RowSummary};
@@ -12,6 +10,9 @@ use attnscope_forward::Input;
 use attnscope_prompt::Prompt;
 use attnscope_run::Outcome;
 use attnscope_spec::{Model, Stack};
+
+use super::document::Report;
+use super::run_findings::judge_run;
 
 /// A report and what people are shown beside it.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict, page};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -10,7 +11,6 @@ use super::named_place;
 use super::number::Number;
 use super::verdict_text::figure;
 use super::verdicts::TargetVerdict;
-use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict, page};
 
 /// Where the shape is written down.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";

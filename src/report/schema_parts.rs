@@ -1,15 +1,15 @@
 //! Schemas of values that several documents hold: names out of a list, and statistics by their ids.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::{Map, Value};
-
-use super::number::Number;
 use attnscope_checks::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 use attnscope_checks::{Severity, Status};
 use attnscope_compare::Relation;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::sample::Family;
 use attnscope_spec::Stack;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value};
+
+use super::number::Number;
 
 /// A name out of a list.
 fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {

@@ -11,9 +11,8 @@ use super::head_types::HeadTypes;
 use super::lab::{MatchReport, RescaleReport, VarianceReport};
 use super::tensors::TensorList;
 use super::tokens::TokenList;
-use super::verdicts;
 use super::verification::Verification;
-use super::{align, difference, sweep};
+use super::{align, difference, sweep, verdicts};
 
 /// A document: the name of its file in `docs/schemas`, the command that writes it, and its schema without a title.
 pub type Described = (&'static str, &'static str, fn() -> Schema);

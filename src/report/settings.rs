@@ -1,9 +1,8 @@
 //! The document of settings: every value that is in force, and where it comes from.
 
+use attnscope_system::config::{Origin, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use attnscope_system::config::{Origin, Value};
 
 /// Every setting that is in force.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

@@ -1,8 +1,9 @@
 //! A story told in pages: each says one thing in a sentence or two, and shows it. Screens and commands tell the same one.
 
+use attnscope_run::Pyramid;
+
 use super::chart::Chart;
 use super::text_table::{n_columns_within, text_table};
-use attnscope_run::Pyramid;
 
 /// One page.
 #[derive(Debug, Clone)]

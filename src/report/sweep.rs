@@ -2,16 +2,15 @@
 
 use std::io::{self, Write};
 
+use attnscope_compute::attention::{AttentionSpec, RowSummary};
+use attnscope_run::{Averaged, Sweep, SweepPoint, round_scales};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::chart::{Axis, Chart, Figure, Mark, Series, Stroke};
 use super::json::write_pretty;
-use super::number::Number;
-use super::number::number;
+use super::number::{Number, number};
 use super::text_table::{digits, text_table};
-use attnscope_compute::attention::{AttentionSpec, RowSummary};
-use attnscope_run::{Averaged, Sweep, SweepPoint, round_scales};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;

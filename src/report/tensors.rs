@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
+use attnscope_checkpoint::TensorInfo;
+use attnscope_run::TensorStats;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json::write_pretty;
 use super::number::Number;
-use attnscope_checkpoint::TensorInfo;
-use attnscope_run::TensorStats;
 
 /// The tensors of a checkpoint, with their figures where those were asked for.
 #[derive(Debug, Serialize, JsonSchema)]

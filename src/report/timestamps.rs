@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use attnscope_prompt::Prompt;
+use attnscope_run::TokenTimes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -10,8 +12,6 @@ use super::ModelRecord;
 use super::json::write_pretty;
 use super::plain::{cell, one_line};
 use super::text_table::text_table;
-use attnscope_prompt::Prompt;
-use attnscope_run::TokenTimes;
 
 /// The version of the shape in this file.
 const VERSION: u32 = 1;

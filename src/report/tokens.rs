@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
+use attnscope_prompt::{Token, Tokenizer};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json::write_pretty;
 use super::plain::one_line;
 use super::text_table::text_table;
-use attnscope_prompt::{Token, Tokenizer};
 
 /// The version of the shape in this file.
 const VERSION: u32 = 1;

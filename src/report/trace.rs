@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
 use attnscope_compute::attention::{BlockSink, GlobalKeys};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
 use attnscope_prompt::Prompt;
 use attnscope_run::Tap;
 use attnscope_spec::{ModelSpec, Stack};
+
+use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
 
 /// A trace file being written.
 #[derive(Debug)]

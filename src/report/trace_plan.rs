@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
 use attnscope_compute::attention::{AttentionSpec, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
 use attnscope_prompt::Prompt;
 use attnscope_spec::{BlockSpec, Model, ModelSpec, Place, Stack, StackSpec};
+use serde_json::{Value, json};
 
 /// Which hooks, layers and heads a trace takes.
 #[derive(Debug, Clone)]

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Status;
+
 use super::finding::FindingRecord;
 use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
 use super::verdicts::TargetVerdict;
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Status;
 
 /// How much is said of checks that found nothing.
 #[derive(Debug, Clone, Copy)]

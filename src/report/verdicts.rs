@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
+use attnscope_checks::{Check, Finding, Severity, Status, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::finding::FindingRecord;
-use attnscope_checks::{Check, Finding, Severity, Status, Verdict};
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;

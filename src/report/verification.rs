@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_compare::verify::{Floor, HookDifference, ValuePlace};
+use attnscope_prompt::Prompt;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -9,9 +12,6 @@ use super::document::ModelRecord;
 use super::json::write_pretty;
 use super::number::Number;
 use super::text_table::{digits, text_table};
-use attnscope_checkpoint::counted::counted;
-use attnscope_compare::verify::{Floor, HookDifference, ValuePlace};
-use attnscope_prompt::Prompt;
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

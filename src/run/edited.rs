@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use attnscope_forward::{Input, Recomputed};
+use attnscope_spec::ModelSpec;
+
 use super::job::Outcome;
 use super::kept::Kept;
 use super::predictions::Predictions;
-use attnscope_forward::{Input, Recomputed};
-use attnscope_spec::ModelSpec;
 
 /// A run of the same model that is over.
 #[derive(Debug, Clone, Copy)]

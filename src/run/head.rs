@@ -3,10 +3,6 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::histogram::Histogram;
-use super::kept::Kept;
-use super::pyramid::Pyramid;
-use super::rerun::{Streams, input_of_layer};
 use attnscope_compute::attention::{BlockSink, GlobalKeys, HeadRows, Pooled, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
@@ -15,6 +11,11 @@ use attnscope_forward::{
     BlockContext, Hook, Hooks, Input, LayerWeights, Scratch, attend_heads, run_layer,
 };
 use attnscope_spec::{Model, Stack};
+
+use super::histogram::Histogram;
+use super::kept::Kept;
+use super::pyramid::Pyramid;
+use super::rerun::{Streams, input_of_layer};
 
 /// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
 pub const FULL_CELLS: usize = 4096;

@@ -1,10 +1,11 @@
 //! What a run is given beside the model, and what is left of it beside its layers.
 
+use attnscope_forward::Input;
+
 use super::first_nonfinite::NonFinite;
 use super::observer::Observer;
 use super::predictions::Predictions;
 use super::tap::Tap;
-use attnscope_forward::Input;
 
 /// What a run is to do beside running.
 #[derive(Debug, Clone, Copy)]

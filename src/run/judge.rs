@@ -4,15 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::job::{Job, Options, Outcome};
-use super::kept::Kept;
-use super::observer::{Observer, Progress};
-use super::pipeline::run_all;
-use super::probes::{probe_future, probe_order, probe_padding};
-use super::readings::{Lines, probe_readings};
-use super::remedies::{Measure, add_remedies};
-use super::separators::Separators;
-use super::weights::survey;
 use attnscope_checks::stats::{LayerReport, Stat};
 use attnscope_checks::{
     Baseline, Check, Delimiters, Evidence, Finding, Needs, Probed, Probes, Status, Subject,
@@ -23,8 +14,17 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
 use attnscope_prompt::Lost;
-use attnscope_spec::Place;
-use attnscope_spec::{Model, Stack};
+use attnscope_spec::{Model, Place, Stack};
+
+use super::job::{Job, Options, Outcome};
+use super::kept::Kept;
+use super::observer::{Observer, Progress};
+use super::pipeline::run_all;
+use super::probes::{probe_future, probe_order, probe_padding};
+use super::readings::{Lines, probe_readings};
+use super::remedies::{Measure, add_remedies};
+use super::separators::Separators;
+use super::weights::survey;
 
 /// What is done at the moment, in words, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::predictions::{LabelAt, N_TOP, Predictions, TopToken};
 use attnscope_spec::{LabelKind, Labels};
+
+use super::predictions::{LabelAt, N_TOP, Predictions, TopToken};
 
 /// Reads logits range by range.
 #[derive(Debug)]

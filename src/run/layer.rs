@@ -1,14 +1,14 @@
 //! Judges what the attention of one layer did: its statistics, and which of its heads are alike.
 
-use rayon::prelude::*;
-
-use super::watch::Norms;
 use attnscope_checks::stats::{
     Alike, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values,
 };
 use attnscope_compute::attention::{AttentionSpec, Audit, HeadSummary, Sampled};
 use attnscope_forward::AttentionRun;
 use attnscope_spec::{Exceptions, Stack};
+use rayon::prelude::*;
+
+use super::watch::Norms;
 
 /// Pairs of heads that lie farther apart are not alike by anyone's measure.
 const MOST_DIVERGENCE: f64 = 0.1;

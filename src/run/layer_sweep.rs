@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
-use super::job::Options;
-use super::observer::{Observer, Progress};
-use super::pipeline::run;
-use super::sweep::Sweep;
-use super::tap::Tap;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::{Error, Result};
@@ -16,6 +11,12 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_spec::{Model, Stack};
+
+use super::job::Options;
+use super::observer::{Observer, Progress};
+use super::pipeline::run;
+use super::sweep::Sweep;
+use super::tap::Tap;
 
 /// Which rows are swept.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,6 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-use super::job::{Job, Options};
-use super::observer::{Observer, Progress};
-use super::pipeline::run_all;
-use super::tap::Tap;
 use attnscope_checks::Movement;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::RowSummary;
@@ -15,8 +11,12 @@ use attnscope_compute::kernels::first_nonfinite;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
-use attnscope_spec::Place;
-use attnscope_spec::{Model, Stack};
+use attnscope_spec::{Model, Place, Stack};
+
+use super::job::{Job, Options};
+use super::observer::{Observer, Progress};
+use super::pipeline::run_all;
+use super::tap::Tap;
 
 /// Positions of a copy that stand for the first positions of the prompt.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,12 @@
 //! How much memory a run will need, told before it begins.
 
-use super::job::Options;
-use super::pipeline::KEEP_BYTES;
 use attnscope_checkpoint::{Dtype, Tensors};
 use attnscope_compute::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use attnscope_forward::Input;
 use attnscope_spec::{BlockRow, BlockSpec, LinearSource, Model, Stack, StackSpec, TokenMixer};
+
+use super::job::Options;
+use super::pipeline::KEEP_BYTES;
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::first_nonfinite::NonFinite;
-use super::kept::Kept;
 use attnscope_checks::stats::LayerReport;
 use attnscope_spec::Stack;
+
+use super::first_nonfinite::NonFinite;
+use super::kept::Kept;
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,17 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::first_nonfinite;
+use attnscope_compute::ops::Ops;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::recurrent::Ends;
+use attnscope_forward::{
+    AttentionRun, BlockContext, Hook, Hooks, Input, KnownRows, LayerWeights, Memory, Recomputed,
+    Scratch, Sequence, embed, final_hidden, logits_in_chunks, pool_hidden, run_layer,
+};
+use attnscope_spec::{Exceptions, Model, ModelSpec, Stack, StackSpec};
+
 use super::edited::Shared;
 use super::first_nonfinite::{NonFinite, guilty_tensor};
 use super::job::{Job, Options, Outcome};
@@ -14,16 +25,6 @@ use super::predictions::Scan;
 use super::resume::{Begin, Resume};
 use super::tap::Tap;
 use super::watch::{Norms, Watch};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::first_nonfinite;
-use attnscope_compute::ops::Ops;
-use attnscope_compute::pace::Pace;
-use attnscope_forward::recurrent::Ends;
-use attnscope_forward::{
-    AttentionRun, BlockContext, Hook, Hooks, Input, KnownRows, LayerWeights, Memory, Recomputed,
-    Scratch, Sequence, embed, final_hidden, logits_in_chunks, pool_hidden, run_layer,
-};
-use attnscope_spec::{Exceptions, Model, ModelSpec, Stack, StackSpec};
 
 /// One run, under way.
 pub struct Pass<'a, O: Ops> {

@@ -1,5 +1,11 @@
 //! A prompt through the model, layer by layer, under an observer that can stop it. Batch and screen both run this.
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Input, LayerWeights, Scratch};
+use attnscope_spec::{Model, Stack};
+
 use super::edited::Shared;
 use super::job::{Job, Options, Outcome};
 use super::observer::Observer;
@@ -7,11 +13,6 @@ use super::pass::Pass;
 use super::resume::Resume;
 use super::tap::Tap;
 use super::together::predict_all;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{Ops, reuse_buffers};
-use attnscope_compute::pace::Pace;
-use attnscope_forward::{Input, LayerWeights, Scratch};
-use attnscope_spec::{Model, Stack};
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use attnscope_compute::kernels::logit_row::LogitRow;
+use rayon::prelude::*;
 
 /// How many of the likeliest tokens are remembered per position.
 pub const N_TOP: usize = 3;

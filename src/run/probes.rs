@@ -1,7 +1,5 @@
 //! The model asked on changed prompts: does anything before a changed token move, do padding and the order of tokens matter?
 
-use super::lockstep::{Copy, Span, lockstep};
-use super::observer::Progress;
 use attnscope_checks::{
     FutureProbe, Influence, InvarianceProbe, OrderProbe, Probed, Reordered, Worst,
 };
@@ -11,8 +9,10 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::PositionRule;
-use attnscope_spec::Place;
-use attnscope_spec::{BlockSpec, FeedForward, Model, Stack, StackSpec, TokenMixer};
+use attnscope_spec::{BlockSpec, FeedForward, Model, Place, Stack, StackSpec, TokenMixer};
+
+use super::lockstep::{Copy, Span, lockstep};
+use super::observer::Progress;
 
 /// Positions of a prompt that are probed at most, of small and of large models: more would cost more and show the same.
 const MOST_POSITIONS: usize = 256;

@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use super::kept::Kept;
-use super::rerun::head_with;
-use super::what_if::Change;
 use attnscope_checks::collapse::times_inv_sqrt_d;
 use attnscope_checks::stats::{LayerReport, relative_over_keys};
 use attnscope_checks::{Check, Verdict};
@@ -12,8 +9,11 @@ use attnscope_compute::attention::{HeadSummary, Scale};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_forward::Input;
-use attnscope_spec::Place;
-use attnscope_spec::{BlockSpec, Model, SelfSpec, Stack};
+use attnscope_spec::{BlockSpec, Model, Place, SelfSpec, Stack};
+
+use super::kept::Kept;
+use super::rerun::head_with;
+use super::what_if::Change;
 
 /// What a finding complains of, measured again on a changed head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

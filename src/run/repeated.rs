@@ -3,15 +3,16 @@
 
 use std::ops::ControlFlow;
 
-use super::job::{Job, Options};
-use super::observer::{Observer, Progress};
-use super::pipeline::run_all;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, Sequence};
 use attnscope_spec::{BlockSpec, Model, Stack};
+
+use super::job::{Job, Options};
+use super::observer::{Observer, Progress};
+use super::pipeline::run_all;
 
 /// Sequences r‖r, and tokens of one r at most; as in TransformerLens's demo, but for the ids, which are of the whole vocabulary.
 const N_SEQUENCES: usize = 8;

@@ -1,7 +1,5 @@
 //! Runs part of a model again from a kept layer input: another layer's input, or one head with a change.
 
-use super::kept::{Kept, LayerAt};
-use super::what_if::{Change, changed};
 use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
@@ -10,6 +8,9 @@ use attnscope_forward::{
     BlockContext, Input, LayerWeights, Memory, NoHooks, Scratch, Sequence, attend_heads, run_layer,
 };
 use attnscope_spec::{Model, Place, Stack};
+
+use super::kept::{Kept, LayerAt};
+use super::what_if::{Change, changed};
 
 /// What a stack reads, and what its cross-attention looks at.
 pub(super) struct Streams<'a, O: Ops> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::kept::{Encoded, Kept};
 use attnscope_checks::stats::LayerReport;
 use attnscope_spec::{ModelSpec, Stack, StackSpec};
+
+use super::kept::{Encoded, Kept};
 
 /// A run that is over, and the model that it ran.
 #[derive(Debug, Clone, Copy)]

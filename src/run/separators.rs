@@ -2,9 +2,10 @@
 
 use std::cell::OnceCell;
 
-use super::job::Outcome;
 use attnscope_prompt::{Reading, Tokenizer};
 use attnscope_spec::{Model, Stack};
+
+use super::job::Outcome;
 
 /// The tokens of a run. Its vocabulary is only read when somebody asks.
 pub(super) struct Separators<'a> {

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::align::{AlignSpec, Alignment};
-use super::captured::Recorded;
 use attnscope_checkpoint::{Knob, Settings, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_spec::{Grid, Model, Stack};
+
+use super::align::{AlignSpec, Alignment};
+use super::captured::Recorded;
 
 /// What is looked at.
 #[derive(Debug, Clone)]

@@ -1,9 +1,8 @@
 //! How a softmax hardens as its scores are multiplied: largest probability, entropy and Jacobian against the scale.
 
-use rayon::prelude::*;
-
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::softmax_row::SoftmaxRow;
+use rayon::prelude::*;
 
 /// Rows that one thread takes at a time. Cut by numbers alone and put together in order: the same sums for any number of threads.
 const ROWS_AT_ONCE: usize = 16;

@@ -1,9 +1,8 @@
 //! Smallest, largest and mean value of a stored tensor, and how many of its values are NaN or infinite.
 
-use rayon::prelude::*;
-
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
+use rayon::prelude::*;
 
 /// Figures of one tensor, over its finite values.
 #[derive(Debug, Clone, Copy, PartialEq)]

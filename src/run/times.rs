@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::job::Options;
-use super::observer::Silent;
-use super::pipeline::run;
-use super::tap::Tap;
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_spec::{DecoderStart, Forced, Model, Stack};
+
+use super::job::Options;
+use super::observer::Silent;
+use super::pipeline::run;
+use super::tap::Tap;
 
 /// Who says which heads tell the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

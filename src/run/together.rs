@@ -1,11 +1,12 @@
 //! Several prompts predict together: the weights of the vocabulary are read once for all of them.
 
-use super::pass::{Pass, Taking};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Unembedding;
 use attnscope_spec::{HeadSpec, Model, StackSpec};
+
+use super::pass::{Pass, Taking};
 
 /// A prompt that waits for its logits.
 struct Waiting<'p, 'a, O: Ops> {

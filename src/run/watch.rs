@@ -1,14 +1,14 @@
 //! Watches one block run: norms for the layer's statistics, the first NaN, the layer's input, and what a tap wants.
 
-use super::first_nonfinite::NonFinite;
-use super::tap::Tap;
 use attnscope_compute::attention::{BlockSink, GlobalKeys};
 use attnscope_compute::error::Result;
-use attnscope_compute::kernels::residual::shape_of;
-use attnscope_compute::kernels::residual::{Peak, ResidualShape};
+use attnscope_compute::kernels::residual::{Peak, ResidualShape, shape_of};
 use attnscope_compute::kernels::{first_nonfinite, norms_of_rows};
 use attnscope_forward::{Hook, Hooks, Sequence};
 use attnscope_spec::Stack;
+
+use super::first_nonfinite::NonFinite;
+use super::tap::Tap;
 
 /// Lengths of what one attention and its block read and add. // [position]
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! How much arithmetic a run is, told before it begins, so that progress is that of work and not of layers.
 
-use super::edited::Shared;
-use super::job::Options;
 use attnscope_compute::attention::Visibility;
 use attnscope_forward::{Input, Sequence};
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{BlockSpec, FeedForward, LinearSource, Model, Stack};
+
+use super::edited::Shared;
+use super::job::Options;
 
 /// Multiplications of all products of some prompts' runs; at least 1.
 pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {

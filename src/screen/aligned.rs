@@ -1,8 +1,7 @@
 //! The tokens of two prompts laid side by side: which position of one stands for which of the other.
 
-use similar::{Algorithm, DiffOp, capture_diff_slices};
-
 use attnscope_prompt::Prompt;
+use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 /// Positions of A and of B that stand for each other, in order; `None` where a token is on one side only.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,6 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checks::Check;
+use attnscope_checks::stats::HeadType;
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Device;
+use attnscope_history::Update;
+use attnscope_prompt::{Request, Source};
+use attnscope_report::Page;
+use attnscope_run::{HeadMap, HeadQuery, Subject, TensorStats, WhatIf};
+use attnscope_worker::{
+    Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
+    SweepQuery,
+};
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::bookmarks::Look;
@@ -26,18 +38,6 @@ use super::sweep_view::SweepView;
 use super::theme::{Ground, Theme};
 use super::token_statistics::RowsView;
 use super::writing_view::WritingView;
-use attnscope_checks::Check;
-use attnscope_checks::stats::HeadType;
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Device;
-use attnscope_history::Update;
-use attnscope_prompt::{Request, Source};
-use attnscope_report::Page;
-use attnscope_run::{HeadMap, HeadQuery, Subject, TensorStats, WhatIf};
-use attnscope_worker::{
-    Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
-    SweepQuery,
-};
 
 /// Everything that can happen.
 #[derive(Debug)]

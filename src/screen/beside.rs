@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use attnscope_compute::attention::Pooled;
+use attnscope_prompt::{Prompt, Source};
+use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
+use attnscope_worker::{Against, RunId};
+
 use super::aligned::Aligned;
 use super::app::{App, Effect};
 use super::run::{Run, RunState};
 use super::runs::{Second, Shows, Way};
 use super::scene::Scene;
-use attnscope_compute::attention::Pooled;
-use attnscope_prompt::{Prompt, Source};
-use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
-use attnscope_worker::{Against, RunId};
 
 impl App {
     /// Supposes something more; it runs once the run on screen is over.

@@ -1,5 +1,7 @@
 //! Views that a person comes back to: bookmarks of a checkpoint, and the last view of a session.
 
+use attnscope_run::HeadMap;
+use attnscope_spec::Stack;
 use serde::{Deserialize, Serialize};
 
 use super::app::{App, Axis, HeadView, Overlay};
@@ -8,8 +10,6 @@ use super::panel::Panel;
 use super::plot::Shown;
 use super::selection::{Selection, step};
 use super::token_statistics::{n_statistics, statistic};
-use attnscope_run::HeadMap;
-use attnscope_spec::Stack;
 
 /// Where somebody looks, in names that outlive a version: a panel, a place, a statistic, and what of a head is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! Charts as plain text, for commands: the same cells that a screen shows, without colour.
 
+use attnscope_report::chart::Figure;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::theme::{Depth, Theme};
 use super::widgets::chart::draw_chart;
-use attnscope_report::chart::Figure;
 
 /// Columns that a chart needs beside others.
 const LEAST_WIDTH: u16 = 19;

@@ -1,9 +1,8 @@
 //! What could be supposed, as a list to choose from: a few letters narrow it, and any what-if can be typed whole.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
 use attnscope_run::WhatIf;
 use attnscope_spec::{Place, Stack};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Changes worth a line of their own, and what they ask.
 const CHOICES: &[(&str, &str)] = &[

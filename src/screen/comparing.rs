@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use super::app::{App, Effect};
-use super::panel::Panel;
-use super::run::{Run, RunState};
-use super::runs::Second;
-use super::scene::Scene;
 use attnscope_compare::{Comparison, HeadDifference, PredictionDifference};
 use attnscope_forward::Hook;
 use attnscope_run::{Step, Subject};
 use attnscope_spec::Stack;
 use attnscope_worker::Pair;
+
+use super::app::{App, Effect};
+use super::panel::Panel;
+use super::run::{Run, RunState};
+use super::runs::Second;
+use super::scene::Scene;
 
 /// How far A and B are compared.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,8 @@
 //! What can be copied of a view, and how a terminal is handed it: OSC 52, which works over ssh too.
 
+use attnscope_checks::stats::STATISTICS;
+use attnscope_prompt::Source;
+use attnscope_run::HeadMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -9,9 +12,6 @@ use super::figure::figure;
 use super::panel::Panel;
 use super::panels;
 use super::scene::Scene;
-use attnscope_checks::stats::STATISTICS;
-use attnscope_prompt::Source;
-use attnscope_run::HeadMap;
 
 /// Terminals take about 100 000 bytes of a sequence at most; base64 makes 4 bytes of 3.
 pub const MOST_BYTES: usize = 74_000;

@@ -1,5 +1,9 @@
 //! The field of text over the panels: what it begins with, and what is done with what was typed.
 
+use attnscope_prompt::{PictureSource, Request, Source};
+use attnscope_worker::Against;
+use crossterm::event::{KeyCode, KeyEvent};
+
 use super::app::{App, Effect, Overlay};
 use super::editor::{Editor, as_text};
 use super::find::Target;
@@ -7,9 +11,6 @@ use super::keys::{self, Action};
 use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Way;
-use attnscope_prompt::{PictureSource, Request, Source};
-use attnscope_worker::Against;
-use crossterm::event::{KeyCode, KeyEvent};
 
 impl App {
     /// Whether the model that runs reads pictures.

@@ -1,9 +1,8 @@
 //! The field in which the prompt is edited in place.
 
+use attnscope_prompt::{PictureSource, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::{CursorMove, TextArea};
-
-use attnscope_prompt::{PictureSource, Request, Source};
 
 /// A prompt being edited: its text, or its ids where there is no tokenizer.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Effects that are the worker's to bring about.
 
-use super::app::Effect;
 use attnscope_worker::Worker;
+
+use super::app::Effect;
 
 impl Effect {
     /// Asks the worker. What is on screen is not known here: an export, and the terminal, are for whoever draws.

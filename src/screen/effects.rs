@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use attnscope_run::WhatIf;
+use attnscope_spec::Place;
+use attnscope_studies::effect::head_of;
+use attnscope_worker::{EffectQuery, EffectShown, Measure};
+
 use super::app::{App, Effect};
 use super::panel::Panel;
 use super::run::RunState;
 use super::scene::Scene;
 use super::selection::step;
-use attnscope_run::WhatIf;
-use attnscope_spec::Place;
-use attnscope_studies::effect::head_of;
-use attnscope_worker::{EffectQuery, EffectShown, Measure};
 
 /// The measure that is chosen, what came last, and what is awaited.
 #[derive(Debug, Default)]

@@ -1,10 +1,11 @@
 //! What the worker tells → state.
 
+use attnscope_worker::{Event, Question, RunId};
+
 use super::app::{App, Axis, ModelView};
 use super::comparing::Comparing;
 use super::keys::Action;
 use super::run::{Preparing, Run, RunState};
-use attnscope_worker::{Event, Question, RunId};
 
 impl App {
     pub(super) fn event(&mut self, event: Event) {

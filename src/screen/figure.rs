@@ -1,8 +1,7 @@
 //! Numbers as screens show them: the same digits in a column, whatever their size.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
 use attnscope_checks::stats::{Span, Statistic};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A number in at most `width` columns, right-aligned.
 pub fn figure(value: f64, width: usize) -> String {

@@ -1,5 +1,8 @@
 //! The list that finds something by a few letters: heads, tokens and tensors, or, as the palette, everything there is.
 
+use attnscope_prompt::Source;
+use attnscope_spec::Stack;
+use attnscope_worker::Against;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
@@ -7,9 +10,6 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 use super::keys::Action;
 use super::panel::Panel;
 use super::showing::Colours;
-use attnscope_prompt::Source;
-use attnscope_spec::Stack;
-use attnscope_worker::Against;
 
 /// What a typed line is called, beside what was found.
 const TYPED: &str = "typed";

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
+use attnscope_run::{HeadDetail, PartDetail};
+use attnscope_worker::PartQuery;
+
 use super::app::{App, Axis, Effect};
 use super::areas::areas;
 use super::panel::Panel;
 use super::panels;
 use super::scene::Scene;
-use attnscope_run::{HeadDetail, PartDetail};
-use attnscope_worker::PartQuery;
 
 impl<'a> Scene<'a> {
     /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.

@@ -1,9 +1,8 @@
 //! The terminal while the program has it: taken, taken again after the shell had it, and given back whatever happens.
 
 use std::io::{self, Stdout, Write, stdout};
-use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::{panic, thread};
 
 use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,

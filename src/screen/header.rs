@@ -1,5 +1,10 @@
 //! The first line: what is open, where one is in it, what runs, and the worst that was found.
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_run::{Progress, Subject};
+use attnscope_spec::Place;
+use attnscope_worker::Against;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
@@ -12,11 +17,6 @@ use super::panels::checks_counts::n_not_run;
 use super::run::{Preparing, Run, RunState};
 use super::runs::{Second, Way};
 use super::scene::Scene;
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Severity;
-use attnscope_run::{Progress, Subject};
-use attnscope_spec::Place;
-use attnscope_worker::Against;
 
 /// Line 1: what is open, what runs, and the worst that was found.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {

@@ -2,6 +2,12 @@
 
 use std::time::Instant;
 
+use attnscope_checks::stats::{Stat, index_of};
+use attnscope_compute::error::Result;
+use attnscope_history::Update;
+use attnscope_spec::Place;
+use attnscope_worker::{Against, StepOpening};
+
 use super::app::{App, Effect};
 use super::find::{Item, Target};
 use super::history_view::{HistoryView, Onset};
@@ -9,11 +15,6 @@ use super::keys::Action;
 use super::panel::Panel;
 use super::run::Preparing;
 use super::selection::step;
-use attnscope_checks::stats::{Stat, index_of};
-use attnscope_compute::error::Result;
-use attnscope_history::Update;
-use attnscope_spec::Place;
-use attnscope_worker::{Against, StepOpening};
 
 impl App {
     /// Shows a training; one of its steps may be open in the other panels already.

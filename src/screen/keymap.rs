@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use attnscope_checkpoint::nearest::did_you_mean;
+use attnscope_system::config::KeyChange;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::chord::{Chord, name_of, parse};
 use super::keys::{Action, BINDINGS, Binding, Group};
 use super::panel::Panel;
-use attnscope_checkpoint::nearest::did_you_mean;
-use attnscope_system::config::KeyChange;
 
 /// The keys of one row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Every key, once: dispatch, footer, help and docs all read this table.
 
+use attnscope_run::{Ability, HeadMap, can_write};
 use crossterm::event::{KeyCode, KeyModifiers};
 
 use super::app::App;
 use super::comparing::{no_distance, no_first};
 use super::history_keys::needs_training;
 use super::panel::Panel;
-use attnscope_run::{Ability, HeadMap, can_write};
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,7 @@ use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use super::app::{App, Effect, Overlay};
 use super::areas::areas;
 use super::panel::Panel;
-use super::panels;
-use super::view;
-use super::{footer, header};
+use super::{footer, header, panels, view};
 
 impl App {
     pub(super) fn mouse(&mut self, mouse: MouseEvent, effects: &mut Vec<Effect>) {

@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
+use attnscope_checkpoint::Opening;
+use attnscope_prompt::{Request, Source, is_sound};
+use attnscope_run::Ability;
+use attnscope_spec::Place;
+use attnscope_worker::Against;
+
 use super::app::{App, Overlay};
 use super::find::{Find, Item, Target};
 use super::keys::{Action, Binding, Group};
 use super::panel::Panel;
 use super::panels::checks;
 use super::token_statistics::{n_statistics, statistic};
-use attnscope_checkpoint::Opening;
-use attnscope_prompt::{Request, Source, is_sound};
-use attnscope_run::Ability;
-use attnscope_spec::Place;
-use attnscope_worker::Against;
 
 /// What a line that compares begins with.
 const COMPARE: &str = "compare with ";

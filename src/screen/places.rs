@@ -1,13 +1,14 @@
 //! Places one can jump to: what the finder lists, where it goes, and where findings are.
 
+use attnscope_prompt::Request;
+use attnscope_spec::Place;
+
 use super::app::{App, Axis, Effect};
 use super::find::{Item, Target};
 use super::panel::Panel;
 use super::panels;
 use super::run::Preparing;
 use super::selection::{step, step_to};
-use attnscope_prompt::Request;
-use attnscope_spec::Place;
 
 impl App {
     /// Selects a layer above or below; those that do not attend have no head to select.

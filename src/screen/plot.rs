@@ -2,6 +2,11 @@
 
 use std::sync::{Arc, mpsc};
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_run::{Subject, WhatIf};
+use attnscope_spec::Stack;
+use attnscope_worker::{Against, Event, Sink, Worker};
+
 use super::app::{App, Axis, HeadView, Msg};
 use super::areas::areas;
 use super::export::{Export, Format, Paper};
@@ -10,10 +15,6 @@ use super::panels;
 use super::run::Run;
 use super::story_view::StoryView;
 use super::theme::Theme;
-use attnscope_compute::error::{Error, Result};
-use attnscope_run::{Subject, WhatIf};
-use attnscope_spec::Stack;
-use attnscope_worker::{Against, Event, Sink, Worker};
 
 /// What to run, and what to show of it.
 pub struct Plot {

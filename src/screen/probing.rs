@@ -1,8 +1,9 @@
 //! The model asked on changed prompts and its weights looked at: by a key, and by itself where that takes no time that anybody would see.
 
+use attnscope_run::{Options, Step, input_of, work_of};
+
 use super::app::{App, Effect};
 use super::run::Run;
-use attnscope_run::{Options, Step, input_of, work_of};
 
 /// Multiplications of a run up to which a model is asked by itself. Asking takes a few hundred times as many: a second or two.
 const SMALL: u64 = 50_000_000;

@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use attnscope_checkpoint::read_regular;
+use attnscope_prompt::Source;
+use attnscope_system::signals::Temporary;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -14,9 +17,6 @@ use super::bookmarks::Look;
 use super::editor::as_text;
 use super::known::Known;
 use super::setup::Limits;
-use attnscope_checkpoint::read_regular;
-use attnscope_prompt::Source;
-use attnscope_system::signals::Temporary;
 
 /// A larger file is not ours.
 const LARGEST: usize = 4 << 20;

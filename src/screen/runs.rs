@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::aligned::Aligned;
-use super::comparing::Comparing;
-use super::run::Run;
 use attnscope_run::{HeadMap, HeadQuery, Pyramid, WhatIf};
 use attnscope_spec::Stack;
 use attnscope_worker::{Against, RunId};
+
+use super::aligned::Aligned;
+use super::comparing::Comparing;
+use super::run::Run;
 
 /// What panels show while there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,18 +3,19 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::app::{App, Axis};
-use super::panel::Panel;
-use super::run::Run;
-use super::runs::Shows;
-use super::selection::{Selection, step};
-use super::token_statistics::statistic;
 use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
 use attnscope_checks::{Finding, Severity};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_prompt::Prompt;
 use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
 use attnscope_spec::Stack;
+
+use super::app::{App, Axis};
+use super::panel::Panel;
+use super::run::Run;
+use super::runs::Shows;
+use super::selection::{Selection, step};
+use super::token_statistics::statistic;
 
 /// The state of the screen as it shows A, B, or what B is less A.
 #[derive(Debug, Clone, Copy)]

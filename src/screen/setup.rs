@@ -1,10 +1,11 @@
 //! What a person's settings mean for the screen: colours, keys, limits.
 
+use attnscope_checks::stats::index_of;
+use attnscope_system::config::Config;
+
 use super::graphics::Graphics;
 use super::keymap::Keymap;
 use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
-use attnscope_checks::stats::index_of;
-use attnscope_system::config::Config;
 
 /// How the screen is to be.
 #[derive(Debug, Clone)]

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_run::SweepPoint;
+use attnscope_worker::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
+
 use super::app::{App, Effect};
 use super::panel::Panel;
 use super::panels::sweep::marks;
 use super::scene::Scene;
-use attnscope_compute::attention::SoftmaxAxis;
-use attnscope_run::SweepPoint;
-use attnscope_worker::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
 
 impl<'a> Scene<'a> {
     fn sweep_wanted(self) -> Option<SweepOf> {

@@ -1,13 +1,14 @@
 //! Telling a story: its pages arrive, and keys walk through them.
 
+use attnscope_compute::error::Result;
+use attnscope_report::Page;
+
 use super::app::App;
 use super::areas::areas;
 use super::panel::Panel;
 use super::panels::story::most_scroll;
 use super::selection::step;
 use super::story_view::StoryView;
-use attnscope_compute::error::Result;
-use attnscope_report::Page;
 
 impl App {
     /// The panels that there are here: only demos tell stories, and only a training has a history.

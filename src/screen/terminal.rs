@@ -8,6 +8,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use attnscope_checkpoint::Opening;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Device;
+use attnscope_history::Update;
+use attnscope_prompt::Request;
+use attnscope_run::WhatIf;
+use attnscope_run::align::Alignment;
+#[cfg(unix)]
+use attnscope_system::signals::Asked;
+use attnscope_worker::{Against, Event, FirstPrompt, Sink, UsualPrompt, Worker, caught};
 use crossterm::event::Event as TermEvent;
 #[cfg(debug_assertions)]
 use crossterm::event::KeyCode;
@@ -31,16 +41,6 @@ use super::remembered::{Remembered, Session};
 use super::runs::Shows;
 use super::setup::Setup;
 use super::story_view::{StoryView, Storyteller};
-use attnscope_checkpoint::Opening;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Device;
-use attnscope_history::Update;
-use attnscope_prompt::Request;
-use attnscope_run::WhatIf;
-use attnscope_run::align::Alignment;
-#[cfg(unix)]
-use attnscope_system::signals::Asked;
-use attnscope_worker::{Against, Event, FirstPrompt, Sink, UsualPrompt, Worker, caught};
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);

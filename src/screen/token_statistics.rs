@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::app::{App, Effect};
-use super::panel::Panel;
-use super::run::{Run, RunState};
-use super::runs::Shows;
-use super::scene::Scene;
 use attnscope_checks::stats::{
     Compute, Gather, HeadReport, LayerReport, STATISTICS, Span, Statistic,
 };
 use attnscope_compute::attention::HeadSummary;
 use attnscope_spec::Stack;
 use attnscope_worker::{QueryRows, RowsQuery};
+
+use super::app::{App, Effect};
+use super::panel::Panel;
+use super::run::{Run, RunState};
+use super::runs::Shows;
+use super::scene::Scene;
 
 /// What stands after the statistics of reports: numbers that depend on what is selected.
 static ON_KEY: Statistic = Statistic {

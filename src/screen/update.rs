@@ -1,5 +1,6 @@
 //! Messages → state. Nothing here draws, waits or computes.
 
+use attnscope_spec::Stack;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Axis, Effect, Msg, Overlay};
@@ -18,7 +19,6 @@ use super::runs::Shows;
 use super::scene::Scene;
 use super::selection::step;
 use super::token_statistics::n_statistics;
-use attnscope_spec::Stack;
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;

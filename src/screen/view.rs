@@ -1,5 +1,8 @@
 //! State → one frame: header, tabs, the panel, the footer, and what lies over them. Changes nothing.
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_report::is_hidden;
+use attnscope_worker::PromptOrigin;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -17,9 +20,6 @@ use super::panels;
 use super::run::Run;
 use super::scene::Scene;
 use super::widgets::{chooser, overlay, palette, writing};
-use attnscope_checkpoint::counted::counted;
-use attnscope_report::is_hidden;
-use attnscope_worker::PromptOrigin;
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use attnscope_prompt::{Request, Source, Target};
+use attnscope_worker::{Event, WrittenToken};
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::app::{App, Effect, Overlay};
 use super::run::Preparing;
 use super::selection::step;
-use attnscope_prompt::{Request, Source, Target};
-use attnscope_worker::{Event, WrittenToken};
 
 /// What the model has written so far.
 #[derive(Debug, Default)]

@@ -1,5 +1,7 @@
 //! One block: what mixes its tokens, its feed-forward layer, and the norms and factors around both.
 
+use attnscope_compute::attention::AttentionSpec;
+
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::mixers::TokenMixer;
 use super::projection::ProjectionSpec;
@@ -7,7 +9,6 @@ use super::quirks::{NarrowBranch, TokenBranch};
 use super::rows::BlockRow;
 use super::self_attention::{Exceptions, SelfSpec};
 use super::source::NormSource;
-use attnscope_compute::attention::AttentionSpec;
 
 /// Cross-attention: a decoder block's attention to the encoder's output.
 #[derive(Debug, Clone, PartialEq)]

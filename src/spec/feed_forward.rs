@@ -1,7 +1,8 @@
 //! What a feed-forward layer is made of, as data: one, or many experts of which each token uses a few.
 
-use super::source::{LinearSource, NormSource};
 use attnscope_compute::ops::Activation;
+
+use super::source::{LinearSource, NormSource};
 
 /// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
 #[derive(Debug, Clone, PartialEq)]

@@ -1,10 +1,11 @@
 //! The grids of layers and heads that places are in.
 
+use attnscope_compute::attention::AttentionSpec;
+
 use super::model::ModelSpec;
 use super::place::{Grid, Stack};
 use super::self_attention::Exceptions;
 use super::stack::{Layers, StackSpec};
-use attnscope_compute::attention::AttentionSpec;
 
 impl ModelSpec {
     /// Which grids of layers and heads the model has, in the order in which they run.

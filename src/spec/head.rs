@@ -1,9 +1,10 @@
 //! The head: from the last residual to logits or labels.
 
+use attnscope_compute::ops::Activation;
+
 use super::labels::Labels;
 use super::quirks::ProbeSpec;
 use super::source::{LinearSource, NormSource};
-use attnscope_compute::ops::Activation;
 
 /// The transform between the last residual and the unembedding.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,14 +1,15 @@
 //! A whole model: its stacks, its head, and how positions and targets are read.
 
+use std::sync::Arc;
+
+use attnscope_checkpoint::{Checkpoint, Knob};
+use attnscope_prompt::{Limits, Look, PositionRule, Starts};
+
 use super::decoder_start::DecoderStart;
 use super::head::HeadSpec;
 use super::recurrent::Recurrence;
-use super::stack::Layers;
-use super::stack::StackSpec;
+use super::stack::{Layers, StackSpec};
 use super::timing::Timing;
-use attnscope_checkpoint::{Checkpoint, Knob};
-use attnscope_prompt::{Limits, Look, PositionRule, Starts};
-use std::sync::Arc;
 
 /// A whole model, with the configuration values it was read from.
 #[derive(Debug, Clone, PartialEq)]

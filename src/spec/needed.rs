@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::error::Result;
+
 use crate::mixers::MixerPart;
 use crate::recurrent::Recurrence;
 use crate::{
     BlockSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, PatchSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource, TokenMixer,
 };
-use attnscope_checkpoint::Tensors;
-use attnscope_compute::error::Result;
 
 /// A tensor's name and shape.
 pub type NeededTensor<'a> = (&'a str, Vec<usize>);

@@ -1,7 +1,8 @@
 //! How a picture becomes the rows of tokens, as data.
 
-use super::source::LinearSource;
 use attnscope_prompt::Look;
+
+use super::source::LinearSource;
 
 /// How a picture becomes the rows of tokens. An id is the number of a row: that of a learned token, or that of a patch behind them.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,8 @@
 //! Additions to a block or a head that few families have.
 
-use super::source::{LinearSource, NormSource, TableSource};
 use attnscope_compute::ops::Activation;
+
+use super::source::{LinearSource, NormSource, TableSource};
 
 /// x + norm(out(into(x))), for the input x that attention reads.
 #[derive(Debug, Clone, PartialEq)]

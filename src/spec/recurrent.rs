@@ -1,7 +1,8 @@
 //! What recurrent layers are made of, as data. They stand where other stacks have blocks.
 
-use crate::{Ablation, LinearSource};
 use attnscope_compute::attention::AttentionSpec;
+
+use crate::{Ablation, LinearSource};
 
 /// One LSTM layer in one direction; gates stand in the order input, forget, cell, output (`torch.nn.LSTM`).
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,11 @@
 //! Self-attention of a block, and exceptions for single heads. Exceptions come from what-ifs, never from a checkpoint.
 
+use std::ops::Range;
+
+use attnscope_compute::attention::AttentionSpec;
+
 use super::ablation::Ablation;
 use super::projection::ProjectionSpec;
-use attnscope_compute::attention::AttentionSpec;
-use std::ops::Range;
 
 /// Heads that run with another attention than their layer (a what-if).
 #[derive(Debug, Clone, PartialEq)]

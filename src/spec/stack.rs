@@ -1,12 +1,13 @@
 //! A stack: embedding, layers and final norm of one residual stream.
 
+use attnscope_compute::attention::AttentionSpec;
+
 use super::block::BlockSpec;
 use super::embed::EmbedSpec;
 use super::place::Stack;
 use super::recurrent::Recurrence;
 use super::rows::RowSpec;
 use super::source::{NormSource, TableSource};
-use attnscope_compute::attention::AttentionSpec;
 
 /// The layers of a stack.
 #[derive(Debug, Clone, PartialEq)]

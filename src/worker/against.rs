@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use attnscope_checkpoint::Opening;
+use attnscope_checkpoint::captured::Captured;
+use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
+use attnscope_spec::Model;
+
 use super::event::Event;
 use super::given::tell_trace;
 use super::lane::lock;
 use super::run_id::RunId;
 use super::runner::{Runner, trace_of};
 use super::{ModelRun, Ran, What};
-use attnscope_checkpoint::Opening;
-use attnscope_checkpoint::captured::Captured;
-use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
-use attnscope_compute::error::{Error, Result};
-use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
-
-use attnscope_compute::on_device;
-use attnscope_compute::pace::Pace;
-use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
-use attnscope_spec::Model;
 
 /// What runs beside A.
 #[derive(Debug, Clone)]

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::lane::lock;
-use super::own_device::OwnDevice;
-use super::{Context, Event, ModelRun, RunId, Sink, What};
 use attnscope_compare::{Beside, Comparing, Comparison, Recording, Side};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_run::{Progress, Recorded, Step};
 use attnscope_spec::Model;
+
+use super::lane::lock;
+use super::own_device::OwnDevice;
+use super::{Context, Event, ModelRun, RunId, Sink, What};
 
 /// A, and what it is compared with.
 pub type Pair = (RunId, RunId);

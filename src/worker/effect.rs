@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::event::Event;
-use super::run_id::RunId;
-use super::{ModelRun, Sink};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
@@ -16,6 +13,10 @@ use attnscope_studies::effect::{
     Ablation, Asked, Base, LensRow, Part, PartEffect, Replaced, RetrievalHead, ShareOf, Step,
     attribute, check_linear, circuits, contributions, lens, retrieval,
 };
+
+use super::event::Event;
+use super::run_id::RunId;
+use super::{ModelRun, Sink};
 
 /// Likeliest tokens that are named at each depth.
 const N_TOP: usize = 3;

@@ -4,12 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compare::Pair;
-use super::effect::{EffectQuery, EffectShown};
-use super::query_rows::{QueryRows, RowsQuery};
-use super::run_id::RunId;
-use super::sweep::{LayerSweepOf, SweepOf, Swept};
-use super::writing::WrittenToken;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compare::Comparison;
 use attnscope_compute::ops::Device;
@@ -18,6 +12,13 @@ use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
 };
+
+use super::compare::Pair;
+use super::effect::{EffectQuery, EffectShown};
+use super::query_rows::{QueryRows, RowsQuery};
+use super::run_id::RunId;
+use super::sweep::{LayerSweepOf, SweepOf, Swept};
+use super::writing::WrittenToken;
 
 /// What was asked about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

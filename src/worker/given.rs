@@ -4,11 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::{Event, PromptOrigin};
-use super::lane::lock;
-use super::run_id::RunId;
-use super::runner::Runner;
-use super::{Context, Ran, Sink, What};
 use attnscope_checkpoint::captured::Captured;
 use attnscope_checks::{Probes, Thresholds};
 use attnscope_compute::error::{Error, Result};
@@ -16,6 +11,12 @@ use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Source};
 use attnscope_run::align::{Aligned, Alignment};
 use attnscope_run::{Declared, Judgement, Recorded, Subject, Trace, WhatIf};
+
+use super::event::{Event, PromptOrigin};
+use super::lane::lock;
+use super::run_id::RunId;
+use super::runner::Runner;
+use super::{Context, Ran, Sink, What};
 
 impl Runner {
     /// Shows a trace as a run that is over.

@@ -1,11 +1,12 @@
 //! A thread that does one job at a time: one running, one waiting, the newest wins.
 
-use super::caught::caught;
-use attnscope_compute::pace::Pace;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+use attnscope_compute::pace::Pace;
+
+use super::caught::caught;
 
 /// A thread with one job running and at most one waiting; it ends when this is dropped, and the running job is stopped.
 pub(super) struct Lane<J>(Arc<Shared<J>>);

@@ -30,11 +30,6 @@ pub use writing::{StepRows, WrittenToken};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use self::lane::Lane;
-use self::look::answer;
-use self::own_device::OwnDevice;
-use self::runner::Runner;
-use self::watch::Watch;
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::HeadRows;
@@ -46,6 +41,12 @@ use attnscope_prompt::{Lost, Reading, Request};
 use attnscope_run::align::{Aligned, Alignment};
 use attnscope_run::{Earlier, HeadQuery, Kept, Outcome, Recorded, Resume, Shared, Subject, WhatIf};
 use attnscope_spec::Model;
+
+use self::lane::Lane;
+use self::look::answer;
+use self::own_device::OwnDevice;
+use self::runner::Runner;
+use self::watch::Watch;
 
 /// Receives events, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;

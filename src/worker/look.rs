@@ -3,6 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use attnscope_checks::Thresholds;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
+
 use super::caught::caught;
 use super::compare::compare;
 use super::effect::measure;
@@ -12,11 +18,6 @@ use super::query_rows::query_rows;
 use super::runner::{judged, reason, tell_of_change};
 use super::sweep::{sweep, sweep_layer};
 use super::{Context, Event, Look, Question, RunId, Sink, What};
-use attnscope_checks::Thresholds;
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::on_device;
-use attnscope_compute::pace::Pace;
-use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
 
 /// What a question is about, to tell when it could not be answered.
 #[derive(Debug, Clone)]

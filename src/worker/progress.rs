@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Event, RunId, Sink};
 use attnscope_compute::pace::Pace;
+
+use super::{Event, RunId, Sink};
 
 /// Steps that a run is told in: finer than any gauge, and few enough that listeners hardly notice.
 const STEPS: u64 = 200;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::run_id::RunId;
 use attnscope_compute::error::Result;
 use attnscope_run::{HeadDetail, HeadQuery, part_detail};
 use attnscope_spec::Stack;
+
+use super::run_id::RunId;
 
 /// A head: its grid, layer and number in the layer.
 pub type HeadAt = (Stack, usize, usize);

@@ -5,6 +5,20 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use attnscope_checkpoint::Opening;
+use attnscope_checks::stats::LayerReport;
+use attnscope_checks::{Probes, Thresholds};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_forward::Input;
+use attnscope_prompt::{Lost, Prompt, Reading, Request, Tokenizer};
+use attnscope_run::{
+    Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options, Outcome,
+    Progress, Subject, WhatIf,
+};
+use attnscope_spec::Model;
+
 use super::against::Other;
 use super::caught::caught;
 use super::event::{Event, PromptOrigin};
@@ -14,20 +28,6 @@ use super::progress::Told;
 use super::run_id::RunId;
 use super::writing::Remembered;
 use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, UsualPrompt, What};
-use attnscope_checkpoint::Opening;
-use attnscope_checks::{Probes, Thresholds};
-use attnscope_compute::error::{Error, Result};
-use attnscope_run::{
-    Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options, Outcome,
-    Progress, Subject, WhatIf,
-};
-
-use attnscope_checks::stats::LayerReport;
-use attnscope_compute::on_device;
-use attnscope_compute::pace::Pace;
-use attnscope_forward::Input;
-use attnscope_prompt::{Lost, Prompt, Reading, Request, Tokenizer};
-use attnscope_spec::Model;
 
 /// Why something did not run, in words; `stopped` where a person gave it up.
 pub(super) fn reason(error: &Error) -> String {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::run_id::RunId;
 use attnscope_compute::error::Result;
 use attnscope_run::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
 use attnscope_spec::Stack;
+
+use super::run_id::RunId;
 
 /// Ends of the sweep, and points between.
 const FROM: f64 = 0.05;

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use attnscope_compute::error::Error;
+use attnscope_run::Subject;
+
 use super::lane::lock;
 use super::runner::tell_of_change;
 use super::{Context, Sink};
-use attnscope_compute::error::Error;
-use attnscope_run::Subject;
 
 /// Between two looks: each asks the system for the times of every file, and reads nothing.
 const EVERY: Duration = Duration::from_secs(2);

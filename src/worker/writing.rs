@@ -4,20 +4,20 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::event::Event;
-use super::lane::lock;
-use super::runner::Runner;
-use super::{Context, Sink, What};
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::{Error, Result};
-use attnscope_run::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
-
 use attnscope_compute::on_device;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Hook;
 use attnscope_prompt::Prompt;
+use attnscope_run::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
 use attnscope_spec::{Model, Stack};
+
+use super::event::Event;
+use super::lane::lock;
+use super::runner::Runner;
+use super::{Context, Sink, What};
 
 /// Tokens that are written before a person asks for more.
 const N_WRITTEN: usize = 64;

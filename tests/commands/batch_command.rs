@@ -1,11 +1,10 @@
 //! Batches: units from any number of workers merge to the table of one process, whatever happens to the workers.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope, text};

@@ -1,10 +1,9 @@
 //! What is no file among the parts of a batch: neither a worker nor a merge waits for it.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use super::batch_command::Runs;
 

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
-use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
-use testing::judged::{
-    captured_by, fixture, healthy_with, ids, judged_by, reference_request, stories, thresholds,
-};
-use testing::opening::opened;
-
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Severity, Status, Thresholds};
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::Input;
 use attnscope_run::{Declared, Job, Observer, Options, Progress, Silent};
 use attnscope_spec::Model;
+use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
+use testing::judged::{
+    captured_by, fixture, healthy_with, ids, judged_by, reference_request, stories, thresholds,
+};
+use testing::opening::opened;
 
 /// Which side of a threshold a check speaks on, and whether at it.
 #[derive(Debug, Clone, Copy, PartialEq)]

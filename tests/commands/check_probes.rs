@@ -4,13 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use testing::effort::{family_of, some_of, tries_all};
-use testing::judged::{
-    fixture, judged, prompt_of, reference_request, references_of_kinds, stories,
-};
-use testing::opening::opened;
-use testing::oracle_case::model_of;
-
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Probed, Severity, Status};
 use attnscope_compute::attention::{Globals, Mask, Scale, SoftmaxAxis};
@@ -19,6 +12,12 @@ use attnscope_forward::Input;
 use attnscope_prompt::{PositionRule, Request};
 use attnscope_run::{Change, Job, Kept, Observer, Options, Progress, Silent};
 use attnscope_spec::{FeedForward, Model, ModelSpec, Stack};
+use testing::effort::{family_of, some_of, tries_all};
+use testing::judged::{
+    fixture, judged, prompt_of, reference_request, references_of_kinds, stories,
+};
+use testing::opening::opened;
+use testing::oracle_case::model_of;
 
 /// Cases in which padding before a text is part of what a mixer reads.
 const CARRYING: [&str; 8] = [
@@ -499,8 +498,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         "{n_ordered} of {}",
         cases.len()
     );
-    // They are random: keys that many queries happen to like are sinks, and large scores leave no entropy guaranteed. A scale
-    // that is left out is left out by the designs of seventeen cases.
+    // Random weights: a liked key is a sink, and large scores leave no entropy guaranteed. Seventeen designs have no scale.
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
         checks,

@@ -1,17 +1,15 @@
 //! Checks on checkpoints: twins trained with and without a bug, and a healthy model broken in one way at a time.
 
+use attnscope::bundles::{BUNDLES, DEMO_PROMPT};
+use attnscope_checks::{Severity, Status, Thresholds};
+use attnscope_prompt::Request;
+use attnscope_spec::Model;
 use testing::checkpoint_copy::Weights;
 use testing::effort::some_of;
 use testing::judged::{
     Said, fixture, healthy_with, ids, judged, judged_by, prompt_of, stories, text, thresholds,
 };
 use testing::opening::opened;
-
-use attnscope::bundles::{BUNDLES, DEMO_PROMPT};
-use attnscope_checks::{Severity, Status, Thresholds};
-
-use attnscope_prompt::Request;
-use attnscope_spec::Model;
 
 const D_MODEL: usize = 64;
 const D_HEAD: usize = 16;

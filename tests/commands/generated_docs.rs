@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use attnscope_checkpoint::{Checkpoint, Opening};
+use attnscope_compute::attention::{AttentionSpec, Bias};
+use attnscope_report::{SCHEMAS, schema};
+use attnscope_spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 use testing::gguf_kinds::FILES;
 use testing::oracle_case::model_of;
 
 use super::generated_wrapped::{heads_table, wrapped_table};
 use crate::library_layouts::CASES as LAYOUTS;
-use attnscope_checkpoint::{Checkpoint, Opening};
-use attnscope_compute::attention::{AttentionSpec, Bias};
-use attnscope_report::{SCHEMAS, schema};
-
-use attnscope_spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 
 fn is_up_to_date(page: &str, content: &str) {
     is_generated(&format!("docs/{page}"), content);
@@ -373,7 +372,7 @@ fn families_page() -> String {
     );
     for family in attnscope_families::FAMILIES {
         let file = family.model_type.replace('-', "_");
-        let source = root.join(format!("src/engine/family/{file}.rs"));
+        let source = root.join(format!("src/families/{file}.rs"));
         let source = std::fs::read_to_string(source).expect("the family's file");
         let about = source.lines().next().expect("a line");
         let about = about.trim_start_matches("//! ");

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use attnscope_checkpoint::{Checkpoint, Dtype};
-
 use serde_json::Value;
 
 /// The directories of a kind, sorted.

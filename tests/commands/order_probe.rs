@@ -1,13 +1,12 @@
 //! Shuffled tokens on checkpoints: healthy ones move, one whose positions are gone does not, and one that has none says so.
 
-use testing::checkpoint_copy::{Copy, Stored};
-use testing::judged::{fixture, ids, judged, text};
-use testing::opening::opened;
-
 use attnscope_checks::{OrderProbe, Probed, Severity, Status};
 use attnscope_compute::attention::Bias;
 use attnscope_compute::ops::Cpu;
 use attnscope_spec::Model;
+use testing::checkpoint_copy::{Copy, Stored};
+use testing::judged::{fixture, ids, judged, text};
+use testing::opening::opened;
 
 fn order_of(model: &Model, prompt: &[u32]) -> OrderProbe {
     let input = &ids(model, prompt)[0].1;

@@ -2,13 +2,12 @@
 //!
 //! `fixtures/readings/make_readings.py` and `make_encoders.py` trained them in PyTorch; their files say nothing of the mistake.
 
+use attnscope_checks::{Severity, Status, Thresholds};
+use attnscope_forward::Input;
 use serde_json::Value;
 use testing::effort::{some_of, tries_all};
 use testing::judged::{Said, fixture, judged, judged_by, prompts_in};
 use testing::opening::opened;
-
-use attnscope_checks::{Severity, Status, Thresholds};
-use attnscope_forward::Input;
 
 /// Mistakes that change so little that a loss does not show them.
 const WITHOUT_EFFECT: [&str; 2] = ["soft_mask_ten", "softmax_plus_one"];

@@ -1,12 +1,11 @@
 //! What signals, limits and full devices leave behind: no temporary file, no half file, and one line that names its target.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 use testing::pty::is_ignored;

@@ -1,12 +1,10 @@
 //! Verdicts in the formats of other programs: each is read back by a reader that this program does not use.
 
-use serde_json::{Value, json};
-use testing::checkpoint_copy::{Copy, attnscope, text, unread};
-
 use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict};
 use attnscope_report::{TargetVerdict, write_github, write_junit, write_sarif};
-use attnscope_spec::Place;
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
+use serde_json::{Value, json};
+use testing::checkpoint_copy::{Copy, attnscope, text, unread};
 
 const TOKENS: &str = "5,9,2,5,9,2,200,7,7,31,5,9";
 const FORMATS: [&str; 3] = ["junit", "sarif", "github"];

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use attnscope_checkpoint::embeddings::Table;
 use serde_json::Value;
-
 use testing::effort::{some_of, tries};
 use testing::embedding_files::{Stored, npz, pickle, write};
 

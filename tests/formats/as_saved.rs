@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use safetensors::SafeTensors;
-use testing::hooks::hooks_of;
-use testing::opening::{knob, opened};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use attnscope_spec::Model;
+use safetensors::SafeTensors;
+use testing::hooks::hooks_of;
+use testing::opening::{knob, opened};
 
 fn case(name: &str) -> PathBuf {
     testing::root().join("fixtures/formats/versions").join(name)

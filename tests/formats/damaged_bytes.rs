@@ -2,16 +2,14 @@
 
 use std::cell::Cell;
 
+use attnscope_checkpoint::Checkpoint;
+use attnscope_spec::Model;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use testing::alone::{is_alone, peak_memory};
 use testing::checkpoint_copy::{Copy, Weights, file_of, put_together, take_apart, weights};
 use testing::effort::tries;
-
-use attnscope_checkpoint::Checkpoint;
-
-use attnscope_spec::Model;
 
 /// Byte values that mean something to a JSON reader, and some that mean nothing to anyone.
 const BYTES: &[u8] = b"0123456789[]{}:,\"\\eE-+.nulltruefalse \0\x7f\xff\xc3";

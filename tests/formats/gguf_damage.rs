@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use attnscope_checkpoint::Checkpoint;
-
 use testing::effort::tries;
 use testing::gguf_pieces::{
     BOOL, LIST, Pieces, Place, TEXT, U32, entry, number, tensor, text, word,

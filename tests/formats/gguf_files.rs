@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 
 use attnscope_checkpoint::{Checkpoint, TokenizerFile};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use safetensors::SafeTensors;

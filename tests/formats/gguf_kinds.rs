@@ -1,7 +1,6 @@
 //! Architectures of GGUF that a table reads: each file holds a model of the oracle, and gives what its reference has.
 
 use attnscope_checkpoint::Checkpoint;
-
 use attnscope_compute::ops::Cpu;
 use testing::gguf_kinds::FILES;
 use testing::oracle_case::{compare, compare_without_head};

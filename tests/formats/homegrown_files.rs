@@ -3,6 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::ops::Cpu;
+use attnscope_prompt::{Reading, Request, Target, Tokenizer};
+use attnscope_spec::{Model, StackSpec};
 use safetensors::SafeTensors;
 use testing::checkpoint_copy::{
     Copy, Stored, Weights, attnscope as program, file_of, original, text, weights,
@@ -11,10 +14,6 @@ use testing::effort::some_of;
 use testing::hooks::hooks_of;
 use testing::opening::{fails, knob, opened, opening};
 use testing::refusal::{PROMPT, assert_says, refused};
-
-use attnscope_compute::ops::Cpu;
-use attnscope_prompt::{Reading, Request, Target, Tokenizer};
-use attnscope_spec::{Model, StackSpec};
 
 const PATTERN_TOLERANCE: f64 = 2e-4;
 const RELATIVE_TOLERANCE: f64 = 2e-3;

@@ -1,7 +1,6 @@
 //! Kinds of models that are read as another kind: their own defaults, what is said of them, and kinds that nothing reads.
 
 use attnscope_checkpoint::Opening;
-
 use serde_json::json;
 use testing::checkpoint_copy::{Copy, attnscope, text};
 use testing::opening::{knob, opened};

@@ -1,7 +1,6 @@
 //! Checkpoints of libraries that read both ways: logits of the last position against what each library computes.
 
 use attnscope_checkpoint::Opening;
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use testing::hooks::hooks_of;

@@ -1,13 +1,11 @@
 //! Keys that transformers obeys in ways of its own: obeyed alike, or refused in one line; never passed by.
 
+use attnscope_checkpoint::{Checkpoint, Opening};
+use attnscope_compute::attention::{Bias, Window};
+use attnscope_spec::{BlockSpec, FeedForward, Model};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::Copy;
 use testing::refusal::{assert_says, refused_report};
-
-use attnscope_checkpoint::{Checkpoint, Opening};
-use attnscope_compute::attention::{Bias, Window};
-
-use attnscope_spec::{BlockSpec, FeedForward, Model};
 
 fn set(copy: &Copy, key: &str, value: Value) {
     let path = copy.file("config.json");

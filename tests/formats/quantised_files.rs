@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use attnscope_checkpoint::{Checkpoint, Dtype};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use safetensors::SafeTensors;

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use attnscope_checkpoint::Checkpoint;
-
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};

@@ -1,9 +1,8 @@
 //! `--set` and `attnscope.toml`: what a person says about a checkpoint is used, shown, or refused in one line.
 
-use attnscope_worker::{Event, PromptOrigin, Worker};
-
 use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
+use attnscope_worker::{Event, PromptOrigin, Worker};
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope as program, original, text};
 use testing::opening::{fails, knob, opened, opening};

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use attnscope_checkpoint::{Checkpoint, Opening};
-
 use attnscope_prompt::{Request, Tokenizer};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{attnscope as program, original, text};

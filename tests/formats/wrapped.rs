@@ -3,15 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use safetensors::SafeTensors;
-use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
-use testing::hooks::hooks_of;
-
 use attnscope_checkpoint::{Checkpoint, Opening};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use attnscope_spec::Model;
+use safetensors::SafeTensors;
+use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
+use testing::hooks::hooks_of;
 
 /// Largest difference of a probability, and of logits relative to the largest.
 const PATTERN_TOLERANCE: f32 = 2e-4;

@@ -1,14 +1,13 @@
 //! One target in this process: mutants in batches, each read under a bound of memory and of time.
 
 use std::cell::RefCell;
-use std::fs;
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use attnscope_checkpoint::caught::panics_are_caught;
 use attnscope_report::one_line;
@@ -17,10 +16,9 @@ use tempfile::TempDir;
 use testing::counting::{limit_growth, peak_of};
 use testing::effort::tries_all;
 
-use super::mutate;
-use super::regressions;
 use super::seeds::{Place, Seed};
 use super::targets::Target;
+use super::{mutate, regressions};
 
 /// Bytes that an execution may hold beside those of its files, and for each byte of these.
 const ALWAYS_ALLOWED: usize = 64 << 20;

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use testing::alone::is_alone;
-use testing::hooks::hooks_of;
-
 use attnscope_checkpoint::Checkpoint;
-
 use attnscope_compute::kernels::amx;
 use attnscope_compute::kernels::amx::Bf16Product;
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::Request;
 use attnscope_spec::Model;
+use testing::alone::is_alone;
+use testing::hooks::hooks_of;
 
 /// Largest relative difference of anything a hook shows, by Frobenius norms. Measured: at most 6e-7, but 1.3e-6 in the third block of
 /// the mixture of experts, where the rounding of two blocks has grown.

@@ -3,11 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use safetensors::SafeTensors;
-use testing::effort::{one_of_each, tries_all};
-use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
-use testing::oracle_tap::Collected;
-
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::RowSummary;
 use attnscope_compute::ops::Cpu;
@@ -15,6 +10,10 @@ use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::{Reading, prepare};
 use attnscope_run::{Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run};
 use attnscope_spec::{Model, Stack};
+use safetensors::SafeTensors;
+use testing::effort::{one_of_each, tries_all};
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
+use testing::oracle_tap::Collected;
 
 type Values = BTreeMap<String, Vec<f32>>;
 

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use testing::oracle_tap::Collected;
-
 use attnscope_checkpoint::Checkpoint;
-use attnscope_compute::attention::AttentionSpec;
-use attnscope_run::{Layers, Options, Tap};
-
 use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::{Hook, Input, Sequence};
+use attnscope_run::{Layers, Options, Tap};
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{Layers as Of, Model, Place, Stack};
+use testing::oracle_tap::Collected;
 
 fn run(
     directory: &str,

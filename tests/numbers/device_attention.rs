@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use testing::effort::tries;
-use testing::on_each_device;
 
 use attnscope_compute::attention::{AttentionSpec, Bias, SoftmaxAxis};
 use attnscope_compute::error::Error;
@@ -11,6 +9,8 @@ use attnscope_compute::ops::{Candle, Ops};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use testing::device_case::{Apart, Case, Collect, by_definition, compare, noise, on_device};
+use testing::effort::tries;
+use testing::on_each_device;
 use testing::random_specs::{N_BUCKETS, specs};
 
 fn cases() -> impl Strategy<Value = Case> {

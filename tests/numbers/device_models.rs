@@ -4,16 +4,15 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use testing::effort::{one_of_each, some_of};
-use testing::on_each_device;
-use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
-
 use attnscope_checks::stats::{LayerReport, STATISTICS};
 use attnscope_compute::ops::{Candle, Cpu, Ops};
 use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::Reading;
 use attnscope_run::{HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
 use attnscope_spec::Model;
+use testing::effort::{one_of_each, some_of};
+use testing::on_each_device;
+use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
 
 /// Of an entropy, in nats.
 const ENTROPY_TOLERANCE: f64 = 1e-3;

@@ -5,10 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use testing::effort::{some_of, tries_all};
-use testing::oracle_case::cases;
-
-use super::cache_parity::writing_cases;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::ops::Cpu;
 use attnscope_compute::pace::Pace;
@@ -17,6 +13,10 @@ use attnscope_run::{
     Earlier, Job, Kept, Observer, Options, Outcome, Progress, Shared, work_spared,
 };
 use attnscope_spec::Model;
+use testing::effort::{some_of, tries_all};
+use testing::oracle_case::cases;
+
+use super::cache_parity::writing_cases;
 
 /// What a run tells, and keeps.
 #[derive(Default)]

@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use safetensors::SafeTensors;
-use testing::effort::{one_of_each, some_of, tries_all};
-use testing::hooks::hooks_of;
-use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::Input;
 use attnscope_prompt::{Reading, Request};
@@ -18,6 +13,10 @@ use attnscope_studies::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, check_linear,
     head_of, lens,
 };
+use safetensors::SafeTensors;
+use testing::effort::{one_of_each, some_of, tries_all};
+use testing::hooks::hooks_of;
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
 /// A case that can be run, its name, and its prompt.
 pub struct Case {

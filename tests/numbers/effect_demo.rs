@@ -3,8 +3,6 @@
 
 use std::ops::ControlFlow;
 
-use testing::opening::opened;
-
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::Input;
 use attnscope_prompt::{Request, Tokenizer};
@@ -14,6 +12,7 @@ use attnscope_studies::effect::{
     Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, retrieval,
     rollout,
 };
+use testing::opening::opened;
 
 const TEXT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
      one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use super::effect::{Case, cases_called, go_on};
 use attnscope_compute::ops::Cpu;
 use attnscope_spec::Place;
 use attnscope_studies::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, lens,
 };
+
+use super::effect::{Case, cases_called, go_on};
 
 /// Values that PyTorch hooks gave: `fixtures/effect/make_effects.py`.
 fn judged() -> serde_json::Map<String, serde_json::Value> {

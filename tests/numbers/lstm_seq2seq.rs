@@ -1,7 +1,6 @@
 //! LSTM encoders and decoders with attention against what PyTorch computes for the same checkpoints: every rule, within 1e-5.
 
 use std::path::{Path, PathBuf};
-use testing::on_each_device;
 
 use attnscope_compute::ops::{Cpu, Ops};
 use attnscope_prompt::{Request, Target};
@@ -11,6 +10,7 @@ use safetensors::tensor::TensorView;
 use serde_json::json;
 use testing::checkpoint_copy::Copy;
 use testing::hooks::hooks_of;
+use testing::on_each_device;
 use testing::opening::{fails, opened};
 
 /// Largest difference, relative to the largest value of a tensor where that is above 1.

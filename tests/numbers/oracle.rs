@@ -3,14 +3,13 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use safetensors::SafeTensors;
-use testing::on_each_device;
-
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::ops::{Cpu, Ops};
 use attnscope_prompt::Reading;
 use attnscope_run::{HeadQuery, Kept, Observer, Options, Progress, input_of};
+use safetensors::SafeTensors;
 use testing::effort::one_of_each;
+use testing::on_each_device;
 use testing::oracle_case::{cases, compare, model_of, reference_bytes, request_of};
 
 #[test]

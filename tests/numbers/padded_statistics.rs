@@ -1,11 +1,10 @@
 //! Statistics of a text with padding before it: those of the text alone.
 
 use attnscope_checkpoint::Checkpoint;
-use attnscope_run::{Layers, Options};
-
 use attnscope_checks::stats::Stat;
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::{Input, Sequence};
+use attnscope_run::{Layers, Options};
 
 #[test]
 fn padding_before_a_text_changes_no_share_of_its_tokens() {

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use attnscope_checkpoint::Opening;
-use attnscope_run::{Options, Silent, input_of};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::{Firsts, Look, Picture, PictureSource, Reading, Request, Source};
+use attnscope_run::{Options, Silent, input_of};
 use safetensors::SafeTensors;
 use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
 use testing::root;

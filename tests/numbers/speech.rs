@@ -1,14 +1,12 @@
 //! Models that hear, against what transformers makes of a file of sound: its spectrogram, what is written of it, and when.
 
-use safetensors::SafeTensors;
-use testing::root;
-
 use attnscope_checkpoint::Checkpoint;
-use attnscope_run::{Chosen, generate, input_of, token_times};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::{Prompt, Reading, Request, Target};
+use attnscope_run::{Chosen, generate, input_of, token_times};
 use attnscope_spec::Model;
+use safetensors::SafeTensors;
+use testing::root;
 
 const CASES: [&str; 2] = ["whisper", "whisper_b"];
 

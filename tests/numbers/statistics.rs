@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checkpoint::Checkpoint;
+use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_compute::attention::Window;
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::{Input, Sequence};
+use attnscope_run::{Layers, Options, Tap};
+use attnscope_spec::{Model, Stack};
 use testing::oracle_tap::Collected;
 
 use super::plain_math::{assert_near, dot, largest, mean, norm, variance};
-use attnscope_checkpoint::Checkpoint;
-use attnscope_compute::attention::Window;
-use attnscope_run::{Layers, Options, Tap};
-
-use attnscope_checks::stats::{LayerReport, Stat};
-use attnscope_compute::ops::Cpu;
-use attnscope_forward::{Input, Sequence};
-use attnscope_spec::{Model, Stack};
 
 /// What decides how heads' values become a layer's.
 #[derive(Debug, Clone, Copy)]

@@ -2,19 +2,18 @@
 
 use std::path::Path;
 
-use safetensors::SafeTensors;
-use testing::effort::{one_of_each, some_of};
-use testing::nudged::{Fault, Nudged};
-use testing::on_each_device;
-use testing::opening::opened;
-use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
-
 use attnscope_compare::verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying};
 use attnscope_compute::ops::{Candle, Cpu, Ops};
 use attnscope_forward::Input;
 use attnscope_prompt::{Reading, Request, Target};
 use attnscope_run::{WhatIf, input_of, supposed};
 use attnscope_spec::{Model, Stack};
+use safetensors::SafeTensors;
+use testing::effort::{one_of_each, some_of};
+use testing::nudged::{Fault, Nudged};
+use testing::on_each_device;
+use testing::opening::opened;
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
 fn input(model: &Model, request: &Request) -> Input {
     let no_text = Reading::Ids("not asked for".to_owned());

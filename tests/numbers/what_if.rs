@@ -5,16 +5,15 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::Value;
-use testing::checkpoint_copy::{attnscope, text};
-use testing::hooks::hooks_of;
-use testing::opening::opened;
-
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::ops::{Candle, Cpu};
 use attnscope_prompt::{Reading, Request, Target};
 use attnscope_run::{HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed};
 use attnscope_spec::{Model, Stack};
+use serde_json::Value;
+use testing::checkpoint_copy::{attnscope, text};
+use testing::hooks::hooks_of;
+use testing::opening::opened;
 
 const N: usize = 17;
 

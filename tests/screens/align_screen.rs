@@ -4,7 +4,6 @@ use attnscope::bundles::demo_alignment;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_screen::Panel;
 use crossterm::event::KeyCode;
-
 use testing::screen::Screen;
 
 fn demo(size: (u16, u16)) -> Screen {

@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use crossterm::event::KeyCode;
-use testing::checkpoint_copy::Copy;
-use testing::judged::fixture;
-use testing::running::ran;
-use testing::screen::Screen;
-
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::Stat;
 use attnscope_prompt::Request;
 use attnscope_screen::{Depth, Panel, Shows};
 use attnscope_spec::Stack;
 use attnscope_worker::Against;
+use crossterm::event::KeyCode;
+use testing::checkpoint_copy::Copy;
+use testing::judged::fixture;
+use testing::running::ran;
+use testing::screen::Screen;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 const TEXT: &str = "the king took a quiet story in the night . a big cat sang in the green city .";

@@ -6,9 +6,9 @@ use attnscope_history::{History, Origin, State, Update, batch_of};
 use attnscope_screen::{Depth, HistoryView, Msg, Onset};
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
+use testing::screen::Screen;
 
 use crate::history_parts::{Training, demo, files, log, of_view, says};
-use testing::screen::Screen;
 
 #[test]
 fn a_statistic_that_no_step_records_says_so() {

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use testing::checkpoint_copy::original;
-use testing::judged::fixture;
-use testing::screen::Screen;
-
 use attnscope::bundles::{COLLAPSING_LOG, named};
 use attnscope_checkpoint::Opening;
 use attnscope_checks::Thresholds;
 use attnscope_checks::stats::{STATISTICS, Stat};
-use attnscope_history::of_text;
-use attnscope_history::{Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update};
+use attnscope_history::{
+    Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update, of_text,
+};
 use attnscope_prompt::Request;
 use attnscope_screen::{Depth, HistoryView, Steps};
 use attnscope_spec::Stack;
+use testing::checkpoint_copy::original;
+use testing::judged::fixture;
+use testing::screen::Screen;
 
 pub fn judged(history: &History) -> Judge {
     let mut judge = Judge::new(Thresholds::default());

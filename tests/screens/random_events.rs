@@ -6,10 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use testing::judged::fixture;
-use testing::screen::Screen;
-
 use attnscope::bundles::demo_alignment;
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::STATISTICS;
@@ -21,6 +17,9 @@ use attnscope_prompt::{PictureSource, Request, Source};
 use attnscope_screen::{Depth, HistoryView, Msg, Panel, Steps};
 use attnscope_spec::Stack;
 use attnscope_worker::Against;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use testing::judged::fixture;
+use testing::screen::Screen;
 
 /// Events of each subject unless told otherwise.
 const USUAL: u64 = 60;

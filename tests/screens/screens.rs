@@ -1,12 +1,11 @@
 //! Every panel as a person sees it, at the smallest size and at a usual one; and what keys and clicks do to it.
 
-use crossterm::event::KeyCode;
-use testing::screen::Screen;
-
 use attnscope_checkpoint::Opening;
 use attnscope_prompt::{Request, Target};
 use attnscope_screen::{Axis, Depth, Panel};
 use attnscope_spec::Stack;
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
 
 /// Words of the demo's vocabulary, said twice.
 const TEXT: &str =

@@ -1,12 +1,11 @@
 //! The Sweep panel: the selected query, its head and its layer against sweeps of the same scores computed here.
 
-use crossterm::event::KeyCode;
-use testing::screen::Screen;
-
 use attnscope_prompt::Request;
 use attnscope_run::{Sweep, SweepPoint};
 use attnscope_screen::{Depth, Export, Panel};
 use attnscope_spec::Stack;
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
 
 const TEXT: &str = "the old king gave a red apple to his good horse";
 

@@ -79,7 +79,7 @@ fn a_chat_template_that_nests_without_end_leaves_the_terminal_as_it_was() {
         format!("{{% if 1 %}}{}{{% endif %}}", "{% elif 1 %}".repeat(9_000)),
     ] {
         let settings = serde_json::json!({ "chat_template": deep });
-        copy.write("tokenizer_config.json", &settings.to_string());
+        copy.write("tokenizer_config.json", settings.to_string());
         let program = testing::program();
         let path = copy.path().to_str().expect("a path").to_owned();
         let program = program.to_str().expect("a path");

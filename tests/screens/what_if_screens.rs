@@ -1,8 +1,5 @@
 //! Another attention on screen: what is supposed, before and after, the difference, and the way back.
 
-use crossterm::event::KeyCode;
-use testing::screen::Screen;
-
 use attnscope::bundles;
 use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::Stat;
@@ -10,6 +7,8 @@ use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_prompt::{Request, Target};
 use attnscope_screen::{Depth, Effect, Export, Msg, Panel, Shows};
 use attnscope_spec::Stack;
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 

@@ -1,13 +1,12 @@
 //! What the model writes on screen: token by token, what was likely beside each, and what every head looked at.
 
-use crossterm::event::KeyCode;
-use testing::screen::Screen;
-
 use attnscope::bundles;
 use attnscope_checkpoint::Opening;
 use attnscope_prompt::Request;
 use attnscope_screen::{Depth, Overlay, Panel};
 use attnscope_spec::Stack;
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
 
 const TEXT: &str = "one cold morning the old king gave a red apple . one cold morning the";
 

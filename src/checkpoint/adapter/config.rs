@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use fancy_regex::Regex;
 use serde_json::{Map, Value};
 
 use crate::config::{Config, Origin};
 use crate::{CONFIGURATION, read_text};
-use attnscope_compute::error::{Error, Result};
 
 /// What the file is called.
 pub const CONFIG: &str = "adapter_config.json";

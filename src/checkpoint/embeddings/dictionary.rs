@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::data_file::DataFile;
 use crate::pytorch::pickled_numbers;
-use attnscope_compute::error::{Error, Result};
 
 /// Bytes of a dictionary at most: some ten million words.
 const LONGEST: usize = 1 << 28;

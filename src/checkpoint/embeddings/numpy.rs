@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 
+use attnscope_compute::error::{Error, Result};
 use zip::ZipArchive;
 
 use super::{Embeddings, Source, chosen, table_of};
@@ -10,7 +11,6 @@ use crate::data_file::{DataFile, Reader};
 use crate::inflation::too_large;
 use crate::machine::mebibytes;
 use crate::npy::{Npy, unreadable};
-use attnscope_compute::error::{Error, Result};
 
 /// Numbers of a table at most: four million words of a thousand numbers each. More would take minutes to stream.
 const MOST_NUMBERS: u64 = 1 << 32;

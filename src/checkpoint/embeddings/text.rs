@@ -5,9 +5,10 @@
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::Dictionary;
 use crate::data_file::{DataFile, Reader};
-use attnscope_compute::error::{Error, Result};
 
 /// Bytes of a line at most: a word and a hundred thousand numbers.
 const LONGEST_LINE: usize = 1 << 21;

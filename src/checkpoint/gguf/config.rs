@@ -1,5 +1,6 @@
 //! Metadata of a GGUF file → the configuration that Hugging Face would write for the same model.
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::architectures::Architecture;
@@ -11,7 +12,6 @@ use super::rope;
 use super::value::Value as Stored;
 use super::windows::slides;
 use crate::tensors::Tensors;
-use attnscope_compute::error::{Error, Result};
 
 /// Larger values are damage, not models; `config` says the same of its keys.
 const MOST_LAYERS: u64 = 4096;

@@ -1,10 +1,10 @@
 //! What is known of a file when its configuration is made.
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::metadata::Metadata;
 use crate::tensors::Tensors;
-use attnscope_compute::error::{Error, Result};
 
 /// The sizes that the tensors' order depends on.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,10 @@
 //! Gemma 3n: several streams of the residual, and gates of which only the largest open.
 
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, set};
 use super::value::Value as Stored;
-use attnscope_compute::error::Result;
 
 pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     const WIDTHS: &str = "feed_forward_length";

@@ -1,11 +1,11 @@
 //! Gemma 4: heads of two widths, two rotations, and values that may be the keys.
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, set};
 use super::value::Value as Stored;
 use super::windows::slides;
-use attnscope_compute::error::{Error, Result};
 
 const KV_HEADS: &str = "attention.head_count_kv";
 const FREQS: &str = "rope_freqs.weight";

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::element_types;
 use super::value::{Cursor, Value};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
-use attnscope_compute::error::{Error, Result};
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;

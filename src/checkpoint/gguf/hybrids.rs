@@ -1,10 +1,10 @@
 //! Models of which some layers attend and others mix tokens by something else: what their files say of the layers and the mixers.
 
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, set};
 use super::value::Value as Stored;
-use attnscope_compute::error::Result;
 
 const KV_HEADS: &str = "attention.head_count_kv";
 

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::architectures::Architecture;
 use super::facts::Sizes;
 use super::metadata::Metadata;
 use crate::made::{Joined, Made};
 use crate::stored::Stored;
 use crate::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// Joins what the architecture's converter took apart.
 ///

@@ -1,9 +1,9 @@
 //! Llama 4: what llama.cpp holds for all of its models, and the layers of experts.
 
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, set};
-use attnscope_compute::error::Result;
 
 /// The width of chunks, and every how many layers one sees everything and does not rotate.
 const CHUNK: u64 = 8192;

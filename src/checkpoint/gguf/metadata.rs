@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::value::{Cursor, Kind, List, Value};
 use attnscope_compute::error::{Error, Result};
+
+use super::value::{Cursor, Kind, List, Value};
 
 /// The metadata of one file.
 #[derive(Debug)]

@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::architectures::{Architecture, Fused};
 use super::facts::Sizes;
 use super::header::StoredTensor;
@@ -12,7 +14,6 @@ use crate::data_file::DataFile;
 use crate::made::{Joined, Made};
 use crate::stored::Stored;
 use crate::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// Experts of one layer at most, each of which costs a description: llama.cpp's own limit.
 const MOST_EXPERTS: usize = 512;

@@ -2,11 +2,11 @@
 
 use std::f64::consts::PI;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
 use crate::tensors::Tensors;
-use attnscope_compute::error::{Error, Result};
 
 const FREQS: &str = "rope_freqs.weight";
 const LONG: &str = "rope_factors_long.weight";

@@ -1,5 +1,6 @@
 //! What no table says of a kind of model: settings that several keys or tensors decide together.
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::architectures::Architecture;
@@ -10,7 +11,6 @@ use super::value::Kind;
 use crate::Dtype;
 use crate::stored::Stored;
 use crate::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
 
 /// The distance from which T5's files take all keys to be in the last bucket: the format has no key for it.
 const T5_DISTANCE: u64 = 128;

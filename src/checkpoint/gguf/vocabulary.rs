@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use attnscope_compute::error::{Error, Result};
+
 use super::metadata::{Metadata, elements};
 use super::value::{List, Value};
-use attnscope_compute::error::{Error, Result};
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";

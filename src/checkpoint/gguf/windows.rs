@@ -1,8 +1,9 @@
 //! Which layers see a window only.
 
+use attnscope_compute::error::{Error, Result};
+
 use super::metadata::Metadata;
 use super::value::Value as Stored;
-use attnscope_compute::error::{Error, Result};
 
 /// Which layers see a window only: listed, or all but every so many; 0 for all.
 pub(super) fn slides(

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
+
 use super::{Address, Found};
 use crate::counted::counted;
-use attnscope_compute::error::{Error, Result};
 
 /// What the directory of a model begins with.
 const MODELS: &str = "models--";

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
 use rayon::prelude::*;
 
 use super::{all_of, rows_of};
 use crate::data_file::DataFile;
 use crate::tensors::TensorInfo;
-use attnscope_compute::error::Result;
 
 /// A matrix and what an adapter adds to it.
 #[derive(Debug, Clone, PartialEq)]

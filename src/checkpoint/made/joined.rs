@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
+
 use super::{all_of, rows_of};
 use crate::data_file::DataFile;
 use crate::tensors::TensorInfo;
-use attnscope_compute::error::Result;
 
 /// Parts of one tensor, in order.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use attnscope_compute::error::Result;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -14,7 +15,6 @@ use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::tensor_view::TensorView;
 use crate::tensors::TensorInfo;
-use attnscope_compute::error::Result;
 
 /// A matrix [output, input] of packed numbers.
 #[derive(Debug, Clone, PartialEq)]

@@ -25,9 +25,8 @@ use self::state_dict::{Found, Problem};
 use self::value::Value;
 use self::zip::Archive;
 use super::data_file::DataFile;
-use super::packed_bits;
-use super::shards;
 use super::tensors::Tensors;
+use super::{packed_bits, shards};
 use attnscope_compute::error::{Error, Result};
 
 /// How a zip archive begins.

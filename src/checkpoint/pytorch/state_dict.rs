@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use attnscope_compute::error::Error;
 use serde_json::{Map, Value as Json};
 
 use super::json::{self, Writer};
-use super::modules;
 use super::pickle::Pickled;
 use super::place::{Place, place};
-use super::subclasses;
 use super::value::{StoredTensor, Value, quote};
+use super::{modules, subclasses};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::packed_bits::Parts;
 use crate::stored::Stored;
 use crate::tensors::TensorInfo;
-use attnscope_compute::error::Error;
 
 /// Names under which trainers keep the weights.
 const NESTS: &[&str] = &[

@@ -1,7 +1,8 @@
 //! How sharply a head decides, and how little gradient is left where it has decided.
 
-use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 use attnscope_compute::attention::{HeadSummary, RowSummary};
+
+use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 
 pub static MAX_PROBABILITY: Statistic = Statistic {
     id: "max_probability",

@@ -1,7 +1,8 @@
 //! How widely a head spreads its attention.
 
-use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 use attnscope_compute::attention::{HeadSummary, RowSummary};
+
+use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 
 const ZHAI: &str = "Zhai et al. 2023, arXiv 2303.06296";
 

@@ -1,8 +1,8 @@
 //! What kind of place a head looks at: a letter per head, from its statistics.
 
-use super::Stat;
-use super::Values;
 use attnscope_compute::attention::HeadSummary;
+
+use super::{Stat, Values};
 
 /// What a head does with most of its attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

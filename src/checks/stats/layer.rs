@@ -1,9 +1,10 @@
 //! What one layer told: statistics per head and for the layer, and what panels and checks look at beside them.
 
-use super::{HeadType, Values};
 use attnscope_compute::attention::{AttentionSpec, Audit, HeadSummary};
 use attnscope_compute::kernels::residual::Peak;
 use attnscope_spec::{Place, Stack};
+
+use super::{HeadType, Values};
 
 /// One head of one layer.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Where a head looks, by position alone.
 
-use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 use attnscope_compute::attention::{HeadSummary, RowSummary};
+
+use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 
 pub static FIRST_KEY_MASS: Statistic = Statistic {
     id: "first_key_mass",

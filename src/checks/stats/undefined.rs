@@ -1,10 +1,11 @@
 //! Why a statistic has no value on a run: what it needs is not in the text, the mask or the layer. A value that should be finite and
 //! is not has no such reason.
 
-use super::position::has_previous;
-use super::{LayerReport, Stat, distributions_over, rows_seeing};
 use attnscope_compute::attention::{HeadSummary, RowSummary, Scale};
 use attnscope_spec::Stack;
+
+use super::position::has_previous;
+use super::{LayerReport, Stat, distributions_over, rows_seeing};
 
 /// No query sees an earlier copy of its token, or none sees a key behind one.
 const NO_REPEAT: &str = "no token repeats where a query sees it";

@@ -1,16 +1,16 @@
 //! The story of the translators: dot products as they are saturate the softmax, divided by √d they do not.
 
 use anyhow::Result;
+use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Map, Page, Passage, Picture, Table, digits};
+use attnscope_run::{questions, separates};
 use serde_json::Value;
 
 use super::ran::Ran;
 use super::story::Telling;
 use super::translators::{bottleneck, early};
 use super::twins::{curve, number, pattern_map, record};
-use attnscope_compute::attention::{HeadSummary, RowSummary};
-use attnscope_report::chart::{Axis, Chart, Series};
-use attnscope_report::{Map, Page, Passage, Picture, Table, digits};
-use attnscope_run::{questions, separates};
 
 /// Checkpoint, what it is called, and how its scores are made.
 const TWINS: [(&str, &str, &str); 2] = [

@@ -1,16 +1,16 @@
 //! The story of the softmax over the wrong axis: two checkpoints that began alike, one of which learned to read the answers.
 
 use anyhow::Result;
-use serde_json::Value;
-
-use super::ran::Ran;
-use super::story::Telling;
-use super::twins::{curve, number, pattern_map, range, record};
 use attnscope_compute::attention::Pooled;
 use attnscope_compute::ops::Compute;
 use attnscope_report::chart::{Axis, Chart, Series};
 use attnscope_report::{Map, Page, Passage, Picture, Sheet, Table, digits};
 use attnscope_run::Pyramid;
+use serde_json::Value;
+
+use super::ran::Ran;
+use super::story::Telling;
+use super::twins::{curve, number, pattern_map, range, record};
 
 /// Checkpoint, axis, and what that is.
 const READINGS: [(&str, &str, &str); 4] = [

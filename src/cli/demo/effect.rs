@@ -3,9 +3,6 @@
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-
-use super::ran::Ran;
-use super::story::Telling;
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_report::chart::{Axis, Chart, Series};
@@ -15,6 +12,9 @@ use attnscope_spec::Place;
 use attnscope_studies::effect::{
     Ablation, Asked, Attribution, Circuits, Into, Part, Replaced, ShareOf, attribute, circuits,
 };
+
+use super::ran::Ran;
+use super::story::Telling;
 
 pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let ran = Ran::of(telling, telling.story.bundle, &[])?;

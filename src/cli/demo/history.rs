@@ -2,17 +2,16 @@
 //! statistic told of it first.
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::stats::Stat;
+use attnscope_checks::{Severity, Thresholds};
+use attnscope_history::{Finding, History, Judge, beginning, grouped, heading, of_text, reasons};
+use attnscope_report::{digits, text_table, wrapped};
+use attnscope_screen::{HistoryView, Steps, Training};
 
 use super::ran::Ran;
 use super::story::Telling;
 use crate::bundles::{COLLAPSING_LOG, STEADY_LOG, named};
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::stats::Stat;
-use attnscope_checks::{Severity, Thresholds};
-use attnscope_history::of_text;
-use attnscope_history::{Finding, History, Judge, beginning, grouped, heading, reasons};
-use attnscope_report::{digits, text_table, wrapped};
-use attnscope_screen::{HistoryView, Steps, Training};
 
 /// What the demo is called.
 pub const NAME: &str = "history";

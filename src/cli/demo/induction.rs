@@ -1,11 +1,11 @@
 //! The figures of the induction demo: what kind of place each head looks at, and the loss on the first and the second copy.
 
 use anyhow::Result;
+use attnscope_checks::stats::{HeadType, Stat};
+use attnscope_report::{digits, text_table};
 
 use super::ran::Ran;
 use super::story::Telling;
-use attnscope_checks::stats::{HeadType, Stat};
-use attnscope_report::{digits, text_table};
 
 const MASSES: [(&str, Stat); 4] = [
     ("previous", Stat::PreviousMass),

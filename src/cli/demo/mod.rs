@@ -18,15 +18,6 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::Parser;
-use clap::builder::PossibleValuesParser;
-
-use self::stories::STORIES;
-use self::story::{Figures, Story, Telling};
-use self::told::told;
-use super::settings::ScreenArgs;
-use super::{Cli, RunArgs, align};
-use crate::bundles::{self, demo_alignment};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::error::Error;
@@ -37,6 +28,15 @@ use attnscope_run::align::Alignment;
 use attnscope_screen::{InFront, Panel, Shown, Start, Storyteller};
 use attnscope_spec::Model;
 use attnscope_worker::{FirstPrompt, PromptOrigin};
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+
+use self::stories::STORIES;
+use self::story::{Figures, Story, Telling};
+use self::told::told;
+use super::settings::ScreenArgs;
+use super::{Cli, RunArgs, align};
+use crate::bundles::{self, demo_alignment};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

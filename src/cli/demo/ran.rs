@@ -1,17 +1,16 @@
 //! A compiled-in checkpoint run on a story's text, and what its tokens read as.
 
 use anyhow::Result;
-
-use super::story::{Story, Telling};
+use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{FutureProbe, Probed};
 use attnscope_compute::attention::HeadSummary;
-use attnscope_run::{Layers, Options, Outcome};
-
-use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::Compute;
 use attnscope_prompt::{Prompt, Reading, Tokenizer};
+use attnscope_run::{Layers, Options, Outcome};
 use attnscope_spec::Model;
+
+use super::story::{Story, Telling};
 
 /// A run that is over.
 pub struct Ran {

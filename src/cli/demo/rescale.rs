@@ -1,12 +1,12 @@
 //! What a divisor does to a training: one small model with scores divided by √d, one by the sum of key norms.
 
 use anyhow::Result;
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Page, Picture, Table, digits};
 use serde_json::Value;
 
 use super::story::Telling;
 use super::twins::{curve, number};
-use attnscope_report::chart::{Axis, Chart, Series};
-use attnscope_report::{Page, Picture, Table, digits};
 
 /// What `fixtures/rescale/make_curves.py` recorded.
 const RECORDED: &str = include_str!("../../../fixtures/rescale/curves.json");

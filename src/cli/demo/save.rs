@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use attnscope_checkpoint::Bundle;
+use attnscope_report::Output;
 
 use super::ALIGNMENT;
 use super::stories::STORIES;
 use super::story::Figures;
 use crate::bundles::{self, COLLAPSING_LOG, PROMPTS, STEADY_LOG, TABLES};
-use attnscope_checkpoint::Bundle;
-use attnscope_report::Output;
 
 /// A file and its place below the directory.
 type Saved = (PathBuf, &'static [u8]);

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use attnscope_checks::stats::Stat;
+use attnscope_prompt::{Request, Target};
+use attnscope_run::WhatIf;
+use attnscope_screen::Panel;
 
 use super::story::{Figures, Story};
 use super::{collapse, degenerate, effect, history, induction, rescale};
 use crate::bundles::DEMO_PROMPT;
-use attnscope_prompt::{Request, Target};
-use attnscope_run::WhatIf;
-use attnscope_screen::Panel;
 
 /// A German phrase and its translation: units and tens change places.
 const GERMAN: &str = "der lehrer hat am neun und zwanzigsten juli drei tausend neun hundert fünf und siebzig sterne gekauft";

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use attnscope_checks::stats::Stat;
 use attnscope_compute::ops::Compute;
-
 use attnscope_report::Page;
 use attnscope_screen::Panel;
 

@@ -1,11 +1,11 @@
 //! Pages on all the translators: where their weights lie early in training, and what a translator without attention cannot do.
 
 use anyhow::Result;
+use attnscope_report::chart::{Axis, Chart, Series};
+use attnscope_report::{Page, Picture, digits};
 use serde_json::Value;
 
 use super::twins::{curve, number};
-use attnscope_report::chart::{Axis, Chart, Series};
-use attnscope_report::{Page, Picture, digits};
 
 /// What is called how, and what its trainer recorded.
 const RECORDED: [(&str, &str); 4] = [

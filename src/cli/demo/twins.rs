@@ -1,13 +1,13 @@
 //! What stories of two checkpoints have in common: stored curves, patterns side by side, numbers of a record.
 
 use anyhow::Result;
+use attnscope_compute::attention::HeadSummary;
+use attnscope_report::{Map, Sheet};
+use attnscope_run::Pyramid;
 use serde_json::Value;
 
 use super::ran::Ran;
 use crate::bundles;
-use attnscope_compute::attention::HeadSummary;
-use attnscope_report::{Map, Sheet};
-use attnscope_run::Pyramid;
 
 /// A number of a record; NaN where there is none.
 pub fn number(value: &Value) -> f64 {

@@ -1,12 +1,6 @@
 //! Two checkpoints side by side: knobs, weights, and the prompts run through both.
 
 use anyhow::{Result, bail};
-
-use super::{Args, Compared, names};
-use crate::cli::WhatIfArgs;
-use crate::cli::progress::{Meter, Task};
-use crate::cli::prompts::{Named, ONLY};
-use crate::cli::session::{Opened, Session};
 use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
@@ -14,6 +8,12 @@ use attnscope_forward::Input;
 use attnscope_prompt::{Prompt, Reading, Request, Target, Tokenizer};
 use attnscope_run::{MemoryNeed, Options, input_of};
 use attnscope_spec::Model;
+
+use super::{Args, Compared, names};
+use crate::cli::WhatIfArgs;
+use crate::cli::progress::{Meter, Task};
+use crate::cli::prompts::{Named, ONLY};
+use crate::cli::session::{Opened, Session};
 
 /// Nothing but the comparison of logits predicts: no side keeps what it said.
 const OPTIONS: Options = Options {

@@ -7,12 +7,12 @@ mod tables;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_compare::{Comparing, Comparison, LayerMap, Side, is_recording};
+use attnscope_report::{Difference, Output, printable};
 use clap::ValueEnum;
 
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, share};
-use attnscope_compare::{Comparing, Comparison, LayerMap, Side, is_recording};
-use attnscope_report::{Difference, Output, printable};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

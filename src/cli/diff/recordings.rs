@@ -1,17 +1,17 @@
 //! A checkpoint beside a recording, and two recordings.
 
 use anyhow::{Result, bail};
+use attnscope_compare::{Beside, Comparison, RecordedTokens, Recording, Side};
+use attnscope_compute::on_device;
+use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_run::{MemoryNeed, Options, input_of};
+use attnscope_spec::Model;
 
 use super::{Args, Compared, names};
 use crate::cli::WhatIfArgs;
 use crate::cli::progress::Meter;
 use crate::cli::prompts::ONLY;
 use crate::cli::session::Session;
-use attnscope_compare::{Beside, Comparison, RecordedTokens, Recording, Side};
-use attnscope_compute::on_device;
-use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
-use attnscope_run::{MemoryNeed, Options, input_of};
-use attnscope_spec::Model;
 
 const OPTIONS: Options = Options {
     keep_bytes: None,

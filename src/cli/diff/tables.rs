@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-
-use super::{Args, Compared, names};
 use attnscope_checks::stats::{Values, index_of};
 use attnscope_compare::{Comparison, TableHead};
 use attnscope_report::read_baseline;
 use attnscope_report::record::Table;
 use attnscope_spec::Stack;
+
+use super::{Args, Compared, names};
 
 fn ending(path: &Path) -> Option<&str> {
     path.extension().and_then(|ending| ending.to_str())

@@ -1,7 +1,6 @@
 //! Tokens and positions that a person names.
 
 use anyhow::Result;
-
 use attnscope_compute::error::Error;
 use attnscope_forward::Input;
 use attnscope_prompt::Reading;

@@ -3,12 +3,6 @@
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-
-use super::stopping::Stopping;
-use super::{Args, By, asked};
-use crate::cli::progress::Task;
-use crate::cli::session::{Opened, Session};
-use crate::cli::targets::source_of;
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
@@ -23,6 +17,12 @@ use attnscope_studies::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, PatchingStep, Step, attribute, circuits,
     contributions, head_of, lens, retrieval, rollout,
 };
+
+use super::stopping::Stopping;
+use super::{Args, By, asked};
+use crate::cli::progress::Task;
+use crate::cli::session::{Opened, Session};
+use crate::cli::targets::source_of;
 
 /// Longest prompt of which every position is patched without being asked for.
 const EACH_POSITION: usize = 64;

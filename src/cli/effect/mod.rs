@@ -7,6 +7,11 @@ mod stopping;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use attnscope_compute::error::Error;
+use attnscope_report::{EffectReport, ModelRecord, Output, PromptOf, printable};
+use attnscope_run::Options;
+use attnscope_spec::{Place, Places};
+use attnscope_studies::effect::{Part, Replaced, bytes_of_copies, n_parts};
 use clap::ValueEnum;
 
 use self::measures::Measuring;
@@ -15,11 +20,6 @@ use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use attnscope_compute::error::Error;
-use attnscope_report::{EffectReport, ModelRecord, Output, PromptOf, printable};
-use attnscope_run::Options;
-use attnscope_spec::{Place, Places};
-use attnscope_studies::effect::{Part, Replaced, bytes_of_copies, n_parts};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

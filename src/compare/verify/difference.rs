@@ -1,10 +1,11 @@
 //! How far one hook lies apart, and whether rounding explains it.
 
+use attnscope_forward::Hook;
+use attnscope_spec::Stack;
+
 use super::exchange::Compared;
 use super::largest::Largest;
 use super::place::ValuePlace;
-use attnscope_forward::Hook;
-use attnscope_spec::Stack;
 
 /// How far two engines may lie apart by rounding alone: the bounds that the families are held to against their references.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,14 +3,15 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::largest::Largest;
-use super::place::ValuePlace;
-use super::rows::{Compare, Keep, Shared, held};
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::{Hook, Hooks};
 use attnscope_run::Tap;
 use attnscope_spec::{ModelSpec, Stack};
+
+use super::largest::Largest;
+use super::place::ValuePlace;
+use super::rows::{Compare, Keep, Shared, held};
 
 /// One hook of a layer, compared.
 pub(super) struct Compared {

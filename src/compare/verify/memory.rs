@@ -1,12 +1,12 @@
 //! How much memory a second engine needs beside a first one, and what is kept to compare the two.
 
-use super::rows::CELL_BYTES;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_forward::{Input, Sequence};
-use attnscope_run::MemoryNeed;
-use attnscope_run::Options;
+use attnscope_run::{MemoryNeed, Options};
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{BlockSpec, LinearSource, Model, Stack, StackSpec};
+
+use super::rows::CELL_BYTES;
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();

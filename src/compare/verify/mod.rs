@@ -14,18 +14,18 @@ pub use difference::{Floor, HookDifference};
 pub use memory::verify_bytes;
 pub use place::ValuePlace;
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::{Hook, Input, Sequence, Unembedding, final_hidden, pool_hidden};
+use attnscope_run::{Job, Progress, Silent};
+use attnscope_spec::{Model, Stack, StackSpec};
+
 use self::difference::{of_hidden, of_hook};
 use self::exchange::{Comparer, Exchange, Keeper, RowsOnly, unequal};
 use self::largest::Largest;
 use self::rows::{Compare, Keep, held};
 use self::side::{Side, Told};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{Ops, reuse_buffers};
-use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, Input, Sequence, Unembedding, final_hidden, pool_hidden};
-use attnscope_run::Job;
-use attnscope_run::{Progress, Silent};
-use attnscope_spec::{Model, Stack, StackSpec};
 
 /// The name of the encoder's output, as in traces.
 const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::largest::Largest;
 use attnscope_compute::attention::BlockSink;
+
+use super::largest::Largest;
 
 /// Bytes of a score and of a probability.
 pub(super) const CELL_BYTES: usize = 2 * size_of::<f32>();

@@ -2,16 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use super::exchange::RowsOnly;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{LayerWeights, Scratch};
-use attnscope_run::Pass;
-use attnscope_run::{Job, Options};
-use attnscope_run::{Observer, Progress};
+use attnscope_run::{Job, Observer, Options, Pass, Progress};
 use attnscope_spec::{Model, StackSpec};
+
+use super::exchange::RowsOnly;
 
 /// One engine, under way.
 pub(super) struct Side<'a, O: Ops> {

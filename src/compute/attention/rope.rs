@@ -1,8 +1,7 @@
 //! Rotary positions: the angles, and the rescaling of their frequencies for longer contexts.
 
-use std::fmt;
-
 use std::f64::consts::TAU;
+use std::fmt;
 
 /// How the frequencies of a rotary embedding are rescaled.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,8 @@
 //! BERT's names, which RoBERTa shares: what they begin with tells the two apart.
 
-use super::{Facts, Layout};
 use attnscope_compute::error::Result;
+
+use super::{Facts, Layout};
 
 pub const LAYOUT: Layout = Layout {
     known_by: "BERT (bert.encoder.layer.0.attention.self.query.weight)",

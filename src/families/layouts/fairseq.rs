@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_compute::error::Result;
 use serde_json::Value;
 
 use super::super::fairseq::{LEARNED, N_ROWS_BEFORE, NORMS_BEFORE, NORMS_EMBEDDING};
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "fairseq (decoder.layers.0.encoder_attn_layer_norm.weight, or args with decoder.layers.0.fc1.weight)",

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Config, Origin, Tensors};
+use serde_json::Value;
 
 /// Ends of names of tables of tokens.
 const TABLES: [&str; 9] = [

@@ -1,9 +1,10 @@
 //! GPT-2's names: stored input-major by Hugging Face, output-major by nanoGPT.
 
-use super::{Facts, Layout};
-use crate::unread::is_copy;
 use attnscope_checkpoint::Origin;
 use attnscope_compute::error::Result;
+
+use super::{Facts, Layout};
+use crate::unread::is_copy;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "nanoGPT or GPT-2 (transformer.h.0.attn.c_attn.weight)",

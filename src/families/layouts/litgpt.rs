@@ -1,9 +1,9 @@
 //! LitGPT: `transformer.h.0.attn.qkv.weight`, with `model_config.yaml` beside `lit_model.pth`.
 
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "LitGPT (transformer.h.0.attn.qkv.weight)",

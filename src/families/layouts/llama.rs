@@ -1,7 +1,8 @@
 //! Llama's names: Hugging Face's, or Meta's own, whose queries and keys rotate in neighbouring pairs.
 
-use super::{Facts, Layout};
 use attnscope_compute::error::Result;
+
+use super::{Facts, Layout};
 
 pub const LAYOUT: Layout = Layout {
     known_by: "Llama (model.layers.0.self_attn.q_proj.weight)",

@@ -1,10 +1,10 @@
 //! Megatron-core: `decoder.layers.0.self_attention.linear_qkv.weight`, with the arguments of the training in the same file.
 
+use attnscope_compute::error::Result;
 use serde_json::Value;
 
 use super::parts::Parts;
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "Megatron-core (decoder.layers.0.self_attention.linear_qkv.weight)",

@@ -1,10 +1,10 @@
 //! OLMo-core: `blocks.0.attention.w_q.weight`, with the `config.json` of its trainer.
 
+use attnscope_compute::error::Result;
 use serde_json::Value;
 
 use super::parts::Parts;
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "OLMo-core (blocks.0.attention.w_q.weight)",

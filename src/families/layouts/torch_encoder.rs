@@ -1,8 +1,9 @@
 //! Layers of `torch.nn.TransformerEncoderLayer` inside a model whose other parts have names of their own.
 
+use attnscope_compute::error::Result;
+
 use super::torch_parts::{ENCODER_PARTS, Outside, SELF_ATTENTION, ask, befores, only, stem};
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "torch.nn.TransformerEncoder (…layers.0.self_attn.in_proj_weight)",

@@ -1,8 +1,9 @@
 //! What stands around the layers of `torch.nn` models: parts whose names their writers chose, told apart by shape and by
 //! the words that such names hold.
 
-use super::Facts;
 use attnscope_compute::error::Result;
+
+use super::Facts;
 
 /// The tensor that every layer of either kind has.
 pub const SELF_ATTENTION: &str = "self_attn.in_proj_weight";

@@ -1,8 +1,9 @@
 //! `torch.nn.Transformer`, or its encoder and decoder, inside a model whose other parts have names of their own.
 
+use attnscope_compute::error::Result;
+
 use super::torch_parts::{ENCODER_PARTS, Outside, SELF_ATTENTION, ask, befores, holds, only, stem};
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "torch.nn.Transformer (…decoder.layers.0.multihead_attn.in_proj_weight)",

@@ -1,9 +1,9 @@
 //! TransformerLens: matrices by heads under short names, `blocks.0.attn.W_Q` and its like.
 
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "TransformerLens (blocks.0.attn.W_Q)",

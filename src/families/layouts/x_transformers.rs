@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_compute::error::Result;
 use serde_json::json;
 
 use super::parts::Parts;
 use super::{Facts, Layout};
-use attnscope_compute::error::Result;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "x-transformers (attn_layers.layers.0.1.to_q.weight)",

@@ -1,10 +1,11 @@
 //! Puts what a person sets into every attention of a spec, and says how many changed.
 
-use super::Given;
 use attnscope_compute::attention::{AttentionSpec, Bias, Mask, Window};
 use attnscope_prompt::PositionRule;
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{ModelSpec, StackSpec};
+
+use super::Given;
 
 /// Changes every attention that has what is given; says how many have.
 pub(super) fn change(spec: &mut ModelSpec, given: &Given) -> usize {

@@ -1,7 +1,5 @@
 //! The families that keep BART's names: an encoder, a decoder that attends to it, learned or sinusoidal positions.
 
-use super::windows::windows_around;
-use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Window};
 use attnscope_compute::error::{Error, Result};
@@ -12,6 +10,9 @@ use attnscope_spec::{
     MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack,
     StackSpec, TableSource,
 };
+
+use super::windows::windows_around;
+use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
 
 /// Not stated by any configuration.
 const EPS: f64 = 1e-5;

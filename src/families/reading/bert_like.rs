@@ -1,11 +1,5 @@
 //! The families that keep parts of BERT: its embeddings, its blocks, and a masked-language head, with names and switches of their own.
 
-use super::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
-use super::rope::plain_rope;
-use super::windows::windows_around;
-use super::{
-    activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Bias, Buckets};
 use attnscope_compute::error::{Error, Result};
@@ -14,6 +8,13 @@ use attnscope_prompt::PositionRule;
 use attnscope_spec::{
     BlockSpec, CrossSpec, DroppedToken, EmbedSpec, FeedForward, MlpSpec, ModelSpec, NormSource,
     PositionTable, ProjectionSpec, StackSpec, TableSource,
+};
+
+use super::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
+use super::rope::plain_rope;
+use super::windows::windows_around;
+use super::{
+    activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
 };
 
 /// What a family of this kind changes.

@@ -1,17 +1,17 @@
 //! DeBERTa's two generations: BERT whose scores have learned vectors of distances beside content.
 
-use serde_json::Value;
-
-use super::masked_head::{MaskedHead, masked_head, note_head};
-use super::{
-    activation, even_heads, grouped, layer_norm, linear, note_attention, note_bias, prefix,
-};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Bias, Relative, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, LinearSource, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
     RelativeSource, StackSpec, TableSource,
+};
+use serde_json::Value;
+
+use super::masked_head::{MaskedHead, masked_head, note_head};
+use super::{
+    activation, even_heads, grouped, layer_norm, linear, note_attention, note_bias, prefix,
 };
 
 /// What a generation changes.

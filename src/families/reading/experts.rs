@@ -1,7 +1,5 @@
 //! Feed-forward layers of many experts: the keys that describe them, and the names under which they are stored.
 
-use super::bias_rule::BiasRule;
-use super::{check_counts, check_used, sparse_layers};
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
@@ -9,6 +7,9 @@ use attnscope_spec::{
     ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, Part,
     RouterRule, RouterScores,
 };
+
+use super::bias_rule::BiasRule;
+use super::{check_counts, check_used, sparse_layers};
 
 /// Names of the three maps of a gated feed-forward layer.
 #[derive(Debug, Clone, Copy)]

@@ -1,12 +1,12 @@
 //! Which tokens of a model with windows are global, by its class or by what a person says, and the maps that they have.
 
-use serde_json::Value;
-
-use super::linear;
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::Globals;
 use attnscope_compute::error::Result;
 use attnscope_spec::{GlobalMaps, LinearSource, StackSpec};
+use serde_json::Value;
+
+use super::linear;
 
 /// The name of the knob, and of the key that a person sets.
 const KEY: &str = "global_tokens";

@@ -1,9 +1,10 @@
 //! Norms of queries and keys in families of Llama's kind.
 
-use super::recipe::{NormStyle, QkNorm, Recipe};
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::NormSource;
+
+use super::recipe::{NormStyle, QkNorm, Recipe};
 
 /// Whether and how queries and keys are normed, the configuration asked.
 ///

@@ -1,10 +1,9 @@
 //! Models of which some layers attend and others mix tokens by something else.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{BlockSpec, LinearSource, Mixer, ModelSpec, Part, TokenMixer};
+use serde_json::Value;
 
 /// The words by which configurations name layers: new and old.
 const ATTENDS: [&str; 2] = ["full_attention", "attention"];

@@ -1,8 +1,5 @@
 //! The families whose queries, keys and values come through latent vectors, with experts from some layer on.
 
-use super::experts::{ExpertsKeys, USUAL, gated};
-use super::rope::{RopeRule, rope, score_sharpening};
-use super::{activation, linear, note_attention, prefix, rms_norm, tied_head};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, RopeSpec, Scale};
 use attnscope_compute::error::{Error, Result};
@@ -10,6 +7,10 @@ use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec, Part,
     ProjectionSpec, StackSpec, TableSource,
 };
+
+use super::experts::{ExpertsKeys, USUAL, gated};
+use super::rope::{RopeRule, rope, score_sharpening};
+use super::{activation, linear, note_attention, prefix, rms_norm, tied_head};
 
 /// The norms of latent vectors have an epsilon of their own.
 const LATENT_EPS: f64 = 1e-6;

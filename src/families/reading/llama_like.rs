@@ -8,11 +8,6 @@ pub use super::recipe::{
 };
 pub use super::sizes::Sizes;
 
-use super::experts::gated;
-use super::head_norms::{head_norm, qk_norm};
-use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
-use super::windows::layer_windows;
-use super::{activation, grouped, linear, note_attention, prefix, stacked, tied_head};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Window};
 use attnscope_compute::error::{Error, Result};
@@ -21,6 +16,12 @@ use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LearnedActivation, LinearSource,
     MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
 };
+
+use super::experts::gated;
+use super::head_norms::{head_norm, qk_norm};
+use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
+use super::windows::layer_windows;
+use super::{activation, grouped, linear, note_attention, prefix, stacked, tied_head};
 
 /// Which feed-forward layer stands in a layer.
 pub type MlpOf<'a> = dyn Fn(usize, &str) -> FeedForward + 'a;

@@ -1,10 +1,11 @@
 //! The head of a masked language model: a map, an activation, a norm, and the words.
 
-use super::{either, layer_norm, linear};
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{HeadSpec, LinearSource, TableSource, TransformSpec};
+
+use super::{either, layer_norm, linear};
 
 /// Names of a masked-language head.
 #[derive(Debug, Clone, Copy)]

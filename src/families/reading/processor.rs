@@ -1,10 +1,9 @@
 //! What `preprocessor_config.json` says is done to a picture, and what the class of a processor does where it says nothing.
 
-use serde_json::{Map, Value};
-
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Filter, Look, Size};
+use serde_json::{Map, Value};
 
 /// The file beside the weights; newer ones hold it as a part of another.
 const FILE: &str = "preprocessor_config.json";

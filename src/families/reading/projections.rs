@@ -1,12 +1,12 @@
 //! What models of two towers make of a picture or a caption: one vector, which a map of its own brings to the width of both.
 
-use serde_json::Value;
-
-use super::{layer_norm, linear, stacked};
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_spec::{
     FeedForward, HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled, ProbeSpec,
 };
+use serde_json::Value;
+
+use super::{layer_norm, linear, stacked};
 
 /// The token that ends captions where a configuration names none, and the number that old ones name, which is no token of theirs.
 const END: u64 = 49_407;

@@ -1,12 +1,13 @@
 //! What a family of Llama's kind changes, as data: one field per quirk.
 
-use super::bias_rule::BiasRule;
-use super::experts::{ExpertsKeys, GatedNames, USUAL};
-use super::windows::WindowRule;
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::NormSource;
+
+use super::bias_rule::BiasRule;
+use super::experts::{ExpertsKeys, GatedNames, USUAL};
+use super::windows::WindowRule;
 
 /// The norms of a family.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,9 @@
 //! Rotary embeddings as configurations state them: in the keys of transformers 4, or in those of 5.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::{RopeScaling, RopeSpec};
 use attnscope_compute::error::{Error, Result};
+use serde_json::Value;
 
 /// What a family knows of its rotary embedding before the configuration is read.
 #[derive(Debug, Clone, Copy)]

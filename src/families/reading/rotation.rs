@@ -1,13 +1,13 @@
 //! What position does in a family of Llama's kind: rotation, layers without it, and the scale of scores.
 
+use attnscope_checkpoint::{Origin, Reader};
+use attnscope_compute::attention::{Growth, RopeSpec, Scale};
+use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
 use super::recipe::{Recipe, RopeLayers, ScorePower};
 use super::rope::{RopeRule, rope};
 use super::sizes::Sizes;
-use attnscope_checkpoint::{Origin, Reader};
-use attnscope_compute::attention::{Growth, RopeSpec, Scale};
-use attnscope_compute::error::{Error, Result};
 
 /// The rotary embeddings of layers without and with a window.
 pub(super) struct Ropes {

@@ -1,8 +1,9 @@
 //! Sizes that most decoders state, under their usual keys.
 
-use super::check_groups;
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::Result;
+
+use super::check_groups;
 
 /// Sizes that every family of this kind states.
 #[derive(Debug, Clone, Copy)]

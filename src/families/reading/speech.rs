@@ -1,11 +1,10 @@
 //! What stands beside a speech model's configuration: how sound is turned into frames, and how its decoder begins.
 
-use serde_json::{Map, Value};
-
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Prefix, SoundRule, language_code};
 use attnscope_spec::{DecoderStart, Forced, ReadsAgain, Timing};
+use serde_json::{Map, Value};
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
 

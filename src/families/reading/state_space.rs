@@ -1,12 +1,13 @@
 //! The mixer of Mamba-2 as several families state and store it.
 
-use super::hybrid::{check_divides, number, split};
-use super::linear;
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::recurrent::GateOrder;
 use attnscope_compute::ops::Activation;
 use attnscope_spec::mixers::{GatedNormSource, ShortConvolution, StateSpaceSpec};
+
+use super::hybrid::{check_divides, number, split};
+use super::linear;
 
 /// Sizes and switches of all layers.
 #[derive(Debug, Clone)]

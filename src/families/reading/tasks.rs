@@ -1,14 +1,14 @@
 //! What a model was made for, by the class that it was saved from: predicting words, labels, spans, or nothing at all.
 
-use serde_json::Value;
-
-use super::projections;
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, NormSource, Pooled, TransformSpec,
 };
+use serde_json::Value;
+
+use super::projections;
 
 /// Labels of one head at most.
 const MOST_LABELS: usize = 1 << 16;

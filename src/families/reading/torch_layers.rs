@@ -1,9 +1,5 @@
 //! Layers of `torch.nn`: keys are the arguments of its classes, weights have the names that its modules give them.
 
-use super::{
-    activation, beside_branch, even_heads, layer_norm_bias_if_stored, linear_bias_if_stored,
-    note_attention, stacked,
-};
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
@@ -11,6 +7,11 @@ use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, NormSource,
     PositionTable, ProjectionSpec, Sines, TableSource,
+};
+
+use super::{
+    activation, beside_branch, even_heads, layer_norm_bias_if_stored, linear_bias_if_stored,
+    note_attention, stacked,
 };
 
 /// In the place of a name: a part that is not there.

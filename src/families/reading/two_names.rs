@@ -1,8 +1,7 @@
 //! A size that a configuration states twice, by its family's key and by the name that all families share, with two values.
 
-use serde_json::Value;
-
 use attnscope_checkpoint::{Config, Knob, Origin};
+use serde_json::Value;
 
 /// Knobs, and the names by which transformers lets every family be asked for them.
 const SHARED: [(&str, &str); 4] = [

@@ -1,8 +1,6 @@
 //! Encoders of pictures and of their captions: blocks with norms before both branches, a kernel that makes rows of patches, a table of
 //! positions of a grid.
 
-use super::processor::{Processor, look};
-use super::{activation, even_heads, layer_norm, linear, note_attention};
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
@@ -12,6 +10,9 @@ use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, GridPositions, LearnedTokens, LinearSource, MlpSpec,
     ModelSpec, PatchSpec, PositionTable, ProjectionSpec, Resampling, StackSpec, TableSource,
 };
+
+use super::processor::{Processor, look};
+use super::{activation, even_heads, layer_norm, linear, note_attention};
 
 /// What a family of this kind changes.
 #[derive(Debug, Clone, Copy)]

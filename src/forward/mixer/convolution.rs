@@ -1,14 +1,14 @@
 //! A gated convolution over a few tokens.
 
-use super::memory::MixerMemory;
-use super::rows::each_copy;
-use super::short_convolution::Kernel;
-use super::short_convolution::read_kernel;
-use crate::context::BlockContext;
-use crate::weights::Shelf;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::ConvolutionSpec;
+
+use super::memory::MixerMemory;
+use super::rows::each_copy;
+use super::short_convolution::{Kernel, read_kernel};
+use crate::context::BlockContext;
+use crate::weights::Shelf;
 
 /// The weights of a gated convolution.
 pub struct ConvolutionWeights<'a, O: Ops> {

@@ -1,12 +1,7 @@
 //! A mixer by the gated delta rule: a short convolution over queries, keys and values, a state that corrects itself, and a gate.
 
-use super::memory::MixerMemory;
-use super::parts::{read_gain, with_gain};
-use super::rows::{apart, beside, each_copy, mapped};
-use super::short_convolution::Kernel;
-use super::short_convolution::read_kernel;
-use crate::context::BlockContext;
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::activate;
 use attnscope_compute::kernels::recurrent::{
@@ -14,7 +9,13 @@ use attnscope_compute::kernels::recurrent::{
 };
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::DeltaRuleSpec;
-use std::borrow::Cow;
+
+use super::memory::MixerMemory;
+use super::parts::{read_gain, with_gain};
+use super::rows::{apart, beside, each_copy, mapped};
+use super::short_convolution::{Kernel, read_kernel};
+use crate::context::BlockContext;
+use crate::weights::Shelf;
 
 /// The weights of a delta rule.
 pub struct DeltaRuleWeights<'a, O: Ops> {

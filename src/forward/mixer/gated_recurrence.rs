@@ -1,16 +1,17 @@
 //! The recurrent mixer of Griffin: a short convolution and a gated linear recurrence, times a second branch.
 
-use super::memory::MixerMemory;
-use super::rows::each_copy;
-use super::short_convolution::Kernel;
-use super::short_convolution::read_kernel;
-use crate::context::BlockContext;
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::recurrent::{GatedRecurrence, gated_recurrence};
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::GatedRecurrenceSpec;
-use std::borrow::Cow;
+
+use super::memory::MixerMemory;
+use super::rows::each_copy;
+use super::short_convolution::{Kernel, read_kernel};
+use crate::context::BlockContext;
+use crate::weights::Shelf;
 
 /// The weights of a gated recurrence.
 pub struct GatedRecurrenceWeights<'a, O: Ops> {

@@ -1,15 +1,17 @@
 //! A mixer by lightning attention: products of queries and keys weigh values, less the further away; a norm and a gate follow.
 
-use super::memory::MixerMemory;
-use super::rows::{each_copy, hide_padding, mapped};
-use crate::context::BlockContext;
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::activate;
 use attnscope_compute::kernels::recurrent::{Lightning, LightningTokens, Within, lightning};
 use attnscope_compute::ops::{Activation, Ops};
 use attnscope_spec::mixers::LightningSpec;
-use std::borrow::Cow;
+
+use super::memory::MixerMemory;
+use super::rows::{each_copy, hide_padding, mapped};
+use crate::context::BlockContext;
+use crate::weights::Shelf;
 
 /// The weights of lightning attention.
 pub struct LightningWeights<'a, O: Ops> {

@@ -11,6 +11,10 @@ mod selective_scan;
 mod short_convolution;
 mod state_space;
 
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::TokenMixer;
+
 use self::convolution::ConvolutionWeights;
 use self::delta_rule::DeltaRuleWeights;
 use self::gated_recurrence::GatedRecurrenceWeights;
@@ -19,9 +23,6 @@ use self::selective_scan::SelectiveScanWeights;
 use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
 use super::weights::Shelf;
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Ops;
-use attnscope_spec::TokenMixer;
 pub(super) use memory::MixerMemory;
 
 /// The weights of a mixer.

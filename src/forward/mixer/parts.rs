@@ -1,11 +1,13 @@
 //! The tensors of a mixer by name, for lists that treat all mixers alike.
 
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::recurrent::GatedNorm;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::GatedNormSource;
-use std::borrow::Cow;
+
+use crate::weights::Shelf;
 
 /// # Errors
 /// When the gain is missing or has another shape.

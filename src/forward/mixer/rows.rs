@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use super::memory::MixerMemory;
-use crate::context::BlockContext;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
+
+use super::memory::MixerMemory;
+use crate::context::BlockContext;
 
 /// Rows of one sequence of those that lie here.
 fn n_positions<O: Ops>(context: &BlockContext<'_, O>) -> usize {

@@ -1,11 +1,7 @@
 //! The mixer of Mamba: a short convolution, a scan whose steps, writing and reading depend on the token, and a gate.
 
-use super::memory::MixerMemory;
-use super::rows::{each_copy, hide_padding, mapped};
-use super::short_convolution::Kernel;
-use super::short_convolution::read_kernel;
-use crate::context::BlockContext;
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::activate;
 use attnscope_compute::kernels::recurrent::{
@@ -14,7 +10,12 @@ use attnscope_compute::kernels::recurrent::{
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::SelectiveScanSpec;
 use attnscope_spec::{LinearSource, NormSource};
-use std::borrow::Cow;
+
+use super::memory::MixerMemory;
+use super::rows::{each_copy, hide_padding, mapped};
+use super::short_convolution::{Kernel, read_kernel};
+use crate::context::BlockContext;
+use crate::weights::Shelf;
 
 /// A map and the norm of its output.
 type Normed<'a, O> = (<O as Ops>::Linear<'a>, <O as Ops>::Norm<'a>);

@@ -1,11 +1,13 @@
 //! The stored form of a causal convolution over a few tokens, which most mixers begin with.
 
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::recurrent::short_convolution;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::ShortConvolution;
-use std::borrow::Cow;
+
+use crate::weights::Shelf;
 
 /// The weights of a convolution.
 pub struct Kernel<'a> {

@@ -1,12 +1,7 @@
 //! The mixer of Mamba-2: a short convolution, a state space of heads, and a gate with a norm.
 
-use super::memory::MixerMemory;
-use super::parts::{read_gain, with_gain};
-use super::rows::{apart, beside, each_copy, hide_padding, mapped};
-use super::short_convolution::Kernel;
-use super::short_convolution::read_kernel;
-use crate::context::BlockContext;
-use crate::weights::Shelf;
+use std::borrow::Cow;
+
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::activate;
 use attnscope_compute::kernels::recurrent::{
@@ -14,7 +9,13 @@ use attnscope_compute::kernels::recurrent::{
 };
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::StateSpaceSpec;
-use std::borrow::Cow;
+
+use super::memory::MixerMemory;
+use super::parts::{read_gain, with_gain};
+use super::rows::{apart, beside, each_copy, hide_padding, mapped};
+use super::short_convolution::{Kernel, read_kernel};
+use crate::context::BlockContext;
+use crate::weights::Shelf;
 
 /// The weights of a state space.
 pub struct StateSpaceWeights<'a, O: Ops> {

@@ -1,10 +1,11 @@
 //! One LSTM layer in one direction, step by step (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000).
 
-use crate::weights::Shelf;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::recurrent::CellSpec;
+
+use crate::weights::Shelf;
 
 /// A layer's weights, and where it stands.
 pub(super) struct Cell<'a, O: Ops> {

@@ -1,12 +1,13 @@
 //! A recurrent encoder: every layer over the whole sequence, one direction after the other.
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Ops;
+use attnscope_spec::recurrent::{CellSpec, ReaderSpec};
+
 use super::cell::Cell;
 use crate::context::BlockContext;
 use crate::emit::emit;
 use crate::hook::{Hook, Hooks};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Ops;
-use attnscope_spec::recurrent::{CellSpec, ReaderSpec};
 
 /// What an encoder's layers ended with, for a decoder to begin with.
 #[derive(Debug, Clone, PartialEq, Default)]

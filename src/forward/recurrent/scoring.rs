@@ -1,10 +1,11 @@
 //! Products of decoder states with encoder states, as the spec scores them: what scale, cap and softmax are applied to.
 
-use crate::context::BlockContext;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::sum_of_squares;
 use attnscope_compute::ops::{HostLinear, Ops};
 use attnscope_spec::recurrent::{ScoreSource, WriterSpec};
+
+use crate::context::BlockContext;
 
 /// Added to a mean square, as norms without weights do.
 const EPS: f64 = 1e-6;

@@ -1,12 +1,5 @@
 //! A recurrent decoder: one step after another, each with a look at the encoder's states.
 
-use super::cell::Cell;
-use super::reader::Ends;
-use super::scoring::Scoring;
-use crate::context::{BlockContext, Memory};
-use crate::emit::emit;
-use crate::forward::AttentionRun;
-use crate::hook::{Hook, Hooks, NoHooks};
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
     finish_row,
@@ -16,6 +9,14 @@ use attnscope_compute::kernels::sum_of_squares;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::recurrent::{Start, WriterSpec};
 use attnscope_spec::{Ablation, LinearSource};
+
+use super::cell::Cell;
+use super::reader::Ends;
+use super::scoring::Scoring;
+use crate::context::{BlockContext, Memory};
+use crate::emit::emit;
+use crate::forward::AttentionRun;
+use crate::hook::{Hook, Hooks, NoHooks};
 
 /// Turns embedded target tokens into what the steps give, in place. Steps of padding run too, and count nowhere.
 ///

@@ -3,9 +3,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use attnscope_checkpoint::open_regular;
+use sha2::{Digest, Sha256};
 
 /// Bytes that are read of a file at a time.
 const PIECE: usize = 1 << 20;

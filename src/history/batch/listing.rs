@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use attnscope_compute::error::Result;
+use attnscope_report::UnitRecord;
+use attnscope_report::record::{ParquetReader, natural, step_of_name};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use super::digest;
 use super::parts::Parts;
 use super::plan::Plan;
 use super::weights::Weights;
-use attnscope_compute::error::Result;
-use attnscope_report::UnitRecord;
-use attnscope_report::record::{ParquetReader, natural, step_of_name};
 
 /// A unit that has ended.
 #[derive(Debug, Clone)]

@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::digest;
+use attnscope_checkpoint::{CONFIGURATION, read_regular};
+use attnscope_compute::error::{Error, Result};
 use attnscope_report::UnitRecord;
 use attnscope_system::signals::{Owner, Temporary, is_live, owner_of, undisturbed};
 
-use attnscope_checkpoint::{CONFIGURATION, read_regular};
-use attnscope_compute::error::{Error, Result};
+use super::digest;
 
 /// The directory of units in that of a batch.
 const PARTS: &str = "parts";

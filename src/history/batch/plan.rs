@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use attnscope_checkpoint::{DOCUMENT, read_text};
+use attnscope_compute::error::{Error, Result};
+use attnscope_system::store::is_address;
 use serde::{Deserialize, Serialize};
 
 use super::digest;
 use super::parts::{PLANS, put};
 use crate::is_weights;
-use attnscope_checkpoint::{DOCUMENT, read_text};
-use attnscope_compute::error::{Error, Result};
-use attnscope_system::store::is_address;
 
 /// Version of the plan's file, and of how ids are made.
 const VERSION: u32 = 1;

@@ -8,11 +8,11 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::io::BufWriter;
 use std::path::PathBuf;
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_report::record::{About, ParquetReader, ParquetWriter, Row, in_order};
 use tempfile::NamedTempFile;
 
 use super::listing::Unit;
-use attnscope_compute::error::{Error, Result};
-use attnscope_report::record::{About, ParquetReader, ParquetWriter, Row, in_order};
 
 /// Units that are open at once at most; of each some hundreds of rows are in memory.
 const MOST_OPEN: usize = 64;

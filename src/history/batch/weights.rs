@@ -6,15 +6,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::{CONFIGURATION, described_above, read_regular};
+use attnscope_compute::error::{Error, Result};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 
 use super::digest;
 use super::parts::{WEIGHTS, put};
 use crate::is_weights;
-
-use attnscope_checkpoint::{CONFIGURATION, described_above, read_regular};
-use attnscope_compute::error::{Error, Result};
 
 /// What stands for the digest of files that cannot be read: such units fail, and have new ids once the files can be read.
 const UNREADABLE: &str = "unreadable";

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde::Deserialize;
-
-use crate::grid::{Grid, LayerShape};
 use attnscope_checkpoint::open_regular;
 use attnscope_checks::stats::index_of;
 use attnscope_spec::Stack;
+use serde::Deserialize;
+
+use crate::grid::{Grid, LayerShape};
 
 /// The version of logs that this program reads.
 const VERSION: u64 = 1;

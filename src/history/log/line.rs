@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use attnscope_checks::stats::STATISTICS;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::header::Header;
 use crate::record::UNKNOWN;
-use attnscope_checks::stats::STATISTICS;
 
 /// What a line says.
 #[derive(Debug, Clone, PartialEq)]

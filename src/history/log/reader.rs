@@ -5,12 +5,12 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use attnscope_checkpoint::open_regular;
+use attnscope_compute::error::{Error, Result};
 use rayon::prelude::*;
 
 use super::header::{Header, may_begin_segment};
 use super::line::{self, Item};
-use attnscope_checkpoint::open_regular;
-use attnscope_compute::error::{Error, Result};
 
 /// Bytes that are read and taken apart together.
 const BLOCK: usize = 32 << 20;

@@ -7,12 +7,11 @@ mod render;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::{CONFIGURATION, TokenizerFile, read_text};
+use attnscope_compute::error::{Error, Result};
 use minijinja::Value as Item;
 use minijinja::value::ValueKind;
 use serde_json::{Map, Value};
-
-use attnscope_checkpoint::{CONFIGURATION, TokenizerFile, read_text};
-use attnscope_compute::error::{Error, Result};
 
 /// A chat template, and the special tokens that it may name.
 #[derive(Debug, Clone)]

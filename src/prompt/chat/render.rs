@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::thread;
 
+use attnscope_checkpoint::caught::{caught, said_by};
 use fancy_regex::Regex;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
 use super::{namespaces, python};
-use attnscope_checkpoint::caught::{caught, said_by};
 
 /// Bytes of a template at most: those of chat models have some ten thousand.
 const LONGEST: usize = 128 << 10;

@@ -3,14 +3,13 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use attnscope_checkpoint::caught::caught;
+use attnscope_checkpoint::read_whole;
+use attnscope_compute::error::{Error, Result};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
-
-use attnscope_checkpoint::caught::caught;
-use attnscope_checkpoint::read_whole;
-use attnscope_compute::error::{Error, Result};
 
 /// Bytes of a file at most.
 const MOST_BYTES: usize = 1 << 28;

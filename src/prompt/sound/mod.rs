@@ -6,9 +6,10 @@ mod wav;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Prompt, Request, Source};
 use attnscope_checkpoint::read_whole;
 use attnscope_compute::error::{Error, Result};
+
+use super::{Prompt, Request, Source};
 
 pub use wav::samples_of;
 

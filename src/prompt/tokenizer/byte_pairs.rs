@@ -1,15 +1,15 @@
 //! `vocab.json` and `merges.txt`: byte-level BPE as GPT-2 and those after it have it.
 
-use attnscope_checkpoint::{VOCABULARY, read_text, read_whole};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use attnscope_checkpoint::{VOCABULARY, read_text, read_whole};
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::special::{NAMES, Settings, Token};
 use super::{Inner, Reading, Tokenizer, directory_of, file_name, stored};
 use crate::languages::code_of as language_code;
-use attnscope_compute::error::{Error, Result};
 
 /// How a text is cut into words before bytes are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,14 @@
 //! A table of single characters and their ids, as character models keep it.
 
-use attnscope_checkpoint::{VOCABULARY, read_whole};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checkpoint::{VOCABULARY, read_whole};
+use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
 use super::{Inner, Reading, Token, Tokenizer};
-
-use attnscope_checkpoint::counted::counted;
-use attnscope_compute::error::{Error, Result};
 
 /// One id per character.
 #[derive(Debug)]

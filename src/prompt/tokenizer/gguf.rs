@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::byte_pairs::{assemble, template};
@@ -12,8 +13,6 @@ use super::sentence_piece::{
 };
 use super::special::Token;
 use super::{Inner, Reading, Tokenizer, stored};
-
-use attnscope_compute::error::{Error, Result};
 
 /// What the keys under `tokenizer.ggml` say; flags that a file leaves out hold their kind's default.
 #[derive(Debug, Clone, Default)]

@@ -1,12 +1,11 @@
 //! What the small JSON files beside a vocabulary say about special and added tokens.
 
-use attnscope_checkpoint::{CONFIGURATION, read_whole};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
-
+use attnscope_checkpoint::{CONFIGURATION, read_whole};
 use attnscope_compute::error::{Error, Result};
+use serde_json::{Map, Value, json};
 
 /// The tokens that have a name, in the order in which those that the vocabulary lacks are given ids.
 pub const NAMES: [&str; 7] = [

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
 use super::library::{Library, Unknown};
 use super::sentence_piece::Charsmap;
-use attnscope_compute::error::{Error, Result};
 
 /// Opens the text of a `tokenizer.json`, with the truncation and padding it stores switched off.
 ///

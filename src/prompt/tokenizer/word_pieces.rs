@@ -1,15 +1,15 @@
 //! `vocab.txt`: WordPiece as BERT and those after it have it.
 
-use attnscope_checkpoint::{VOCABULARY, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use attnscope_checkpoint::{VOCABULARY, read_text};
+use attnscope_compute::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::byte_pairs::template;
 use super::special::{NAMES, Settings, Token};
 use super::{Inner, Reading, Tokenizer, directory_of, file_name, stored};
-use attnscope_compute::error::{Error, Result};
 
 /// Default texts of the named tokens, in the order of `NAMES`.
 const NAMED: [Option<&str>; 7] = [

@@ -1,16 +1,16 @@
 //! The JSON of a comparison.
 
+use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_compare::{
+    HeadDifference, HookDifference, KnobDifference, KnobValue, PromptDifference, TensorDifference,
+};
+use attnscope_spec::Stack;
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Difference;
 use crate::number::Number;
-use attnscope_checks::stats::{STATISTICS, Values};
-use attnscope_compare::{
-    HeadDifference, HookDifference, KnobDifference, KnobValue, PromptDifference, TensorDifference,
-};
-use attnscope_spec::Stack;
 
 /// Version of the JSON.
 const VERSION: u32 = 1;

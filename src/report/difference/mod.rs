@@ -9,8 +9,9 @@ pub use document::Document;
 
 use std::io::{self, Write};
 
-use super::json::write_pretty;
 use attnscope_compare::Comparison;
+
+use super::json::write_pretty;
 
 /// A comparison, and what the two sides are called.
 pub struct Difference<'a> {

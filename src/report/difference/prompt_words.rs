@@ -1,10 +1,11 @@
 //! What one prompt shows of a comparison: predictions, heads, and statistics of tables.
 
-use super::words::{Section, section};
-use crate::text_table::digits;
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compare::{HeadDifference, PromptDifference};
 use attnscope_spec::Place;
+
+use super::words::{Section, section};
+use crate::text_table::digits;
 
 /// Heads that a text names; the JSON has all of them.
 const MOST_HEADS: usize = 8;

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::Difference;
-use super::prompt_words::{heads, predictions, statistics};
-use crate::text_table::{digits, text_table};
 use attnscope_checkpoint::counted::counted;
 use attnscope_compare::{Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference};
 use attnscope_forward::Hook;
 use attnscope_run::Chance;
 use attnscope_spec::{Place, Stack};
+
+use super::Difference;
+use super::prompt_words::{heads, predictions, statistics};
+use crate::text_table::{digits, text_table};
 
 /// Tensors that a text names; the JSON has all of them.
 const MOST_TENSORS: usize = 12;

@@ -1,15 +1,16 @@
 //! The tables of each measure: what stands in their columns, and how it was computed.
 
-use super::columns::{
-    of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_retrieval,
-    of_rollout,
-};
-use super::sheet::{Cell, SheetRows};
 use attnscope_spec::Place;
 use attnscope_studies::effect::{
     Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
     Patching, Replaced, Retrieval, Rollout, ShareOf,
 };
+
+use super::columns::{
+    of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_retrieval,
+    of_rollout,
+};
+use super::sheet::{Cell, SheetRows};
 
 /// The words for tokens and positions.
 pub struct Labels<'a> {

@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
+use attnscope_checks::Severity;
+use attnscope_checks::stats::Stat;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::colour::{Colours, wants_dark_text};
 use crate::finding::FindingRecord;
 use crate::merged::{Merged, named};
 use crate::verdict_text::figure;
-use attnscope_checks::Severity;
-use attnscope_checks::stats::Stat;
 
 /// Findings of one check that are shown of a checkpoint.
 const MOST_OF_A_CHECK: usize = 3;

@@ -1,13 +1,13 @@
 //! How statistics are spread in each layer: a dot to a head, a bar from quartile to quartile, and norms as lines.
 
+use attnscope_checks::stats::{STATISTICS, Stat};
+use attnscope_spec::Stack;
 use maud::{Markup, html};
 
 use super::Part;
 use crate::chart::Ticks;
 use crate::document::LayerRecord;
 use crate::verdict_text::figure;
-use attnscope_checks::stats::{STATISTICS, Stat};
-use attnscope_spec::Stack;
 
 /// The drawing, in its own units.
 const WIDTH: f64 = 372.0;

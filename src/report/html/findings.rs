@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checks::{Check, Severity, Status};
+use attnscope_spec::{Place, Stack};
 use maud::{Markup, html};
 
 use super::grid::link;
 use crate::named_place;
 use crate::readable::{Found, Readable, leading};
 use crate::verdict_text::figure;
-use attnscope_checks::{Check, Severity, Status};
-use attnscope_spec::Place;
-use attnscope_spec::Stack;
 
 /// The worst finding at each layer and head.
 pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);

@@ -1,11 +1,11 @@
 //! Layers × heads, coloured by relative entropy.
 
+use attnscope_checks::stats::Stat;
+use attnscope_spec::Stack;
 use maud::{Markup, html};
 
 use super::colour::wants_dark_text;
 use super::{Part, head_anchor};
-use attnscope_checks::stats::Stat;
-use attnscope_spec::Stack;
 
 /// The statistic that colours the grid: comparable between prompts of any length.
 const STATISTIC: Stat = Stat::EntropyRelative;

@@ -2,14 +2,14 @@
 
 use std::io;
 
+use attnscope_compute::attention::Pooled;
+use attnscope_spec::Stack;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
 
 use super::Part;
 use super::colour::{Colours, NOT_A_NUMBER};
-use attnscope_compute::attention::Pooled;
-use attnscope_spec::Stack;
 
 /// Palette entries before those of the map: a masked cell, and NaN.
 const MASKED: u8 = 0;

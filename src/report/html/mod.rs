@@ -13,6 +13,8 @@ pub use self::batch::{Slow, Strip, write_batch_page};
 
 use std::io::{self, Write};
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_spec::Stack;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::colour::Colours;
@@ -20,8 +22,6 @@ use self::findings::Marks;
 use super::document::{ModelRecord, PromptRecord};
 use super::readable::{Readable, Shown};
 use super::verdict_text::figure;
-use attnscope_checkpoint::counted::counted;
-use attnscope_spec::Stack;
 
 /// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
 const MOST_HEADS: usize = 4096;

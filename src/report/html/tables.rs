@@ -1,11 +1,11 @@
 //! Every statistic in figures: the few of each layer in sight, all of them folded.
 
+use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_spec::Stack;
 use maud::{Markup, html};
 
 use super::Part;
 use crate::key_statistics::{cell, heading, of_layers};
-use attnscope_checks::stats::{STATISTICS, Values};
-use attnscope_spec::Stack;
 
 /// Statistics of the layers of a stack.
 pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {

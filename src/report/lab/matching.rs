@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use attnscope_studies::lab::{Match, MatchPoint, MatchSetup};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use crate::json::write_pretty;
 use crate::number;
 use crate::number::Number;
 use crate::text_table::{digits, text_table};
-use attnscope_studies::lab::{Match, MatchPoint, MatchSetup};
 
 /// Gradients of hard and soft lookups.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -23,11 +23,11 @@ pub use variance::{
 };
 pub use variance_words::variance_words;
 
+use attnscope_compute::sample::Distribution;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::number::Number;
-use attnscope_compute::sample::Distribution;
 
 /// The version of the shapes in this room.
 const VERSION: u32 = 1;

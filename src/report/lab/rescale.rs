@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use attnscope_compute::sample::{Density, Distribution, Shape};
+use attnscope_studies::lab::{Divisor, RescaleSetup, Rescaled, Rescaling};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use crate::json::write_pretty;
 use crate::number;
 use crate::number::Number;
 use crate::text_table::{digits, share_digits, text_table};
-use attnscope_compute::sample::{Density, Distribution, Shape};
-use attnscope_studies::lab::{Divisor, RescaleSetup, Rescaled, Rescaling};
 
 /// Softmax weights under several divisors of the scores.
 #[derive(Debug, Serialize, JsonSchema)]

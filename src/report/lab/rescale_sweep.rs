@@ -1,9 +1,10 @@
 //! How divisors hold up as heads grow wider: entropy against the width, one chart for each number of keys.
 
-use super::rescale::short;
-use crate::chart::{Axis, Chart, Figure, Series};
 use attnscope_compute::sample::Distribution;
 use attnscope_studies::lab::{RescaleSetup, Rescaled, Rescaling};
+
+use super::rescale::short;
+use crate::chart::{Axis, Chart, Figure, Series};
 
 /// Relative entropy of the weights against d, each divisor a line, each number of keys a chart.
 pub fn rescale_sweep_figure(setup: &RescaleSetup, cases: &[Rescaled]) -> Figure {

@@ -1,7 +1,8 @@
 //! What the numbers of other divisors say, in sentences that are put together from them.
 
-use crate::text_table::digits;
 use attnscope_studies::lab::{Divisor, Rescaled, Rescaling, Totals};
+
+use crate::text_table::digits;
 
 /// Rows with at least this share of the largest entropy are called almost uniform. Ours.
 const ALMOST_UNIFORM: f64 = 0.99;

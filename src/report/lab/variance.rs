@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 
+use attnscope_studies::lab::{
+    GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,9 +14,6 @@ use crate::json::write_pretty;
 use crate::number;
 use crate::number::Number;
 use crate::text_table::{digits, text_table};
-use attnscope_studies::lab::{
-    GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
-};
 
 /// The variance of q·k and the gradients of a softmax, for several widths.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -1,8 +1,9 @@
 //! What the numbers of variances and gradients say, in sentences that are put together from them.
 
+use attnscope_studies::lab::{Saturation, VarianceLab, VarianceSetup};
+
 use super::variance::scaled;
 use crate::text_table::digits;
-use attnscope_studies::lab::{Saturation, VarianceLab, VarianceSetup};
 
 /// A measured variance this many standard errors away is no longer what independence predicts. Ours: once in 16,000 at random,
 /// for tails that are not too heavy.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use attnscope_checks::stats::STATISTICS;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::Result;
@@ -13,7 +14,6 @@ use parquet::schema::types::{Type, TypePtr};
 
 use super::columns::{COLUMNS, Kind, SCHEMA};
 use super::table::{About, Row, Table};
-use attnscope_checks::stats::STATISTICS;
 
 /// Rows that are compressed together: some megabytes.
 const GROUP: usize = 1 << 16;

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use super::columns::COLUMNS;
-use super::table::{Row, Table};
-use crate::text_of_cell;
 use attnscope_checkpoint::{DOCUMENT, read_whole};
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compute::error::{Error, Result};
+
+use super::columns::COLUMNS;
+use super::table::{Row, Table};
+use crate::text_of_cell;
 
 impl Table {
     /// Reads a table that was written as CSV.

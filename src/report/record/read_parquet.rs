@@ -3,6 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::caught::caught;
+use attnscope_checkpoint::machine::too_much;
+use attnscope_checkpoint::{open_regular, will_read};
+use attnscope_checks::stats::STATISTICS;
+use attnscope_compute::error::{Error, Result};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::{ParquetError, Result as Found};
@@ -10,11 +15,6 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::columns::{COLUMNS, Kind};
 use super::table::{About, Row, Table};
-use attnscope_checkpoint::caught::caught;
-use attnscope_checkpoint::machine::too_much;
-use attnscope_checkpoint::{open_regular, will_read};
-use attnscope_checks::stats::STATISTICS;
-use attnscope_compute::error::{Error, Result};
 
 /// Values of one column, `None` where a row has none.
 enum Column {

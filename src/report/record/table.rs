@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 
-use super::natural::natural;
-use crate::{LayerRecord, ModelRecord, PromptRecord};
 use attnscope_checks::stats::{STATISTICS, Values};
 use attnscope_spec::{Place, Stack};
+
+use super::natural::natural;
+use crate::{LayerRecord, ModelRecord, PromptRecord};
 
 /// What the rows come from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,13 +1,14 @@
 //! The attention between two sentences: one head, rows finished by the definition that every faster path is judged by.
 
-use super::sentence::Sentence;
-use super::spec::AlignSpec;
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally,
     Visibility, finish_row,
 };
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product, rms_norm, sum_of_squares};
 use attnscope_spec::Ablation;
+
+use super::sentence::Sentence;
+use super::spec::AlignSpec;
 
 /// Added to a mean square, as norms without weights do.
 const EPS: f32 = 1e-6;

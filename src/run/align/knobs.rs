@@ -1,9 +1,10 @@
 //! What there is to say of the tables and sentences of an alignment.
 
-use super::sentence::Sentence;
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_checkpoint::{Knob, Origin, SetBy};
 use attnscope_compute::attention::SoftmaxAxis;
+
+use super::sentence::Sentence;
 
 /// What there is to say of both tables and sentences, line by line.
 pub(super) fn knobs_of(

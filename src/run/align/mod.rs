@@ -10,12 +10,6 @@ pub use self::spec::AlignSpec;
 
 use std::sync::Arc;
 
-use self::attend::{Attended, attend};
-use self::knobs::knobs_of;
-use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
-use super::head::{HeadDetail, HeadQuery};
-use super::layer::head_report;
-use super::what_if::{WhatIf, supposed_alignment};
 use attnscope_checkpoint::Knob;
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_checks::stats::{LayerEvidence, LayerReport};
@@ -24,8 +18,14 @@ use attnscope_compute::attention::{Against, Audit, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::residual::ResidualShape;
 use attnscope_prompt::Prompt;
-use attnscope_spec::Place;
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
+
+use self::attend::{Attended, attend};
+use self::knobs::knobs_of;
+use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
+use super::head::{HeadDetail, HeadQuery};
+use super::layer::head_report;
+use super::what_if::{WhatIf, supposed_alignment};
 
 /// What stands between the two sentences where both are one text.
 const BETWEEN: char = '|';

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::heads::Heads;
-use super::layout::{Axes, Ordered};
-use super::names::Part;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_compute::attention::Visibility;
 use attnscope_compute::error::Result;
 use attnscope_spec::Place;
+
+use super::heads::Heads;
+use super::layout::{Axes, Ordered};
+use super::names::Part;
 
 /// Arrays of one attention, by what they are: the names under which they stand.
 pub(super) type Parts = BTreeMap<Part, String>;

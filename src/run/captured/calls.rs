@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::attention::RecordedCall;
+use serde_json::Value;
 
 /// Calls by the name of their arrays, and what is said of all.
 #[derive(Debug, Default)]

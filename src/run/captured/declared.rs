@@ -1,10 +1,11 @@
 //! What a trace is declared to be: by flags, by its metadata, or by what most of its heads look like.
 
-use super::layout::Axes;
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::attention::{SoftmaxAxis, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Stack;
+
+use super::layout::Axes;
 
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! One captured head at full resolution, for the head on screen.
 
+use attnscope_checkpoint::captured::Captured;
+use attnscope_compute::attention::Pooled;
+use attnscope_compute::error::Result;
+
 use super::ArrayNames;
 use super::arrays::heads_of;
 use super::heads::Heads;
 use crate::head::{FULL_CELLS, HeadDetail, HeadQuery, without_first};
 use crate::{Histogram, Pyramid};
-use attnscope_checkpoint::captured::Captured;
-use attnscope_compute::attention::Pooled;
-use attnscope_compute::error::Result;
 
 /// Scores and pattern of a head as they were captured; what was not is empty.
 ///

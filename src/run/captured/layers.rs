@@ -3,6 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use attnscope_checkpoint::Dtype;
+use attnscope_checkpoint::captured::{Array, Captured};
+use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
+use attnscope_compute::attention::{
+    Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::residual::{ResidualShape, shape_of};
+use attnscope_spec::{Place, Stack};
+
 use super::arrays::{
     BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Parts, first_nonfinite, head_axis_deviation,
     heads_of, hide_masked, tolerance_of,
@@ -15,17 +25,6 @@ use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace};
 use crate::layer::{alike, found_sink, head_report};
-use attnscope_checkpoint::Dtype;
-use attnscope_checkpoint::captured::{Array, Captured};
-use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
-use attnscope_compute::attention::{
-    Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
-};
-use attnscope_compute::error::Result;
-use attnscope_compute::kernels::residual::ResidualShape;
-use attnscope_compute::kernels::residual::shape_of;
-use attnscope_spec::Place;
-use attnscope_spec::Stack;
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();

@@ -1,8 +1,9 @@
 //! Which axis of an array is which: heads, queries and keys stand in different orders in different code.
 
-use super::heads::Heads;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_compute::error::Result;
+
+use super::heads::Heads;
 
 /// The order of the axes of an array of scores or probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::names::parse;
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::error::Result;
+
+use super::names::parse;
 
 /// Arrays larger than this are not a padding mask.
 const MOST_ELEMENTS: usize = 1 << 22;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{ArrayNames, Chance, Trace};
 use attnscope_checkpoint::captured::Captured;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_prompt::Prompt;
 use attnscope_spec::{Grid, Stack};
+
+use super::{ArrayNames, Chance, Trace};
 
 /// A trace that is looked at.
 #[derive(Debug)]

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checkpoint::captured::{Array, Captured};
+use attnscope_compute::attention::{Direction, LayerAudit, Shape, Support};
+use attnscope_compute::error::Result;
+use attnscope_spec::Stack;
+
 use super::arrays::{Parts, hide_masked};
 use super::calls::Calls;
 use super::declared::Stated;
@@ -9,10 +14,6 @@ use super::heads::Heads;
 use super::layout::{Axes, Known, Ordered, axes_of};
 use super::names::{Layer, Part};
 use super::padding;
-use attnscope_checkpoint::captured::{Array, Captured};
-use attnscope_compute::attention::{Direction, LayerAudit, Shape, Support};
-use attnscope_compute::error::Result;
-use attnscope_spec::Stack;
 
 /// What was seen of one layer.
 pub(super) struct Observed {

@@ -10,9 +10,10 @@
 
 use std::sync::Arc;
 
-use super::{Family, Known, Reading};
 use attnscope_forward::Dropped;
 use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, NormSource};
+
+use super::{Family, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "block",

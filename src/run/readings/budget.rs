@@ -1,7 +1,8 @@
 //! What a race of readings may cost, and which readings are left out beyond that.
 
-use super::Reading;
 use attnscope_spec::Model;
+
+use super::Reading;
 
 /// Positions of the first round, at most and at least.
 pub const FIRST_POSITIONS: usize = 48;

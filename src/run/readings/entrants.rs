@@ -1,8 +1,9 @@
 //! The readings that enter a race of a model.
 
+use attnscope_spec::Model;
+
 use super::texts::Text;
 use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, local};
-use attnscope_spec::Model;
 
 /// Heads of a model up to which readings are tried in each of them.
 const MOST_HEADS: usize = 64;

@@ -3,9 +3,6 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::Reading;
-use super::texts::Text;
-use crate::predictions::Scan;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
@@ -14,6 +11,10 @@ use attnscope_forward::{
     logits_in_chunks, run_layer_as_read,
 };
 use attnscope_spec::{HeadSpec, Model, NormSource, StackSpec};
+
+use super::Reading;
+use super::texts::Text;
+use crate::predictions::Scan;
 
 /// Residuals of all readings that run together hold at most so many numbers.
 const MOST_VALUES: usize = 24 << 20;

@@ -3,8 +3,9 @@
 //! - **its own** (labels that were not shifted): the model has learned to say what it is given.
 //! - **the second after it** (labels shifted twice: by the data and by the loss).
 
-use super::{Family, Known, Reading};
 use attnscope_checks::SeesLabels;
+
+use super::{Family, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "labels",

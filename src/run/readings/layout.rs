@@ -10,10 +10,11 @@
 //!
 //! Tried in all layers at once. Large models that predict better than word frequencies are not read with other weights.
 
-use super::{Family, Known, Reading};
 use attnscope_compute::attention::{Bias, Odd, Scale};
 use attnscope_forward::{Cut, Deviation};
 use attnscope_spec::{BlockSpec, FeedForward, LinearSource, MlpSpec, Part, ProjectionSpec};
+
+use super::{Family, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "layout",

@@ -13,10 +13,11 @@
 
 use std::sync::Arc;
 
-use super::{Family, IsLocal, Known, Reading};
 use attnscope_checks::SeesLabels;
 use attnscope_compute::attention::{Mask, Odd, OddSight, Window};
 use attnscope_spec::{BlockSpec, ModelSpec};
+
+use super::{Family, IsLocal, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "mask",

@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
-use super::{Family, Known, PositionsAs, Reading};
 use attnscope_compute::attention::{Bias, Odd, RopeSpec};
 use attnscope_forward::{Deviation, Turned};
 use attnscope_spec::BlockSpec;
+
+use super::{Family, Known, PositionsAs, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "position",

@@ -6,11 +6,12 @@
 //!
 //! Tried in all layers at once.
 
-use super::{Family, Known, Reading};
 use attnscope_compute::attention::Odd;
 use attnscope_compute::ops::NormKind;
 use attnscope_forward::Deviation;
 use attnscope_spec::{BlockSpec, NormSource};
+
+use super::{Family, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "qk-norm",

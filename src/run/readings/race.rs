@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::Reading;
-use super::beginnings::{are_short_of, beginnings};
-use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
-use super::entrants::{entrants, heads_left_out};
-use super::evaluate::losses;
-use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 use attnscope_checks::{Probed, SeesLabels, Thresholds, TrainingProbe, Tried};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
 use attnscope_spec::Model;
+
+use super::Reading;
+use super::beginnings::{are_short_of, beginnings};
+use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
+use super::entrants::{entrants, heads_left_out};
+use super::evaluate::losses;
+use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 
 /// What is told of the work: readings that are through, of how many.
 pub type Told<'a> = &'a mut dyn FnMut(usize, usize);

@@ -7,8 +7,9 @@
 //! Every broken model likes smoother attention, so that a smaller scale is believed only where nothing else comes near.
 //! Tried in all layers, and in each layer alone where the budget allows.
 
-use super::{Family, IsLocal, Known, Reading};
 use attnscope_compute::attention::Odd;
+
+use super::{Family, IsLocal, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "scale",

@@ -7,9 +7,10 @@
 //!
 //! Tried in all layers, and in each layer alone where the budget allows.
 
-use super::{Family, IsLocal, Known, Reading};
 use attnscope_compute::attention::{Odd, OddSoftmax, SoftmaxAxis};
 use attnscope_spec::BlockSpec;
+
+use super::{Family, IsLocal, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "softmax",

@@ -9,16 +9,16 @@ mod zero;
 
 use std::collections::BTreeMap;
 
-use self::initial::{Initial, initial_values, is_default_bias};
-use self::spectrum::{chance, edge_ratio};
-use self::values::{Seen, seen};
-use self::zero::zero_parts;
 use attnscope_checkpoint::{TensorView, Tensors};
 use attnscope_checks::{LayerCopy, LayerWeights, SaturatedTensor, Weights, ZeroWeights};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::pace::Pace;
-use attnscope_spec::Place;
-use attnscope_spec::{BlockSpec, Model, ProjectionSpec};
+use attnscope_spec::{BlockSpec, Model, Place, ProjectionSpec};
+
+use self::initial::{Initial, initial_values, is_default_bias};
+use self::spectrum::{chance, edge_ratio};
+use self::values::{Seen, seen};
+use self::zero::zero_parts;
 
 /// Values of a large table that are widened at a time.
 const AT_ONCE: usize = 1 << 24;

@@ -1,9 +1,8 @@
 //! The largest singular value of a matrix, as far as it takes to tell the matrix from noise.
 
-use rayon::prelude::*;
-
 use attnscope_compute::kernels::sum_of_squares;
 use attnscope_compute::kernels::vectors::{add_scaled, dot_f32};
+use rayon::prelude::*;
 
 /// Steps of power iteration: the largest singular value of noise is not apart from the next, and is not needed to many digits.
 const STEPS: usize = 24;

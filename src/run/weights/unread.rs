@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::values::Seen;
 use attnscope_checks::{UnreadKind, UnreadTensor};
 use attnscope_families::unread::{NameKind, is_computed, is_mask_shape, kind_of, layer_of};
-use attnscope_spec::Model;
-use attnscope_spec::Place;
+use attnscope_spec::{Model, Place};
+
+use super::values::Seen;
 
 /// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
 fn unread_kind(name: &str, n_layers: usize) -> Option<UnreadKind> {

@@ -1,8 +1,7 @@
 //! One pass over the values of a stored tensor: zeros, values at the end of the element type, and a hash to compare by.
 
-use rayon::prelude::*;
-
 use attnscope_checkpoint::Dtype;
+use rayon::prelude::*;
 
 /// Values that one task looks at.
 const TASK: usize = 1 << 16;

@@ -5,8 +5,6 @@ mod words;
 
 pub use words::{KEYS, WhatIf};
 
-use self::order::in_order;
-use super::align::AlignSpec;
 use attnscope_compute::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
@@ -15,6 +13,9 @@ use attnscope_spec::{
     Ablation, CrossSpec, Exceptions, Grid, ModelSpec, NormSource, Place, ProjectionSpec, SelfSpec,
     Stack, Variant,
 };
+
+use self::order::in_order;
+use super::align::AlignSpec;
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,9 +3,10 @@
 //! What sets a knob comes before what multiplies it, and what holds widely before what holds at fewer places. Two changes that
 //! set one knob to different values at one place contradict each other.
 
-use super::{Change, WhatIf};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Place;
+
+use super::{Change, WhatIf};
 
 /// What a change sets; changes of one knob at one place must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Change;
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_compute::attention::{KeyDivisor, Mask, OfKeys, Scale, SoftmaxAxis};
 use attnscope_spec::{Ablation, Place, Places};
+
+use super::Change;
 
 /// One change, and where it holds.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,11 +1,10 @@
 //! The next token: what a model predicts, and which of it is taken.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
-
 use std::borrow::Cow;
 
 use attnscope_prompt::Sampling;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// Tokens that are told beside the one that was taken.
 const N_TOLD: usize = 10;

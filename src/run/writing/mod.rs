@@ -8,9 +8,6 @@ pub use choice::{Choice, Chooser, Written};
 pub use rules::Rules;
 pub use writer::{Past, Writer, WriterMemory};
 
-use serde_json::Value;
-
-use super::tap::Tap;
 use attnscope_checkpoint::GENERATION;
 use attnscope_checkpoint::machine::available_memory;
 use attnscope_compute::error::{Error, Result};
@@ -19,6 +16,9 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::Prompt;
 use attnscope_spec::{Forced, Model, ModelSpec, ReadsAgain};
+use serde_json::Value;
+
+use super::tap::Tap;
 
 /// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as, `wrote`
 /// hears of the prompt after each.

@@ -4,11 +4,10 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
-
 use attnscope_checkpoint::{Config, GENERATION};
 use attnscope_prompt::Prompt;
 use attnscope_spec::Model;
+use serde_json::{Map, Value};
 
 /// Settings that change what is written and that are not followed, with what leaves them without effect.
 const NOT_FOLLOWED: [(&str, &[f64]); 20] = [

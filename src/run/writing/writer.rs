@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use super::super::tap::Tap;
-use super::super::watch::Watch;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
@@ -13,6 +11,9 @@ use attnscope_forward::{
     Scratch, Sequence, Unembedding, embed, final_hidden, run_layer, unembedding_for_few_rows,
 };
 use attnscope_spec::{Model, StackSpec};
+
+use super::super::tap::Tap;
+use super::super::watch::Watch;
 
 /// Rows up to which weights that are held are worth laying out for a few rows.
 const FEW: usize = 8;

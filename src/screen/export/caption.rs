@@ -1,9 +1,10 @@
 //! What a picture is of, in words: for readers of screens, search, and whoever finds the file later.
 
-use super::svg::Caption;
-use crate::scene::Scene;
 use attnscope_checkpoint::counted::counted;
 use attnscope_prompt::Source;
+
+use super::svg::Caption;
+use crate::scene::Scene;
 
 /// Letters of the text that are quoted.
 const QUOTED: usize = 300;

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
-use super::Export;
-use super::written::Written;
 use attnscope_compute::error::{Error, Result};
 use attnscope_report::Pair;
 use attnscope_worker::caught;
+
+use super::Export;
+use super::written::Written;
 
 /// More exports of one thing in a directory than anyone makes.
 const MOST: usize = 10_000;

@@ -16,14 +16,13 @@ pub use written::Written;
 
 pub(super) use files::Writer;
 
+use attnscope_compute::error::{Error, Result};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
 use super::app::{App, Effect};
 use super::view;
-
-use attnscope_compute::error::{Error, Result};
 
 /// A picture and its data, ready to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use attnscope_run::HeadMap;
+
 use crate::app::Overlay;
 use crate::panel::Panel;
 use crate::scene::Scene;
-use attnscope_run::HeadMap;
 
 /// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
 const LONGEST: usize = 32;

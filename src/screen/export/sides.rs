@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::io;
 
+use attnscope_report::cell_or_number;
+
 use super::data::{self, Sheet};
 use crate::app::App;
 use crate::panel::Panel;
 use crate::runs::Shows;
 use crate::scene::Scene;
-use attnscope_report::cell_or_number;
 
 /// Name of the last column of every table.
 pub const COLUMN: &str = "side";

@@ -12,12 +12,11 @@ mod tests;
 
 use std::io::{self, Stdout, Write, stdout};
 
+use image::Image;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
-
-use image::Image;
 
 use super::app::App;
 use super::areas::areas;

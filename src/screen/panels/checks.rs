@@ -1,5 +1,8 @@
 //! Findings by severity and layer, each with how far past its threshold it is; below, what is known of the selected line.
 
+use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
+use attnscope_report::one_line;
+use attnscope_run::{Judgement, Pyramid, Subject};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
@@ -16,9 +19,6 @@ use crate::theme::Theme;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
-use attnscope_report::one_line;
-use attnscope_run::{Judgement, Pyramid, Subject};
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
 const BAR: usize = 10;

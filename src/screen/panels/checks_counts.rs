@@ -1,11 +1,12 @@
 //! What the Checks panel counts: findings, checks that ran, and those that did not.
 
-use super::checks_sides::{Sides, both_findings};
-use crate::keys::Action;
-use crate::scene::Scene;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::{Severity, Status};
 use attnscope_run::Judgement;
+
+use super::checks_sides::{Sides, both_findings};
+use crate::keys::Action;
+use crate::scene::Scene;
 
 /// Where checks of a status stand in the list: what was not run right under the findings.
 pub fn rank(status: Status) -> usize {

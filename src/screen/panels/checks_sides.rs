@@ -1,8 +1,9 @@
 //! The findings of two runs: those of one alone, and those of both.
 
+use attnscope_checks::Finding;
+
 use crate::run::Run;
 use crate::scene::Scene;
-use attnscope_checks::Finding;
 
 /// Which of two runs have a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,9 @@
 //! A, B and the difference side by side: every head by one statistic or by the distance of its patterns, the selected head's
 //! maps, figures, loss and predictions, and what differs in the order of execution.
 
+use attnscope_checks::stats::{HeadReport, Stat};
+use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
+use attnscope_spec::Place;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::text::{Line, Span};
@@ -17,9 +20,6 @@ use crate::theme::Theme;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::Scale;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_checks::stats::{HeadReport, Stat};
-use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
-use attnscope_spec::Place;
 
 /// Predictions that are shown of either side.
 const N_PREDICTED: usize = 3;

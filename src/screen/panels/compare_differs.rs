@@ -1,5 +1,9 @@
 //! What differs between A and B, in the order of execution: the first hook that does, layers, knobs and tensors.
 
+use attnscope_compare::{Comparison, HookDifference, Side};
+use attnscope_report::Difference;
+use attnscope_spec::{Place, Stack};
+use attnscope_worker::Against;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -10,10 +14,6 @@ use crate::figure::{cut, figure};
 use crate::runs::Way;
 use crate::scene::Scene;
 use crate::widgets::frame::framed;
-use attnscope_compare::{Comparison, HookDifference, Side};
-use attnscope_report::Difference;
-use attnscope_spec::{Place, Stack};
-use attnscope_worker::Against;
 
 /// Tensors and knobs that a line names.
 const MOST_NAMED: usize = 24;

@@ -1,5 +1,8 @@
 //! What heads do, not only where they look: heads by a measure, the way of a logit through the layers, and the lens.
 
+use attnscope_report::chart::{Axis as ChartAxis, Chart, Series};
+use attnscope_spec::Place;
+use attnscope_worker::EffectShown;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
@@ -15,9 +18,6 @@ use crate::scene::Scene;
 use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
-use attnscope_report::chart::{Axis as ChartAxis, Chart, Series};
-use attnscope_spec::Place;
-use attnscope_worker::EffectShown;
 
 /// Rows of the grid beyond its layers: border, head numbers, legend.
 const AROUND: usize = 4;

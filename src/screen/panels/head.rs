@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use attnscope_checks::stats::HeadType;
+use attnscope_compute::attention::HeadSummary;
+use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Span;
@@ -15,9 +18,6 @@ use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::{HeatMap, LOG_FLOOR, Ratio, Scale, Window};
 use crate::widgets::legend::legend;
 use crate::widgets::margins::{Margin, draw_columns, draw_rows};
-use attnscope_checks::stats::HeadType;
-use attnscope_compute::attention::HeadSummary;
-use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
 const QUERY_LABELS: u16 = 10;

@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Severity;
+use attnscope_checks::stats::HeadType;
+use attnscope_spec::{Place, Stack};
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
@@ -19,10 +23,6 @@ use crate::theme::Theme;
 use crate::token_statistics::n_statistics;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
-use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Severity;
-use attnscope_checks::stats::HeadType;
-use attnscope_spec::{Place, Stack};
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use attnscope_checks::stats::HeadReport;
+use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
@@ -12,8 +14,6 @@ use crate::app::Axis;
 use crate::figure::{bar, change, figure, fit, share};
 use crate::scene::Scene;
 use crate::widgets::frame::framed;
-use attnscope_checks::stats::HeadReport;
-use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 /// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDetail) {

@@ -1,10 +1,11 @@
 //! The number that grids and rankings show of a head or a layer: a statistic, what it changed by, or how far two patterns lie
 //! apart.
 
-use crate::runs::Shows;
-use crate::scene::Scene;
 use attnscope_checks::stats::{Compute, LayerReport, STATISTICS, Values};
 use attnscope_spec::Stack;
+
+use crate::runs::Shows;
+use crate::scene::Scene;
 
 /// The value of a head, or of a layer; NaN where there is none yet.
 pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {

@@ -1,5 +1,8 @@
 //! A training: steps × heads by one statistic, the loss below, curves of the selected head beside it, and what begins at which step.
 
+use attnscope_checks::Severity;
+use attnscope_history::{Origin, reasons};
+use attnscope_report::digits;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -18,9 +21,6 @@ use crate::keys::Action;
 use crate::scene::Scene;
 use crate::widgets::frame::framed;
 use crate::widgets::legend::legend;
-use attnscope_checks::Severity;
-use attnscope_history::{Origin, reasons};
-use attnscope_report::digits;
 
 /// The parts of the panel inside their frames.
 struct Parts {

@@ -1,5 +1,9 @@
 //! Curves of the selected head over the steps: the chosen statistic and those that warn, with the lines of the checks.
 
+use attnscope_checks::stats::{Compute, Span, Stat, Statistic, index_of};
+use attnscope_history::lines_of;
+use attnscope_report::chart::{Axis, Chart, Mark, Series};
+use attnscope_report::digits;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -8,10 +12,6 @@ use crate::history_view::HistoryView;
 use crate::scene::Scene;
 use crate::token_statistics::statistic;
 use crate::widgets::chart::draw_chart;
-use attnscope_checks::stats::{Compute, Span, Stat, Statistic, index_of};
-use attnscope_history::lines_of;
-use attnscope_report::chart::{Axis, Chart, Mark, Series};
-use attnscope_report::digits;
 
 /// Rows that a chart needs to say something.
 const ROWS: u16 = 9;

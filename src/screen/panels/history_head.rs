@@ -1,11 +1,11 @@
 //! The first line of the screen beside a training: what it is, how far it is read, and the worst that begins in it.
 
+use attnscope_checks::Severity;
+use attnscope_history::heading;
 use ratatui::text::Span;
 
 use crate::history_view::{HistoryView, Reading};
 use crate::scene::Scene;
-use attnscope_checks::Severity;
-use attnscope_history::heading;
 
 /// Left and right ends of the line; `None` where no training is open.
 pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Span<'static>>)> {

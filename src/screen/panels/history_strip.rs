@@ -1,6 +1,9 @@
 //! Steps × heads by one statistic: columns and rows as many as there are cells, the steps that are read, open, marked and selected
 //! above, the steps at which something begins below.
 
+use attnscope_checks::Severity;
+use attnscope_checks::stats::Compute;
+use attnscope_history::{LINES, Side, State};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -11,9 +14,6 @@ use ratatui::widgets::canvas::{Canvas, Line};
 use crate::figure::{colour_range, cut, figure, fit, share};
 use crate::history_view::HistoryView;
 use crate::scene::Scene;
-use attnscope_checks::Severity;
-use attnscope_checks::stats::Compute;
-use attnscope_history::{LINES, Side, State};
 
 /// Columns of the labels of rows.
 const LABELS: u16 = 9;

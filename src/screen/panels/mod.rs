@@ -27,6 +27,7 @@ pub mod tokens;
 mod tokens_change;
 mod tokens_picture;
 
+use attnscope_spec::Place;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 
@@ -35,7 +36,6 @@ use super::copying::told_of_cell;
 use super::figure::figure;
 use super::panel::Panel;
 use crate::scene::Scene;
-use attnscope_spec::Place;
 
 /// Draws the panel that is open.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_checkpoint::Knob;
+use attnscope_report::one_line;
+use attnscope_run::{Subject, TensorStats};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
@@ -14,9 +17,6 @@ use crate::app::App;
 use crate::figure::{cut, figure, fit, wrapped};
 use crate::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
-use attnscope_checkpoint::Knob;
-use attnscope_report::one_line;
-use attnscope_run::{Subject, TensorStats};
 
 /// Where things lie inside the panel.
 struct Parts {

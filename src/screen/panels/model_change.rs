@@ -1,5 +1,6 @@
 //! Knobs and tensors in which A and B differ, the likeliest causes first.
 
+use attnscope_compare::{Comparison, KnobKind, TensorDifference};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -10,7 +11,6 @@ use crate::figure::{figure, fit};
 use crate::run::Run;
 use crate::scene::Scene;
 use crate::widgets::frame::framed;
-use attnscope_compare::{Comparison, KnobKind, TensorDifference};
 
 /// Columns of a number.
 const FIGURE: usize = 10;

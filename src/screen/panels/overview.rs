@@ -1,5 +1,9 @@
 //! Layers × heads by one statistic; beside them the selected head, pooled, with its key figures.
 
+use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
+use attnscope_compute::attention::Pooled;
+use attnscope_run::Pyramid;
+use attnscope_spec::{Place, Stack};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -16,10 +20,6 @@ use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::widgets::legend::legend;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
-use attnscope_compute::attention::Pooled;
-use attnscope_run::Pyramid;
-use attnscope_spec::{Place, Stack};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;

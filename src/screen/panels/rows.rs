@@ -1,5 +1,7 @@
 //! Every row of the selected head in numbers, and the questions that lead from a collapse to its cause.
 
+use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_run::{Ability, Bearing, Question, questions, separates};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -10,8 +12,6 @@ use crate::app::{App, Axis};
 use crate::figure::{bar, change, cut, figure, fit};
 use crate::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
-use attnscope_compute::attention::{HeadSummary, RowSummary};
-use attnscope_run::{Ability, Bearing, Question, questions, separates};
 
 /// Columns of a token, and of a figure.
 const TOKEN: usize = 12;

@@ -1,5 +1,8 @@
 //! The statistics of a head beside its layer's and the model's, its scores against chance, its rows one by one.
 
+use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
+use attnscope_compute::attention::RowSummary;
+use attnscope_run::Histogram;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -11,10 +14,6 @@ use super::scores_change;
 use crate::figure::{cut, figure, fit, share};
 use crate::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
-use attnscope_checks::stats::STATISTICS;
-use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
-use attnscope_compute::attention::RowSummary;
-use attnscope_run::Histogram;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let left_share = if area.width < 100 { 61 } else { 58 };

@@ -1,5 +1,7 @@
 //! The statistics of a head with what is supposed and without: numbers, scores and entropies of both.
 
+use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS};
+use attnscope_report::chart::{Axis, Chart, Series};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -12,8 +14,6 @@ use crate::figure::{change, fit};
 use crate::scene::Scene;
 use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, selection_title, waiting};
-use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS};
-use attnscope_report::chart::{Axis, Chart, Series};
 
 /// Columns of a number.
 const FIGURE: usize = 10;

@@ -1,5 +1,7 @@
 //! The story of a demo: a page says one thing, and shows it.
 
+use attnscope_report::chart::Chart;
+use attnscope_report::{Map, Page, Passage, Picture, Sheet, wrapped};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Line;
@@ -14,8 +16,6 @@ use crate::widgets::frame::framed;
 use crate::widgets::heatmap::Scale;
 use crate::widgets::margins::Margin;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_report::chart::Chart;
-use attnscope_report::{Map, Page, Passage, Picture, Sheet, wrapped};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;

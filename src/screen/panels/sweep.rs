@@ -1,5 +1,9 @@
 //! Largest probability and entropy of the selected head against the scale of its scores, and where one is now.
 
+use attnscope_report::chart::{Axis as ChartAxis, Chart, Mark, Series};
+use attnscope_report::{NOW, qk_norm_mark, rule_marks};
+use attnscope_run::SweepPoint;
+use attnscope_worker::Swept;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -10,10 +14,6 @@ use crate::figure::{cut, figure};
 use crate::scene::Scene;
 use crate::widgets::chart::{chart_places, draw_chart};
 use crate::widgets::frame::{framed, selection_title, waiting};
-use attnscope_report::chart::{Axis as ChartAxis, Chart, Mark, Series};
-use attnscope_report::{NOW, qk_norm_mark, rule_marks};
-use attnscope_run::SweepPoint;
-use attnscope_worker::Swept;
 
 /// What is drawn: title, axis, and the figure of a point.
 type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);

@@ -1,5 +1,7 @@
 //! The text, each token shaded by what the selected query gives or the selected key receives, and the predictions.
 
+use attnscope_run::{Ability, HeadDetail, Predictions};
+use attnscope_spec::Stack;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Modifier, Style};
@@ -15,8 +17,6 @@ use crate::scene::Scene;
 use crate::theme::Theme;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::legend::legend;
-use attnscope_run::{Ability, HeadDetail, Predictions};
-use attnscope_spec::Stack;
 
 /// Where things lie inside the panel.
 struct Parts {

@@ -1,5 +1,6 @@
 //! What is predicted after each token with what is supposed and without, and what that does to the loss.
 
+use attnscope_run::{Ability, Predictions};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -12,7 +13,6 @@ use crate::run::Run;
 use crate::runs::Shows;
 use crate::scene::Scene;
 use crate::widgets::frame::framed;
-use attnscope_run::{Ability, Predictions};
 
 /// Columns of a number.
 const FIGURE: usize = 8;

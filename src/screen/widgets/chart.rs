@@ -1,5 +1,7 @@
 //! A chart in cells: lines in braille, a glyph for each series so that they are told apart without colour, ticks at round numbers.
 
+use attnscope_report::chart::labels::{Label, n_rows, placed};
+use attnscope_report::chart::{Chart, Mark, Series, Stroke};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -10,8 +12,6 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::figure::cut;
 use crate::theme::Theme;
-use attnscope_report::chart::labels::{Label, n_rows, placed};
-use attnscope_report::chart::{Chart, Mark, Series, Stroke};
 
 /// One for each series.
 const GLYPHS: [&str; 7] = ["●", "■", "▲", "◆", "○", "□", "△"];

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
+use attnscope_compute::attention::Pooled;
+use attnscope_run::Pyramid;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
 
 use crate::theme::Theme;
-use attnscope_compute::attention::Pooled;
-use attnscope_run::Pyramid;
 
 /// How values become shares of the colour scale.
 #[derive(Debug, Clone, Copy, PartialEq)]

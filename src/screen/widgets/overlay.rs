@@ -1,5 +1,6 @@
 //! What lies over the panels: help, the finder, the text field.
 
+use attnscope_checks::Check;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -13,7 +14,6 @@ use crate::figure::{cut, fit, wrapped};
 use crate::find::Find;
 use crate::keys::{Binding, Group};
 use crate::scene::Scene;
-use attnscope_checks::Check;
 
 /// A box in the middle, as large as it may be.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {

@@ -1,6 +1,8 @@
 //! What the model writes, over the panels: its text, the token that is looked at with what might have stood there, and what one head
 //! looked at before it was written.
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_spec::Stack;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -12,8 +14,6 @@ use super::frame::{clear_box, framed};
 use crate::figure::{bar, figure, fit, token_label};
 use crate::scene::Scene;
 use crate::writing_view::{WritingState, WritingView};
-use attnscope_checkpoint::counted::counted;
-use attnscope_spec::Stack;
 
 /// Width of a token's name beside its bar.
 const NAME: usize = 14;

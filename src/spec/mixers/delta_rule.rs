@@ -1,9 +1,10 @@
 //! The gated delta rule, as data.
 
-use super::parts::{GatedNormSource, MixerPart, ShortConvolution};
-use crate::source::LinearSource;
 use attnscope_compute::kernels::recurrent::DeltaRule;
 use attnscope_compute::ops::Activation;
+
+use super::parts::{GatedNormSource, MixerPart, ShortConvolution};
+use crate::source::LinearSource;
 
 /// The gated delta rule: out(norm(rule(act(conv(q, k, v)), kept, strength)) · silu(gate)).
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,9 @@
 //! The gated linear recurrence of Griffin, as data.
 
+use attnscope_compute::ops::Activation;
+
 use super::parts::{MixerPart, ShortConvolution};
 use crate::source::LinearSource;
-use attnscope_compute::ops::Activation;
 
 /// A gated linear recurrence: out(recurrence(conv(x)) · act(y)). Padding counts like any token.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,9 @@
 //! Lightning attention, as data.
 
+use attnscope_compute::ops::Activation;
+
 use super::parts::MixerPart;
 use crate::source::{LinearSource, NormSource};
-use attnscope_compute::ops::Activation;
 
 /// Lightning attention: out(sigmoid(gate) · norm(attention(act(q), act(k), act(v)))).
 #[derive(Debug, Clone, PartialEq)]

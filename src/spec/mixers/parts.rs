@@ -1,7 +1,8 @@
 //! Parts that several mixers have, and the list of tensors that every mixer reads.
 
-use crate::source::{LinearSource, NormSource};
 use attnscope_compute::kernels::recurrent::GateOrder;
+
+use crate::source::{LinearSource, NormSource};
 
 /// One thing that a mixer reads, under a short name.
 #[derive(Debug, Clone, PartialEq)]

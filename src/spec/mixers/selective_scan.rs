@@ -1,8 +1,9 @@
 //! The selective scan of Mamba, as data.
 
+use attnscope_compute::ops::Activation;
+
 use super::parts::{MixerPart, ShortConvolution};
 use crate::source::{LinearSource, NormSource};
-use attnscope_compute::ops::Activation;
 
 /// A selective scan: out(scan(y, steps, b, c) · silu(gate)), with y = act(conv(x)) and the rest made of y.
 #[derive(Debug, Clone, PartialEq)]

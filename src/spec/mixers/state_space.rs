@@ -1,8 +1,9 @@
 //! The state space of Mamba-2, as data.
 
+use attnscope_compute::ops::Activation;
+
 use super::parts::{GatedNormSource, MixerPart, ShortConvolution};
 use crate::source::LinearSource;
-use attnscope_compute::ops::Activation;
 
 /// A state space of heads: out(norm(scan(act(conv(x, b, c)), steps), gate)).
 #[derive(Debug, Clone, PartialEq)]

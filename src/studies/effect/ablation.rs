@@ -3,17 +3,18 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::capture::{Base, of_blocks, sequence_of};
-use super::estimate::{Estimate, Sampled};
-use super::judged::{Asked, Judge, head_of};
-use super::together::Together;
-use super::variant::{Instead, Part, Variant, parts_of};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_run::Progress;
 use attnscope_spec::{Model, Place};
+
+use super::capture::{Base, of_blocks, sequence_of};
+use super::estimate::{Estimate, Sampled};
+use super::judged::{Asked, Judge, head_of};
+use super::together::Together;
+use super::variant::{Instead, Part, Variant, parts_of};
 
 /// What takes the place of what is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,6 @@
 //! Direct logit attribution: what every part of a model adds to one logit, with the scale of every norm on the way frozen at what
 //! it was. The shares sum to the logit.
 
-use super::attribution_tap::Kept;
-use super::capture::{of_blocks, of_one_stream};
-use super::judged::{Asked, head_of};
-use super::shares::{Attribution, Share, ShareOf};
-use super::walk::Walk;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::ops::Ops;
@@ -13,6 +8,12 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, Unembedding, linear_rows_on_host};
 use attnscope_run::{Layers, Options, run};
 use attnscope_spec::{HeadSpec, LinearSource, Model, Place, Stack};
+
+use super::attribution_tap::Kept;
+use super::capture::{of_blocks, of_one_stream};
+use super::judged::{Asked, head_of};
+use super::shares::{Attribution, Share, ShareOf};
+use super::walk::Walk;
 
 /// Why a model's logits are not a sum of shares.
 ///

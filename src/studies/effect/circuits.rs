@@ -1,17 +1,17 @@
 //! What heads do by their weights alone: copying, ranks of the QK and OV circuits, and composition between heads (Elhage et al. 2021,
 //! A Mathematical Framework for Transformer Circuits).
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
+use attnscope_compute::pace::Pace;
+use attnscope_forward::linear_rows_on_host;
+use attnscope_spec::{Model, Place};
 use rayon::prelude::*;
 
 use super::capture::{of_blocks, of_one_stream};
 use super::eigen::{eigenvalues, factor, symmetric_eigenvalues};
 use super::fold::Fold;
 use super::maps::{HeadMaps, maps_of};
-use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
-use attnscope_compute::pace::Pace;
-use attnscope_forward::linear_rows_on_host;
-use attnscope_spec::{Model, Place};
 
 /// Rows of the vocabulary that are read at once.
 const TOKENS_AT_ONCE: usize = 2048;

@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
-
-use super::capture::{of_blocks, sequence_of};
 use attnscope_compute::attention::{AttentionSpec, BlockSink, GlobalKeys};
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
@@ -14,6 +11,9 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, linear_on_host};
 use attnscope_run::{Layers, Options, Tap, run};
 use attnscope_spec::{LinearSource, Model, Place, Stack};
+use rayon::prelude::*;
+
+use super::capture::{of_blocks, sequence_of};
 
 /// What a head carries, over the real queries of a prompt.
 #[derive(Debug, Clone)]

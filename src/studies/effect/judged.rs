@@ -1,14 +1,15 @@
 //! What changed copies of a run predict otherwise: loss, divergence and logits, from their last residuals.
 
-use super::capture::Base;
-use super::hidden::hidden_of;
-use super::logit_rows::{Reference, Row, Wanted, rows_of};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, Unembedding};
 use attnscope_run::targets;
 use attnscope_spec::{HeadSpec, Model};
+
+use super::capture::Base;
+use super::hidden::hidden_of;
+use super::logit_rows::{Reference, Row, Wanted, rows_of};
 
 /// A token whose logit is asked for at one position, or by how much it lies above another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! The logit lens: what the model would predict if its layers ended earlier (nostalgebraist 2020).
 
-use super::capture::Base;
-use super::judged::head_of;
-use super::logit_rows::{Wanted, rows_of};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
 use attnscope_spec::Model;
+
+use super::capture::Base;
+use super::judged::head_of;
+use super::logit_rows::{Wanted, rows_of};
 
 /// Rows that are read at the same time, of all depths together.
 const ROWS_AT_ONCE: usize = 4096;

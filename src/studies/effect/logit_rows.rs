@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
-use super::hidden::hidden_of;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::simd::{Level, exp_sum};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Unembedding;
 use attnscope_spec::{HeadSpec, Model};
+use rayon::prelude::*;
+
+use super::hidden::hidden_of;
 
 /// What is asked of the logits at some positions.
 pub struct Wanted {

@@ -1,13 +1,13 @@
 //! The four matrices of a head, each as it reads or writes the residual.
 
-use rayon::prelude::*;
-
-use super::eigen::factor;
-use super::fold::Fold;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_forward::linear_on_host;
 use attnscope_spec::{KeySharing, LinearSource, Model, Place, Stack};
+use rayon::prelude::*;
+
+use super::eigen::factor;
+use super::fold::Fold;
 
 /// The maps of one head, the norm before them folded in, and what of them is used again and again.
 pub struct HeadMaps {

@@ -2,16 +2,17 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::capture::{Base, of_blocks, sequence_of};
-use super::judged::{Asked, asked_logits, head_of};
-use super::together::Together;
-use super::variant::{Instead, Part, Variant, parts_of};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_run::Progress;
 use attnscope_spec::{Model, Place, Stack};
+
+use super::capture::{Base, of_blocks, sequence_of};
+use super::judged::{Asked, asked_logits, head_of};
+use super::together::Together;
+use super::variant::{Instead, Part, Variant, parts_of};
 
 /// Two prompts of equal length, and the logit that tells them apart.
 #[derive(Debug, Clone, Copy)]

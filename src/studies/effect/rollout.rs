@@ -3,9 +3,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
-
-use super::capture::{of_blocks, sequence_of};
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
@@ -14,6 +11,9 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_run::{Layers, Options, Tap, run};
 use attnscope_spec::{Model, Stack};
+use rayon::prelude::*;
+
+use super::capture::{of_blocks, sequence_of};
 
 /// Longer texts would need more than 1 GiB for three matrices of all pairs.
 const MOST_TOKENS: usize = 8192;

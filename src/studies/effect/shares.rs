@@ -1,7 +1,8 @@
 //! What an attribution gives: a logit, and what each part of the model adds to it.
 
-use super::judged::Asked;
 use attnscope_spec::Place;
+
+use super::judged::Asked;
 
 /// What a share comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,9 +3,6 @@
 
 use std::ops::Range;
 
-use super::capture::{Base, sequence_of};
-use super::logit_rows::MOST_KEPT;
-use super::variant::{Edits, Part, Variant};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
@@ -14,6 +11,10 @@ use attnscope_forward::{
     BlockContext, Input, LayerWeights, Memory, Scratch, final_hidden, run_layer,
 };
 use attnscope_spec::{Model, Stack, StackSpec};
+
+use super::capture::{Base, sequence_of};
+use super::logit_rows::MOST_KEPT;
+use super::variant::{Edits, Part, Variant};
 
 /// Rows of residuals that go through the layers at the same time, at most, where one copy has not more by itself.
 const MOST_ROWS: usize = 8192;

@@ -1,9 +1,5 @@
 //! The walk of direct logit attribution from a logit back through the model, a part at a time.
 
-use super::attribution_tap::Kept;
-use super::block_ends::{end_of_block, of_heads};
-use super::frozen::{Frozen, back_through, sum, times};
-use super::shares::{Share, ShareOf};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::dot;
@@ -12,6 +8,11 @@ use attnscope_forward::{EmbedPart, Hook, Input, embedding_parts};
 use attnscope_spec::{
     BlockSpec, CrossSpec, Model, Place, ProjectionSpec, Stack, StackSpec, TransformSpec,
 };
+
+use super::attribution_tap::Kept;
+use super::block_ends::{end_of_block, of_heads};
+use super::frozen::{Frozen, back_through, sum, times};
+use super::shares::{Share, ShareOf};
 
 /// Walks from a logit back through the model.
 pub(super) struct Walk<'a> {

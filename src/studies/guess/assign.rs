@@ -1,13 +1,14 @@
 //! Which tensor is which part: every way that shapes allow, the likeliest by names first.
 
-use super::groups::{Groups, NormGroup};
-use super::inventory::{Inventory, Tensor, Told};
-use super::maps::{LayerMaps, layer_maps};
-use super::names::{Role, norm_score, score};
 use attnscope_compute::attention::Scale;
 use attnscope_families::description::{
     Described, EmbedScale, MapPart, NORM_PLACES, NormPart, Positions,
 };
+
+use super::groups::{Groups, NormGroup};
+use super::inventory::{Inventory, Tensor, Told};
+use super::maps::{LayerMaps, layer_maps};
+use super::names::{Role, norm_score, score};
 
 /// Ways around the layers, and inside them, that are kept, and of both together.
 const MOST_AROUND: usize = 6;

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_families::description::{Axis, EmbedScale, MapPart, NormPart, Positions, Qkv};
+
 use super::options::{
     Answer, Known, QUESTIONS, Question, usual_fused, widths_of_heads, with_d_head,
 };
 use super::search::{MOST_OF_NAMES, OF_LEFT, OF_NAMES, Search, State, Width, keep, none};
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Ops;
-use attnscope_families::description::{Axis, EmbedScale, MapPart, NormPart, Positions, Qkv};
 
 /// The share of what word frequencies lose below which the first questions are answered.
 const SEPARATED: f64 = 0.5;

@@ -1,8 +1,9 @@
 //! Weights with their biases, and gains with theirs: which tensors belong together by names and shapes.
 
+use attnscope_families::description::NormPart;
+
 use super::inventory::Tensor;
 use super::names::{is_bias, stem};
-use attnscope_families::description::NormPart;
 
 /// A matrix, or several in one tensor, and its bias.
 #[derive(Debug, Clone)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::names::words_of;
 use attnscope_checkpoint::Tensors;
 use attnscope_families::description::{HEAD, written_hole};
+
+use super::names::words_of;
 
 /// A stored tensor, or one of each layer.
 #[derive(Debug, Clone, PartialEq)]

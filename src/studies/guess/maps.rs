@@ -1,8 +1,9 @@
 //! The maps of a layer: every way in which its matrices can be queries, keys, values, an output and a feed-forward layer.
 
+use attnscope_families::description::{Axis, FusedPart, MapPart, Mlp, Per, Qkv};
+
 use super::groups::{Groups, MapGroup, NormGroup};
 use super::names::{Role, score};
-use attnscope_families::description::{Axis, FusedPart, MapPart, Mlp, Per, Qkv};
 
 /// One way to take the matrices of a layer.
 #[derive(Debug, Clone)]

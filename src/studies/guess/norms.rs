@@ -1,8 +1,9 @@
 //! Where the norms of a layer may stand: before a branch, on its output, or on the residual after the addition.
 
+use attnscope_families::description::{Described, NORM_PLACES, NormPart};
+
 use super::groups::NormGroup;
 use super::names::norm_score;
-use attnscope_families::description::{Described, NORM_PLACES, NormPart};
 
 /// One way to place the norms of a layer.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,12 +4,13 @@ mod attention;
 
 pub use self::attention::{usual_fused, widths_of_heads, with_d_head};
 
+use attnscope_families::description::{Axis, Described, EmbedScale, MapPart, Mlp, NormPart, Per};
+
 use self::attention::{
     axes, exchanged, fused, heads, positions, qk_norms, scales, shares, softcaps, thetas, windows,
 };
 use super::assign::Assignment;
 use super::norms::{Placement, orders, placements};
-use attnscope_families::description::{Axis, Described, EmbedScale, MapPart, Mlp, NormPart, Per};
 
 /// A description with one answer changed.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Whether another answer to a question is within noise of the chosen one.
 
-use super::search::State;
 use attnscope_compute::bootstrap::{interval_of_mean, positions_wanted};
+
+use super::search::State;
 
 /// The mean difference of losses at a position, whatever its sign, up to which two answers are one and the same on a text, in nats.
 const SAME: f64 = 0.005;

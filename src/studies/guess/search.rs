@@ -3,10 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::assign::Assignment;
-use super::options::{Answer, Known, QUESTIONS, Question};
-use super::rivals::{Ahead, is_open};
-use super::written::Margin;
 use attnscope_checkpoint::Checkpoint;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
@@ -15,6 +11,11 @@ use attnscope_families::description::Described;
 use attnscope_run::Reading;
 use attnscope_run::readings::{Text, losses};
 use attnscope_spec::{Model, ModelSpec};
+
+use super::assign::Assignment;
+use super::options::{Answer, Known, QUESTIONS, Question};
+use super::rivals::{Ahead, is_open};
+use super::written::Margin;
 
 /// What a name is worth, in nats a point of its score, and at most.
 pub const OF_NAMES: f64 = 0.003;

@@ -1,12 +1,11 @@
 //! Rows of scores drawn at random that have a given norm, mean and standard deviation.
 
+use attnscope_compute::error::Result;
+use attnscope_compute::sample::{Distribution, Family, Purpose, Random, Shape};
+use attnscope_run::Sweep;
 use rayon::prelude::*;
 
 use super::room::{check_count, check_memory, refused};
-use attnscope_compute::error::Result;
-use attnscope_compute::sample::Shape;
-use attnscope_compute::sample::{Distribution, Family, Purpose, Random};
-use attnscope_run::Sweep;
 
 /// What is asked of every row; what is not said follows from the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

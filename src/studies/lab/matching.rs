@@ -2,13 +2,13 @@
 //!
 //! A query q looks up values v_j by keys k_j. The loss is L = g·o, g a random direction of length 1, o what the lookup gives.
 
-use rayon::prelude::*;
-
-use super::room::{check_count, check_distribution, check_memory, refused};
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::softmax_row::softmax_in_place;
 use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::sample::{Distribution, Purpose, Random};
+use rayon::prelude::*;
+
+use super::room::{check_count, check_distribution, check_memory, refused};
 
 /// How alike a query and a key are. Each is scaled such that independent standard normal components give scores with a deviation
 /// near 1, whatever the width.

@@ -1,15 +1,13 @@
 //! Scores divided by 1/√d and by other numbers: what each divisor does to the weights' shape, to their entropy and to gradients.
 
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place};
+use attnscope_compute::kernels::vectors::dot;
+use attnscope_compute::sample::{Density, Distribution, Purpose, Random, Shape, ks_distance};
 use rayon::prelude::*;
 
 use super::divisor::Divisor;
 use super::room::{check_count, check_distribution, check_memory};
-use attnscope_compute::error::Result;
-use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place};
-use attnscope_compute::kernels::vectors::dot;
-use attnscope_compute::sample::Density;
-use attnscope_compute::sample::{Distribution, Purpose, Random};
-use attnscope_compute::sample::{Shape, ks_distance};
 
 /// Draws of the keys at most over which the sum of their norms is looked at, and components that all of them hold at most.
 const MOST_DRAWS: usize = 200;

@@ -1,12 +1,12 @@
 //! Why scores are scaled, and why attention is soft: the variance of q·k against the width, and the gradients of a softmax as scores grow.
 
-use rayon::prelude::*;
-
-use super::room::{check_count, check_distribution, check_memory};
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
 use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::sample::{Distribution, Purpose, Random};
+use rayon::prelude::*;
+
+use super::room::{check_count, check_distribution, check_memory};
 
 /// One simulation: pairs of vectors for the variance, rows of scores for the gradients.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::alignment::Link;
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -12,6 +11,8 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_run::{Layers, Options, Tap, run};
 use attnscope_spec::{Model, Place, Stack};
+
+use super::alignment::Link;
 
 /// Which word each token belongs to; `None` for marks that are no words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

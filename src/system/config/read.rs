@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use attnscope_checkpoint::nearest::did_you_mean;
+use attnscope_checkpoint::{CONFIGURATION, read_text};
+use attnscope_checks::Thresholds;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -11,9 +14,6 @@ use super::place;
 use super::setting::{SETTINGS, Setting};
 use super::typed::{kind, number, value_of};
 use super::value::{Origin, Value};
-use attnscope_checkpoint::nearest::did_you_mean;
-use attnscope_checkpoint::{CONFIGURATION, read_text};
-use attnscope_checks::Thresholds;
 
 /// Sections beside those of settings.
 const KEYS: &str = "keys";

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::value::Value;
 use attnscope_checks::stats::STATISTICS;
+
+use super::value::Value;
 
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

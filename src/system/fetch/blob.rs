@@ -5,15 +5,14 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
-use super::client::{About, Client};
-use super::files;
-use super::pieces::{Pieces, stall};
-use super::{Fetched, Place, make_directory_of, tell};
 use attnscope_checkpoint::hub::Address;
 use attnscope_checkpoint::open_regular;
 use attnscope_compute::error::{Error, Result};
+use sha2::{Digest, Sha256};
+
+use super::client::{About, Client};
+use super::pieces::{Pieces, stall};
+use super::{Fetched, Place, files, make_directory_of, tell};
 
 /// How often a download that is cut off is taken up again, and how long before.
 const MOST_TRIES: u32 = 5;

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use attnscope_checkpoint::hub::Address;
+use attnscope_checkpoint::read_regular;
 use serde::Deserialize;
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::Response;
 use ureq::{Agent, Body};
-
-use attnscope_checkpoint::hub::Address;
-use attnscope_checkpoint::read_regular;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long to wait for a connection, and for the beginning of an answer.

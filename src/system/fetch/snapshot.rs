@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::client::{Client, Refusal};
-use super::{blob, files};
 use attnscope_checkpoint::hub::{Address, Cache};
 use attnscope_compute::error::{Error, Result};
+
+use super::client::{Client, Refusal};
+use super::{blob, files};
 
 /// Fetches what a model needs, and gives the directory of its snapshot.
 ///

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use attnscope_compute::error::{Error, Result};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
@@ -17,7 +18,6 @@ use tokio::runtime::Runtime;
 use super::address::Address;
 use super::credentials;
 use crate::fetch::{Fetched, tell};
-use attnscope_compute::error::{Error, Result};
 
 /// Bytes that are read with one request.
 const PIECE: u64 = 8 << 20;

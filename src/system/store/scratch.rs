@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use attnscope_compute::error::{Error, Result};
 use tempfile::TempDir;
 
 use crate::signals::{forgotten, removed_at_end};
-use attnscope_compute::error::{Error, Result};
 
 /// Where the directory is to be made, and the directory.
 static SCRATCH: Mutex<(Option<PathBuf>, Option<TempDir>)> = Mutex::new((None, None));

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use attnscope_checkpoint::read_regular;
+use attnscope_compute::error::{Error, Result};
+
 use super::address::Address;
 use super::bucket::{self, Level, Object};
 use super::scratch;
 use crate::fetch::{shards_of, wanted};
-use attnscope_checkpoint::read_regular;
-use attnscope_compute::error::{Error, Result};
 
 /// Endings of files beside weights that say how these are read, and the size from which such a file says something else.
 const ENDINGS: [&str; 8] = [

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use attnscope_checkpoint::{Checkpoint, Opening};
 use attnscope_compute::error::Result;
-use attnscope_run::tensor_stats;
-
 use attnscope_prompt::Tokenizer;
+use attnscope_run::tensor_stats;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Stored, Weights, file_of, put_together};
 use testing::gguf_pieces::{BOOL, LIST, Pieces, TEXT, entry, number, tensor, text, word};

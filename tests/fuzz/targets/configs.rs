@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use super::Target;
-use super::checkpoints::opened;
-use crate::seeds::{Kind, Seed, directories, fixture};
 use attnscope_compute::error::Result;
-use attnscope_run::{MemoryNeed, Options, Silent, generate, input_of};
-
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::{
     BUILT_IN_SOUND, PictureSource, Reading, Request, Source, Target as Written,
 };
+use attnscope_run::{MemoryNeed, Options, Silent, generate, input_of};
 use attnscope_spec::Model;
+
+use super::Target;
+use super::checkpoints::opened;
+use crate::seeds::{Kind, Seed, directories, fixture};
 
 /// The largest weights that are laid out: what is larger would be read most of the time.
 const LARGEST: usize = 100_000;

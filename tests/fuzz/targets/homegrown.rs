@@ -4,7 +4,6 @@ use std::path::Path;
 
 use attnscope_checkpoint::Checkpoint;
 use attnscope_compute::error::Result;
-
 use serde_json::json;
 use testing::checkpoint_copy::{Stored, Weights, file_of};
 

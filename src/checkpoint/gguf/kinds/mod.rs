@@ -5,11 +5,11 @@ mod list;
 mod plain;
 mod renames;
 
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use self::list::KINDS;
 use super::facts::Facts;
-use attnscope_compute::error::Result;
 
 /// What becomes of one architecture's metadata.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ pub use self::parts::{
     name_of_all_heads, quoted, written_hole,
 };
 
-use serde_json::{Map, Value};
-
-use self::parts::Tables;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::Scale;
 use attnscope_spec::Sines;
+use serde_json::{Map, Value};
+
+use self::parts::Tables;
 
 /// The places that a norm of a layer can have, and their keys.
 pub const NORM_PLACES: [&str; 6] = [

@@ -1,8 +1,5 @@
 //! A description of a model becomes the spec that runs it.
 
-use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
-use super::{Arranged, Described, EmbedScale, Mlp, Positions, Qkv};
-use crate::reading::activation_by_name;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::{Alibi, AttentionSpec, Bias, Mask, RopeSpec, Window};
 use attnscope_compute::ops::{Activation, NormKind};
@@ -10,6 +7,10 @@ use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     NormSource, Part, PositionTable, ProjectionSpec, StackSpec, TableSource, TransformSpec,
 };
+
+use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
+use super::{Arranged, Described, EmbedScale, Mlp, Positions, Qkv};
+use crate::reading::activation_by_name;
 
 /// The name under which a stored vector of several axes is read.
 pub fn flat_name(name: &str) -> String {

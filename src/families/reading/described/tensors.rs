@@ -1,9 +1,10 @@
 //! Brings the stored tensors of a described model into the shapes in which it reads them: heads beside each other, axes of one gone.
 
+use attnscope_checkpoint::Tensors;
+
 use super::parts::{HEAD, name_in_layer, name_of_all_heads};
 use super::spec::flat_name;
 use super::{Arranged, Described, MapPart, Part};
-use attnscope_checkpoint::Tensors;
 
 impl Described {
     /// Adds what the description reads and no file holds as it is; where `replaces`, in the place of what it was made from.

@@ -1,13 +1,14 @@
 //! Which tokens a family puts around a text cut by SentencePiece, and how it numbers the pieces.
 
-use attnscope_checkpoint::{VOCABULARY, read_whole};
 use std::path::Path;
+
+use attnscope_checkpoint::{VOCABULARY, read_whole};
+use attnscope_compute::error::{Error, Result};
 
 use super::super::special::{NAMES, Settings, Token};
 use super::super::{Inner, Reading, Tokenizer, directory_of, file_name};
 use super::proto::{self, Kind, ModelFile};
 use super::{Algorithm, Encoder, Listing, Mark, Marks, Model, Numbering, Parts};
-use attnscope_compute::error::{Error, Result};
 
 /// The habits of a family.
 struct Habits {

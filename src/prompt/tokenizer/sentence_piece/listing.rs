@@ -1,12 +1,13 @@
 //! Marian's numbering: a model cuts the text, and `vocab.json` says which id each piece has.
 
-use attnscope_checkpoint::{VOCABULARY, read_whole};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::Model;
+use attnscope_checkpoint::{VOCABULARY, read_whole};
 use attnscope_compute::error::{Error, Result};
+
+use super::Model;
 
 /// Ids by text, and texts by id.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! The data of the Checks panel: every verdict, every finding, and the influence map where it is shown.
 
+use attnscope_checks::Finding;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, PART, PanelData, STACK, Sheet, column};
 use crate::panel::Panel;
 use crate::panels::checks::influence;
 use crate::scene::Scene;
-use attnscope_checks::Finding;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Checks,

@@ -1,13 +1,13 @@
 //! The data of the Compare panel: every statistic in A and in B, how far patterns lie apart, loss, and the predictions after the
 //! selected query.
 
+use attnscope_checks::stats::STATISTICS;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
 use crate::panel::Panel;
 use crate::runs::{Shows, Way};
 use crate::scene::Scene;
-use attnscope_checks::stats::STATISTICS;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Compare,

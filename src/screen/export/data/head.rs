@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use attnscope_compute::attention::HeadSummary;
+use attnscope_run::{HeadDetail, Pyramid};
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
@@ -9,8 +11,6 @@ use crate::app::Axis;
 use crate::panel::Panel;
 use crate::panels::head::{View, received, view};
 use crate::scene::Scene;
-use attnscope_compute::attention::HeadSummary;
-use attnscope_run::{HeadDetail, Pyramid};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Head,

@@ -1,11 +1,11 @@
 //! The data of the History panel: the chosen statistic of every head at every step, and what begins.
 
+use attnscope_spec::Place;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
 use crate::panel::Panel;
 use crate::scene::Scene;
-use attnscope_spec::Place;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::History,

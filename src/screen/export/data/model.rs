@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_checkpoint::TensorInfo;
+use attnscope_run::{Subject, TensorStats};
 use serde::Serialize;
 
 use super::{Column, Figure, PART, PanelData, Sheet, column};
 use crate::panel::Panel;
 use crate::scene::Scene;
-use attnscope_checkpoint::TensorInfo;
-use attnscope_run::{Subject, TensorStats};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Model,

@@ -1,12 +1,12 @@
 //! The data of the Overview: the statistic of every layer and head, and what is shown of the selected head.
 
+use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
 use crate::panel::Panel;
 use crate::panels::overview::figures;
 use crate::scene::Scene;
-use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Overview,

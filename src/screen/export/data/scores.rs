@@ -1,5 +1,7 @@
 //! The data of the Scores panel: the head's statistics among its layer's and the model's, its histogram, its rows.
 
+use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
+use attnscope_run::Histogram;
 use serde::Serialize;
 
 use super::{Column, Figure, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
@@ -7,8 +9,6 @@ use crate::app::Axis;
 use crate::panel::Panel;
 use crate::panels::scores::{Ranges, normal_density, ranges};
 use crate::scene::Scene;
-use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
-use attnscope_run::Histogram;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Scores,

@@ -1,12 +1,12 @@
 //! The data of the Story panel: what the page that is open shows, whatever kind of picture it is.
 
+use attnscope_report::chart::Chart;
+use attnscope_report::{Map, Passage, Picture, Table};
 use serde::Serialize;
 
 use super::{Column, Figure, PART, PanelData, Sheet, column};
 use crate::panel::Panel;
 use crate::scene::Scene;
-use attnscope_report::chart::Chart;
-use attnscope_report::{Map, Passage, Picture, Table};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Story,

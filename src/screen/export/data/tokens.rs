@@ -1,5 +1,6 @@
 //! The data of the Tokens panel: how much each token gives or receives, and what the model predicts after each.
 
+use attnscope_run::Predictions;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
@@ -7,7 +8,6 @@ use crate::app::Axis;
 use crate::panel::Panel;
 use crate::panels::tokens::{axes, selected, shares};
 use crate::scene::Scene;
-use attnscope_run::Predictions;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Tokens,

@@ -1,12 +1,13 @@
 //! A statistic of every layer and head as a figure.
 
+use attnscope_report::drawing::{Map, Side};
+use attnscope_spec::Stack;
+
 use super::{bar, printed, rgb};
 use crate::figure::{colour_range, figure_within, share};
 use crate::panels::head_value::{value, why_undefined};
 use crate::scene::Scene;
 use crate::widgets::heatmap::Scale;
-use attnscope_report::drawing::{Map, Side};
-use attnscope_spec::Stack;
 
 /// A grid for each stack of the model; values are those of the Overview.
 pub fn of_overview(app: Scene<'_>) -> Vec<Map> {

@@ -1,5 +1,10 @@
 //! Maps of heads as figures: what a query gives to each key.
 
+use attnscope_compute::attention::Pooled;
+use attnscope_report::Map as StoryMap;
+use attnscope_report::drawing::{Map, Side};
+use attnscope_run::{HeadDetail, HeadMap, Pyramid};
+
 use super::{bar, printed, rgb};
 use crate::app::Axis;
 use crate::panels::head;
@@ -7,10 +12,6 @@ use crate::runs::Shows;
 use crate::scene::Scene;
 use crate::theme::Theme;
 use crate::widgets::heatmap::Scale;
-use attnscope_compute::attention::Pooled;
-use attnscope_report::Map as StoryMap;
-use attnscope_report::drawing::{Map, Side};
-use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 /// The selected head, or how it changed.
 pub fn of_head(app: Scene<'_>) -> Vec<Map> {

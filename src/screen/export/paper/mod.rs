@@ -3,6 +3,10 @@
 mod grid;
 mod maps;
 
+use attnscope_compute::error::{Error, Result};
+use attnscope_report::Picture;
+use attnscope_report::chart::{Chart, Ticks, tick_label};
+use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_map, lacks};
 use ratatui::style::Color;
 
 use crate::panel::Panel;
@@ -10,10 +14,6 @@ use crate::panels::sweep;
 use crate::scene::Scene;
 use crate::theme::{Depth, Ground, Theme};
 use crate::widgets::heatmap::{LOG_FLOOR, Scale};
-use attnscope_compute::error::{Error, Result};
-use attnscope_report::Picture;
-use attnscope_report::chart::{Chart, Ticks, tick_label};
-use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_map, lacks};
 
 /// Around a figure, and between two of its parts.
 const MARGIN: f64 = 1.0;

@@ -1,12 +1,13 @@
 //! Questions about attention: heads, fused maps, positions, scale, window and caps.
 
-use super::{Answer, Known, NEAR, RARE, UNUSUAL, answer};
-use crate::guess::norms::orders;
 use attnscope_compute::attention::Scale;
 use attnscope_families::description::{
     Axis, Described, MapPart, Mlp, NormPart, Per, Positions, Qkv,
 };
 use attnscope_spec::Sines;
+
+use super::{Answer, Known, NEAR, RARE, UNUSUAL, answer};
+use crate::guess::norms::orders;
 
 /// The widths that a head may have.
 pub fn widths_of_heads(known: &Known<'_>) -> Vec<usize> {
