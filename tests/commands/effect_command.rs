@@ -186,3 +186,19 @@ fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
         assert!(said.contains(expected), "{words:?}: {said}");
     }
 }
+
+#[test]
+fn sums_over_heads_have_the_same_bytes_whatever_the_threads() {
+    for measure in ["rollout", "contribution"] {
+        let of = |threads: &str| {
+            let words = ["--by", measure, "--text", TEXT, "--threads", threads];
+            let output = effect("degenerate_early", &words);
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            output.stdout
+        };
+        let once = of("1");
+        for _ in 0..6 {
+            assert!(of("8") == once, "{measure} depends on the order of threads");
+        }
+    }
+}

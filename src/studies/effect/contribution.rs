@@ -44,6 +44,17 @@ struct Sums {
     n_rows: usize,
 }
 
+impl Sums {
+    fn add(&mut self, other: &Self) {
+        self.first += other.first;
+        self.first_attention += other.first_attention;
+        self.attention += other.attention;
+        self.total += other.total;
+        self.entropy += other.entropy;
+        self.n_rows += other.n_rows;
+    }
+}
+
 /// The attention that runs now.
 struct Now {
     /// [head][key]
@@ -51,8 +62,8 @@ struct Now {
     /// What global tokens look at.
     globals: Option<GlobalKeys>,
     real: Vec<bool>,
-    /// [head]
-    sums: Mutex<Vec<Sums>>,
+    /// By head and first query: added in this order, not in the order in which threads end.
+    parts: Mutex<BTreeMap<(usize, usize), Sums>>,
 }
 
 impl BlockSink for Now {
@@ -94,15 +105,8 @@ impl BlockSink for Now {
             };
             own.n_rows += 1;
         }
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sum) = sums.get_mut(head_idx) {
-            sum.first += own.first;
-            sum.first_attention += own.first_attention;
-            sum.attention += own.attention;
-            sum.total += own.total;
-            sum.entropy += own.entropy;
-            sum.n_rows += own.n_rows;
-        }
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.insert((head_idx, first_query), own);
     }
 }
 
@@ -185,10 +189,11 @@ impl Weighing<'_> {
         };
         let d_value = written.d_value;
         let added = written.norms(z, width, |head_idx| head_idx * d_value);
-        let sums = now
-            .sums
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let parts = now.parts.into_inner();
+        let mut sums = vec![Sums::default(); now.norms.len()];
+        for ((head_idx, _), part) in parts.unwrap_or_else(PoisonError::into_inner) {
+            sums[head_idx].add(&part);
+        }
         let heads = sums.into_iter().zip(now.norms).zip(added).enumerate();
         self.found
             .extend(heads.map(|(head_idx, ((sums, norms), added))| {
@@ -250,7 +255,7 @@ impl Tap for Weighing<'_> {
             real: (0..sequence.len())
                 .map(|idx| sequence.is_real(idx))
                 .collect(),
-            sums: Mutex::new(vec![Sums::default(); attention.n_heads]),
+            parts: Mutex::default(),
         };
         self.now.insert(grid, (now, written));
         Ok(())

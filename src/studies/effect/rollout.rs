@@ -31,18 +31,24 @@ pub struct Rollout {
     pub means: Vec<Vec<f32>>,
 }
 
+/// Probabilities are rounded to multiples of this before they are summed: sums below 2¹³ are exact, in whatever order heads end.
+const GRID: f64 = (1u64 << 40) as f64;
+
 /// The sum of all heads' patterns of the layer that runs.
 struct Sum {
     n: usize,
     // [query, key]
-    values: Mutex<Vec<f32>>,
+    values: Mutex<Vec<f64>>,
 }
 
 impl BlockSink for Sum {
     fn block(&self, _: usize, first_query: usize, _: &[f32], pattern: &[f32]) {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let to = &mut values[first_query * self.n..][..pattern.len()];
-        to.iter_mut().zip(pattern).for_each(|(to, p)| *to += p);
+        let on_grid = |p: &f32| (f64::from(*p) * GRID).round() / GRID;
+        to.iter_mut()
+            .zip(pattern)
+            .for_each(|(to, p)| *to += on_grid(p));
     }
 }
 
@@ -111,21 +117,25 @@ impl Tap for Rolling<'_> {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         // (W + I) / row sum, of the mean W of all heads: where rows sum to 1, ½W + ½I.
-        sum.par_chunks_mut(n.max(1))
+        let mut halves = vec![0.0f32; sum.len()];
+        halves
+            .par_chunks_mut(n.max(1))
+            .zip(sum.par_chunks(n.max(1)))
             .enumerate()
-            .for_each(|(idx, row)| {
-                let total: f32 = row.iter().sum();
+            .for_each(|(idx, (halves, row))| {
+                let total: f64 = row.iter().sum();
                 if total > 0.0 {
-                    row.iter_mut().for_each(|value| *value *= 0.5 / total);
-                    row[idx] += 0.5;
+                    let pairs = halves.iter_mut().zip(row);
+                    pairs.for_each(|(half, value)| *half = (0.5 * value / total) as f32);
+                    halves[idx] += 0.5;
                 } else {
-                    row[idx] = 1.0;
+                    halves[idx] = 1.0;
                 }
             });
         let mut next = vec![0.0; n * n];
         product(
             &mut MatrixMut::new(&mut next, n, n, n),
-            Matrix::row_major(sum, n, n),
+            Matrix::row_major(&halves, n, n),
             Matrix::row_major(&self.rolled, n, n),
             false,
             Threads::Pool,

@@ -1,0 +1,128 @@
+//! A prompt that went through a model, and heads of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_compute::on_device;
+use attnscope_forward::Input;
+use attnscope_prompt::Lost;
+use attnscope_run::{HeadQuery, Judging, Kept, Outcome, head_detail};
+use attnscope_spec::Stack;
+
+use super::error::Error;
+use super::judgement::Judgement;
+use super::model::Model;
+
+/// Statistics of every head on one prompt; heads in full are computed when they are asked for.
+pub struct Run<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) input: Input,
+    pub(crate) layers: Vec<LayerReport>,
+    pub(crate) kept: Option<Arc<Kept>>,
+    pub(crate) outcome: Outcome,
+    pub(crate) lost: Lost,
+}
+
+/// One head in full.
+#[derive(Debug, Clone)]
+pub struct Head {
+    pub n_queries: usize,
+    pub n_keys: usize,
+    /// Queries, and keys, that one cell below stands for: more than 1 for long prompts, whose cells hold the largest value of what they cover.
+    pub queries_per_cell: usize,
+    pub keys_per_cell: usize,
+    /// Scaled q·k after bias and softcap, −inf where masked. // [query cell, key cell]
+    pub scores: Vec<f32>,
+    /// Softmax of the scores, 0 where masked. // [query cell, key cell]
+    pub pattern: Vec<f32>,
+}
+
+impl Run<'_> {
+    /// The tokens that ran: those of the decoder, where there is an encoder.
+    pub fn tokens(&self) -> &[u32] {
+        &self.outcome.tokens
+    }
+
+    /// Mean loss of the next token, in nats; `None` where nothing is predicted.
+    pub fn loss(&self) -> Option<f64> {
+        self.outcome.predictions.as_ref()?.loss
+    }
+
+    /// A statistic of a head of the only stack, or of the decoder, by its id in `docs/statistics.md`; `None` where there is no such statistic or head, or it is not defined there.
+    pub fn statistic(&self, id: &str, layer: usize, head: usize) -> Option<f64> {
+        let stat = Stat::ALL.iter().find(|stat| stat.id() == id)?;
+        let main = self.model.inner.spec.main_stack().stack;
+        let mut of_main = self.layers.iter().filter(|report| report.stack == main);
+        let report = of_main.find(|report| report.layer_idx == layer)?;
+        let value = report.heads.get(head)?.stats.of(*stat);
+        value.is_finite().then_some(value)
+    }
+
+    /// One head of the only stack, or of the decoder.
+    ///
+    /// # Errors
+    /// When there is no such layer or head, or it cannot be computed again.
+    pub fn head(&self, layer: usize, head: usize) -> Result<Head, Error> {
+        self.head_of(self.model.inner.spec.main_stack().stack, layer, head)
+    }
+
+    /// One head of any stack: encoder, decoder or cross-attention.
+    ///
+    /// # Errors
+    /// As for [`Run::head`].
+    pub fn head_of(&self, stack: Stack, layer: usize, head: usize) -> Result<Head, Error> {
+        let mut of_stack = self.layers.iter().filter(|report| report.stack == stack);
+        let found = of_stack.find(|report| report.layer_idx == layer);
+        let n_heads = found.map_or(0, |report| report.heads.len());
+        let Some(kept) = self.kept.as_ref().filter(|_| head < n_heads) else {
+            return Err(Error::setting(format!(
+                "layer {layer} has {n_heads} heads: expected one of them, found head {head}"
+            )));
+        };
+        let query = HeadQuery {
+            stack,
+            layer_idx: layer,
+            head_idx: head,
+            hides_first_key: false,
+            weighs_values: false,
+        };
+        let model = self.model;
+        let detail = on_device!(model.device.open()?, ops => head_detail(
+            &ops, &model.inner, &self.input, kept, query, &|| false,
+        ))?;
+        let (scores, pattern) = (detail.scores.finest(), detail.pattern.finest());
+        Ok(Head {
+            n_queries: detail.n_queries,
+            n_keys: detail.n_keys,
+            queries_per_cell: pattern.queries_per_cell,
+            keys_per_cell: pattern.keys_per_cell,
+            scores: scores.cells.clone(),
+            pattern: pattern.cells.clone(),
+        })
+    }
+
+    /// Asks every check, with this prompt and changed copies of it.
+    ///
+    /// # Errors
+    /// When the model cannot be run again.
+    pub fn judge(&self) -> Result<Judgement, Error> {
+        let model = self.model;
+        let baselines = BTreeMap::new();
+        let mut judging = Judging {
+            thresholds: &model.thresholds,
+            baselines: &baselines,
+            wants: &|_| true,
+            lost: self.lost,
+            told: &mut |_| {},
+            pace: &|| false,
+        };
+        let prompts = [("prompt".to_owned(), self.input.clone())];
+        let judged = on_device!(model.device.open()?, ops => attnscope_run::judge(
+            &ops, &model.inner, &prompts, &mut judging,
+        ))?;
+        Ok(Judgement {
+            verdicts: judged.verdicts,
+        })
+    }
+}
