@@ -23,7 +23,6 @@ mod every_output;
 mod export_data;
 mod figures;
 mod generated_docs;
-mod generated_docs_capture;
 mod generated_wrapped;
 mod guesses;
 mod history_command;

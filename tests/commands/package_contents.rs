@@ -63,7 +63,7 @@ fn the_crate_holds_what_the_program_is_built_from() {
     let (packaged, built_from) = (packaged(), built_from());
     assert!(
         built_from.contains("src/lib.rs")
-            && built_from.contains("src/capture/attnscope_capture.py"),
+            && built_from.contains("src/python/attnscope/_capture/probing.py"),
         "{built_from:?}"
     );
     let missing: Vec<_> = built_from.difference(&packaged).collect();

@@ -151,7 +151,11 @@ def stand_ins():
 
 def write_files(given):
     """Files that pages take for granted, in the directory that is the current one."""
-    shutil.copy(os.path.join(ROOT, "src", "capture", "attnscope_capture.py"), ".")
+    with open("attnscope_capture.py", "w") as file:
+        if program() is not None:
+            subprocess.run([program(), "capture-script"], stdout=file, check=True)
+        else:
+            file.write("from attnscope._capture import *  # noqa\nfrom attnscope._capture import capture, probe, record  # noqa\n")
     os.symlink(os.path.join(ROOT, "fixtures"), "fixtures")
     from attnscope_capture import record
 
