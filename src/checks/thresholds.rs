@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 use attnscope_checkpoint::{CONFIGURATION, read_text};
 use attnscope_compute::error::{Error, Result};
-
-/// What a person's settings changed.
-static IN_FORCE: OnceLock<Thresholds> = OnceLock::new();
 
 /// The table as it is shown, with its sources.
 pub const DEFAULTS: &str = include_str!("thresholds.toml");
@@ -26,35 +23,36 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Those in force, with what a file changes.
+    /// The defaults, with what a file changes.
+    ///
+    /// # Errors
+    /// As for [`Thresholds::with_file`].
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::default().with_file(path)
+    }
+
+    /// These, with what a file changes.
     ///
     /// # Errors
     /// When the file cannot be read, is no such table, or has a name that is not known.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn with_file(mut self, path: &Path) -> Result<Self> {
         let text = read_text(path, CONFIGURATION)?;
-        let mut all = Self::in_force();
         for (name, value) in numbers(&text).map_err(|problem| Error::file(path, problem))? {
-            match all.0.get_mut(&name) {
+            match self.0.get_mut(&name) {
                 Some(known) => *known = value,
                 None => {
-                    let known: Vec<String> = all.names().collect();
+                    let known: Vec<String> = self.names().collect();
                     let problem = format!("{name} is not known; known: {}", known.join(", "));
                     return Err(Error::file(path, problem));
                 }
             }
         }
-        Ok(all)
+        Ok(self)
     }
 
-    /// The thresholds that a person's settings put in force for this process, or the defaults.
+    /// TEMPORARY.
     pub fn in_force() -> Self {
-        IN_FORCE.get().cloned().unwrap_or_default()
-    }
-
-    /// Puts these in force for this process; what was put in force before stays.
-    pub fn put_in_force(self) {
-        // Only the first settings count: there is one file of them.
-        let _ = IN_FORCE.set(self);
+        Self::default()
     }
 
     /// Moves one; gives whether there is one of this name.

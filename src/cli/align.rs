@@ -13,7 +13,7 @@ use clap::ValueEnum;
 
 use super::WhatIfArgs;
 use super::figures::Format;
-use super::settings::ScreenArgs;
+use super::settings::{self, ScreenArgs};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -121,7 +121,7 @@ pub fn show(
         };
         return Ok(attnscope_screen::run_alignment(alignment, in_front)?);
     }
-    let shown = AlignShown::new(&alignment, what_if);
+    let shown = AlignShown::new(&alignment, what_if, &settings::thresholds(None)?);
     let mut numbers = Vec::new();
     match format.unwrap_or(Format::Text) {
         Format::Json => shown.write_json(&mut numbers)?,

@@ -14,6 +14,7 @@ use attnscope_spec::Model;
 
 use super::prompts::PromptSet;
 use super::session::{Opened, Ran, Session};
+use super::settings;
 
 const OPTIONS: Options = Options {
     keep_bytes: None,
@@ -63,6 +64,7 @@ fn ran(
     let n_at_once = (HELD_BYTES / largest).clamp(1, opened.named.len().max(1));
     session.ready(opened, OPTIONS, largest * n_at_once)?;
     let model = &opened.model;
+    let thresholds = settings::thresholds(None)?;
     let mut findings = Findings::default();
     let mut records: Vec<PromptRecord> = Vec::new();
     for chunk in opened.named.chunks(n_at_once) {
@@ -72,7 +74,7 @@ fn ran(
             layers,
         } in session.run(model, chunk, OPTIONS, true)?
         {
-            for (_, verdict) in judge_run(model, &layers, &outcome) {
+            for (_, verdict) in judge_run(model, &layers, &outcome, &thresholds) {
                 for finding in &verdict.findings {
                     findings.add_on(&record.id, FindingRecord::of(finding));
                 }

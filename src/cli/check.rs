@@ -151,10 +151,7 @@ fn known_check(id: &str) -> Result<&'static str, String> {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
-    let thresholds = match &args.thresholds {
-        Some(path) => Thresholds::open(path)?,
-        None => Thresholds::in_force(),
-    };
+    let thresholds = settings::thresholds(args.thresholds.as_deref())?;
     let baselines = match &args.baseline {
         Some(path) => Baselines::read(path)?,
         None => Baselines::default(),

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Thresholds;
 use attnscope_history::{
     Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
 };
@@ -101,10 +100,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             args.format.name()
         );
     }
-    let thresholds = match &args.thresholds {
-        Some(path) => Thresholds::open(path)?,
-        None => Thresholds::in_force(),
-    };
+    let thresholds = settings::thresholds(args.thresholds.as_deref())?;
     let mut prompt = args.prompt.clone();
     prompt.positional(text)?;
     if !args.watch {

@@ -14,7 +14,7 @@ use attnscope_worker::{PromptOrigin, UsualPrompt};
 
 use super::history_reading::{Asked, history_of, read, sources_of};
 use super::prompts::InputsArgs;
-use super::{PromptArgs, RunArgs, WhatIfArgs};
+use super::{PromptArgs, RunArgs, WhatIfArgs, settings};
 
 /// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
 ///
@@ -104,7 +104,7 @@ pub fn run(
     let in_front = InFront {
         notice: chosen.fell_back,
         training: Some(Training {
-            view: HistoryView::new(history, steps),
+            view: HistoryView::new(history, steps).judged_by(settings::thresholds(None)?),
             reader: Some(reader(following, asked)),
         }),
         remembered,

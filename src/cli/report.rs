@@ -250,13 +250,20 @@ fn ran(session: &Session<'_>, mut opened: Opened, target: &Path, format: Format)
         (n_prompts, 0)
     };
     session.ready(&mut opened, OPTIONS, kept)?;
+    let thresholds = settings::thresholds(None)?;
     let model = &opened.model;
     let (mut records, mut shown) = (Vec::new(), Vec::new());
     for chunk in opened.named.chunks(n_at_once) {
         let ran = session.run(model, chunk, OPTIONS, format.is_readable())?;
         for (ran, named) in ran.into_iter().zip(chunk) {
             if format.is_readable() {
-                shown.push(Shown::of(model, &named.prompt, &ran.outcome, &ran.layers));
+                shown.push(Shown::of(
+                    model,
+                    &named.prompt,
+                    &ran.outcome,
+                    &ran.layers,
+                    &thresholds,
+                ));
             }
             records.push(ran.record);
         }

@@ -1,8 +1,10 @@
 //! What a person's settings are for this command: the file and the environment, read once, and what flags say on top.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
+use attnscope_checks::Thresholds;
 use attnscope_screen::{Keymap, Limits, Setup};
 use attnscope_system::config::Config;
 use clap::ValueEnum;
@@ -26,7 +28,7 @@ fn read() -> Config {
     config
 }
 
-/// Puts the settings in force for this process.
+/// Refuses settings that something is wrong with.
 ///
 /// # Errors
 /// The first thing that is wrong with them.
@@ -38,10 +40,19 @@ pub fn begin() -> Result<()> {
             n => bail!("{problem}; {n} more: attnscope config lists them"),
         }
     }
-    if !config.thresholds.is_empty() {
-        config.thresholds().put_in_force();
-    }
     Ok(())
+}
+
+/// Where checks draw their lines: the defaults, what settings change, and what a file changes.
+///
+/// # Errors
+/// When the file cannot be read, or is no table of thresholds.
+pub fn thresholds(file: Option<&Path>) -> Result<Thresholds> {
+    let set = config().thresholds();
+    Ok(match file {
+        Some(path) => set.with_file(path)?,
+        None => set,
+    })
 }
 
 /// Says that settings moved lines of checks: what a check says depends on them.

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use attnscope_checks::Thresholds;
 use attnscope_compute::error::Error;
 use attnscope_history::{
     Again, Finding, Following, History, Judge, News, Sources, Update, heading,
@@ -65,10 +64,7 @@ struct Watching<'a> {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
-    let thresholds = match &args.thresholds {
-        Some(path) => Thresholds::open(path)?,
-        None => Thresholds::in_force(),
-    };
+    let thresholds = settings::thresholds(args.thresholds.as_deref())?;
     let sources = sources_of(std::slice::from_ref(&args.target), true)?;
     let asked = Asked {
         prompt: args.prompt.clone(),

@@ -117,7 +117,7 @@ struct ColumnRecord<'a> {
 
 impl<'a> AlignShown<'a> {
     /// Computes and judges; `what_if` is what was supposed, as it was written.
-    pub fn new(alignment: &'a Alignment, what_if: Vec<String>) -> Self {
+    pub fn new(alignment: &'a Alignment, what_if: Vec<String>, thresholds: &Thresholds) -> Self {
         let aligned = alignment.align();
         let verdict = TargetVerdict {
             error: None,
@@ -126,7 +126,7 @@ impl<'a> AlignShown<'a> {
             first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
-            verdicts: aligned.judge(&Thresholds::in_force()),
+            verdicts: aligned.judge(thresholds),
         };
         Self {
             alignment,

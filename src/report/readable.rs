@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attnscope_checks::stats::LayerReport;
-use attnscope_checks::{Check, Finding, Status, Verdict};
+use attnscope_checks::{Check, Finding, Status, Thresholds, Verdict};
 use attnscope_compute::attention::{Pooled, RowSummary};
 use attnscope_forward::Input;
 use attnscope_prompt::Prompt;
@@ -64,6 +64,7 @@ impl Shown {
         prompt: &Prompt,
         outcome: &Outcome,
         layers: &[Arc<LayerReport>],
+        thresholds: &Thresholds,
     ) -> Self {
         let n_heads: usize = layers.iter().map(|layer| layer.heads.len()).sum();
         let maps = layers.iter().map(|layer| LayerMaps {
@@ -87,7 +88,7 @@ impl Shown {
             labels: prompt.given().labels.clone(),
             target_labels: prompt.source.as_ref().map(|_| prompt.labels.clone()),
             next_loss: predictions.and_then(|p| p.next_loss.clone()),
-            verdicts: judge_run(model, layers, outcome),
+            verdicts: judge_run(model, layers, outcome, thresholds),
             maps: maps.collect(),
         }
     }

@@ -11,11 +11,12 @@ use attnscope_spec::Model;
 /// Why checks that change prompts or look at weights say nothing.
 const NO_PROBES: &str = "not run in a report: attnscope check does";
 
-/// Every check's verdict on one finished run, at the default thresholds.
+/// Every check's verdict on one finished run.
 pub fn judge_run(
     model: &Model,
     layers: &[Arc<LayerReport>],
     outcome: &Outcome,
+    thresholds: &Thresholds,
 ) -> Vec<(&'static Check, Verdict)> {
     let probes = unasked(NO_PROBES);
     judge_layers(
@@ -23,7 +24,7 @@ pub fn judge_run(
         layers,
         outcome,
         &probes,
-        &Thresholds::in_force(),
+        thresholds,
         // Checks that would want to know are not run.
         Lost::default(),
     )

@@ -101,12 +101,19 @@ fn key_of(record: &Record) -> Key {
 }
 
 impl HistoryView {
+    /// The same, judged by other thresholds than the defaults.
+    #[must_use]
+    pub fn judged_by(mut self, thresholds: Thresholds) -> Self {
+        self.judge = Judge::new(thresholds);
+        self
+    }
+
     /// A training that is still to be read.
     pub fn new(history: History, steps: Steps) -> Self {
         Self {
             at: history.records().len().saturating_sub(1),
             history,
-            judge: Judge::new(Thresholds::in_force()),
+            judge: Judge::new(Thresholds::default()),
             reading: Reading::Going,
             age: None,
             onset: None,
