@@ -344,6 +344,16 @@ impl Seek for Reader {
     }
 }
 
+/// The first bytes of a file; none where it cannot be read.
+pub(super) fn beginning(path: &Path, n: usize) -> Vec<u8> {
+    let read = || {
+        let file = DataFile::open(path).ok()?;
+        let bytes = file.read(0..n.min(file.len())).ok()?;
+        Some(bytes.into_owned())
+    };
+    read().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -11,7 +11,8 @@ use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::shape;
 use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 
 /// Maps inside each other at most.
 const DEEPEST: usize = 32;

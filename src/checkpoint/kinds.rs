@@ -1,11 +1,12 @@
 //! What kind of file holds weights, by its name and by how it begins; and what files of other kinds are, in words that say what to do.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use attnscope_compute::error::{Error, Result};
 
-use super::data_file::DataFile;
-use super::{adapter, gguf, llama2c};
+use super::data_file::beginning;
+use super::stand_ins::refuse_pointer;
+use super::{gguf, llama2c};
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +29,6 @@ pub enum Format {
 /// What parts that end in `.distcp` make together, and what to do about it.
 const DISTRIBUTED: &str = "a torch distributed checkpoint (.metadata and *.distcp, written by torch.distributed.checkpoint); convert it with \
      python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT";
-
-/// How a git-lfs pointer begins, and its length at most.
-const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
-const LONGEST_POINTER: usize = 1024;
 
 /// Endings of files that hold a model in a form that is not read, and what to do about each.
 const OTHERS: &[(&[&str], &str)] = &[
@@ -119,16 +116,6 @@ impl Format {
     }
 }
 
-/// The first bytes of a file.
-fn beginning(file: &Path, n: usize) -> Vec<u8> {
-    let read = || {
-        let file = DataFile::open(file).ok()?;
-        let bytes = file.read(0..n.min(file.len())).ok()?;
-        Some(bytes.into_owned())
-    };
-    read().unwrap_or_default()
-}
-
 /// A zip archive: what `torch.save` writes, whatever the file is called.
 fn begins_as_pytorch(file: &Path) -> bool {
     file.extension().is_none() && beginning(file, 4) == b"PK\x03\x04"
@@ -141,21 +128,6 @@ fn begins_as_safetensors(file: &Path) -> bool {
         return false;
     };
     file.extension().is_none() && u64::from_le_bytes(*length) < 100_000_000 && rest == b"{"
-}
-
-/// Refuses what git keeps in the place of a large file.
-///
-/// # Errors
-/// When the file is a pointer of git-lfs.
-pub fn refuse_pointer(file: &Path) -> Result<()> {
-    let is_short = file
-        .metadata()
-        .is_ok_and(|about| about.is_file() && about.len() <= LONGEST_POINTER as u64);
-    if is_short && beginning(file, POINTER.len()) == POINTER {
-        let problem = "is a git-lfs pointer, not the file itself; git lfs pull fetches it";
-        return Err(Error::file(file, problem));
-    }
-    Ok(())
 }
 
 /// Whether a directory holds the parts of a checkpoint of torch.distributed.
@@ -215,50 +187,4 @@ pub fn other_directory(directory: &Path) -> Option<String> {
         Some(format!("{name} {problem}"))
     });
     foreign.map(|problem| format!("holds no weights that can be read: {problem}"))
-}
-
-/// Whether a file is what a trainer leaves beside the weights: a state, an adapter, a projector of pictures.
-pub fn is_beside_weights(path: &Path) -> bool {
-    is_trainer_state(path) || adapter::is_weights(path)
-}
-
-/// Whether a file is the state of an optimiser or of another part of a trainer, by its name, or anything else that is no model.
-pub fn is_trainer_state(path: &Path) -> bool {
-    const STATES: [&str; 10] = [
-        "distrib_optim",
-        "optimizer",
-        "scheduler",
-        "rng_state",
-        "random_states",
-        "training_args",
-        "scaler",
-        "sampler",
-        "mmproj",
-        "tokenizer",
-    ];
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_lowercase();
-    STATES.iter().any(|state| name.starts_with(state)) || name.contains("_optim_states")
-}
-
-/// Refuses a link whose file is not there: a copy or a download that was cut off.
-///
-/// # Errors
-/// Names the file that is missing.
-pub fn refuse_dangling(path: &Path) -> Result<()> {
-    if path.exists() {
-        return Ok(());
-    }
-    let to: PathBuf = match path.read_link() {
-        Ok(to) => to,
-        Err(_) => return Ok(()),
-    };
-    let problem = format!(
-        "is a symbolic link to {}, which is missing; download or copy it again",
-        to.display()
-    );
-    Err(Error::file(path, problem))
 }

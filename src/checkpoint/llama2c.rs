@@ -14,7 +14,8 @@ use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::made::{Layout, Made, Quantised};
 use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 
 /// How versions 1 and 2 begin: "ak42", the least byte first.
 const MARK: u32 = 0x616b_3432;

@@ -1,13 +1,17 @@
 //! Which files of a directory hold the weights of a checkpoint, whoever saved it.
 
 use std::cmp::Reverse;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use attnscope_compute::error::{Error, Result};
 
-use super::kinds::{has_distributed, is_beside_weights, other_directory, refuse_dangling};
-use super::sentence::MODULES;
-use super::{adapter, gguf, shards};
+use super::beside::is_beside_weights;
+use super::kinds::{has_distributed, other_directory};
+use super::named_paths::{directory_of, is_inside};
+use super::sentence::{MODULES, transformer_of};
+use super::stand_ins::refuse_dangling;
+use super::weight_files::{Located, Weights};
+use super::{adapter, gguf, shards, slices};
 
 const SAFETENSORS: &str = "model.safetensors";
 const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
@@ -28,42 +32,12 @@ const DEEPEST: usize = 4;
 const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, pytorch_model.bin, \
      pytorch_model.bin.index.json, one .gguf, ckpt.pt, one .pt, .pth or .ckpt, or one other .safetensors";
 
-/// The weights of a checkpoint, and the directory of the files that say what they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
-    pub directory: PathBuf,
-    pub weights: Weights,
-}
-
-/// The files that hold weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Weights {
-    /// One file, or the index of several.
-    File(PathBuf),
-    /// Files of one model that no index names, in order.
-    Shards(Vec<PathBuf>),
-    /// Slices of the same tensors, as tensor-parallel programs keep them.
-    Slices(Vec<PathBuf>),
-}
-
-impl Weights {
-    /// The only file, or the first.
-    pub fn first(&self) -> &Path {
-        match self {
-            Self::File(file) => file,
-            Self::Shards(files) | Self::Slices(files) => {
-                files.first().map_or(Path::new("."), PathBuf::as_path)
-            }
-        }
-    }
-}
-
 /// The weights that a file belongs to: those of the other shards with it.
 ///
 /// # Errors
 /// When a shard is missing.
 pub fn of_file(file: &Path) -> Result<Weights> {
-    let directory = super::open::directory_of(file);
+    let directory = directory_of(file);
     match shards::set_of(file)? {
         Some(files) => {
             let index = [SAFETENSORS_INDEX, PYTORCH_INDEX].map(|name| directory.join(name));
@@ -153,7 +127,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         let problem = other_directory(directory).unwrap_or_default();
         return Err(Error::file(directory, problem));
     }
-    if let Some(slices) = shards::slices_in(directory)? {
+    if let Some(slices) = slices::slices_in(directory)? {
         return Ok(Some(slices));
     }
     for endings in [
@@ -274,30 +248,6 @@ fn named_in(file: &Path) -> Option<String> {
     let text = super::read_text(file, LONGEST).ok()?;
     let name = text.trim().to_owned();
     is_inside(&name).then_some(name)
-}
-
-/// Where sentence-transformers keeps the transformer of a model.
-fn transformer_of(modules: &Path) -> Option<String> {
-    if !modules.is_file() {
-        return None;
-    }
-    let text = super::read_text(modules, super::CONFIGURATION).ok()?;
-    let list: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let first = list.as_array()?.iter().find(|part| {
-        part.get("type")
-            .and_then(|kind| kind.as_str())
-            .is_some_and(|kind| kind.ends_with(".Transformer"))
-    })?;
-    let path = first.get("path")?.as_str()?;
-    (!path.is_empty() && is_inside(path)).then(|| path.to_owned())
-}
-
-/// Whether a path of a file leads nowhere but into its directory.
-pub(super) fn is_inside(path: &str) -> bool {
-    !path.is_empty()
-        && Path::new(path)
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// DeepSpeed with several ranks of one model keeps slices that only its own configuration tells apart.

@@ -14,7 +14,8 @@ use super::npy::{Npy, unreadable};
 use super::pytorch::state_dict::Problem;
 use super::pytorch::zip::Archive;
 use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 use crate::machine::{mebibytes, too_much};
 
 /// What every array of an archive is called after its name.

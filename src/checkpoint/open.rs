@@ -11,16 +11,17 @@ use super::config::{Config, Knob, Origin};
 use super::data_file::DataFile;
 use super::hub::{Found, Hub};
 use super::kinds::Format;
-use super::locate::{self, Located, Weights};
+use super::named_paths::directory_of;
 use super::pytorch::StateDict;
 use super::read_files::will_read;
 use super::settings::{self, Settings};
 use super::step_directory::above_step;
 use super::tensors::Tensors;
 use super::tokenizer_file::{BYTES, TokenizerFile};
+use super::weight_files::{Located, Weights};
 use super::{
-    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, npz, packed,
-    packed_bits, pytorch, read_text, safetensors, sentence, shards, tensorflow,
+    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, locate, npz, packed,
+    packed_bits, pytorch, read_text, safetensors, sentence, shards, slices, tensorflow,
 };
 
 const CONFIG: &str = "config.json";
@@ -60,6 +61,16 @@ impl From<Option<PathBuf>> for Opening {
             path,
             ..Self::default()
         }
+    }
+}
+
+impl Checkpoint {
+    /// Opens a directory or a weight file, as it says itself what it is.
+    ///
+    /// # Errors
+    /// When the path is missing, there are no weights, or a file lies.
+    pub fn open(path: &Path) -> Result<Self> {
+        Opening::from(Some(path.to_path_buf())).open()
     }
 }
 
@@ -324,12 +335,6 @@ fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
         .collect()
 }
 
-/// The directory of a file.
-pub(super) fn directory_of(file: &Path) -> PathBuf {
-    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
-    parent.unwrap_or(Path::new(".")).to_path_buf()
-}
-
 /// What a directory is called, even when it is given as `.`.
 fn name_of(directory: &Path) -> String {
     let whole = directory.canonicalize().ok();
@@ -389,7 +394,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         mut tensors,
         mut beside,
     } = match (format, weights) {
-        (Format::Pytorch, Weights::Slices(files)) => shards::joined(
+        (Format::Pytorch, Weights::Slices(files)) => slices::joined(
             files
                 .iter()
                 .map(|file| pytorch::open_file(file))
@@ -397,7 +402,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         )?,
         (Format::Safetensors, Weights::Slices(files)) => {
             let open = |file: &PathBuf| safetensors::open_file(file).map(alone);
-            shards::joined(files.iter().map(open).collect::<Result<_>>()?)?
+            slices::joined(files.iter().map(open).collect::<Result<_>>()?)?
         }
         (Format::Pytorch, Weights::Shards(files)) => pytorch::open_files(files)?,
         (Format::Safetensors, Weights::Shards(files)) => alone(safetensors::open_files(files)?),

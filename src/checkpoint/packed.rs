@@ -10,7 +10,8 @@ use attnscope_compute::error::{Error, Result};
 use super::dtype::{Dtype, GROUP, GROUP_BYTES};
 use super::quantisation::Quantisation;
 use super::scales::{Scaled, Scales};
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 
 /// Ends of names: MXFP4's numbers and scales of `NAME`.
 const BLOCKS: &str = "_blocks";

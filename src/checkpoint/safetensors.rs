@@ -12,7 +12,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 use super::{shape, shards};
 
 /// Bytes that give the header's length, before the header itself.

@@ -1,9 +1,10 @@
-//! What sentence-transformers makes of the tokens' last states: pooling and what follows it, as `modules.json` lists them.
+//! What `modules.json` of sentence-transformers lists: where the transformer lies, and what is made of the tokens' last states.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::named_paths::is_inside;
 use super::{CONFIGURATION, read_text};
 
 /// What lists the parts of a model.
@@ -29,6 +30,22 @@ const MODES: [(&str, &str, &str); 6] = [
     ("lasttoken", "pooling_mode_lasttoken", "last token"),
 ];
 
+/// Where sentence-transformers keeps the transformer of a model.
+pub fn transformer_of(modules: &Path) -> Option<String> {
+    if !modules.is_file() {
+        return None;
+    }
+    let text = read_text(modules, CONFIGURATION).ok()?;
+    let list: Value = serde_json::from_str(&text).ok()?;
+    let first = list.as_array()?.iter().find(|part| {
+        part.get("type")
+            .and_then(|kind| kind.as_str())
+            .is_some_and(|kind| kind.ends_with(".Transformer"))
+    })?;
+    let path = first.get("path")?.as_str()?;
+    (!path.is_empty() && is_inside(path)).then(|| path.to_owned())
+}
+
 /// What becomes of the last states of a model whose `modules.json` lies in `directory`: "mean of tokens, then normalised".
 pub fn pooling(directory: &Path) -> Option<String> {
     let file = directory.join(MODULES);
@@ -53,7 +70,7 @@ fn step(directory: &Path, part: &Value) -> Option<String> {
         "Normalize" => Some("normalised".to_owned()),
         "Pooling" => {
             let path = part.get("path").and_then(Value::as_str)?;
-            let inside = super::locate::is_inside(path).then(|| directory.join(path));
+            let inside = is_inside(path).then(|| directory.join(path));
             let config = inside.map(|path| path.join("config.json"));
             let text = read_text(&config?, CONFIGURATION).ok()?;
             Some(pooled(&serde_json::from_str(&text).ok()?))

@@ -10,7 +10,7 @@ use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::scales::Scales;
 use super::stored::Stored;
-use super::tensors::TensorInfo;
+use super::tensor_info::TensorInfo;
 
 /// One tensor of a file; it is read when its values are asked for.
 #[derive(Debug, Clone)]

@@ -8,7 +8,8 @@ use attnscope_compute::error::{Error, Result};
 use super::data_file::DataFile;
 use super::hdf5;
 use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 
 /// How the attribute of a layer begins that lists the names of its variables.
 const LISTED: &str = "weight_names";

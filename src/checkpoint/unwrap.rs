@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tensors::{TensorInfo, Tensors};
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 
 /// Parts of names that wrappers add, wherever they stand.
 const WRAPPERS: [&str; 5] = [

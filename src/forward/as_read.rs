@@ -11,14 +11,17 @@ use attnscope_spec::{BlockSpec, FeedForward, NormSource, ProjectionSpec};
 use rayon::prelude::*;
 
 use super::block_weights::{AttentionWeights, MlpWeights};
-use super::context::{BlockContext, Memory, Scratch};
+use super::context::{BlockContext, Memory};
 use super::deviation::{Cut, Deviation, Dropped, Turned};
 use super::difference::{difference_of, read_difference};
-use super::embed::Sequence;
-use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
+use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
 use super::head_order::{from_heads_first, to_heads_first};
+use super::project::{grow, project_only};
 use super::recurrent::Ends;
+use super::scratch::Scratch;
+use super::sequence::Sequence;
+use super::steps::{normed_in_place, scaled};
 use super::token_branch::end_block;
 
 /// One text under one reading: some rows of a residual that holds many.

@@ -8,11 +8,11 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{
-    BlockSpec, FeedForward, LearnedActivation, Mixer, MlpSpec, NormSource, ProjectionSpec,
+    BlockSpec, FeedForward, GlobalMaps, LearnedActivation, Mixer, MlpSpec, NormSource,
+    ProjectionSpec,
 };
 
 use super::difference::{Difference, read_difference};
-use super::global_tokens::GlobalWeights;
 use super::mixer::TokenMixerWeights;
 use super::weights::{Fused, Shelf};
 
@@ -107,6 +107,26 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 Some(maps) => Some(GlobalWeights::read(shelf, maps)?),
                 None => None,
             },
+        })
+    }
+}
+
+/// The maps of global tokens, read.
+pub struct GlobalWeights<'a, O: Ops> {
+    pub q: O::Linear<'a>,
+    pub k: O::Linear<'a>,
+    pub v: O::Linear<'a>,
+}
+
+impl<'a, O: Ops> GlobalWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    fn read(shelf: Shelf<'a, O>, maps: &GlobalMaps) -> Result<Self> {
+        let [q, k, v] = maps.linears().map(|map| shelf.linear(map));
+        Ok(Self {
+            q: q?,
+            k: k?,
+            v: v?,
         })
     }
 }

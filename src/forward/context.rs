@@ -1,4 +1,4 @@
-//! What the blocks of a stack share while they run: device, tokens, the encoder's output, and buffers.
+//! What the blocks of a stack share while they run: device, tokens, and the encoder's output.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,8 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::StackSpec;
 
-use super::embed::Sequence;
-use super::global_tokens::GlobalBuffers;
-use super::known::KnownRows;
-use super::past::KeysAndValues;
 use super::recurrent::Ends;
+use super::sequence::Sequence;
 use super::weights::Shelf;
 
 /// The encoder's output, and the tokens it belongs to.
@@ -23,6 +20,14 @@ pub struct Memory<'a, O: Ops> {
     pub sequence: &'a Sequence,
     /// What a recurrent encoder ended with.
     pub ends: &'a Ends,
+}
+
+/// What a feed-forward layer adds to the first rows, before any norm on it.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownRows<'a> {
+    pub n: usize,
+    /// [n, d_model]
+    pub rows: &'a [f32],
 }
 
 /// What all blocks of a stack share.
@@ -40,7 +45,7 @@ pub struct BlockContext<'a, O: Ops> {
     /// it only leaves the residual. `None` is the usual run of one sequence, which tells everything.
     pub copies: Option<usize>,
     /// How many of the sequence's first tokens are over: the residual has the rows of those after them, and the keys and values of
-    /// those before come from [`Scratch`].
+    /// those before come from [`Scratch`](super::Scratch).
     pub n_past: usize,
     /// What the block that runs next adds to its first rows, where that is known.
     pub known: Option<KnownRows<'a>>,
@@ -164,89 +169,5 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         let real_keys = keys.and_then(|keys| keys.real.as_deref());
         let visibility = Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys));
         visibility.with_first_query(self.n_past)
-    }
-}
-
-/// Buffers of one attention.
-pub struct AttentionScratch<O: Ops> {
-    pub(super) normed: O::Buffer,
-    pub(super) q: O::Buffer,
-    pub(super) k: O::Buffer,
-    pub(super) v: O::Buffer,
-    pub(super) z: O::Buffer,
-    pub(super) latent: O::Buffer,
-    pub(super) normed_latent: O::Buffer,
-    pub(super) own_key: O::Buffer,
-    pub(super) shared_key: O::Buffer,
-    pub(super) out: O::Buffer,
-    /// What multiplies z, where a gate does. // [position, n_heads · d_value]
-    pub(super) gate: O::Buffer,
-    /// What rows keep for later layers. // [position, n_kept]
-    pub(super) kept: Vec<f32>,
-    /// What global tokens look at.
-    pub(super) global: Option<GlobalBuffers<O>>,
-    /// Keys and values of tokens that are over, and of those that run once they have.
-    pub(super) past: Option<KeysAndValues<O>>,
-}
-
-/// Buffers of one feed-forward layer.
-pub struct MlpScratch<O: Ops> {
-    pub(super) hidden: O::Buffer,
-    pub(super) gate: O::Buffer,
-    pub(super) gathered: O::Buffer,
-    pub(super) expert_out: O::Buffer,
-    pub(super) routed: O::Buffer,
-}
-
-/// Buffers that every block of a run reuses.
-pub struct Scratch<O: Ops> {
-    pub(super) attention: AttentionScratch<O>,
-    pub(super) normed: O::Buffer,
-    pub(super) mlp: MlpScratch<O>,
-    pub(super) mlp_out: O::Buffer,
-    pub(super) spare: O::Buffer,
-    /// What cross-attention keeps of the encoder's output.
-    pub(super) cross_past: Option<KeysAndValues<O>>,
-}
-
-impl<O: Ops> Default for AttentionScratch<O> {
-    fn default() -> Self {
-        let buffer = O::Buffer::default;
-        Self {
-            normed: buffer(),
-            q: buffer(),
-            k: buffer(),
-            v: buffer(),
-            z: buffer(),
-            latent: buffer(),
-            normed_latent: buffer(),
-            own_key: buffer(),
-            shared_key: buffer(),
-            out: buffer(),
-            gate: buffer(),
-            kept: Vec::new(),
-            global: None,
-            past: None,
-        }
-    }
-}
-
-impl<O: Ops> Default for Scratch<O> {
-    fn default() -> Self {
-        let buffer = O::Buffer::default;
-        Self {
-            attention: AttentionScratch::default(),
-            normed: buffer(),
-            mlp: MlpScratch {
-                hidden: buffer(),
-                gate: buffer(),
-                gathered: buffer(),
-                expert_out: buffer(),
-                routed: buffer(),
-            },
-            mlp_out: buffer(),
-            spare: buffer(),
-            cross_past: None,
-        }
     }
 }

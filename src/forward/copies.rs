@@ -7,8 +7,9 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
 use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
+use super::context::BlockContext;
 use super::global_tokens::global_keys;
+use super::scratch::AttentionScratch;
 
 /// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder that all copies share are
 /// there once.

@@ -5,9 +5,11 @@ use attnscope_compute::ops::Ops;
 use attnscope_spec::{ExpertsSpec, NormSource};
 
 use super::block_weights::MlpWeights;
-use super::context::{BlockContext, MlpScratch};
-use super::forward::{normed_in_place, run_mlp};
+use super::context::BlockContext;
+use super::mlp::run_mlp;
 use super::route::route;
+use super::scratch::MlpScratch;
+use super::steps::normed_in_place;
 
 /// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
 ///

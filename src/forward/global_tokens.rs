@@ -3,40 +3,11 @@
 use attnscope_compute::attention::{AttentionSpec, GlobalKeys};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::GlobalMaps;
 
 use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
+use super::context::BlockContext;
 use super::hook::Hooks;
-use super::weights::Shelf;
-
-/// The maps of global tokens, read.
-pub struct GlobalWeights<'a, O: Ops> {
-    q: O::Linear<'a>,
-    k: O::Linear<'a>,
-    v: O::Linear<'a>,
-}
-
-impl<'a, O: Ops> GlobalWeights<'a, O> {
-    /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, maps: &GlobalMaps) -> Result<Self> {
-        let [q, k, v] = maps.linears().map(|map| shelf.linear(map));
-        Ok(Self {
-            q: q?,
-            k: k?,
-            v: v?,
-        })
-    }
-}
-
-/// Keys and values that global tokens look at.
-pub(super) struct GlobalBuffers<O: Ops> {
-    tokens: Vec<bool>,
-    k: O::Buffer,
-    v: O::Buffer,
-    value_norms: Option<Vec<Vec<f32>>>,
-}
+use super::scratch::{AttentionScratch, GlobalBuffers};
 
 /// Puts the queries of global tokens in the place of their others, and makes the keys and values that they look at.
 /// // attn_in: [position, d_model]

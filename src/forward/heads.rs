@@ -5,11 +5,13 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
 
+use super::attend::attend;
 use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
-use super::forward::{attend, project};
+use super::context::BlockContext;
 use super::global_tokens::{measure_globals, tell_globals};
 use super::hook::{Hooks, NoHooks};
+use super::project::project;
+use super::scratch::AttentionScratch;
 use super::value_norms::{tell_norms, value_norms};
 
 /// One attention and its weights.

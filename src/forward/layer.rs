@@ -7,11 +7,13 @@ use attnscope_compute::pace::Pace;
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{Layers, StackSpec};
 
+use super::attend::AttentionRun;
+use super::block::run_block;
 use super::block_weights::BlockWeights;
-use super::context::{BlockContext, Scratch};
-use super::forward::{AttentionRun, run_block};
+use super::context::BlockContext;
 use super::hook::Hooks;
 use super::recurrent::{self, Ends};
+use super::scratch::Scratch;
 
 /// The weights of one layer; those of a recurrent network are read while it runs.
 pub struct LayerWeights<'a, O: Ops>(Option<BlockWeights<'a, O>>);

@@ -6,10 +6,12 @@ use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockSpec, Mixer};
 
 use super::block_weights::{BlockWeights, MixerWeights};
-use super::context::{AttentionScratch, BlockContext};
+use super::context::BlockContext;
 use super::heads::{Attending, run_heads};
 use super::hook::Hooks;
 use super::mixer::run_mixer;
+use super::scratch::AttentionScratch;
+use super::steps::nothing;
 
 /// What mixed the tokens of a block.
 pub(super) struct Mixed<O: Ops> {
@@ -69,11 +71,4 @@ pub(super) fn mix<O: Ops>(
         _ => nothing(context.ops, resid, &mut s.out)?,
     }
     Ok(mixed)
-}
-
-/// Zeros, in the shape of what was read: what a part adds that is not there.
-pub(super) fn nothing<O: Ops>(ops: &O, from: &O::Buffer, to: &mut O::Buffer) -> Result<()> {
-    let host = ops.get(from)?;
-    let (n, width) = (host.values.len(), host.width);
-    ops.put(&vec![0.0; n], width, to)
 }

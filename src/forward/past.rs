@@ -5,127 +5,14 @@
 
 use std::fmt;
 
-use attnscope_compute::attention::{AttentionSpec, KeptKeys, SoftmaxAxis, Window};
+use attnscope_compute::attention::{AttentionSpec, SoftmaxAxis, Window};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockSpec, Layers, Stack, StackSpec};
 
-use super::context::Scratch;
-use super::embed::Sequence;
-use super::mixer::MixerMemory;
-
-/// Keys and values of one attention, positions applied, and what another mixer keeps in its place or beside it.
-pub struct KeysAndValues<O: Ops> {
-    k: O::Buffer,
-    v: O::Buffer,
-    /// What a mixer other than attention keeps.
-    pub(super) mixed: MixerMemory,
-    /// Lengths of what heads write for each key; empty where they are not known. // [head][key]
-    norms: Vec<Vec<f32>>,
-    /// Both once more, as attention packs them, where there is room for that.
-    packed: Option<KeptKeys>,
-    /// Those of an encoder's output are all there after the first run.
-    pub(super) is_whole: bool,
-}
-
-impl<O: Ops> Default for KeysAndValues<O> {
-    fn default() -> Self {
-        Self {
-            k: O::Buffer::default(),
-            v: O::Buffer::default(),
-            mixed: MixerMemory::default(),
-            norms: Vec::new(),
-            packed: None,
-            is_whole: false,
-        }
-    }
-}
-
-impl<O: Ops> KeysAndValues<O> {
-    /// Puts those of new tokens behind the others, and leaves all of them in the place of the new ones.
-    pub(super) fn join(
-        &mut self,
-        ops: &O,
-        is_cross: bool,
-        k: &mut O::Buffer,
-        v: &mut O::Buffer,
-    ) -> Result<()> {
-        if !self.is_whole {
-            ops.append(&mut self.k, k)?;
-            ops.append(&mut self.v, v)?;
-            self.is_whole = is_cross;
-        }
-        self.take_back(k, v);
-        Ok(())
-    }
-
-    /// Puts lengths of new tokens behind the others, and gives all of them. // [head][key]
-    pub(super) fn join_norms(&mut self, new: Option<Vec<Vec<f32>>>) -> Option<Vec<Vec<f32>>> {
-        if let Some(new) = new {
-            if self.norms.is_empty() {
-                self.norms = new;
-            } else {
-                let heads = self.norms.iter_mut().zip(&new);
-                heads.for_each(|(all, new)| all.extend_from_slice(new));
-            }
-        }
-        (!self.norms.is_empty()).then(|| self.norms.clone())
-    }
-
-    /// Exchanges buffers with what an attention ran on.
-    pub(super) fn take_back(&mut self, k: &mut O::Buffer, v: &mut O::Buffer) {
-        std::mem::swap(&mut self.k, k);
-        std::mem::swap(&mut self.v, v);
-    }
-
-    /// What attention packed of them.
-    pub(super) fn packed(&self) -> Option<&KeptKeys> {
-        self.packed.as_ref()
-    }
-
-    fn packs(&mut self, packs: bool) {
-        if !packs {
-            self.packed = None;
-        } else if self.packed.is_none() {
-            self.packed = Some(KeptKeys::default());
-        }
-    }
-
-    fn n_bytes(&self, ops: &O) -> Result<HeldBytes> {
-        let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
-        let n_norms: usize = self.norms.iter().map(Vec::len).sum();
-        let packed = self.packed.as_ref().filter(|packed| !packed.is_empty());
-        Ok(HeldBytes {
-            values: (n_values + self.mixed.n_values() + n_norms) * size_of::<f32>(),
-            packed: packed.map_or(0, |_| n_values * size_of::<f32>()),
-        })
-    }
-
-    /// Keeps the first tokens.
-    fn shorten(&mut self, ops: &O, n: usize) -> Result<()> {
-        for buffer in [&mut self.k, &mut self.v] {
-            let host = ops.get(buffer)?;
-            let (width, n_values) = (host.width, n * host.width);
-            if n_values < host.values.len() {
-                let kept = host.values[..n_values].to_vec();
-                ops.put(&kept, width, buffer)?;
-            }
-        }
-        self.norms.iter_mut().for_each(|head| head.truncate(n));
-        if self.packed.is_some() {
-            self.packed = Some(KeptKeys::default());
-        }
-        Ok(())
-    }
-}
-
-/// Bytes that are held of tokens that have run.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HeldBytes {
-    pub values: usize,
-    /// Keys and values once more, as attention packs them.
-    pub packed: usize,
-}
+use super::keys_and_values::{HeldBytes, KeysAndValues};
+use super::scratch::Scratch;
+use super::sequence::Sequence;
 
 /// What one block keeps of the tokens that have run.
 pub struct BlockPast<O: Ops> {

@@ -7,7 +7,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_prompt::{Cubic, Picture, taps};
 use attnscope_spec::{Model, PatchSpec, Resampling};
 
-use super::embed::Sequence;
+use super::sequence::Sequence;
 use super::weights::Shelf;
 
 fn seen(sequence: &Sequence) -> Result<&Picture> {

@@ -7,7 +7,8 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_spec::{Model, ProbeSpec};
 
-use super::embed::{Sequence, apply_norm};
+use super::embed::apply_norm;
+use super::sequence::Sequence;
 use super::weights::Shelf;
 
 /// What the head's map reads: the hidden values of the feed-forward layer, and behind them what the layer itself read.

@@ -6,11 +6,7 @@ use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockRow, BlockSpec, RowSpec};
 
-use super::block_weights::BlockWeights;
-use super::context::{BlockContext, Scratch};
-use super::emit::{emit, offer, rows};
-use super::forward::{BlockRun, run_branches};
-use super::hook::{Hook, Hooks};
+use super::context::BlockContext;
 use super::streams;
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]
@@ -39,12 +35,12 @@ impl Apart {
     }
 
     /// The stream that the block works on. // [row, d_model]
-    fn main(&self, row: &BlockRow) -> Vec<f32> {
+    pub fn main(&self, row: &BlockRow) -> Vec<f32> {
         let n = row.n_streams() * row.d_model;
         columns(&self.streams, n, row.active() * row.d_model, row.d_model)
     }
 
-    fn put_main(&mut self, row: &BlockRow, main: &[f32]) {
+    pub fn put_main(&mut self, row: &BlockRow, main: &[f32]) {
         let n = row.n_streams() * row.d_model;
         let first = row.active() * row.d_model;
         put_columns(&mut self.streams, n, first, main, row.d_model);
@@ -70,72 +66,6 @@ pub(super) fn read_of<O: Ops>(
         context.ops.put(&read, row.d_model, &mut main)?;
     }
     Ok(Some((main, apart.kept)))
-}
-
-/// Runs one block on rows that hold more than its residual, in place. Hooks see the stream that the block works on.
-pub(super) fn run_in_row<O: Ops>(
-    context: &BlockContext<'_, O>,
-    (spec, row): (&BlockSpec, &BlockRow),
-    weights: &BlockWeights<'_, O>,
-    resid: &mut O::Buffer,
-    s: &mut Scratch<O>,
-    hooks: &mut dyn Hooks,
-) -> Result<BlockRun> {
-    let (ops, d_model) = (context.ops, row.d_model);
-    let mut apart = Apart::of(ops, row, resid)?;
-    let mut main = O::Buffer::default();
-    ops.put(&apart.main(row), d_model, &mut main)?;
-    offer(ops, hooks, Hook::ResidPre, &mut main)?; // [row, d_model]
-    rows(ops, hooks, Hook::ResidPre, resid)?; // [row, n_streams · d_model + n_kept]
-    let mut predicted = match &row.streams {
-        Some(streams) => {
-            apart.put_main(row, &ops.get(&main)?.values);
-            let predicted = streams::predict(streams, context, &apart.streams, &main)?; // [row, n_streams · d_model]
-            let n = streams.n * d_model;
-            let active = columns(&predicted, n, streams.active * d_model, d_model);
-            ops.put(&active, d_model, &mut main)?;
-            predicted
-        }
-        None => Vec::new(),
-    };
-    s.attention.kept = std::mem::take(&mut apart.kept);
-    let spread;
-    let mut n_copies = 1;
-    let after = match hooks.spreads() {
-        Some(copies) => {
-            n_copies = copies;
-            spread = context.spread(copies);
-            &spread
-        }
-        None => context,
-    };
-    let ran = run_branches(context, spec, weights, &mut main, s, hooks)?;
-    let mut kept = std::mem::take(&mut s.attention.kept);
-    if n_copies > 1 {
-        (kept, predicted) = (kept.repeat(n_copies), predicted.repeat(n_copies));
-    }
-    let streams = match &row.streams {
-        Some(streams) => {
-            let by_token = spec.by_token.as_deref();
-            let corrected = streams::correct(streams, after, by_token, predicted, &main)?;
-            let n = streams.n * d_model;
-            let active = columns(&corrected, n, streams.active * d_model, d_model);
-            ops.put(&active, d_model, &mut main)?;
-            corrected
-        }
-        None => ops.get(&main)?.values.into_owned(),
-    };
-    emit(ops, hooks, Hook::ResidPost, &main)?;
-    let (n, n_kept) = (row.n_streams() * d_model, row.n_kept);
-    let mut together = Vec::with_capacity(streams.len() + kept.len());
-    let mut kept = kept.chunks(n_kept.max(1));
-    for row in streams.chunks(n) {
-        together.extend_from_slice(row);
-        together.extend_from_slice(kept.next().unwrap_or_default());
-    }
-    ops.put(&together, n + n_kept, resid)?;
-    rows(ops, hooks, Hook::ResidPost, resid)?;
-    Ok(ran)
 }
 
 /// Brings an embedding to the width of rows. // resid: [row, d_model]

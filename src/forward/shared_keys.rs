@@ -6,8 +6,8 @@ use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{KeySharing, ProjectionSpec};
 
-use super::context::AttentionScratch;
 use super::rows::put_columns;
+use super::scratch::AttentionScratch;
 
 /// Writes keys and values into the columns that later layers take them from.
 pub(super) fn leave<O: Ops>(

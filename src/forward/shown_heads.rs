@@ -12,12 +12,14 @@ use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockSpec, SelfSpec};
 
+use super::attend::attend;
 use super::block_weights::AttentionWeights;
-use super::context::{AttentionScratch, BlockContext};
-use super::forward::{attend, project};
+use super::context::BlockContext;
 use super::global_tokens::{global_keys, measure_globals, tell_globals};
 use super::hook::{Hook, Hooks, NoHooks};
+use super::project::project;
 use super::rows::read_of;
+use super::scratch::AttentionScratch;
 use super::value_norms::{tell_norms, value_norms};
 
 /// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of

@@ -6,7 +6,7 @@ use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_prompt::HEARS;
 use attnscope_spec::{SoundStem, StemConvolution};
 
-use super::embed::Sequence;
+use super::sequence::Sequence;
 use super::weights::Shelf;
 
 /// The rows that it makes of a sequence's sound. // [position, d_embed]

@@ -8,7 +8,8 @@ use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec};
 
-use super::embed::{Sequence, apply_norm};
+use super::embed::apply_norm;
+use super::sequence::Sequence;
 use super::weights::{Shelf, read_linear_rows};
 use super::{probed, rows};
 

@@ -4,8 +4,9 @@ use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
-use super::context::{AttentionScratch, BlockContext};
+use super::context::BlockContext;
 use super::hook::{Hook, Hooks};
+use super::scratch::AttentionScratch;
 
 /// Hands on ‖v W_O‖ of every head and key to whoever wants it.
 pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> Result<()> {

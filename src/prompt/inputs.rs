@@ -7,7 +7,7 @@ use attnscope_checkpoint::{DOCUMENT, read_text};
 use attnscope_compute::error::{Error, Result};
 use serde::Deserialize;
 
-use super::{Request, Source, Target};
+use super::request::{Request, Source, Target};
 
 /// One line of the file.
 #[derive(Debug, Deserialize)]

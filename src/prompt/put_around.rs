@@ -2,7 +2,10 @@
 
 use attnscope_compute::error::Result;
 
-use super::{Limits, Prompt, Reading, Request, Source, Target};
+use super::limits::Limits;
+use super::prompt::Prompt;
+use super::request::{Request, Source, Target};
+use super::tokenizer::Reading;
 
 /// How many tokens the tokenizer put behind a text: a text that is cut keeps them.
 pub(super) fn n_special_at_end(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tensors::TensorInfo;
+use crate::tensor_info::TensorInfo;
 
 /// What PEFT puts before every name.
 const WRAPPER: &str = "base_model.model.";

@@ -11,7 +11,8 @@ use super::facts::Sizes;
 use super::metadata::Metadata;
 use crate::made::{Joined, Made};
 use crate::stored::Stored;
-use crate::tensors::{TensorInfo, Tensors};
+use crate::tensor_info::TensorInfo;
+use crate::tensors::Tensors;
 
 /// Joins what the architecture's converter took apart.
 ///

@@ -4,6 +4,7 @@ mod architectures;
 mod config;
 mod element_types;
 mod facts;
+mod files;
 mod gemma3n;
 mod gemma4;
 mod header;
@@ -23,20 +24,20 @@ mod windows;
 
 use std::path::{Path, PathBuf};
 
+use attnscope_compute::error::{Error, Result};
+
+pub(super) use files::file_at;
+pub use files::is_gguf;
 pub use vocabulary::{Vocabulary, Words};
 
 use self::architectures::{ARCHITECTURES, Architecture};
+use self::files::projector_beside;
 use self::header::Header;
 use self::metadata::Metadata;
 use self::place::Placer;
 use super::config::Config;
 use super::data_file::DataFile;
-use super::shards;
 use super::tensors::Tensors;
-use attnscope_compute::error::{Error, Result};
-
-/// How the names of these files end.
-const ENDING: &str = "gguf";
 
 /// Kinds of models that files call by another's name.
 const UNSTATED: [&str; 2] = ["bamba", "distilbert"];
@@ -59,51 +60,6 @@ pub fn architectures() -> impl Iterator<Item = (&'static str, Option<&'static st
     stated
         .filter(|name| !UNSTATED.contains(name))
         .map(|name| (name, kinds::Kind::of(name).map(|kind| kind.model_type)))
-}
-
-/// Whether a file is one of this format, whatever it is called.
-pub fn is_gguf(path: &Path) -> bool {
-    path.is_file() && (is_called_gguf(path) || begins_as_gguf(path))
-}
-
-fn is_called_gguf(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
-}
-
-/// The only model of this format in a directory, by its file or the first of its parts; projectors of pictures are none.
-///
-/// # Errors
-/// When a directory holds several.
-pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
-    let mut found = files_in(path);
-    found.retain(|file| !super::kinds::is_beside_weights(file));
-    if found.len() > 1 {
-        let is_part = |file: &PathBuf| !shards::set_of(file).is_ok_and(|set| set.is_none());
-        found.retain(|file| is_part(file) || !is_projector(file));
-    }
-    if let Some(first) = found.first()
-        && let Some(parts) = shards::set_of(first)?
-        && found.iter().all(|file| parts.contains(file))
-    {
-        return Ok(Some(found.remove(0)));
-    }
-    if found.len() > 1 {
-        let problem = format!(
-            "holds {} GGUF files; --weights FILE names the one to open",
-            found.len()
-        );
-        return Err(Error::file(path, problem));
-    }
-    Ok(found.pop())
-}
-
-/// Whether a file says that it is one: some programs keep these files under names of their own.
-fn begins_as_gguf(path: &Path) -> bool {
-    let magic = header::MAGIC;
-    DataFile::open(path)
-        .and_then(|file| file.read(0..magic.len()).map(|found| *found == *magic))
-        .unwrap_or(false)
 }
 
 /// Opens one GGUF file.
@@ -167,51 +123,6 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
         vocabulary: Vocabulary::find(&metadata, &data)?,
         tensors: named,
     })
-}
-
-/// What there is to say of a projector of pictures beside a model: by its name, or where it is the only other file.
-fn projector_beside(path: &Path) -> Option<String> {
-    let own = shards::set_of(path).ok().flatten().unwrap_or_default();
-    let mut others = files_in(path.parent()?);
-    others.retain(|file| file != path && !own.contains(file));
-    let found = match others.as_slice() {
-        [other] if is_projector(other) => other,
-        others => others.iter().find(|file| is_called_projector(file))?,
-    };
-    let name = found.file_name().unwrap_or_default().to_string_lossy();
-    Some(format!(
-        "a projector of pictures ({name}) lies beside the model and is left out: the model is read for texts"
-    ))
-}
-
-/// Files called like one of this format, sorted.
-fn files_in(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.is_file() && is_called_gguf(path))
-        .collect();
-    found.sort();
-    found
-}
-
-/// Whether a file holds what turns pictures into tokens, by its name or by what it says of itself.
-fn is_projector(path: &Path) -> bool {
-    is_called_projector(path) || says_projector(path).unwrap_or(false)
-}
-
-fn is_called_projector(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.to_lowercase().contains("mmproj")
-}
-
-fn says_projector(path: &Path) -> Result<bool> {
-    let file = DataFile::open(path)?;
-    let (Header { entries, .. }, data) = header::read(&file)?;
-    let metadata = Metadata::new(path, &data, &entries);
-    let kind = metadata.word("general.type")?;
-    let architecture = metadata.word("general.architecture")?;
-    Ok(kind.as_deref() == Some("mmproj") || architecture.as_deref() == Some("clip"))
 }
 
 /// The architecture of a file that holds one whole model.

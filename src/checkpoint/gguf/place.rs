@@ -13,7 +13,8 @@ use super::names::Meaning;
 use crate::data_file::DataFile;
 use crate::made::{Joined, Made};
 use crate::stored::Stored;
-use crate::tensors::{TensorInfo, Tensors};
+use crate::tensor_info::TensorInfo;
+use crate::tensors::Tensors;
 
 /// Experts of one layer at most, each of which costs a description: llama.cpp's own limit.
 const MOST_EXPERTS: usize = 512;

@@ -10,7 +10,8 @@ use super::metadata::Metadata;
 use super::value::Kind;
 use crate::Dtype;
 use crate::stored::Stored;
-use crate::tensors::{TensorInfo, Tensors};
+use crate::tensor_info::TensorInfo;
+use crate::tensors::Tensors;
 
 /// The distance from which T5's files take all keys to be in the last bucket: the format has no key for it.
 const T5_DISTANCE: u64 = 128;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use attnscope_compute::error::Result;
 use rayon::prelude::*;
 
-use super::{all_of, rows_of};
+use super::reading::{all_of, rows_of};
 use crate::data_file::DataFile;
-use crate::tensors::TensorInfo;
+use crate::tensor_info::TensorInfo;
 
 /// A matrix and what an adapter adds to it.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use attnscope_compute::error::Result;
 
-use super::{all_of, rows_of};
+use super::reading::{all_of, rows_of};
 use crate::data_file::DataFile;
-use crate::tensors::TensorInfo;
+use crate::tensor_info::TensorInfo;
 
 /// Parts of one tensor, in order.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,17 +3,19 @@
 mod adapted;
 mod joined;
 mod quantised;
+mod reading;
 
 use std::ops::Range;
+
+use attnscope_compute::error::Result;
 
 pub(super) use self::adapted::{Adapted, Low, Magnitude};
 pub(super) use self::joined::Joined;
 pub(super) use self::quantised::{Layout, Nested, Quantised};
 
 use super::data_file::DataFile;
+use super::tensor_info::TensorInfo;
 use super::tensor_view::TensorView;
-use super::tensors::TensorInfo;
-use attnscope_compute::error::Result;
 
 /// How a tensor is made from stored ones. Shapes were checked when it was described.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +47,7 @@ impl Made {
             Self::Quantised(quantised) => quantised.rows(files, rows, shape),
             Self::Arranged(turned) => {
                 let width: usize = shape.iter().skip(1).product();
-                let all = all_of(files, turned)?;
+                let all = TensorView::new(turned, files).widen()?;
                 let chosen = all.get(rows.start * width..rows.end * width);
                 Ok(chosen.unwrap_or_default().to_vec())
             }
@@ -78,14 +80,4 @@ impl Made {
             Self::Arranged(turned) => vec![turned],
         }
     }
-}
-
-/// Indices `rows` of the first dimension of a stored tensor.
-fn rows_of(files: &[DataFile], info: &TensorInfo, rows: Range<usize>) -> Result<Vec<f32>> {
-    Ok(TensorView::new(info, files).widen_rows(rows)?.into_owned())
-}
-
-/// All values of a stored tensor.
-fn all_of(files: &[DataFile], info: &TensorInfo) -> Result<Vec<f32>> {
-    Ok(TensorView::new(info, files).widen()?.into_owned())
 }

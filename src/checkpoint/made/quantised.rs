@@ -10,11 +10,11 @@ use attnscope_compute::error::Result;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::all_of;
+use super::reading::{all_of, rows_of};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
+use crate::tensor_info::TensorInfo;
 use crate::tensor_view::TensorView;
-use crate::tensors::TensorInfo;
 
 /// A matrix [output, input] of packed numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,7 +214,7 @@ impl Quantised {
             if info.shape.first().is_none_or(|n| *n == 1) && self.codes.shape[0] != 1 {
                 return Ok((0, all_of(files, info)?));
             }
-            Ok((per_row(info), super::rows_of(files, info, rows.clone())?))
+            Ok((per_row(info), rows_of(files, info, rows.clone())?))
         };
         let (n_scales, scales) = of_rows(&self.scales)?;
         let is_mlx = self.layout == Layout::Mlx;
@@ -309,7 +309,7 @@ impl Quantised {
         let elements = rows.start * n_in..rows.end * n_in;
         let blocks = elements.start / self.group..elements.end.div_ceil(self.group);
         let scales: Vec<f32> = match nested {
-            None => super::rows_of(files, &self.scales, blocks.clone())?,
+            None => rows_of(files, &self.scales, blocks.clone())?,
             Some(nested) => {
                 let codes = words(files, &self.scales, blocks.clone())?;
                 let (table, scales) = (
@@ -341,7 +341,7 @@ impl Quantised {
 
     fn vector_wise(&self, files: &[DataFile], rows: Range<usize>, n_in: usize) -> Result<Vec<f32>> {
         let codes = words(files, &self.codes, rows.start * n_in..rows.end * n_in)?;
-        let scales = super::rows_of(files, &self.scales, rows)?;
+        let scales = rows_of(files, &self.scales, rows)?;
         let value =
             |(idx, code): (usize, &i32)| self.rounded(*code as f32 * scales[idx / n_in] * OF_127);
         Ok(codes.iter().enumerate().map(value).collect())
@@ -349,7 +349,7 @@ impl Quantised {
 
     fn float(&self, files: &[DataFile], rows: Range<usize>, n_in: usize) -> Result<Vec<f32>> {
         let scales = all_of(files, &self.scales)?;
-        let mut values = super::rows_of(files, &self.codes, rows.clone())?;
+        let mut values = rows_of(files, &self.codes, rows.clone())?;
         for (row, values) in rows.zip(values.chunks_mut(n_in)) {
             let scale = scales
                 .get(row)

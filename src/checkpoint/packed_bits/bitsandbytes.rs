@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Module, Paired, ends, expect, matrix};
+use super::module::{Module, Paired, ends, expect, matrix};
 use crate::dtype::Dtype;
 use crate::made::{Layout, Nested, Quantised};
 use crate::quantisation::Quantisation;

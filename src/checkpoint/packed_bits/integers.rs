@@ -1,12 +1,12 @@
 //! Whole numbers and floating point of a few bits: GPTQ, AWQ, MLX, and what compressed-tensors writes.
 
-use super::{Module, Paired, bits_of, ends, expect, is_words, matrix};
+use super::module::{Module, Paired, bits_of, ends, expect, is_words, matrix};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::made::{Layout, Quantised};
 use crate::quantisation::Quantisation;
+use crate::tensor_info::TensorInfo;
 use crate::tensor_view::TensorView;
-use crate::tensors::TensorInfo;
 
 const I8: Dtype = Dtype::Other("i8", 1);
 

@@ -2,55 +2,20 @@
 
 mod bitsandbytes;
 mod integers;
+mod module;
 mod torchao;
 
-use std::sync::Arc;
+use attnscope_compute::error::{Error, Result};
 
 use self::bitsandbytes::{eight_bit, four_bit};
 use self::integers::{awq, compressed, gptq, mlx, scaled};
+use self::module::{Module, Paired};
 pub(super) use self::torchao::Parts;
 use self::torchao::torchao;
 use super::data_file::DataFile;
-use super::dtype::Dtype;
-use super::made::{Made, Quantised};
 use super::quantisation::Quantisation;
-use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
-use attnscope_compute::error::{Error, Result};
-
-/// What one module's tensors become.
-struct Paired {
-    name: &'static str,
-    shape: Vec<usize>,
-    quantised: Quantised,
-    /// Ends of the names of all that was used.
-    used: Vec<String>,
-}
-
-impl Paired {
-    fn info(self) -> std::result::Result<TensorInfo, String> {
-        let codes = &self.quantised.codes;
-        let parts = self.quantised.parts();
-        if parts.iter().any(|part| part.strides.is_some()) {
-            return Err(
-                "expected row-major elements of a quantised tensor, found another order".to_owned(),
-            );
-        }
-        if self.shape.contains(&0) || super::shape::n_elements(&self.shape).is_none() {
-            return Err(format!("expected a matrix, found shape {:?}", self.shape));
-        }
-        Ok(TensorInfo {
-            dtype: Dtype::Packed(self.name),
-            shape: self.shape,
-            strides: None,
-            file_idx: codes.file_idx,
-            bytes: codes.bytes.clone(),
-            stored: Stored::AsIs,
-            scales: None,
-            made: Some(Arc::new(Made::Quantised(Box::new(self.quantised)))),
-        })
-    }
-}
+use super::tensor_info::TensorInfo;
+use super::tensors::Tensors;
 
 /// The matrix that parts of a tensor of torchao make.
 ///
@@ -116,61 +81,4 @@ fn each(tensors: &mut Tensors, end: &str, quantisation: Quantisation, pair: Pair
         tensors.index.insert(format!("{name}.weight"), info);
     }
     Ok(())
-}
-
-/// The tensors of one module.
-struct Module<'a> {
-    tensors: &'a Tensors,
-    name: &'a str,
-}
-
-impl Module<'_> {
-    fn get(&self, end: &str) -> Option<TensorInfo> {
-        self.tensors.info(&format!("{}{end}", self.name)).cloned()
-    }
-
-    fn need(&self, end: &str) -> std::result::Result<TensorInfo, String> {
-        self.get(end)
-            .ok_or_else(|| format!("what belongs to it, {}{end}, is missing", self.name))
-    }
-
-    fn files(&self) -> &[DataFile] {
-        &self.tensors.files
-    }
-}
-
-fn ends(ends: &[&str]) -> Vec<String> {
-    ends.iter().map(|end| (*end).to_owned()).collect()
-}
-
-fn matrix(info: &TensorInfo, what: &str) -> std::result::Result<[usize; 2], String> {
-    match info.shape[..] {
-        [n, m] if n > 0 && m > 0 => Ok([n, m]),
-        _ => Err(format!(
-            "expected a matrix of {what}, found shape {:?}",
-            info.shape
-        )),
-    }
-}
-
-fn expect(is_so: bool, problem: impl FnOnce() -> String) -> std::result::Result<(), String> {
-    if is_so { Ok(()) } else { Err(problem()) }
-}
-
-fn is_words(info: &TensorInfo) -> bool {
-    matches!(info.dtype, Dtype::Other("i32" | "u32", 4))
-}
-
-/// Bits of each number where so many words of 32 hold so many of them.
-fn bits_of(n_words: usize, n_numbers: usize) -> std::result::Result<u32, String> {
-    let n_bits = n_words.checked_mul(32).filter(|_| n_numbers > 0);
-    let bits = n_bits
-        .filter(|n| n.is_multiple_of(n_numbers))
-        .map(|n| n / n_numbers);
-    match bits {
-        Some(bits @ 1..=8) => Ok(bits as u32),
-        _ => Err(format!(
-            "{n_words} words of 32 bits do not hold {n_numbers} numbers of up to 8 bits"
-        )),
-    }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Module, Paired, ends, expect, matrix};
+use super::module::{Module, Paired, ends, expect, matrix};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::made::{Layout, Quantised};
 use crate::quantisation::Quantisation;
+use crate::tensor_info::TensorInfo;
 use crate::tensor_view::TensorView;
-use crate::tensors::TensorInfo;
 
 /// The part that every class has.
 pub(super) const CODES: &str = "._weight_qdata";

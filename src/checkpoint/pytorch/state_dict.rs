@@ -15,7 +15,7 @@ use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::packed_bits::Parts;
 use crate::stored::Stored;
-use crate::tensors::TensorInfo;
+use crate::tensor_info::TensorInfo;
 
 /// Names under which trainers keep the weights.
 const NESTS: &[&str] = &[

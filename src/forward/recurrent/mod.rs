@@ -1,9 +1,11 @@
 //! Stacks of LSTM layers: an encoder that reads both ways, and a decoder that attends to it step by step.
 
 mod cell;
+mod ends;
 mod reader;
 mod scoring;
 mod writer;
 
-pub use reader::{Ends, read};
+pub use ends::Ends;
+pub use reader::read;
 pub use writer::write;

@@ -5,17 +5,10 @@ use attnscope_compute::ops::Ops;
 use attnscope_spec::recurrent::{CellSpec, ReaderSpec};
 
 use super::cell::Cell;
+use super::ends::Ends;
 use crate::context::BlockContext;
 use crate::emit::emit;
 use crate::hook::{Hook, Hooks};
-
-/// What an encoder's layers ended with, for a decoder to begin with.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Ends {
-    /// Both directions side by side. // [layer][width]
-    pub h: Vec<Vec<f32>>,
-    pub c: Vec<Vec<f32>>,
-}
 
 /// Turns embedded tokens into states, in place. Padded positions are passed over, and give zeros: as a packed sequence does.
 ///

@@ -11,11 +11,11 @@ use attnscope_spec::recurrent::{Start, WriterSpec};
 use attnscope_spec::{Ablation, LinearSource};
 
 use super::cell::Cell;
-use super::reader::Ends;
+use super::ends::Ends;
 use super::scoring::Scoring;
+use crate::attend::AttentionRun;
 use crate::context::{BlockContext, Memory};
 use crate::emit::emit;
-use crate::forward::AttentionRun;
 use crate::hook::{Hook, Hooks, NoHooks};
 
 /// Turns embedded target tokens into what the steps give, in place. Steps of padding run too, and count nowhere.

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::SoundRule;
+use super::rule::SoundRule;
 
 /// The least power that has a logarithm.
 const FLOOR: f64 = 1e-10;

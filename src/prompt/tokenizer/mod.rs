@@ -9,18 +9,20 @@ mod limited;
 mod sentence_piece;
 mod special;
 mod stored;
+mod token;
 mod word_pieces;
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
-pub use gguf::Vocabulary;
-use serde_json::Value;
-
-use super::Limits;
 use attnscope_checkpoint::{TokenizerFile, VOCABULARY, read_whole};
 use attnscope_compute::error::{Error, Result};
+use serde_json::Value;
+
+pub use gguf::Vocabulary;
+pub use token::Token;
+
+use super::limits::Limits;
 
 /// Turns text into ids and ids into labels.
 pub struct Tokenizer {
@@ -35,18 +37,6 @@ enum Inner {
     Pieces(Box<sentence_piece::Encoder>),
     Characters(characters::Characters),
     Bytes,
-}
-
-/// A token of a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
-    pub id: u32,
-    /// The bytes of the text that it stands for; none where it was put around the text.
-    pub bytes: Range<usize>,
-    /// Whether it is no text: put around one, or found in it as a special token.
-    pub is_special: bool,
-    /// Whether it says what the text is, and not that this is unknown.
-    pub is_known: bool,
 }
 
 /// How prompts can be given: as text, or only as ids, and why.

@@ -10,9 +10,11 @@ use attnscope_checkpoint::open_regular;
 use attnscope_compute::error::{Error, Result};
 use sha2::{Digest, Sha256};
 
-use super::client::{About, Client};
+use super::client::{About, Client, Refusal};
+use super::files;
 use super::pieces::{Pieces, stall};
-use super::{Fetched, Place, files, make_directory_of, tell};
+use super::place::{Place, make_directory_of};
+use super::progress::{Fetched, tell};
 
 /// How often a download that is cut off is taken up again, and how long before.
 const MOST_TRIES: u32 = 5;
@@ -111,10 +113,10 @@ fn download(
         }
         let answer = match client.bytes(address, commit, file, n_held) {
             Ok(answer) => answer,
-            Err(refusal @ super::Refusal::Status(..)) => {
+            Err(refusal @ Refusal::Status(..)) => {
                 return Err(Error::file(&name, refusal.words(address)));
             }
-            Err(super::Refusal::Other(problem)) => {
+            Err(Refusal::Other(problem)) => {
                 cut = problem;
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Names of tensors in models of which some layers mix tokens by something other than attention.
 
+use super::architecture::{Architecture, Fused, Table};
 use super::tables::{FOUR_NORMS, PLAIN_EXPERTS, QWEN_EXPERTS, USUAL_WAY};
-use super::{Architecture, Fused};
 
 /// Bamba's names, which files of Granite 4 hold too.
 pub(super) const BAMBA: Architecture = Architecture {
@@ -24,7 +24,7 @@ pub(super) const BAMBA: Architecture = Architecture {
     ..USUAL_WAY
 };
 
-const WITH_LAST_NORM: super::Table = &[
+const WITH_LAST_NORM: Table = &[
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.final_layernorm"),
     ("output", "lm_head"),

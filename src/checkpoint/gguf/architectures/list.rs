@@ -1,11 +1,11 @@
 //! Every architecture of GGUF that can be read, by what sets it apart from the usual way.
 
+use super::architecture::{Architecture, Fused};
 use super::hybrids::*;
 use super::tables::*;
-use super::{Architecture, Fused};
 
 /// Every architecture that can be read, in the order of its name.
-pub(in crate::gguf) static ARCHITECTURES: &[Architecture] = &[
+pub static ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "apertus",
         own: &[

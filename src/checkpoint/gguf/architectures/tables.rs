@@ -1,6 +1,6 @@
 //! Names of tensors that several architectures share: the file's words, and Hugging Face's.
 
-use super::{Architecture, Fused, Table};
+use super::architecture::{Architecture, Fused, Table};
 
 pub(super) const TOP: Table = &[
     ("token_embd", "model.embed_tokens"),
@@ -8,7 +8,7 @@ pub(super) const TOP: Table = &[
     ("output", "lm_head"),
 ];
 
-pub(in crate::gguf) const USUAL: Table = &[
+pub const USUAL: Table = &[
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),

@@ -1,8 +1,8 @@
 //! Kinds of models of which some layers mix tokens by something other than attention, and others with two kinds of layers.
 
+use super::kind::{Fixed, Kind};
 use super::plain::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN};
 use super::renames::NO_ROPE;
-use super::{Fixed, Kind};
 use crate::gguf::{gemma3n, gemma4, hybrids, llama4};
 
 /// Keys that may be lists of a value for each layer.

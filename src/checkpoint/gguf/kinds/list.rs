@@ -1,9 +1,9 @@
 //! Every kind of model whose metadata become Hugging Face's keys by a table.
 
 use super::hybrids::*;
+use super::kind::{Fixed, Kind};
 use super::plain::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN, RMS};
 use super::renames::{GPT2_NAMES, NO_ROPE, T5_NAMES};
-use super::{Fixed, Kind};
 use crate::gguf::special;
 
 const BIASES: &[(&str, &str)] = &[BIASES_OF_ATTENTION[0], ("mlp_bias", "mlp.up_proj.bias")];
@@ -22,7 +22,7 @@ const LATENT_EXPERTS: &[(&str, &str)] = &[
 ];
 
 /// Every kind that a table reads, in the order of its architecture.
-pub(super) static KINDS: &[Kind] = &[
+static KINDS: &[Kind] = &[
     Kind {
         architecture: "apertus",
         model_type: "apertus",
@@ -457,3 +457,23 @@ pub(super) static KINDS: &[Kind] = &[
         ..PLAIN
     },
 ];
+
+impl Kind {
+    /// The kind of an architecture, where a table reads it.
+    pub fn of(architecture: &str) -> Option<&'static Self> {
+        KINDS.iter().find(|kind| kind.architecture == architecture)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kinds_are_in_the_order_of_their_architectures_which_are_named() {
+        assert!(KINDS.is_sorted_by_key(|kind| kind.architecture));
+        let named =
+            |kind: &Kind| crate::gguf::architectures::Architecture::named(kind.architecture);
+        assert!(KINDS.iter().all(|kind| named(kind).is_some()));
+    }
+}

@@ -1,6 +1,6 @@
 //! A kind of which nothing is special, and parts of tables that several kinds have.
 
-use super::Kind;
+use super::kind::Kind;
 
 pub(super) const RMS: (&str, &str) = ("attention.layer_norm_rms_epsilon", "rms_norm_eps");
 pub(super) const LAYER: &str = "attention.layer_norm_epsilon";

@@ -1,20 +1,15 @@
-//! Rows that an earlier run of the tokens left: what a feed-forward layer added to the first of them is not computed again.
+//! What a feed-forward layer adds, dense or of experts: only to the rows for which an earlier run of the tokens did not leave it.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::FeedForward;
 
 use super::block_weights::MlpWeights;
-use super::context::{BlockContext, MlpScratch};
-use super::forward::feed_forward;
-
-/// What a feed-forward layer adds to the first rows, before any norm on it.
-#[derive(Debug, Clone, Copy)]
-pub struct KnownRows<'a> {
-    pub n: usize,
-    /// [n, d_model]
-    pub rows: &'a [f32],
-}
+use super::context::BlockContext;
+use super::experts::experts;
+use super::mlp::run_mlp;
+use super::scratch::MlpScratch;
+use super::steps::nothing;
 
 /// What a feed-forward layer adds to all rows: to those that are known what is known, and only the others run.
 pub(super) fn feed_forward_of_all<O: Ops>(
@@ -42,4 +37,21 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     let (from, resid, mut added) = (rows_of(from)?, rows_of(resid)?, O::Buffer::default());
     feed_forward(context, spec, weights, (&from, &resid), s, &mut added)?;
     ops.append(to, &added)
+}
+
+/// What a feed-forward layer adds; experts read their own weights, and some of them the residual before the norm.
+pub(super) fn feed_forward<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &FeedForward,
+    weights: Option<&MlpWeights<'_, O>>,
+    (from, resid): (&O::Buffer, &O::Buffer),
+    s: &mut MlpScratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    match (spec, weights) {
+        (FeedForward::Dense(mlp), Some(weights)) => run_mlp(context, mlp, weights, from, s, to),
+        (FeedForward::Dense(_), None) => Ok(()),
+        (FeedForward::Experts(spec), _) => experts(context, spec, (from, resid), s, to),
+        (FeedForward::None, _) => nothing(context.ops, from, to),
+    }
 }

@@ -1,0 +1,32 @@
+//! Files that lie beside weights and hold no model, by their names.
+
+use std::path::Path;
+
+use super::adapter;
+
+/// Whether a file is what a trainer leaves beside the weights: a state, an adapter, a projector of pictures.
+pub fn is_beside_weights(path: &Path) -> bool {
+    is_trainer_state(path) || adapter::is_weights(path)
+}
+
+/// Whether a file is the state of an optimiser or of another part of a trainer, by its name, or anything else that is no model.
+pub fn is_trainer_state(path: &Path) -> bool {
+    const STATES: [&str; 10] = [
+        "distrib_optim",
+        "optimizer",
+        "scheduler",
+        "rng_state",
+        "random_states",
+        "training_args",
+        "scaler",
+        "sampler",
+        "mmproj",
+        "tokenizer",
+    ];
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    STATES.iter().any(|state| name.starts_with(state)) || name.contains("_optim_states")
+}

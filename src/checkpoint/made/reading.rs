@@ -1,0 +1,23 @@
+//! Values of the stored tensors that another is made from.
+
+use std::ops::Range;
+
+use attnscope_compute::error::Result;
+
+use crate::data_file::DataFile;
+use crate::tensor_info::TensorInfo;
+use crate::tensor_view::TensorView;
+
+/// Indices `rows` of the first dimension of a stored tensor.
+pub(super) fn rows_of(
+    files: &[DataFile],
+    info: &TensorInfo,
+    rows: Range<usize>,
+) -> Result<Vec<f32>> {
+    Ok(TensorView::new(info, files).widen_rows(rows)?.into_owned())
+}
+
+/// All values of a stored tensor.
+pub(super) fn all_of(files: &[DataFile], info: &TensorInfo) -> Result<Vec<f32>> {
+    Ok(TensorView::new(info, files).widen()?.into_owned())
+}

@@ -1,0 +1,34 @@
+//! Paths and their names: which of those that a file names lead into its own directory, and what messages call them.
+
+use std::path::{Component, Path, PathBuf};
+
+/// The directory of a file.
+pub(super) fn directory_of(file: &Path) -> PathBuf {
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Whether a path of a file leads nowhere but into its directory.
+pub(super) fn is_inside(path: &str) -> bool {
+    !path.is_empty()
+        && Path::new(path)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Whether it is the name of a file in the same directory.
+pub(super) fn is_plain_name(file: &str) -> bool {
+    let mut parts = Path::new(file).components();
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
+}
+
+/// The name of a file, for messages.
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |n| n.to_string_lossy().into_owned(),
+    )
+}

@@ -1,0 +1,87 @@
+//! Queries, keys and values → what heads find, and what all of them together add.
+
+use std::ops::Range;
+
+use attnscope_compute::attention::{
+    AttentionSpec, BlockSink, HeadSummary, Repeats, Run, Visibility,
+};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+
+use super::block_weights::AttentionWeights;
+use super::context::BlockContext;
+use super::copies::attend_copies;
+use super::difference::{Difference, difference_of};
+use super::emit::offer;
+use super::global_tokens::global_keys;
+use super::hook::{Hook, Hooks};
+use super::keys_and_values::KeysAndValues;
+use super::scratch::AttentionScratch;
+
+/// What one attention told, beside what it adds.
+#[derive(Debug)]
+pub struct AttentionRun {
+    /// One per head.
+    pub heads: Vec<HeadSummary>,
+    /// ‖what a head alone adds‖. // [head, position]
+    pub head_output_norms: Vec<Vec<f32>>,
+}
+
+/// Scores, pattern and Σ p·v of some heads; `norms` are those of [`value_norms`](super::value_norms::value_norms).
+pub(super) fn attend<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    weights: &AttentionWeights<'_, O>,
+    visibility: &Visibility,
+    heads: Range<usize>,
+    (norms, sink): (Option<&[Vec<f32>]>, Option<&dyn BlockSink>),
+    s: &mut AttentionScratch<O>,
+) -> Result<Vec<HeadSummary>> {
+    if let Some(copies) = context.copies {
+        attend_copies(context, spec, weights, (visibility, heads), copies, s)?;
+        return Ok(Vec::new());
+    }
+    let repeats = (!spec.is_cross)
+        .then(|| Repeats::of_real(&context.sequence.tokens, context.sequence.real.as_deref()));
+    let shared = context.bucket_values.as_deref();
+    let globals = global_keys(context, s, 0)?;
+    let run = Run {
+        spec,
+        repeats: repeats.as_ref(),
+        value_norms: norms,
+        visibility,
+        heads,
+        sinks: weights.sinks.as_deref(),
+        bucket_values: weights.bucket_values.as_deref().or(shared),
+        relative: weights.relative.as_ref(),
+        positions: &context.sequence.positions,
+        globals: globals.as_ref(),
+        sink,
+        kept: s.past.as_ref().and_then(KeysAndValues::packed),
+        pace: context.pace,
+    };
+    context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]
+}
+
+/// What all heads together add.
+pub(super) fn output<O: Ops>(
+    context: &BlockContext<'_, O>,
+    (n_heads, difference): (usize, Option<Difference>),
+    heads: Vec<HeadSummary>,
+    o: &O::Linear<'_>,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<AttentionRun> {
+    let ops = context.ops;
+    offer(ops, hooks, Hook::Z, &mut s.z)?;
+    difference_of(ops, difference, n_heads, &mut s.z)?;
+    let head_output_norms = match context.copies {
+        None => ops.head_output_norms((&s.z, n_heads), o, n_heads, context.pace)?,
+        Some(_) => Vec::new(),
+    };
+    ops.linear(&s.z, o, &mut s.out, context.pace)?; // [position, d_model]
+    Ok(AttentionRun {
+        heads,
+        head_output_norms,
+    })
+}

@@ -1,0 +1,43 @@
+//! A dense feed-forward layer, or one expert.
+
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{GateRule, MlpSpec};
+
+use super::block_weights::MlpWeights;
+use super::context::BlockContext;
+use super::curve::curve;
+use super::scratch::MlpScratch;
+use super::sparsity::cut_off;
+
+/// down(act(up x)), or with a gate.
+pub(super) fn run_mlp<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &MlpSpec,
+    weights: &MlpWeights<'_, O>,
+    from: &O::Buffer,
+    s: &mut MlpScratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, pace) = (context.ops, context.pace);
+    ops.linear(from, &weights.up, &mut s.hidden, pace)?; // [position, d_mlp]
+    match (&weights.gate, spec.gate_rule) {
+        (Some(gate), GateRule::Product) => {
+            ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
+            if let Some(share) = spec.sparsity {
+                cut_off(ops, share, &mut s.gate)?;
+            }
+            ops.activate(spec.activation, &mut s.gate)?;
+            ops.multiply(&mut s.hidden, &s.gate)?;
+        }
+        (Some(gate), GateRule::Clamped { limit, alpha }) => {
+            ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
+            ops.clamped_gate(&mut s.hidden, &s.gate, limit, alpha)?;
+        }
+        (None, _) => match weights.learned {
+            Some(learned) => curve(ops, learned, &mut s.hidden)?,
+            None => ops.activate(spec.activation, &mut s.hidden)?,
+        },
+    }
+    ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
+}

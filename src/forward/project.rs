@@ -1,0 +1,157 @@
+//! The input of an attention → its queries, keys and values.
+
+use attnscope_compute::attention::{AttentionSpec, Growth, RopeTable};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::{Activation, Ops};
+use attnscope_spec::ProjectionSpec;
+
+use super::block_weights::AttentionWeights;
+use super::context::BlockContext;
+use super::difference::pair_values;
+use super::emit::emit;
+use super::global_tokens::project_globals;
+use super::hook::{Hook, Hooks};
+use super::scratch::AttentionScratch;
+use super::shared_keys::{leave, take};
+
+/// Fills q, k and v from the attention's input, positions applied.
+pub(super) fn project<O: Ops>(
+    context: &BlockContext<'_, O>,
+    attention: &AttentionSpec,
+    spec: &ProjectionSpec,
+    weights: &AttentionWeights<'_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<()> {
+    project_only(context, attention, spec, weights, resid, s)?;
+    project_globals(context, attention, weights, resid, s)?;
+    let ops = context.ops;
+    let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
+    if !spec.norms_after_rope {
+        norm_queries_and_keys(ops, spec, weights, s)?;
+    }
+    leave(ops, spec, s)?;
+    emit(ops, hooks, Hook::Q, &s.q)?;
+    if has_keys {
+        emit(ops, hooks, Hook::K, &s.k)?;
+        emit(ops, hooks, Hook::V, &s.v)?;
+    }
+    if let Some(rope) = &attention.rope {
+        let table = RopeTable::new(rope, &context.positions());
+        ops.rope(&mut s.q, &table, attention.d_head)?;
+        if has_keys {
+            ops.rope(&mut s.k, &table, attention.d_head)?;
+        }
+    }
+    if spec.norms_after_rope {
+        norm_queries_and_keys(ops, spec, weights, s)?;
+    }
+    if let Some(growth) = attention.growth {
+        let host = ops.get(&s.q)?;
+        let (width, mut values) = (host.width, host.values.into_owned());
+        grow(growth, &context.positions(), width, &mut values);
+        ops.put(&values, width, &mut s.q)?;
+    }
+    emit(ops, hooks, Hook::RotQ, &s.q)?;
+    let whole = if has_keys { &s.k } else { return Ok(()) };
+    emit(ops, hooks, Hook::RotK, whole)
+}
+
+/// Multiplies the queries of every position by what they grow by. // q: [position, width]
+pub(super) fn grow(growth: Growth, positions: &[usize], width: usize, q: &mut [f32]) {
+    for (row, position) in q.chunks_mut(width.max(1)).zip(positions) {
+        let factor = growth.factor(*position);
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+/// Fills q, k and v from the attention's input, before norms and positions.
+pub(super) fn project_only<O: Ops>(
+    context: &BlockContext<'_, O>,
+    attention: &AttentionSpec,
+    spec: &ProjectionSpec,
+    weights: &AttentionWeights<'_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    let ops = context.ops;
+    let attn_in = match &weights.pre {
+        Some(norm) => {
+            ops.norm(resid, norm, &mut s.normed)?;
+            &s.normed
+        }
+        None => resid,
+    };
+    // Only the attention to an encoder's output has keys that are not its queries' tokens.
+    let keys_in = match &context.memory {
+        Some(memory) if attention.is_cross => memory.hidden,
+        _ => attn_in,
+    };
+    let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
+    if spec.takes_keys() {
+        ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
+        let keys = [&mut s.k, &mut s.v];
+        take(ops, (attention, spec), (&s.q, &s.kept), keys)?;
+    }
+    match (&weights.latent, &weights.k, &weights.v) {
+        (None, _, _) if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
+        (None, Some(k), Some(v)) => {
+            ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
+            ops.linear(keys_in, k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
+            ops.linear(keys_in, v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
+        }
+        (Some(latent), Some(k), Some(v)) => {
+            match &latent.q {
+                Some((down, norm)) => {
+                    ops.linear(attn_in, down, &mut s.latent, context.pace)?; // [position, d_latent]
+                    ops.norm(&s.latent, norm, &mut s.normed_latent)?;
+                    ops.linear(&s.normed_latent, &weights.q, &mut s.q, context.pace)?;
+                }
+                None => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
+            }
+            ops.linear(keys_in, &latent.kv, &mut s.latent, context.pace)?; // [position, d_latent]
+            ops.norm(&s.latent, &latent.kv_norm, &mut s.normed_latent)?;
+            ops.linear(&s.normed_latent, k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
+            ops.linear(&s.normed_latent, v, &mut s.v, context.pace)?;
+            ops.linear(keys_in, &latent.shared_key, &mut s.shared_key, context.pace)?; // [position, shared]
+            ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
+        }
+        _ => {}
+    }
+    if let Some(gate) = &weights.gate {
+        ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value]
+        ops.activate(Activation::Sigmoid, &mut s.gate)?;
+    }
+    if has_keys {
+        pair_values(context.shelf(), spec, attention.n_kv_heads, &mut s.v)?;
+    }
+    if let Some(limit) = spec.clip {
+        ops.clip(&mut s.q, limit)?;
+        if has_keys {
+            ops.clip(&mut s.k, limit)?;
+            ops.clip(&mut s.v, limit)?;
+        }
+    }
+    Ok(())
+}
+
+/// Applies the norms of queries, keys and values, where there are any.
+fn norm_queries_and_keys<O: Ops>(
+    ops: &O,
+    spec: &ProjectionSpec,
+    weights: &AttentionWeights<'_, O>,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    if let (Some(norm), Some(source)) = (&weights.q_norm, &spec.q_norm) {
+        ops.norm_heads(&mut s.q, norm, source.width)?;
+    }
+    let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
+    if let (Some(norm), Some(source), true) = (&weights.k_norm, &spec.k_norm, has_keys) {
+        ops.norm_heads(&mut s.k, norm, source.width)?;
+    }
+    if let (Some(norm), Some(source), true) = (&weights.v_norm, &spec.v_norm, has_keys) {
+        ops.norm_heads(&mut s.v, norm, source.width)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Buffers that the blocks of a run reuse.
+
+use attnscope_compute::ops::Ops;
+
+use super::keys_and_values::KeysAndValues;
+
+/// Keys and values that global tokens look at.
+pub(super) struct GlobalBuffers<O: Ops> {
+    pub tokens: Vec<bool>,
+    pub k: O::Buffer,
+    pub v: O::Buffer,
+    pub value_norms: Option<Vec<Vec<f32>>>,
+}
+
+/// Buffers of one attention.
+pub struct AttentionScratch<O: Ops> {
+    pub(super) normed: O::Buffer,
+    pub(super) q: O::Buffer,
+    pub(super) k: O::Buffer,
+    pub(super) v: O::Buffer,
+    pub(super) z: O::Buffer,
+    pub(super) latent: O::Buffer,
+    pub(super) normed_latent: O::Buffer,
+    pub(super) own_key: O::Buffer,
+    pub(super) shared_key: O::Buffer,
+    pub(super) out: O::Buffer,
+    /// What multiplies z, where a gate does. // [position, n_heads · d_value]
+    pub(super) gate: O::Buffer,
+    /// What rows keep for later layers. // [position, n_kept]
+    pub(super) kept: Vec<f32>,
+    /// What global tokens look at.
+    pub(super) global: Option<GlobalBuffers<O>>,
+    /// Keys and values of tokens that are over, and of those that run once they have.
+    pub(super) past: Option<KeysAndValues<O>>,
+}
+
+/// Buffers of one feed-forward layer.
+pub struct MlpScratch<O: Ops> {
+    pub(super) hidden: O::Buffer,
+    pub(super) gate: O::Buffer,
+    pub(super) gathered: O::Buffer,
+    pub(super) expert_out: O::Buffer,
+    pub(super) routed: O::Buffer,
+}
+
+/// Buffers that every block of a run reuses.
+pub struct Scratch<O: Ops> {
+    pub(super) attention: AttentionScratch<O>,
+    pub(super) normed: O::Buffer,
+    pub(super) mlp: MlpScratch<O>,
+    pub(super) mlp_out: O::Buffer,
+    pub(super) spare: O::Buffer,
+    /// What cross-attention keeps of the encoder's output.
+    pub(super) cross_past: Option<KeysAndValues<O>>,
+}
+
+impl<O: Ops> Default for AttentionScratch<O> {
+    fn default() -> Self {
+        let buffer = O::Buffer::default;
+        Self {
+            normed: buffer(),
+            q: buffer(),
+            k: buffer(),
+            v: buffer(),
+            z: buffer(),
+            latent: buffer(),
+            normed_latent: buffer(),
+            own_key: buffer(),
+            shared_key: buffer(),
+            out: buffer(),
+            gate: buffer(),
+            kept: Vec::new(),
+            global: None,
+            past: None,
+        }
+    }
+}
+
+impl<O: Ops> Default for Scratch<O> {
+    fn default() -> Self {
+        let buffer = O::Buffer::default;
+        Self {
+            attention: AttentionScratch::default(),
+            normed: buffer(),
+            mlp: MlpScratch {
+                hidden: buffer(),
+                gate: buffer(),
+                gathered: buffer(),
+                expert_out: buffer(),
+                routed: buffer(),
+            },
+            mlp_out: buffer(),
+            spare: buffer(),
+            cross_past: None,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Small steps that many parts of a block take: a factor, a norm in place, and zeros for a part that is not there.
+
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+
+/// Multiplies values by a factor that is often 1.
+pub(super) fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {
+    if factor == 1.0 {
+        return Ok(());
+    }
+    ops.scale(values, factor)
+}
+
+/// Norms values in the buffer that they lie in, where there is a norm.
+pub(super) fn normed_in_place<O: Ops>(
+    ops: &O,
+    norm: Option<&O::Norm<'_>>,
+    values: &mut O::Buffer,
+    spare: &mut O::Buffer,
+) -> Result<()> {
+    if let Some(norm) = norm {
+        ops.norm(values, norm, spare)?;
+        std::mem::swap(values, spare);
+    }
+    Ok(())
+}
+
+/// Zeros, in the shape of what was read: what a part adds that is not there.
+pub(super) fn nothing<O: Ops>(ops: &O, from: &O::Buffer, to: &mut O::Buffer) -> Result<()> {
+    let host = ops.get(from)?;
+    let (n, width) = (host.values.len(), host.width);
+    ops.put(&vec![0.0; n], width, to)
+}

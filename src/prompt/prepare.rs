@@ -1,0 +1,241 @@
+//! A request → a prompt that the model can run, or why there is none.
+
+use std::sync::Arc;
+
+use attnscope_compute::error::{Error, Result};
+
+use super::limits::Limits;
+use super::lost::Lost;
+use super::picture::{Picture, PictureSource};
+use super::positions::PositionRule;
+use super::prompt::Prompt;
+use super::put_around::{begin, n_special_at_end};
+use super::request::{Positions, Request, Source, Target};
+use super::sound;
+use super::tokenizer::Reading;
+use super::writing::Sampling;
+
+/// Turns a request into a prompt, and refuses what the model cannot run.
+///
+/// # Errors
+/// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
+/// length, or there are more tokens than positions.
+pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
+    if let Source::Picture(source) = &request.source {
+        return of_picture(source, request, limits);
+    }
+    if limits.look.is_some() {
+        let problem = "this model reads pictures: give one with --image FILE";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    let mut given = match limits.sound {
+        Some(rule) => sound::given(request, rule)?,
+        None => {
+            sound::check_is_text(&request.source)?;
+            side(&request.source, request, reading, limits, true)?
+        }
+    };
+    given.sampling = request.sampling;
+    let Some(start_token) = limits.start_token else {
+        if !matches!(request.target, Target::Generate(_)) {
+            let problem =
+                "a target is for models with an encoder and a decoder; this one has one stack";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        let room = limits
+            .hard_n_ctx()
+            .map_or(usize::MAX, |n_ctx| n_ctx.saturating_sub(given.tokens.len()));
+        given.n_to_generate = request.n_to_write.min(room);
+        return Ok(given);
+    };
+    let (source, n_to_generate, starts) = match &request.target {
+        Target::Text(text) => (Source::Text(text.clone()), 0, true),
+        Target::Ids(ids) => (Source::Ids(ids.clone()), 0, false),
+        Target::Generate(n) => (Source::Ids(Vec::new()), *n, true),
+    };
+    let unmasked = Request {
+        attention_mask: None,
+        ..request.clone()
+    };
+    let reading = reading.of_target(limits);
+    let limits = Limits {
+        d_vocab: limits.d_vocab_target.unwrap_or(limits.d_vocab),
+        n_ctx: limits.n_ctx_target.or(limits.n_ctx),
+        ..limits
+    };
+    // What a sound is told by is the first tokens alone, where nothing is to be written.
+    let is_written = matches!(request.target, Target::Generate(_))
+        && (n_to_generate > 0 || limits.sound.is_some());
+    let mut target = if is_written {
+        Prompt::default()
+    } else {
+        side(&source, &unmasked, reading, limits, false)?
+    };
+    if starts {
+        begin(
+            &mut target,
+            (&source, &unmasked),
+            reading,
+            limits,
+            start_token,
+        )?;
+    }
+    if let Some(n_ctx) = limits
+        .hard_n_ctx()
+        .filter(|n_ctx| target.tokens.len() > *n_ctx)
+    {
+        return Err(too_long(target.tokens.len(), n_ctx));
+    }
+    let room = limits.n_ctx.map_or(usize::MAX, |n_ctx| {
+        n_ctx.saturating_sub(target.tokens.len())
+    });
+    // Tokens that are written whatever the model predicts do not count.
+    let n_forced = limits.starts.n_forced * usize::from(n_to_generate > 0);
+    target.n_to_generate = (n_to_generate + n_forced).min(room);
+    target.sampling = request.sampling;
+    target.source = Some(Box::new(given));
+    Ok(target)
+}
+
+/// The tokens of a picture.
+fn of_picture(source: &PictureSource, request: &Request, limits: Limits) -> Result<Prompt> {
+    let Some(look) = limits.look else {
+        let problem = format!("{source}: this model reads text, and a picture was given");
+        return Err(Error::Prompt(problem));
+    };
+    if request.attention_mask.is_some() {
+        let problem = "a picture is never padded: expected no attention mask, found one";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    let picture = Picture::read(source, &look)?;
+    let n = picture.n_tokens();
+    Ok(Prompt {
+        tokens: (0..n as u32).collect(),
+        labels: picture.labels(),
+        positions: (0..n).collect(),
+        picture: Some(Arc::new(picture)),
+        ..Prompt::default()
+    })
+}
+
+fn too_long(found: usize, n_ctx: usize) -> Error {
+    Error::Prompt(format!(
+        "the prompt has {found} tokens, the model {n_ctx} positions: shorten it or pass --truncate"
+    ))
+}
+
+/// The tokens of one side: of the only stack, the encoder, or the decoder.
+fn side(
+    source: &Source,
+    request: &Request,
+    reading: &Reading,
+    limits: Limits,
+    is_given: bool,
+) -> Result<Prompt> {
+    let mut lost = Lost::default();
+    let (mut tokens, mut labels): (Vec<u32>, Vec<String>) = match source {
+        Source::Text(text) => {
+            let tokenizer = match reading {
+                Reading::Tokenizer(tokenizer) => tokenizer,
+                Reading::Ids(reason) => {
+                    let problem =
+                        format!("a text needs a tokenizer: {reason}; give ids with --tokens");
+                    return Err(Error::Prompt(problem));
+                }
+            };
+            // Special tokens alone are not prompt.
+            let tokens: Vec<u32> = if text.is_empty() && is_given {
+                Vec::new()
+            } else {
+                let cut = tokenizer.cut(text, request.special_tokens)?;
+                lost = Lost::of(text, &cut);
+                cut.into_iter().map(|token| token.id).collect()
+            };
+            if lost.is_all() {
+                let said = lost.words().unwrap_or_default();
+                let problem = format!(
+                    "the tokenizer ({}) does not fit the text: {said}; give ids with --tokens, or another tokenizer with --tokenizer",
+                    tokenizer.source_name()
+                );
+                return Err(Error::Prompt(problem));
+            }
+            let labels = tokens.iter().map(|id| tokenizer.label(*id)).collect();
+            (tokens, labels)
+        }
+        Source::Ids(ids) => {
+            let labels = ids.iter().map(|id| reading.label(*id)).collect();
+            (ids.clone(), labels)
+        }
+        Source::Picture(source) => {
+            let problem = format!("{source}: a target is text, and a picture was given");
+            return Err(Error::Prompt(problem));
+        }
+    };
+    if tokens.is_empty() {
+        let what = if is_given { "prompt" } else { "target" };
+        return Err(Error::Prompt(format!(
+            "the {what} is empty: expected at least one token, found none"
+        )));
+    }
+    if let Some((position_idx, id)) = tokens
+        .iter()
+        .enumerate()
+        .find(|(_, id)| **id as usize >= limits.d_vocab)
+    {
+        let last = limits.d_vocab - 1;
+        let problem = format!(
+            "token id {id} at position {position_idx} lies outside the vocabulary 0..{last}"
+        );
+        return Err(Error::Prompt(problem));
+    }
+    let mut real = request.attention_mask.clone();
+    if let Some(mask) = &real
+        && mask.len() != tokens.len()
+    {
+        let (expected, found) = (tokens.len(), mask.len());
+        let problem =
+            format!("attention mask: expected {expected} values, one per token, found {found}");
+        return Err(Error::Prompt(problem));
+    }
+    let mut n_cut = 0;
+    if let Some(n_ctx) = limits.n_ctx.filter(|n_ctx| tokens.len() > *n_ctx) {
+        if !request.truncate && limits.is_n_ctx_hard {
+            return Err(too_long(tokens.len(), n_ctx));
+        }
+        if request.truncate {
+            n_cut = tokens.len() - n_ctx;
+            let n_end = n_special_at_end(source, request, reading, &tokens)?.min(n_ctx);
+            let dropped = n_ctx - n_end..tokens.len() - n_end;
+            tokens.drain(dropped.clone());
+            labels.drain(dropped.clone());
+            if let Some(real) = &mut real {
+                real.drain(dropped);
+            }
+        }
+    }
+    if real.as_ref().is_some_and(|real| !real.contains(&true)) {
+        let problem = "attention mask: expected at least one real token, found only padding";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    let positions = match (request.positions, limits.positions, &real) {
+        (Positions::Mask, PositionRule::Index, Some(real)) => {
+            PositionRule::Index.over_real(&tokens, real)
+        }
+        (_, rule, real) => rule.positions(&tokens, real.as_deref()),
+    };
+    Ok(Prompt {
+        tokens,
+        labels,
+        positions,
+        real,
+        n_cut,
+        source: None,
+        n_to_generate: 0,
+        n_written: 0,
+        written: String::new(),
+        sampling: Sampling::default(),
+        lost,
+        picture: None,
+        sound: None,
+    })
+}

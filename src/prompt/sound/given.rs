@@ -1,0 +1,205 @@
+//! The prompt that a sound gives: a position for every few frames, named by its time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use attnscope_checkpoint::read_whole;
+use attnscope_compute::error::{Error, Result};
+
+use super::mel;
+use super::rule::{Sound, SoundRule};
+use super::wav::samples_of;
+use crate::prompt::Prompt;
+use crate::request::{Request, Source};
+
+/// The prompt that stands for the built-in sound.
+pub const BUILT_IN_SOUND: &str = "the built-in sound";
+/// What a prompt has to be, for messages.
+pub const HEARS: &str = "the model hears sound: expected the path of a file that ends in .wav";
+/// How the name of a file of sound ends.
+const ENDING: &str = "wav";
+/// Bytes of a file of sound at most: forty minutes of two channels at 16 kHz in 24 bits.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Whether a word is the name of a file of sound.
+pub fn is_sound(word: &str) -> bool {
+    let ending = Path::new(word).extension();
+    ending.is_some_and(|ending| ending.eq_ignore_ascii_case(ENDING))
+}
+
+/// The source of a model that hears: a position for every few frames, named by its time.
+///
+/// # Errors
+/// When ids or a mask are asked for, or a text that is no path of a sound; when the file is no sound that the model can hear.
+pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
+    let asked = match &request.source {
+        Source::Text(text) => text.trim(),
+        Source::Ids(_) => return Err(Error::Prompt(format!("{HEARS}, found token ids"))),
+        Source::Picture(picture) => {
+            return Err(Error::Prompt(format!(
+                "{HEARS}, found the picture {picture}"
+            )));
+        }
+    };
+    if request.attention_mask.is_some() {
+        let problem = format!("{HEARS}, found an attention mask too: no part of a sound is masked");
+        return Err(Error::Prompt(problem));
+    }
+    let samples = if asked == BUILT_IN_SOUND {
+        built_in(rule)
+    } else if is_sound(asked) {
+        let path = Path::new(asked);
+        let bytes = read_whole(path, MOST_BYTES)?;
+        samples_of(&bytes, rule.rate).map_err(|problem| Error::file(path, problem))?
+    } else {
+        let shown: String = asked.chars().take(60).collect();
+        return Err(Error::Prompt(format!("{HEARS}, found {shown:?}")));
+    };
+    Ok(heard(asked, &samples, rule))
+}
+
+/// Refuses a file of sound for a model that reads text.
+///
+/// # Errors
+/// When the prompt is the path of such a file, and the file is there.
+pub(crate) fn check_is_text(source: &Source) -> Result<()> {
+    match source {
+        Source::Text(text) if is_sound(text) && Path::new(text).is_file() => {
+            let problem = format!("{text}: the model reads text, found a file of sound");
+            Err(Error::Prompt(problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The source that samples give.
+fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
+    let n_heard = rule.n_samples();
+    let said = (samples.len() > n_heard).then(|| {
+        format!(
+            "the sound has {:.2} s: the model hears the first {:.2} s",
+            rule.seconds(samples.len()),
+            rule.seconds(n_heard)
+        )
+    });
+    let n_sound = samples.len().min(n_heard);
+    let mut heard = samples[..n_sound].to_vec();
+    heard.resize(n_heard, 0.0);
+    let n = rule.n_positions();
+    let sound = Sound {
+        asked: asked.to_owned(),
+        values: mel::log_mel(&heard, rule),
+        n_mels: rule.n_mels,
+        n_frames: n_sound / rule.hop,
+        n_real: n_sound.div_ceil(rule.hop * rule.frames_a_position).min(n),
+        said,
+    };
+    Prompt {
+        tokens: (0..n as u32).collect(),
+        labels: labels(rule, sound.n_real),
+        positions: (0..n).collect(),
+        sound: Some(Arc::new(sound)),
+        ..Prompt::default()
+    }
+}
+
+/// The time of every position; those that begin after the sound's end are silence that was added.
+fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
+    let step = rule.hop * rule.frames_a_position;
+    let n_decimals = if rule.seconds_a_position() < 0.01 {
+        3
+    } else {
+        2
+    };
+    let label = |position_idx: usize| {
+        let time = format!("{:.n_decimals$}s", rule.seconds(position_idx * step));
+        if position_idx < n_real {
+            time
+        } else {
+            format!("{time} pad")
+        }
+    };
+    (0..rule.n_positions()).map(label).collect()
+}
+
+/// A tone that rises, falls silent and falls again, for when no sound is given: six seconds, or what the model has room for.
+fn built_in(rule: SoundRule) -> Vec<f32> {
+    const SECONDS: f64 = 6.0;
+    let n = ((SECONDS * rule.rate as f64) as usize).min(rule.n_samples());
+    let mut phase = 0.0f64;
+    let sample = |idx: usize| {
+        let at = idx as f64 / n as f64; // 0..1
+        let pitch = 140.0 + 260.0 * (1.0 - (2.0 * at - 1.0).abs());
+        phase += std::f64::consts::TAU * pitch / rule.rate as f64;
+        let is_pause = (0.45..0.55).contains(&at);
+        // Syllables: louder and softer eight times, with overtones as a voice has them.
+        let loudness = (8.0 * std::f64::consts::PI * at).sin().abs();
+        let overtones = (1..=6).map(|nth| (f64::from(nth) * phase).sin() / f64::from(nth));
+        if is_pause {
+            0.0
+        } else {
+            (0.25 * loudness * overtones.sum::<f64>()) as f32
+        }
+    };
+    (0..n).map(sample).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: SoundRule = SoundRule {
+        rate: 16_000,
+        n_window: 400,
+        hop: 160,
+        n_mels: 8,
+        n_frames: 20,
+        frames_a_position: 2,
+    };
+
+    #[test]
+    fn what_follows_the_sound_is_named_as_padding() {
+        let prompt = heard("a.wav", &vec![0.1; 1_000], RULE);
+        assert_eq!(prompt.labels.len(), 10);
+        assert_eq!(prompt.labels[..4], ["0.00s", "0.02s", "0.04s", "0.06s"]);
+        assert_eq!(prompt.labels[4], "0.08s pad");
+        let sound = prompt.sound.as_deref().expect("a sound");
+        assert_eq!((sound.values.len(), sound.n_mels), (20 * 8, 8));
+        assert_eq!(sound.said, None);
+    }
+
+    #[test]
+    fn what_is_longer_than_the_model_hears_is_cut_with_a_word() {
+        let prompt = heard("a.wav", &vec![0.1; 4_000], RULE);
+        let sound = prompt.sound.as_deref().expect("a sound");
+        let said = sound.said.as_deref().expect("a word");
+        assert!(said.contains("0.25 s") && said.contains("0.20 s"), "{said}");
+        let whole = heard("a.wav", &vec![0.1; 3_200], RULE);
+        assert_eq!(
+            prompt,
+            Prompt {
+                sound: prompt.sound.clone(),
+                ..whole.clone()
+            }
+        );
+        assert_eq!(sound, whole.sound.as_deref().expect("a sound"));
+    }
+
+    #[test]
+    fn a_file_of_sound_is_told_by_its_ending() {
+        for word in ["a.wav", "dir/A.WAV", "./two words.wav"] {
+            assert!(is_sound(word), "{word}");
+        }
+        for word in ["wav", "a.wav.txt", ".wav", "a.mp3", ""] {
+            assert!(!is_sound(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_built_in_sound_fits_any_model() {
+        let samples = built_in(RULE);
+        assert_eq!(samples.len(), 3_200);
+        assert!(samples.iter().all(|sample| sample.abs() < 1.0));
+        assert!(samples.iter().any(|sample| sample.abs() > 0.05));
+    }
+}
