@@ -7,11 +7,12 @@ use attnscope_prompt::{Prompt, Source};
 use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
 use attnscope_worker::{Against, RunId};
 
-use super::aligned::Aligned;
-use super::app::{App, Effect};
-use super::run::{Run, RunState};
-use super::runs::{Second, Shows, Way};
-use super::scene::Scene;
+use super::state::aligned::Aligned;
+use super::state::app::App;
+use super::state::msg::Effect;
+use super::state::run::{Run, RunState};
+use super::state::runs::{Second, Shows, Way};
+use super::state::scene::Scene;
 
 impl App {
     /// Supposes something more; it runs once the run on screen is over.

@@ -6,24 +6,18 @@ use attnscope_run::HeadMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::app::{App, Axis, Effect, Overlay};
-use super::editor::as_text;
-use super::figure::figure;
-use super::panel::Panel;
 use super::panels;
-use super::scene::Scene;
+use super::panels::cell::cell;
+use super::state::app::{App, Overlay};
+use super::state::copied::Copied;
+use super::state::editor::as_text;
+use super::state::msg::Effect;
+use super::state::panel::Panel;
+use super::state::scene::Scene;
+use super::state::views::Axis;
 
 /// Terminals take about 100 000 bytes of a sequence at most; base64 makes 4 bytes of 3.
 pub const MOST_BYTES: usize = 74_000;
-
-/// Something that can be copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copied {
-    /// The key that copies it.
-    pub key: char,
-    pub what: &'static str,
-    pub text: String,
-}
 
 /// All that can be copied of what is on screen.
 pub fn offers(app: Scene<'_>) -> Vec<Copied> {
@@ -92,20 +86,6 @@ fn digits(value: f64) -> String {
     } else {
         value.to_string()
     }
-}
-
-/// A cell of the selected head's map, pooled where the head is; none where it is masked.
-pub fn cell(app: Scene<'_>, query_idx: usize, key_idx: usize) -> Option<f32> {
-    let detail = app.shown_detail()?;
-    let map = match app.shown_difference() {
-        Some(difference) => difference,
-        None => detail.map(app.head_map()).unwrap_or(&detail.pattern),
-    };
-    let (map, pooling) = (map.finest(), detail.pooling());
-    let (row, col) = (query_idx / pooling, key_idx / pooling);
-    let is_inside = row < map.n_rows && col < map.n_cols;
-    let value = is_inside.then(|| map.at(row, col))?;
-    (value != f32::NEG_INFINITY).then_some(value)
 }
 
 /// A table of lines: the keys of the selected query, or the statistics of the selected head.
@@ -205,7 +185,7 @@ fn command(app: Scene<'_>) -> Option<String> {
             ids @ Source::Ids(_) => ["--tokens".to_owned(), as_text(ids).replace(", ", ",")],
         });
     }
-    if let Some(super::runs::Way::WhatIf(what_ifs)) = app.runs.b.as_ref().map(|b| &b.way) {
+    if let Some(super::state::runs::Way::WhatIf(what_ifs)) = app.runs.b.as_ref().map(|b| &b.way) {
         for what_if in what_ifs {
             words.extend(["--what-if".to_owned(), what_if.to_string()]);
         }
@@ -228,21 +208,6 @@ fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
-}
-
-/// What is told of a cell of the map under the pointer.
-pub fn told_of_cell(app: Scene<'_>, query_idx: usize, key_idx: usize) -> String {
-    let [query, key] = [(Axis::Query, query_idx), (Axis::Key, key_idx)]
-        .map(|(axis, idx)| format!("{idx} “{}”", app.token(axis, idx)));
-    let value = cell(app, query_idx, key_idx);
-    let value = value.map_or("masked".to_owned(), |value| figure(f64::from(value), 0));
-    let pooling = app.shown_detail().map_or(1, |detail| detail.pooling());
-    let pooled = if pooling > 1 {
-        format!(", the largest of {pooling} × {pooling}")
-    } else {
-        String::new()
-    };
-    format!("query {query} → key {key}: {value}{pooled}")
 }
 
 /// The bytes that hand a text to the clipboard of the terminal. tmux passes them on as its own setting wants, or wrapped, as its

@@ -4,13 +4,15 @@ use attnscope_prompt::{PictureSource, Request, Source};
 use attnscope_worker::Against;
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::app::{App, Effect, Overlay};
-use super::editor::{Editor, as_text};
-use super::find::Target;
-use super::keys::{self, Action};
-use super::panel::Panel;
-use super::run::Preparing;
-use super::runs::Way;
+use super::state::app::{App, Overlay};
+use super::state::editor::{Editor, as_text};
+use super::state::find::Target;
+use super::state::keys;
+use super::state::keys::Action;
+use super::state::msg::Effect;
+use super::state::panel::Panel;
+use super::state::run::Preparing;
+use super::state::runs::Way;
 
 impl App {
     /// Whether the model that runs reads pictures.
@@ -91,7 +93,7 @@ impl App {
         let mut all = keys::BINDINGS.iter();
         let here = all.find(|row| row.action == action && row.is_in(self.panel));
         let any = || keys::BINDINGS.iter().find(|row| row.action == action);
-        match here.or_else(any).and_then(|row| (row.disabled)(self)) {
+        match here.or_else(any).and_then(|row| self.lacks(row.needs)) {
             Some(reason) => self.notice = Some(reason.to_owned()),
             None => self.act(action, effects),
         }

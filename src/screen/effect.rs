@@ -2,7 +2,7 @@
 
 use attnscope_worker::Worker;
 
-use super::app::Effect;
+use super::state::msg::Effect;
 
 impl Effect {
     /// Asks the worker. What is on screen is not known here: an export, and the terminal, are for whoever draws.

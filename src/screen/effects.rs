@@ -3,99 +3,13 @@
 use std::sync::Arc;
 
 use attnscope_run::WhatIf;
-use attnscope_spec::Place;
-use attnscope_studies::effect::head_of;
-use attnscope_worker::{EffectQuery, EffectShown, Measure};
+use attnscope_worker::{EffectQuery, EffectShown};
 
-use super::app::{App, Effect};
-use super::panel::Panel;
-use super::run::RunState;
-use super::scene::Scene;
-use super::selection::step;
-
-/// The measure that is chosen, what came last, and what is awaited.
-#[derive(Debug, Default)]
-pub struct EffectView {
-    pub measure: Measure,
-    shown: Option<(EffectQuery, Arc<EffectShown>)>,
-    awaited: Option<EffectQuery>,
-    /// Whether what is awaited is over, or was given up.
-    is_over: bool,
-}
-
-impl EffectView {
-    /// Drops what was computed, and what is awaited.
-    pub fn forget(&mut self) {
-        *self = Self {
-            measure: self.measure,
-            ..Self::default()
-        };
-    }
-
-    /// Takes in that there will be no more of something; whether that is what is awaited.
-    pub fn end(&mut self, of: EffectQuery) -> bool {
-        let is_awaited = self.awaited == Some(of);
-        self.is_over |= is_awaited;
-        is_awaited
-    }
-}
-
-impl<'a> Scene<'a> {
-    fn effect_wanted(self) -> Option<EffectQuery> {
-        let run = self.run()?;
-        run.subject.model()?;
-        Some(EffectQuery {
-            run: run.id,
-            measure: self.effect_measure(),
-            position_idx: self.selection.query_idx,
-        })
-    }
-
-    /// Why the model has no predictions to measure effects on.
-    pub fn no_predictions(self) -> Option<String> {
-        let model = self.subject()?.model()?;
-        head_of(model).err().map(|why| why.to_string())
-    }
-
-    /// The measure that is shown: the chosen one, or the one that there is without predictions.
-    pub fn effect_measure(self) -> Measure {
-        let chosen = self.effect_view.measure;
-        if chosen.needs_predictions() && self.no_predictions().is_some() {
-            Measure::Contribution
-        } else {
-            chosen
-        }
-    }
-
-    /// What is known of the effects that are wanted.
-    pub fn effects(self) -> Option<&'a EffectShown> {
-        let wanted = self.effect_wanted()?;
-        let (of, shown) = self.state().effect_view.shown.as_ref()?;
-        (*of == wanted).then_some(shown)
-    }
-
-    /// Whether values are still to come.
-    pub fn awaits_effects(self) -> bool {
-        let view = &self.state().effect_view;
-        let is_here = self.panel == Panel::Effect && view.awaited == self.effect_wanted();
-        is_here && !view.is_over && view.awaited.is_some()
-    }
-
-    /// Heads with values, the largest first, whichever way it goes.
-    pub fn ranked_effects(self) -> Vec<(Place, f64)> {
-        let mut heads = self
-            .effects()
-            .map_or(Vec::new(), |shown| shown.heads.clone());
-        heads.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
-        heads
-    }
-
-    /// The selected head as a place.
-    pub fn selected_place(self) -> Place {
-        let at = self.selection;
-        Place::layer(at.stack, at.layer_idx).head(at.head_idx)
-    }
-}
+use super::state::app::App;
+use super::state::msg::Effect;
+use super::state::panel::Panel;
+use super::state::run::RunState;
+use super::state::selection::step;
 
 impl App {
     /// Asks for what the Effect panel shows, once the run is over.

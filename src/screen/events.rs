@@ -2,10 +2,11 @@
 
 use attnscope_worker::{Event, Question, RunId};
 
-use super::app::{App, Axis, ModelView};
-use super::comparing::Comparing;
-use super::keys::Action;
-use super::run::{Preparing, Run, RunState};
+use super::state::app::App;
+use super::state::keys::Action;
+use super::state::run::{Preparing, Run, RunState};
+use super::state::runs::Comparing;
+use super::state::views::{Axis, ModelView};
 
 impl App {
     pub(super) fn event(&mut self, event: Event) {

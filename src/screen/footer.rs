@@ -4,9 +4,9 @@ use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 
 use super::figure::cut;
-use super::keys::{Action, Binding};
 use super::panels;
-use super::scene::Scene;
+use super::state::keys::{Action, Binding};
+use super::state::scene::Scene;
 
 /// What stands before the keys.
 const MOVE: &str = " ←↓↑→ move";
@@ -48,7 +48,7 @@ fn hints(app: Scene<'_>, width: u16) -> Vec<(&'static Binding, String)> {
     let enabled: Vec<(&'static Binding, String)> = app
         .keys
         .footer_of(app.panel)
-        .filter(|(binding, _)| (binding.disabled)(&app).is_none())
+        .filter(|(binding, _)| app.lacks(binding.needs).is_none())
         .map(|(binding, shown)| (binding, shown.to_owned()))
         .collect();
     // Whoever is lost needs these: the others have what room they leave.

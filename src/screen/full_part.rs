@@ -2,39 +2,15 @@
 
 use std::ops::Range;
 
-use attnscope_run::{HeadDetail, PartDetail};
 use attnscope_worker::PartQuery;
 
-use super::app::{App, Axis, Effect};
 use super::areas::areas;
-use super::panel::Panel;
 use super::panels;
-use super::scene::Scene;
-
-impl<'a> Scene<'a> {
-    /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.
-    pub fn pooling(self) -> usize {
-        match self.shown_detail() {
-            Some(detail) if self.head_view.is_full && detail.rows.is_some() => 1,
-            detail => detail.map_or(1, HeadDetail::pooling),
-        }
-    }
-
-    /// Whether the map shows single cells of a head that is otherwise pooled.
-    pub fn shows_part(self) -> bool {
-        let detail = self.shown_detail();
-        detail.is_some_and(|detail| detail.pooling() > self.pooling())
-    }
-
-    /// The part at full resolution that holds some cells, if it has been computed.
-    pub fn part_with(self, queries: &Range<usize>, keys: &Range<usize>) -> Option<&'a PartDetail> {
-        let (head, part) = self.run()?.part.as_ref()?;
-        let holds = *head == self.wanted_head()
-            && covers(&part.queries, queries)
-            && covers(&part.keys, keys);
-        holds.then_some(part)
-    }
-}
+use super::state::app::App;
+use super::state::msg::Effect;
+use super::state::panel::Panel;
+use super::state::scene::part::covers;
+use super::state::views::Axis;
 
 impl App {
     /// Asks for what the Head panel shows, where it is not there yet.
@@ -75,8 +51,4 @@ impl App {
         };
         effects.push(Effect::LookAtPart(run_id, query));
     }
-}
-
-fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
-    outer.start <= inner.start && inner.end <= outer.end
 }

@@ -10,13 +10,13 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
 use super::figure::{bar, cut, cut_left};
-use super::keys::Action;
-use super::panel::Panel;
 use super::panels;
 use super::panels::checks_counts::n_not_run;
-use super::run::{Preparing, Run, RunState};
-use super::runs::{Second, Way};
-use super::scene::Scene;
+use super::state::keys::Action;
+use super::state::panel::Panel;
+use super::state::run::{Preparing, Run, RunState};
+use super::state::runs::{Second, Way};
+use super::state::scene::Scene;
 
 /// Line 1: what is open, what runs, and the worst that was found.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {

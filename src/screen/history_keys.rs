@@ -5,16 +5,16 @@ use std::time::Instant;
 use attnscope_checks::stats::{Stat, index_of};
 use attnscope_compute::error::Result;
 use attnscope_history::Update;
-use attnscope_spec::Place;
 use attnscope_worker::{Against, StepOpening};
 
-use super::app::{App, Effect};
-use super::find::{Item, Target};
-use super::history_view::{HistoryView, Onset};
-use super::keys::Action;
-use super::panel::Panel;
-use super::run::Preparing;
-use super::selection::step;
+use super::state::app::App;
+use super::state::find::{Item, Target};
+use super::state::history_view::{HistoryView, Onset};
+use super::state::keys::Action;
+use super::state::msg::Effect;
+use super::state::panel::Panel;
+use super::state::run::Preparing;
+use super::state::selection::step;
 
 impl App {
     /// Shows a training; one of its steps may be open in the other panels already.
@@ -27,24 +27,6 @@ impl App {
             self.preparing = None;
         }
         self.step_history(0, 0);
-    }
-
-    /// The key that opens a panel here: beside a training, 8 is its history.
-    pub fn key_of(&self, panel: Panel) -> char {
-        match (panel, self.training.is_some()) {
-            (Panel::History, true) => '8',
-            (Panel::Rows, true) => 'N',
-            (panel, _) => panel.key(),
-        }
-    }
-
-    /// How the key that opens a panel is written, as settings may have changed it.
-    pub fn key_name_of(&self, panel: Panel) -> String {
-        if self.keys.is_changed(Action::Go(panel)) {
-            self.keys.key(Action::Go(panel))
-        } else {
-            self.key_of(panel).to_string()
-        }
     }
 
     pub(super) fn take_updates(&mut self, updates: Vec<Update>) {
@@ -175,12 +157,6 @@ impl App {
         }
     }
 
-    /// The step that is compared with, as far as it still is.
-    pub fn marked_step(&self) -> Option<usize> {
-        let is_beside = self.runs.b.is_some() || self.runs.a.is_none();
-        self.training.as_ref()?.marked().filter(|_| is_beside)
-    }
-
     /// Opens the selected step in all panels; a step that is marked already stands beside it.
     pub(super) fn open_step(&mut self, effects: &mut Vec<Effect>) {
         let Some(view) = &mut self.training else {
@@ -244,28 +220,5 @@ impl App {
                 self.notice = Some(format!("{label} is B: {next}"));
             }
         }
-    }
-
-    /// The place that the panel's cells are of: a layer where the statistic is one of layers.
-    pub fn history_place(&self, is_of_layers: bool) -> Place {
-        let head = self.selection.head();
-        if is_of_layers {
-            Place {
-                head_idx: None,
-                ..head
-            }
-        } else {
-            head
-        }
-    }
-}
-
-/// Why there is no history to show.
-pub fn needs_training(app: &App) -> Option<&'static str> {
-    match &app.training {
-        Some(_) => None,
-        None => Some(
-            "no training is open: attnscope DIR with checkpoints in it, or a monitor log (run.jsonl)",
-        ),
     }
 }

@@ -2,9 +2,10 @@
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-use super::app::{App, Effect, Overlay};
 use super::areas::areas;
-use super::panel::Panel;
+use super::state::app::{App, Overlay};
+use super::state::msg::Effect;
+use super::state::panel::Panel;
 use super::{footer, header, panels, view};
 
 impl App {

@@ -8,12 +8,12 @@ use attnscope_run::Ability;
 use attnscope_spec::Place;
 use attnscope_worker::Against;
 
-use super::app::{App, Overlay};
-use super::find::{Find, Item, Target};
-use super::keys::{Action, Binding, Group};
-use super::panel::Panel;
 use super::panels::checks;
-use super::token_statistics::{n_statistics, statistic};
+use super::state::app::{App, Overlay};
+use super::state::find::{Find, Item, Target};
+use super::state::keys::{Action, Binding, Group};
+use super::state::panel::Panel;
+use super::state::statistics::{n_statistics, statistic};
 
 /// What a line that compares begins with.
 const COMPARE: &str = "compare with ";
@@ -86,7 +86,7 @@ impl App {
             is_here && !is_other && binding.group != Group::Moving
         });
         here.map(|(binding, shown)| {
-            let lacks = (binding.disabled)(self);
+            let lacks = self.lacks(binding.needs);
             Item {
                 also: binding.label.to_owned(),
                 about: match lacks {

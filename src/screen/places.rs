@@ -3,12 +3,14 @@
 use attnscope_prompt::Request;
 use attnscope_spec::Place;
 
-use super::app::{App, Axis, Effect};
-use super::find::{Item, Target};
-use super::panel::Panel;
 use super::panels;
-use super::run::Preparing;
-use super::selection::{step, step_to};
+use super::state::app::App;
+use super::state::find::{Item, Target};
+use super::state::msg::Effect;
+use super::state::panel::Panel;
+use super::state::run::Preparing;
+use super::state::selection::{step, step_to};
+use super::state::views::Axis;
 
 impl App {
     /// Selects a layer above or below; those that do not attend have no head to select.

@@ -3,17 +3,19 @@
 use std::sync::{Arc, mpsc};
 
 use attnscope_compute::error::{Error, Result};
-use attnscope_run::{Subject, WhatIf};
-use attnscope_spec::Stack;
+use attnscope_run::WhatIf;
 use attnscope_worker::{Against, Event, Sink, Worker};
 
-use super::app::{App, Axis, HeadView, Msg};
 use super::areas::areas;
 use super::export::{Export, Format, Paper};
-use super::panel::Panel;
 use super::panels;
-use super::run::Run;
-use super::story_view::StoryView;
+use super::state::app::App;
+use super::state::msg::Msg;
+use super::state::panel::Panel;
+use super::state::run::Run;
+use super::state::shown::{Shown, within};
+use super::state::story_view::StoryView;
+use super::state::views::Axis;
 use super::theme::Theme;
 
 /// What to run, and what to show of it.
@@ -37,64 +39,7 @@ pub struct Plot {
     pub figure: Option<(Paper, Format)>,
 }
 
-/// What a person would press keys for. What is left out is as when the screen opens.
-#[derive(Debug, Clone)]
-pub struct Shown {
-    pub panel: Panel,
-    pub stack: Option<Stack>,
-    pub layer_idx: Option<usize>,
-    pub head_idx: Option<usize>,
-    pub query_idx: Option<usize>,
-    pub key_idx: Option<usize>,
-    pub statistic_idx: usize,
-    pub head_view: HeadView,
-    /// Shade tokens by what the key receives.
-    pub shows_received: bool,
-    /// Ask the model on changed prompts.
-    pub is_probed: bool,
-    /// The check whose line is selected.
-    pub check: Option<&'static str>,
-}
-
 impl Shown {
-    /// A panel as it opens.
-    pub fn of(panel: Panel) -> Self {
-        Self {
-            panel,
-            stack: None,
-            layer_idx: None,
-            head_idx: None,
-            query_idx: None,
-            key_idx: None,
-            statistic_idx: 0,
-            head_view: HeadView::default(),
-            shows_received: false,
-            is_probed: false,
-            check: None,
-        }
-    }
-
-    /// The grid, when the model has the place that is asked for.
-    fn grid_in(&self, subject: &Subject) -> Result<Stack> {
-        let grids = subject.grids();
-        let grid = match self.stack {
-            None => grids[0],
-            Some(grid) if grids.contains(&grid) => grid,
-            Some(grid) => {
-                let labels: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
-                let expected = match labels.as_slice() {
-                    [] => "found a model of one stack, which needs none".to_owned(),
-                    labels => format!("expected one of {}", labels.join(", ")),
-                };
-                let asked = grid.label().unwrap_or_default();
-                return Err(Error::Prompt(format!("--stack {asked}: {expected}")));
-            }
-        };
-        let layer_idx = within("--layer", self.layer_idx, subject.n_layers(grid))?.unwrap_or(0);
-        within("--head", self.head_idx, subject.n_heads(grid, layer_idx))?;
-        Ok(grid)
-    }
-
     /// Shows the panel.
     pub(super) fn begin(&self, app: &mut App) {
         (app.panel, app.statistic_idx) = (self.panel, self.statistic_idx);
@@ -116,17 +61,6 @@ impl Shown {
         at.key_idx = key_idx.unwrap_or(at.key_idx);
         app.keep_crosshair_in_sight();
         Ok(())
-    }
-}
-
-/// An index when it is one of `n`.
-fn within(flag: &str, idx: Option<usize>, n: usize) -> Result<Option<usize>> {
-    match idx {
-        Some(idx) if idx >= n => Err(Error::Prompt(format!(
-            "{flag} {idx}: expected 0 to {}",
-            n.saturating_sub(1)
-        ))),
-        idx => Ok(idx),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use attnscope_run::{Options, Step, input_of, work_of};
 
-use super::app::{App, Effect};
-use super::run::Run;
+use super::state::app::App;
+use super::state::msg::Effect;
+use super::state::run::Run;
 
 /// Multiplications of a run up to which a model is asked by itself. Asking takes a few hundred times as many: a second or two.
 const SMALL: u64 = 50_000_000;

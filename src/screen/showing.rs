@@ -1,19 +1,11 @@
 //! How the same is shown otherwise: types of heads, zoom, colours.
 
-use super::app::{App, Axis};
 use super::areas::areas;
-use super::find::{Item, Target};
 use super::panels;
-use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
-
-/// Something that a person may want of the colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colours {
-    Theme(Ground, bool),
-    Depth(Depth),
-    Map(Sequential),
-    Differences(Diverging),
-}
+use super::state::app::App;
+use super::state::find::{Item, Target};
+use super::state::views::Axis;
+use super::theme::{Colours, Depth, Diverging, Ground, Look, Sequential, Theme};
 
 impl App {
     /// Takes what the terminal says of its background.

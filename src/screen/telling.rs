@@ -3,12 +3,12 @@
 use attnscope_compute::error::Result;
 use attnscope_report::Page;
 
-use super::app::App;
 use super::areas::areas;
-use super::panel::Panel;
 use super::panels::story::most_scroll;
-use super::selection::step;
-use super::story_view::StoryView;
+use super::state::app::App;
+use super::state::panel::Panel;
+use super::state::selection::step;
+use super::state::story_view::StoryView;
 
 impl App {
     /// The panels that there are here: only demos tell stories, and only a training has a history.

@@ -26,21 +26,23 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use super::app::{App, Effect, Msg};
 use super::copying;
 use super::export::{Export, Writer};
-use super::graphics::{Graphics, Pictures};
+use super::graphics::Pictures;
 use super::ground::Question;
 use super::guard::{Guard, restore, tell_panics_apart};
-use super::history_view::{HistoryReader, HistoryView};
 use super::input::{Input, read_input};
-use super::known::Known;
-use super::panel::Panel;
-use super::plot::Shown;
-use super::remembered::{Remembered, Session};
-use super::runs::Shows;
-use super::setup::Setup;
-use super::story_view::{StoryView, Storyteller};
+use super::state::app::App;
+use super::state::history_view::{HistoryReader, HistoryView};
+use super::state::known::Known;
+use super::state::msg::{Effect, Msg};
+use super::state::panel::Panel;
+use super::state::protocol::Graphics;
+use super::state::remembered::{Remembered, Session};
+use super::state::runs::Shows;
+use super::state::setup::Setup;
+use super::state::shown::Shown;
+use super::state::story_view::{StoryView, Storyteller};
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);

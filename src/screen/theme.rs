@@ -280,6 +280,15 @@ fn nearest_indexed(rgb: [u8; 3]) -> u8 {
     }
 }
 
+/// Something that a person may want of the colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colours {
+    Theme(Ground, bool),
+    Depth(Depth),
+    Map(Sequential),
+    Differences(Diverging),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,22 +3,24 @@
 use attnscope_spec::Stack;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::app::{App, Axis, Effect, Msg, Overlay};
 use super::areas::areas;
-use super::chooser::{Chooser, Chose};
-use super::comparing::n_differing;
-use super::copying::Copied;
-use super::editor::Edited;
-use super::export::Written;
-use super::find::{Find, Found};
-use super::keys::{self, Action};
-use super::panel::Panel;
 use super::panels;
-use super::run::{Preparing, Run};
-use super::runs::Shows;
-use super::scene::Scene;
-use super::selection::step;
-use super::token_statistics::n_statistics;
+use super::state::app::{App, Overlay};
+use super::state::chooser::{Chooser, Chose};
+use super::state::copied::Copied;
+use super::state::editor::Edited;
+use super::state::find::{Find, Found};
+use super::state::keys::{Action, Need};
+use super::state::msg::{Effect, Msg};
+use super::state::panel::Panel;
+use super::state::run::{Preparing, Run};
+use super::state::runs::Shows;
+use super::state::scene::Scene;
+use super::state::scene::compared::n_differing;
+use super::state::selection::step;
+use super::state::statistics::n_statistics;
+use super::state::views::Axis;
+use super::state::written::Written;
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;
@@ -97,7 +99,7 @@ impl App {
         (self.written, self.pointer) = (None, None);
         if self.exports(key) {
             self.notice = None;
-            match keys::needs_room(self) {
+            match self.lacks(Need::Room) {
                 Some(reason) => self.notice = Some(reason.to_owned()),
                 None => effects.push(Effect::Export),
             }

@@ -10,15 +10,15 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::app::{App, Overlay};
 use super::areas::{SMALLEST, areas, has_room};
 use super::figure::cut;
 use super::footer::footer;
 use super::header::{header, spread};
-use super::panel::Panel;
 use super::panels;
-use super::run::Run;
-use super::scene::Scene;
+use super::state::app::{App, Overlay};
+use super::state::panel::Panel;
+use super::state::run::Run;
+use super::state::scene::Scene;
 use super::widgets::{chooser, overlay, palette, writing};
 
 /// Draws one frame.

@@ -4,7 +4,7 @@ use attnscope_checkpoint::counted::counted;
 use attnscope_prompt::Source;
 
 use super::svg::Caption;
-use crate::scene::Scene;
+use crate::state::scene::Scene;
 
 /// Letters of the text that are quoted.
 const QUOTED: usize = 300;

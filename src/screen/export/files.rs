@@ -9,7 +9,7 @@ use attnscope_report::Pair;
 use attnscope_worker::caught;
 
 use super::Export;
-use super::written::Written;
+use crate::state::written::Written;
 
 /// More exports of one thing in a directory than anyone makes.
 const MOST: usize = 10_000;

@@ -8,11 +8,9 @@ mod page;
 mod paper;
 mod sides;
 mod svg;
-pub(super) mod written;
 
 pub use page::export_page;
 pub use paper::Paper;
-pub use written::Written;
 
 pub(super) use files::Writer;
 
@@ -21,7 +19,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use super::app::{App, Effect};
+use super::state::app::App;
+use super::state::msg::Effect;
 use super::view;
 
 /// A picture and its data, ready to be written.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use attnscope_run::HeadMap;
 
-use crate::app::Overlay;
-use crate::panel::Panel;
-use crate::scene::Scene;
+use crate::state::app::Overlay;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 /// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
 const LONGEST: usize = 32;

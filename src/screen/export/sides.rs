@@ -6,10 +6,10 @@ use std::io;
 use attnscope_report::cell_or_number;
 
 use super::data::{self, Sheet};
-use crate::app::App;
-use crate::panel::Panel;
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::panel::Panel;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
 
 /// Name of the last column of every table.
 pub const COLUMN: &str = "side";

@@ -3,6 +3,8 @@
 //! Nothing is asked of the terminal and nothing is waited for: its own variables say which protocol it has, and the size of its window
 //! how large a cell is. A frame is drawn as anywhere else; then the cells of its map are taken out, and the picture stands there.
 
+use super::state::protocol::{Graphics, Protocol};
+
 mod image;
 mod iterm;
 mod kitty;
@@ -18,77 +20,11 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 
-use super::app::App;
 use super::areas::areas;
-use super::panel::Panel;
 use super::panels::head;
+use super::state::app::App;
+use super::state::panel::Panel;
 use super::view;
-
-/// What a person chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Graphics {
-    /// What the terminal says of itself.
-    #[default]
-    Auto,
-    Use(Protocol),
-    Off,
-}
-
-impl Graphics {
-    /// What settings and flags call it.
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "auto" => Self::Auto,
-            "kitty" => Self::Use(Protocol::Kitty),
-            "iterm2" => Self::Use(Protocol::Iterm),
-            "sixel" => Self::Use(Protocol::Sixel),
-            "off" => Self::Off,
-            _ => return None,
-        })
-    }
-}
-
-/// How a terminal takes pictures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    Kitty,
-    Iterm,
-    Sixel,
-}
-
-impl Graphics {
-    /// The protocol in force, from the variables of the environment.
-    pub fn protocol(self, variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
-        match self {
-            Self::Off => None,
-            Self::Use(protocol) => Some(protocol),
-            Self::Auto => detected(variable),
-        }
-    }
-}
-
-/// The protocol of terminals that are known to have one.
-fn detected(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
-    let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
-    let is = |name: &str, words: &[&str]| {
-        let value = variable(name).unwrap_or_default().to_lowercase();
-        words.iter().any(|word| value.contains(word))
-    };
-    // Between us and the terminal stands a program that keeps cells, or nobody wants colours.
-    if is_set("TMUX") || is_set("STY") || is_set("ZELLIJ") || is_set("NO_COLOR") {
-        return None;
-    }
-    if is_set("KITTY_WINDOW_ID") || is("TERM", &["kitty", "ghostty"]) {
-        return Some(Protocol::Kitty);
-    }
-    if is("TERM_PROGRAM", &["wezterm", "iterm"]) || is("LC_TERMINAL", &["iterm"]) {
-        return Some(Protocol::Iterm);
-    }
-    if is("TERM_PROGRAM", &["ghostty"]) {
-        return Some(Protocol::Kitty);
-    }
-    is("TERM", &["foot", "mlterm", "contour"]).then_some(Protocol::Sixel)
-}
 
 /// A picture and its place.
 #[derive(Debug, Clone, PartialEq)]

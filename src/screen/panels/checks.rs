@@ -11,10 +11,10 @@ use ratatui::widgets::Paragraph;
 
 use super::checks_counts::{glyph, rank, title, words};
 use super::checks_sides::{Sides, both_findings};
-use crate::app::App;
 use crate::figure::{bar, cut, figure, fit, wrapped};
-use crate::find::{Item, Target};
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::find::{Item, Target};
+use crate::state::scene::Scene;
 use crate::theme::Theme;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;

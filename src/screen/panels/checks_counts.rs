@@ -5,8 +5,8 @@ use attnscope_checks::{Severity, Status};
 use attnscope_run::Judgement;
 
 use super::checks_sides::{Sides, both_findings};
-use crate::keys::Action;
-use crate::scene::Scene;
+use crate::state::keys::Action;
+use crate::state::scene::Scene;
 
 /// Where checks of a status stand in the list: what was not run right under the findings.
 pub fn rank(status: Status) -> usize {
@@ -61,8 +61,7 @@ pub fn title(app: Scene<'_>, width: usize) -> String {
         return " checks ".to_owned();
     };
     if let Some(both) = both_findings(app) {
-        let labels = app.runs.b.as_ref().map(|second| second.way.labels());
-        let [a, b] = labels.unwrap_or(["A", "B"]);
+        let [a, b] = app.labels();
         let n = |wanted: Sides| both.iter().filter(|(_, sides)| *sides == wanted).count();
         return format!(
             " findings: {} only {b} · {} only {a} · {} in both ",

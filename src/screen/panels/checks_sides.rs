@@ -2,8 +2,8 @@
 
 use attnscope_checks::Finding;
 
-use crate::run::Run;
-use crate::scene::Scene;
+use crate::state::run::Run;
+use crate::state::scene::Scene;
 
 /// Which of two runs have a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,11 +11,11 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::tokens_change::both_predictions;
 use super::{compare_differs, head_grid, overview};
-use crate::app::App;
 use crate::figure::{change, cut, figure, fit};
-use crate::run::Run;
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::run::Run;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
 use crate::theme::Theme;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::Scale;
@@ -99,12 +99,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     compare_differs::draw(frame, parts.differs, app);
 }
 
-/// What A and B are called.
-pub fn labels(app: Scene<'_>) -> [&'static str; 2] {
-    let second = app.runs.b.as_ref();
-    second.map_or(["A", "B"], |second| second.way.labels())
-}
-
 fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let inside = framed(frame, area, app, " compare ");
     if app.subject().is_none() {
@@ -150,7 +144,7 @@ fn both_heads(app: Scene<'_>) -> Option<[&HeadReport; 2]> {
 fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
     let which = app.head_map();
     let what = which.name();
-    let [a, b] = labels(app);
+    let [a, b] = app.labels();
     let titles = [
         format!(" {a} · {what} "),
         format!(" {b} · {what} "),
@@ -253,8 +247,8 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         format!(
             " {:<name_width$}{:>9}{:>9}{:>10} ",
             "",
-            labels(app)[0],
-            labels(app)[1],
+            app.labels()[0],
+            app.labels()[1],
             "change"
         )
         .repeat(n_columns),
@@ -317,7 +311,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
         });
         fit(&text.unwrap_or_default(), width)
     };
-    let [a, b] = labels(app);
+    let [a, b] = app.labels();
     let titles = [format!(" after query {at}: {a}"), format!(" {b}")]
         .map(|title| Span::styled(fit(&title, width), theme.dim()));
     let pairs = (0..N_PREDICTED).map(|nth| [before.get(nth), after.get(nth)]);

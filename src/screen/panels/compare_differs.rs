@@ -9,10 +9,9 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::comparing::Comparing;
 use crate::figure::{cut, figure};
-use crate::runs::Way;
-use crate::scene::Scene;
+use crate::state::runs::{Comparing, Way};
+use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
 
 /// Tensors and knobs that a line names.
@@ -47,7 +46,7 @@ fn said(app: Scene<'_>) -> Result<&Comparison, String> {
     };
     if let Way::Against(Against::Prompt(_)) = &second.way {
         let [aligned, _] = &second.aligned;
-        let n = |run: &crate::run::Run| run.prompt.tokens.len();
+        let n = |run: &crate::state::run::Run| run.prompt.tokens.len();
         return Err(format!(
             "One model on two prompts of {} and {} tokens, of which {} stand for each other: no hook, knob or tensor is to be \
              compared. Heads compare by statistics; the maps stand side by side.",

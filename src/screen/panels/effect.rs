@@ -10,11 +10,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use crate::app::{App, Axis};
 use crate::figure::{cut, figure, figure_within, fit, wrapped};
-use crate::keys::Action;
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::keys::Action;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;

@@ -10,9 +10,10 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Span;
 
 use super::head_row;
-use crate::app::{App, Axis};
 use crate::figure::{cut, figure};
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::theme::Theme;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::{HeatMap, LOG_FLOOR, Ratio, Scale, Window};

@@ -14,13 +14,13 @@ use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
 use super::head_value::{value, why_undefined};
-use super::scores::UNDEFINED;
-use crate::app::App;
+use super::statistic_figure::UNDEFINED;
 use crate::figure::{bar, colour_range, cut, figure, figure_within, share, wrapped};
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
+use crate::state::statistics::n_statistics;
 use crate::theme::Theme;
-use crate::token_statistics::n_statistics;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
 

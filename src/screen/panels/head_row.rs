@@ -10,9 +10,9 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use crate::app::Axis;
 use crate::figure::{bar, change, figure, fit, share};
-use crate::scene::Scene;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::widgets::frame::framed;
 
 /// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.

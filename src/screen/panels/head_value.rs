@@ -4,8 +4,8 @@
 use attnscope_checks::stats::{Compute, LayerReport, STATISTICS, Values};
 use attnscope_spec::Stack;
 
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
 
 /// The value of a head, or of a layer; NaN where there is none yet.
 pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {

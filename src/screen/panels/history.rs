@@ -14,11 +14,11 @@ use super::history_strip::{
     Pool, Strip, draw_cells, draw_loss, draw_onsets, draw_signs, draw_steps, is_of_layers, signs,
 };
 use super::{history_curves, history_head};
-use crate::app::App;
 use crate::figure::{cut, figure, fit, wrapped};
-use crate::history_view::{HistoryView, Onset, Reading};
-use crate::keys::Action;
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::history_view::{HistoryView, Onset, Reading};
+use crate::state::keys::Action;
+use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
 use crate::widgets::legend::legend;
 

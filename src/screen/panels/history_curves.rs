@@ -8,9 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::history_strip::is_of_layers;
-use crate::history_view::HistoryView;
-use crate::scene::Scene;
-use crate::token_statistics::statistic;
+use crate::state::history_view::HistoryView;
+use crate::state::scene::Scene;
+use crate::state::statistics::statistic;
 use crate::widgets::chart::draw_chart;
 
 /// Rows that a chart needs to say something.

@@ -4,8 +4,8 @@ use attnscope_checks::Severity;
 use attnscope_history::heading;
 use ratatui::text::Span;
 
-use crate::history_view::{HistoryView, Reading};
-use crate::scene::Scene;
+use crate::state::history_view::{HistoryView, Reading};
+use crate::state::scene::Scene;
 
 /// Left and right ends of the line; `None` where no training is open.
 pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Span<'static>>)> {

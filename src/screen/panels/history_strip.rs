@@ -12,8 +12,8 @@ use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
 use crate::figure::{colour_range, cut, figure, fit, share};
-use crate::history_view::HistoryView;
-use crate::scene::Scene;
+use crate::state::history_view::HistoryView;
+use crate::state::scene::Scene;
 
 /// Columns of the labels of rows.
 const LABELS: u16 = 9;

@@ -1,5 +1,6 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
+pub mod cell;
 pub mod checks;
 pub mod checks_counts;
 mod checks_sides;
@@ -21,21 +22,23 @@ mod ranking;
 pub mod rows;
 pub mod scores;
 mod scores_change;
+mod statistic_figure;
 pub mod story;
 pub mod sweep;
 pub mod tokens;
 mod tokens_change;
 mod tokens_picture;
+pub mod tokens_shades;
 
 use attnscope_spec::Place;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 
-use super::app::App;
-use super::copying::told_of_cell;
-use super::figure::figure;
-use super::panel::Panel;
-use crate::scene::Scene;
+use self::cell::told_of_cell;
+use crate::figure::figure;
+use crate::state::app::App;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 /// Draws the panel that is open.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {

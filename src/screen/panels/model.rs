@@ -13,9 +13,9 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::model_change;
-use crate::app::App;
 use crate::figure::{cut, figure, fit, wrapped};
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 
 /// Where things lie inside the panel.
@@ -66,7 +66,7 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subje
         .min(lines.len().saturating_sub(n_rows));
     let scrolls = if lines.len() > n_rows {
         {
-            use crate::keys::Action;
+            use crate::state::keys::Action;
             let keys = [Action::ScrollKnobsDown, Action::ScrollKnobsUp].map(|a| app.keys.key(a));
             format!("· {} more: {} ", lines.len() - n_rows, keys.join(" "))
         }

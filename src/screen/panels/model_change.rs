@@ -6,10 +6,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use crate::comparing::Comparing;
 use crate::figure::{figure, fit};
-use crate::run::Run;
-use crate::scene::Scene;
+use crate::state::run::Run;
+use crate::state::runs::Comparing;
+use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
 
 /// Columns of a number.

@@ -10,12 +10,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::head::covered;
-use super::scores::statistic_figure;
+use super::statistic_figure::statistic_figure;
 use super::{head_grid, ranking};
-use crate::app::App;
 use crate::figure::{cut, figure, fit};
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::widgets::legend::legend;

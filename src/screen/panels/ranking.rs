@@ -7,10 +7,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::head_value::{value, why_undefined};
-use super::scores::UNDEFINED;
-use crate::app::App;
+use super::statistic_figure::UNDEFINED;
 use crate::figure::{bar, colour_range, figure, fit, share};
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 
 /// A head and its value.

@@ -8,9 +8,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::app::{App, Axis};
 use crate::figure::{bar, change, cut, figure, fit};
-use crate::scene::Scene;
+use crate::state::app::App;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::widgets::frame::{framed, selection_title, waiting};
 
 /// Columns of a token, and of a figure.

@@ -11,8 +11,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 
 use super::scores_change;
+use super::statistic_figure::{UNDEFINED, statistic_figure};
 use crate::figure::{cut, figure, fit, share};
-use crate::scene::Scene;
+use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
@@ -87,23 +88,6 @@ fn range_text((low, high): (f64, f64)) -> String {
         fit("", RANGE)
     } else {
         format!(" {} {}", figure(low, 6), figure(high, 6))
-    }
-}
-
-/// What stands for the value of a statistic that is not defined here.
-pub const UNDEFINED: &str = "–";
-
-/// The number of a statistic of a head, or of the layer; a dash where it is not defined here.
-pub fn statistic_figure(
-    layer: &LayerReport,
-    (idx, head_idx): (usize, usize),
-    value: f64,
-    width: usize,
-) -> String {
-    if value.is_nan() && layer.why_undefined(idx, Some(head_idx)).is_some() {
-        format!("{UNDEFINED:>width$}")
-    } else {
-        figure(value, width)
     }
 }
 

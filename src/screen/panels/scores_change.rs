@@ -8,10 +8,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::compare::labels;
 use super::scores;
+use super::statistic_figure::{UNDEFINED, statistic_figure};
 use crate::figure::{change, fit};
-use crate::scene::Scene;
+use crate::state::scene::Scene;
 use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, selection_title, waiting};
 
@@ -26,7 +26,7 @@ pub fn draw(
     both: [&LayerReport; 2],
 ) {
     draw_table(frame, left, app, both);
-    let [a, b] = labels(app);
+    let [a, b] = app.labels();
     let scores = framed(frame, top, app, format!(" scores · {a} and {b} "));
     match app.both_details() {
         None => waiting(frame, scores, app),
@@ -76,8 +76,8 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
     let header = format!(
         " {}{:>FIGURE$}{:>FIGURE$}{:>FIGURE$}",
         fit("", name_width),
-        labels(app)[0],
-        labels(app)[1],
+        app.labels()[0],
+        app.labels()[1],
         "change"
     );
     let [title, rows] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inside);
@@ -100,16 +100,15 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
             } else {
                 Style::new()
             };
-            let figures = [(both[0], before), (both[1], after)].map(|(layer, value)| {
-                scores::statistic_figure(layer, (idx, head_idx), value, FIGURE)
-            });
-            let is_undefined = |figure: &&String| figure.trim() == scores::UNDEFINED;
+            let figures = [(both[0], before), (both[1], after)]
+                .map(|(layer, value)| statistic_figure(layer, (idx, head_idx), value, FIGURE));
+            let is_undefined = |figure: &&String| figure.trim() == UNDEFINED;
             let moved = if let Some(undefined) = figures.iter().find(is_undefined) {
                 undefined.clone()
             } else {
                 change(before, after, FIGURE)
             };
-            let moved_style = if matches!(moved.trim(), "0" | scores::UNDEFINED) {
+            let moved_style = if matches!(moved.trim(), "0" | UNDEFINED) {
                 theme.dim()
             } else {
                 theme.accent()

@@ -7,10 +7,10 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph};
 
-use crate::app::App;
 use crate::figure::{cut, figure};
-use crate::scene::Scene;
-use crate::story_view::StoryView;
+use crate::state::app::App;
+use crate::state::scene::Scene;
+use crate::state::story_view::StoryView;
 use crate::widgets::chart::{chart_places, draw_chart};
 use crate::widgets::frame::framed;
 use crate::widgets::heatmap::Scale;

@@ -9,9 +9,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::app::Axis;
 use crate::figure::{cut, figure};
-use crate::scene::Scene;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::widgets::chart::{chart_places, draw_chart};
 use crate::widgets::frame::{framed, selection_title, waiting};
 

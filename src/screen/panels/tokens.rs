@@ -1,6 +1,6 @@
 //! The text, each token shaded by what the selected query gives or the selected key receives, and the predictions.
 
-use attnscope_run::{Ability, HeadDetail, Predictions};
+use attnscope_run::{Ability, Predictions};
 use attnscope_spec::Stack;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -9,12 +9,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
+use super::tokens_shades::{Shades, axes, selected};
 use super::{tokens_change, tokens_picture};
-use crate::app::{App, Axis};
-use crate::figure::{cut, figure, fit, share, token_label};
-use crate::runs::Shows;
-use crate::scene::Scene;
-use crate::theme::Theme;
+use crate::figure::{cut, figure, fit, token_label};
+use crate::state::app::App;
+use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::legend::legend;
 
@@ -82,25 +81,6 @@ fn wrapped(app: Scene<'_>, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
     lines
 }
 
-/// The axis of the token that the panel moves, and the axis of those it shades.
-pub fn axes(app: Scene<'_>) -> (Axis, Axis) {
-    if app.tokens_view.shows_received {
-        (Axis::Key, Axis::Query)
-    } else {
-        (Axis::Query, Axis::Key)
-    }
-}
-
-/// The token that the panel moves.
-pub fn selected(app: Scene<'_>) -> usize {
-    let (query_idx, key_idx) = app.crosshair();
-    if app.tokens_view.shows_received {
-        key_idx
-    } else {
-        query_idx
-    }
-}
-
 /// The line that is shown first, such that the selected token is in sight.
 fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -> usize {
     let token = selected(app);
@@ -154,113 +134,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     match app.both_runs().filter(|_| app.shows_difference()) {
         Some(both) => tokens_change::draw(frame, parts.predictions, app, both),
         None => draw_predictions(frame, parts.predictions, app),
-    }
-}
-
-/// What the selected token gives to, or receives from, every other.
-pub fn shares(app: Scene<'_>) -> Option<Vec<f32>> {
-    Some(shares_of(app, app.shown_detail()?))
-}
-
-/// By how much that changes with what is supposed, where the screen shows changes.
-fn changes(app: Scene<'_>) -> Option<Vec<f32>> {
-    let [of_a, of_b] = app.both_details().filter(|_| app.shows_difference())?;
-    let side = |side: Shows, detail: &HeadDetail| {
-        let (query_idx, key_idx) = app.crosshair_in(side);
-        let here = if app.tokens_view.shows_received {
-            key_idx
-        } else {
-            query_idx
-        };
-        shares_from(Scene::of(app.state(), side), here, detail)
-    };
-    let (before, after) = (side(Shows::A, of_a), side(Shows::B, of_b));
-    let axis = axes(app).1;
-    // A token that A does not have was given nothing there.
-    let was = |idx: usize| {
-        let idx = app.counterpart(axis, idx);
-        idx.and_then(|idx| before.get(idx)).copied().unwrap_or(0.0)
-    };
-    let after = after.iter().enumerate();
-    Some(after.map(|(idx, after)| after - was(idx)).collect())
-}
-
-fn shares_of(app: Scene<'_>, detail: &HeadDetail) -> Vec<f32> {
-    shares_from(app, selected(app), detail)
-}
-
-/// What one token gives to, or receives from, every other.
-fn shares_from(app: Scene<'_>, token_idx: usize, detail: &HeadDetail) -> Vec<f32> {
-    let finest = detail.pattern.finest();
-    let pooling = detail.pooling();
-    let at = |idx: usize| {
-        let (here, there) = (token_idx / pooling, idx / pooling);
-        if app.tokens_view.shows_received {
-            finest.at(there, here)
-        } else {
-            finest.at(here, there)
-        }
-    };
-    (0..app.n_along(axes(app).1)).map(at).collect()
-}
-
-/// What tokens are shaded by: shares, or changes of them, between two ends.
-pub(super) struct Shades {
-    pub theme: Theme,
-    values: Option<Vec<f32>>,
-    is_change: bool,
-    range: (f64, f64),
-}
-
-impl Shades {
-    fn of(app: Scene<'_>) -> Self {
-        let changes = changes(app);
-        let is_change = changes.is_some();
-        let values = changes.or_else(|| shares(app));
-        let sizes = values.iter().flatten().copied().map(f32::abs);
-        let largest = sizes.filter(|v| v.is_finite()).fold(0.0f32, f32::max);
-        let high = if largest > 0.0 {
-            f64::from(largest)
-        } else {
-            1.0
-        };
-        Self {
-            theme: if is_change {
-                app.theme.diverging()
-            } else {
-                app.theme.clone()
-            },
-            values,
-            is_change,
-            range: (if is_change { -high } else { 0.0 }, high),
-        }
-    }
-
-    /// Where a token lies between the ends.
-    pub fn at(&self, idx: usize) -> f32 {
-        let value = self.values.as_ref().and_then(|values| values.get(idx));
-        value.map_or(0.0, |value| share(f64::from(*value), self.range))
-    }
-
-    /// How a token is shown.
-    pub fn style(&self, idx: usize) -> Style {
-        let at = self.at(idx);
-        if self.theme.has_colour() && self.values.is_some() {
-            Style::new()
-                .bg(self.theme.heat(at))
-                .fg(self.theme.on_heat(at))
-        } else {
-            Style::new()
-        }
-    }
-
-    /// What stands behind a token: without colour its shade.
-    pub fn gap(&self, idx: usize) -> String {
-        if self.theme.has_colour() {
-            " ".to_owned()
-        } else {
-            self.theme.glyph(self.at(idx)).to_string()
-        }
     }
 }
 
@@ -403,7 +276,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Pre
         let mut spans = vec![Span::styled(
             format!(
                 " {position_idx:>4}  {}",
-                fit(&predicted_after(app, position_idx), name_width)
+                fit(&app.predicted_after(position_idx), name_width)
             ),
             style,
         )];
@@ -437,13 +310,6 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Pre
         lines.push(Line::from(spans));
     }
     frame.render_widget(Paragraph::new(lines), area);
-}
-
-/// The token of the only text, or of the decoder's, at a position.
-pub fn predicted_after(app: Scene<'_>, position_idx: usize) -> String {
-    let labels = app.run().map(|run| &run.prompt.labels);
-    let label = labels.and_then(|labels| labels.get(position_idx));
-    label.map_or_else(String::new, |label| token_label(label))
 }
 
 /// The token under the pointer.

@@ -7,11 +7,11 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::tokens::{predicted_after, selected};
+use super::tokens_shades::selected;
 use crate::figure::{change, cut, figure, fit, token_label, wrapped};
-use crate::run::Run;
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::run::Run;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
 
 /// Columns of a number.
@@ -139,9 +139,9 @@ fn line(
     };
     // A token of one side only says of which.
     let (sign, label) = match pair {
-        [Some(at), None] => ("−", predicted_after(Scene::of(app.state(), Shows::A), at)),
-        [None, Some(at)] => ("+", predicted_after(app, at)),
-        [_, at] => (" ", predicted_after(app, at.unwrap_or(0))),
+        [Some(at), None] => ("−", Scene::of(app.state(), Shows::A).predicted_after(at)),
+        [None, Some(at)] => ("+", app.predicted_after(at)),
+        [_, at] => (" ", app.predicted_after(at.unwrap_or(0))),
     };
     let position_idx = pair[1].or(pair[0]).unwrap_or(0);
     let token = fit(&label, name_width);

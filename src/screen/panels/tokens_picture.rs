@@ -6,8 +6,8 @@ use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::tokens::{Shades, axes, selected};
-use crate::scene::Scene;
+use super::tokens_shades::{Shades, axes, selected};
+use crate::state::scene::Scene;
 use crate::theme::Theme;
 
 /// How much of a shaded pixel is the shade; the rest is the picture.

@@ -6,9 +6,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::frame::clear_box;
-use crate::chooser::{Chooser, Reach};
 use crate::figure::{cut, fit};
-use crate::scene::Scene;
+use crate::state::chooser::{Chooser, Reach};
+use crate::state::scene::Scene;
 
 const WIDTH: u16 = 84;
 const HEIGHT: u16 = 28;

@@ -8,10 +8,10 @@ use ratatui::widgets::{Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
 use crate::figure::{cut, wrapped};
-use crate::keys::Action;
-use crate::panel::Panel;
-use crate::run::{Preparing, RunState};
-use crate::scene::Scene;
+use crate::state::keys::Action;
+use crate::state::panel::Panel;
+use crate::state::run::{Preparing, RunState};
+use crate::state::scene::Scene;
 
 /// A box with a border and a title, cleared of what lies under it.
 pub fn clear_box<'a>(

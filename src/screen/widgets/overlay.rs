@@ -8,12 +8,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::frame::clear_box;
-use crate::copying::Copied;
-use crate::editor::Editor;
 use crate::figure::{cut, fit, wrapped};
-use crate::find::Find;
-use crate::keys::{Binding, Group};
-use crate::scene::Scene;
+use crate::state::copied::Copied;
+use crate::state::editor::Editor;
+use crate::state::find::Find;
+use crate::state::keys::{Binding, Group};
+use crate::state::scene::Scene;
 
 /// A box in the middle, as large as it may be.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {
@@ -180,7 +180,7 @@ const KEYS_WIDTH: usize = 12;
 fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let applies = binding.is_in(app.panel);
-    let reason = (binding.disabled)(&app).filter(|_| applies);
+    let reason = app.lacks(binding.needs).filter(|_| applies);
     let style = if reason.is_some() || !applies {
         theme.dim()
     } else {

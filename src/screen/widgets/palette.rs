@@ -8,8 +8,8 @@ use ratatui::widgets::Paragraph;
 
 use super::frame::clear_box;
 use crate::figure::{cut, fit, wrapped};
-use crate::find::Find;
-use crate::scene::Scene;
+use crate::state::find::Find;
+use crate::state::scene::Scene;
 
 const WIDTH: u16 = 104;
 const HEIGHT: u16 = 30;

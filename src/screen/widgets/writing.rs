@@ -12,8 +12,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::frame::{clear_box, framed};
 use crate::figure::{bar, figure, fit, token_label};
-use crate::scene::Scene;
-use crate::writing_view::{WritingState, WritingView};
+use crate::state::scene::Scene;
+use crate::state::writing_view::{WritingState, WritingView};
 
 /// Width of a token's name beside its bar.
 const NAME: usize = 14;

@@ -4,9 +4,9 @@ use attnscope_checks::Finding;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, PART, PanelData, STACK, Sheet, column};
-use crate::panel::Panel;
 use crate::panels::checks::influence;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Checks,

@@ -5,9 +5,9 @@ use attnscope_checks::stats::STATISTICS;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
-use crate::panel::Panel;
-use crate::runs::{Shows, Way};
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::runs::{Shows, Way};
+use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Compare,

@@ -7,10 +7,10 @@ use attnscope_run::{HeadDetail, Pyramid};
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
-use crate::app::Axis;
-use crate::panel::Panel;
 use crate::panels::head::{View, received, view};
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Head,

@@ -17,8 +17,8 @@ mod tokens;
 use serde::{Serialize, Serializer};
 
 pub use self::sheet::Sheet;
-use crate::panel::Panel;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 use attnscope_report::Number;
 
 /// A column of a table.
@@ -109,7 +109,7 @@ fn stack_label(app: Scene<'_>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::App;
+    use crate::state::app::App;
     use crate::theme::{Depth, Theme};
 
     #[test]

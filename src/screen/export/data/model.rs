@@ -7,8 +7,8 @@ use attnscope_run::{Subject, TensorStats};
 use serde::Serialize;
 
 use super::{Column, Figure, PART, PanelData, Sheet, column};
-use crate::panel::Panel;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Model,

@@ -4,9 +4,9 @@ use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
-use crate::panel::Panel;
 use crate::panels::overview::figures;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Overview,

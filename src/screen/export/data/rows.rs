@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
-use crate::app::Axis;
-use crate::panel::Panel;
 use crate::panels::rows::{asked, figures, head, known_columns, mean_key_norm};
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Rows,

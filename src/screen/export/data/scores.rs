@@ -5,10 +5,10 @@ use attnscope_run::Histogram;
 use serde::Serialize;
 
 use super::{Column, Figure, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
-use crate::app::Axis;
-use crate::panel::Panel;
 use crate::panels::scores::{Ranges, normal_density, ranges};
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Scores,

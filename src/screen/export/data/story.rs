@@ -5,8 +5,8 @@ use attnscope_report::{Map, Passage, Picture, Table};
 use serde::Serialize;
 
 use super::{Column, Figure, PART, PanelData, Sheet, column};
-use crate::panel::Panel;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Story,

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
-use crate::panel::Panel;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Sweep,

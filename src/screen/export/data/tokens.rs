@@ -4,10 +4,10 @@ use attnscope_run::Predictions;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
-use crate::app::Axis;
-use crate::panel::Panel;
-use crate::panels::tokens::{axes, selected, shares};
-use crate::scene::Scene;
+use crate::panels::tokens_shades::{axes, selected, shares};
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Tokens,

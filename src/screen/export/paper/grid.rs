@@ -6,7 +6,7 @@ use attnscope_spec::Stack;
 use super::{bar, printed, rgb};
 use crate::figure::{colour_range, figure_within, share};
 use crate::panels::head_value::{value, why_undefined};
-use crate::scene::Scene;
+use crate::state::scene::Scene;
 use crate::widgets::heatmap::Scale;
 
 /// A grid for each stack of the model; values are those of the Overview.

@@ -6,10 +6,10 @@ use attnscope_report::drawing::{Map, Side};
 use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 
 use super::{bar, printed, rgb};
-use crate::app::Axis;
 use crate::panels::head;
-use crate::runs::Shows;
-use crate::scene::Scene;
+use crate::state::runs::Shows;
+use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::theme::Theme;
 use crate::widgets::heatmap::Scale;
 

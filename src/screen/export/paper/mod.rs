@@ -9,9 +9,9 @@ use attnscope_report::chart::{Chart, Ticks, tick_label};
 use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_map, lacks};
 use ratatui::style::Color;
 
-use crate::panel::Panel;
 use crate::panels::sweep;
-use crate::scene::Scene;
+use crate::state::panel::Panel;
+use crate::state::scene::Scene;
 use crate::theme::{Depth, Ground, Theme};
 use crate::widgets::heatmap::{LOG_FLOOR, Scale};
 

@@ -5,7 +5,10 @@ use ratatui::style::Modifier;
 use unicode_width::UnicodeWidthStr;
 
 use super::page::{Page, Rgb, mixed, rgb};
-use super::{HEIGHT, WIDTH};
+
+/// Units of a cell. Halves are squares, and eighths of both sides are whole numbers.
+pub const WIDTH: u32 = 8;
+pub const HEIGHT: u32 = 16;
 
 /// How much of a dim letter's colour is left.
 const DIM: f32 = 0.6;

@@ -1,6 +1,6 @@
 //! Symbols that are shapes, not letters: blocks, the lines of boxes, braille. Fonts draw them with seams, or not at all.
 
-use super::{HEIGHT, WIDTH};
+use super::cells::{HEIGHT, WIDTH};
 
 /// A rectangle inside a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,16 +15,13 @@ use quick_xml::events::BytesText;
 use ratatui::buffer::Buffer;
 use ratatui::style::Modifier;
 
-use self::cells::{Seen, seen};
+use self::cells::{HEIGHT, Seen, WIDTH, seen};
 use self::glyphs::{Shape, shape_of};
 use self::page::{Page, Rgb, hex, mixed};
 use self::solids::{Solid, merged};
 use self::words::{Word, words};
 use crate::theme::Ground;
 
-/// Units of a cell. Halves are squares, and eighths of both sides are whole numbers.
-const WIDTH: u32 = 8;
-const HEIGHT: u32 = 16;
 /// Units of page around the cells.
 const MARGIN: u32 = 8;
 /// Where letters stand, underlines and strokes lie, counted from the top of a cell. An underscore is still inside.

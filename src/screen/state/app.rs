@@ -1,110 +1,35 @@
 //! The state of the screen, and the messages that change it.
 
-use std::collections::BTreeMap;
-
 use attnscope_checks::Check;
 use attnscope_checks::stats::HeadType;
-use attnscope_compute::error::Result;
 use attnscope_compute::ops::Device;
-use attnscope_history::Update;
-use attnscope_prompt::{Request, Source};
-use attnscope_report::Page;
-use attnscope_run::{HeadMap, HeadQuery, Subject, TensorStats, WhatIf};
-use attnscope_worker::{
-    Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
-    SweepQuery,
-};
-use crossterm::event::{KeyEvent, MouseEvent};
+use attnscope_prompt::Source;
+use attnscope_run::Subject;
+use attnscope_spec::Place;
 
-use super::bookmarks::Look;
 use super::chooser::Chooser;
-use super::comparing::CompareView;
-use super::copying::Copied;
+use super::copied::Copied;
 use super::editor::Editor;
-use super::effects::EffectView;
-use super::export::written::Written;
+use super::effect_view::EffectView;
 use super::find::Find;
 use super::history_view::HistoryView;
-use super::input::Answer;
 use super::keymap::Keymap;
+use super::keys::Action;
 use super::known::Known;
+use super::limits::Limits;
+use super::look::Look;
 use super::panel::Panel;
+use super::rows_view::RowsView;
 use super::run::Preparing;
 use super::runs::Runs;
 use super::selection::Selection;
-use super::setup::{Limits, Setup};
+use super::setup::Setup;
+use super::statistics::statistic;
 use super::story_view::StoryView;
 use super::sweep_view::SweepView;
-use super::theme::{Ground, Theme};
-use super::token_statistics::RowsView;
+use super::views::{ChecksView, CompareView, HeadView, ModelView, TokensView};
 use super::writing_view::WritingView;
-
-/// Everything that can happen.
-#[derive(Debug)]
-pub enum Msg {
-    Key(KeyEvent),
-    Mouse(MouseEvent),
-    Paste(String),
-    Resize(u16, u16),
-    /// What the terminal says of itself; and its ground, where that is what it says.
-    Answer(Answer),
-    Ground(Ground),
-    Worker(Event),
-    /// What came of an export.
-    Exported(Result<Written>),
-    /// The story of a demo.
-    Story(Result<Vec<Page>>),
-    /// What was read of a training; nothing where only time has passed.
-    History(Vec<Update>),
-    /// Reading a training has come to its end.
-    HistoryEnded(Result<()>),
-    /// The program is asked from outside to end, or to stop for a while.
-    Terminate,
-    Stop,
-    /// It goes on after it was stopped: everything is drawn again.
-    Continued,
-}
-
-/// What an update wants done outside the state.
-#[derive(Debug, PartialEq)]
-pub enum Effect {
-    Run(Request),
-    /// Let the model write behind the text.
-    Write,
-    Cancel,
-    LookAt(RunId, HeadQuery),
-    LookAtPart(RunId, PartQuery),
-    Tensor(String),
-    Probe(RunId),
-    Suppose(Vec<WhatIf>),
-    Against(Against),
-    Compare(Pair),
-    /// Open a step of a training in the place of what is open.
-    OpenStep(StepOpening),
-    /// Keep a prompt for the next session.
-    Remember(String),
-    QueryRows(RowsQuery),
-    /// Read the files of the checkpoint again, and run the text through what they hold now.
-    ReadAgain,
-    Sweep(SweepQuery),
-    SweepLayer(LayerSweepQuery),
-    Measure(EffectQuery),
-    /// Hand a text to the clipboard.
-    Copy(String),
-    /// Give the terminal to the shell until it continues the program.
-    Stop,
-    /// Write what is on screen, and its data.
-    Export,
-    /// Write the data that is shown as a figure for paper.
-    ExportFigure,
-}
-
-/// An axis of a map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Axis {
-    Query,
-    Key,
-}
+use crate::theme::Theme;
 
 /// What lies over the panels and takes the keys.
 #[derive(Debug)]
@@ -126,44 +51,6 @@ pub enum Overlay {
     Copy(Vec<Copied>),
     /// What the model writes.
     Writing(Box<WritingView>),
-}
-
-/// Which matrix the Head panel shows, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HeadView {
-    /// What was asked for; where it is not known, the pattern stands in its place.
-    pub map: HeadMap,
-    pub is_log: bool,
-    pub hides_first_key: bool,
-    /// Single cells even where the map as a whole is pooled.
-    pub is_full: bool,
-    /// Pixels per cell when 1 or more, 2^−zoom cells per pixel when 0 or less; `None` fits the map to the panel.
-    pub zoom: Option<i32>,
-    /// First query and key shown; moved so that the crosshair is in sight.
-    pub first_query: usize,
-    pub first_key: usize,
-}
-
-/// Scroll and direction of the Tokens panel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TokensView {
-    /// Shade by what the selected key receives, not by what the selected query gives.
-    pub shows_received: bool,
-}
-
-/// Scroll of the Model panel, and figures that have arrived.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ModelView {
-    pub tensor_idx: usize,
-    pub knob_scroll: usize,
-    /// `None` while being computed, `Some(None)` where there are none.
-    pub stats: BTreeMap<String, Option<Option<TensorStats>>>,
-}
-
-/// Which line of the Checks panel is selected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ChecksView {
-    pub line_idx: usize,
 }
 
 /// The whole state. Drawing reads it, updates change it.
@@ -286,5 +173,58 @@ impl App {
         self.has_clipboard = setup.has_clipboard;
         self.limits = setup.limits;
         self.statistic_idx = setup.statistic_idx;
+    }
+
+    /// Where the screen is now, to come back to it.
+    pub fn look(&self) -> Look {
+        let at = self.selection;
+        Look {
+            panel: self.panel.title().to_owned(),
+            stack: at.stack.label().unwrap_or_default().to_owned(),
+            layer: at.layer_idx,
+            head: at.head_idx,
+            query: at.query_idx,
+            key: at.key_idx,
+            statistic: statistic(self.statistic_idx).id.to_owned(),
+            map: self.head_view.map.name().to_owned(),
+            log: self.head_view.is_log,
+        }
+    }
+
+    /// The key that opens a panel here: beside a training, 8 is its history.
+    pub fn key_of(&self, panel: Panel) -> char {
+        match (panel, self.training.is_some()) {
+            (Panel::History, true) => '8',
+            (Panel::Rows, true) => 'N',
+            (panel, _) => panel.key(),
+        }
+    }
+
+    /// How the key that opens a panel is written, as settings may have changed it.
+    pub fn key_name_of(&self, panel: Panel) -> String {
+        if self.keys.is_changed(Action::Go(panel)) {
+            self.keys.key(Action::Go(panel))
+        } else {
+            self.key_of(panel).to_string()
+        }
+    }
+
+    /// The step that is compared with, as far as it still is.
+    pub fn marked_step(&self) -> Option<usize> {
+        let is_beside = self.runs.b.is_some() || self.runs.a.is_none();
+        self.training.as_ref()?.marked().filter(|_| is_beside)
+    }
+
+    /// The place that the panel's cells are of: a layer where the statistic is one of layers.
+    pub fn history_place(&self, is_of_layers: bool) -> Place {
+        let head = self.selection.head();
+        if is_of_layers {
+            Place {
+                head_idx: None,
+                ..head
+            }
+        } else {
+            head
+        }
     }
 }

@@ -3,9 +3,10 @@
 use attnscope_checks::stats::index_of;
 use attnscope_system::config::Config;
 
-use super::graphics::Graphics;
 use super::keymap::Keymap;
-use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
+use super::limits::Limits;
+use super::protocol::Graphics;
+use crate::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
 
 /// How the screen is to be.
 #[derive(Debug, Clone)]
@@ -19,30 +20,6 @@ pub struct Setup {
     pub takes_mouse: bool,
     pub graphics: Graphics,
     pub limits: Limits,
-}
-
-/// How much is kept for the next session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    pub prompts: usize,
-    pub prompt_bytes: usize,
-    pub bookmarks: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self::of(&Config::default())
-    }
-}
-
-impl Limits {
-    pub fn of(config: &Config) -> Self {
-        Self {
-            prompts: config.count("history", "prompts"),
-            prompt_bytes: config.count("history", "prompts_kib") << 10,
-            bookmarks: config.count("history", "bookmarks"),
-        }
-    }
 }
 
 impl Default for Setup {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use attnscope_prompt::Request;
 
 use super::editor::as_text;
-use super::setup::Limits;
+use super::limits::Limits;
 
 /// Prompts and checkpoints that can be chosen without typing them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

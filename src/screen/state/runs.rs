@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use attnscope_run::{HeadMap, HeadQuery, Pyramid, WhatIf};
+use attnscope_compare::Comparison;
+use attnscope_run::{HeadMap, HeadQuery, Pyramid, Step, WhatIf};
 use attnscope_spec::Stack;
 use attnscope_worker::{Against, RunId};
 
 use super::aligned::Aligned;
-use super::comparing::Comparing;
 use super::run::Run;
 
 /// What panels show while there are two runs.
@@ -69,6 +69,19 @@ impl Way {
             (Self::Against(_), Shows::Difference) => ["AGAINST", "B less A is shown"],
         }
     }
+}
+
+/// How far A and B are compared.
+#[derive(Debug, Clone, Default)]
+pub enum Comparing {
+    /// Nothing was asked.
+    #[default]
+    No,
+    /// The worker was asked; what it does now, once that is told.
+    Going(Option<Step>),
+    Done(Arc<Comparison>),
+    /// It was stopped, or something could not be read or computed: why.
+    Ended(String),
 }
 
 /// The second run, from when it is wanted on.

@@ -8,17 +8,17 @@ use attnscope_worker::{LayerSweepOf, SweepOf, Swept};
 /// The last sweep, and the one that is awaited.
 #[derive(Debug, Default)]
 pub struct SweepView {
-    pub(super) swept: Option<(SweepOf, Arc<Swept>)>,
-    pub(super) awaited: Option<SweepOf>,
+    pub swept: Option<(SweepOf, Arc<Swept>)>,
+    pub awaited: Option<SweepOf>,
     /// Whether all heads of the layer are swept too.
-    pub(super) wants_layer: bool,
-    pub(super) layer: Option<(LayerSweepOf, Arc<Vec<SweepPoint>>)>,
-    pub(super) awaited_layer: Option<LayerSweepOf>,
+    pub wants_layer: bool,
+    pub layer: Option<(LayerSweepOf, Arc<Vec<SweepPoint>>)>,
+    pub awaited_layer: Option<LayerSweepOf>,
 }
 
 impl SweepView {
     /// Drops what was computed, and what is awaited; what is wanted stays.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         *self = Self {
             wants_layer: self.wants_layer,
             ..Self::default()

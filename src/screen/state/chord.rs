@@ -118,7 +118,7 @@ pub fn parse(text: &str) -> Result<Chord, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::BINDINGS;
+    use crate::state::keys::BINDINGS;
 
     #[test]
     fn what_is_written_is_what_is_parsed() {

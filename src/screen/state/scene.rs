@@ -1,5 +1,11 @@
 //! What panels draw from: the state of the screen, and which of two runs is shown. Reads, and changes nothing.
 
+pub mod compared;
+mod effects;
+pub mod part;
+mod swept;
+pub mod token_statistics;
+
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -10,12 +16,13 @@ use attnscope_prompt::Prompt;
 use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
 use attnscope_spec::Stack;
 
-use super::app::{App, Axis};
+use super::app::App;
 use super::panel::Panel;
 use super::run::Run;
 use super::runs::Shows;
 use super::selection::{Selection, step};
-use super::token_statistics::statistic;
+use super::statistics::statistic;
+use super::views::Axis;
 
 /// The state of the screen as it shows A, B, or what B is less A.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +53,12 @@ impl<'a> Scene<'a> {
     }
 
     /// Which side is shown, whether or not there are two.
-    pub(super) fn side(self) -> Shows {
+    pub(crate) fn side(self) -> Shows {
         self.shows
     }
 
     /// The state itself, as long as it is lent.
-    pub(super) fn state(self) -> &'a App {
+    pub(crate) fn state(self) -> &'a App {
         self.app
     }
 
@@ -145,7 +152,14 @@ impl<'a> Scene<'a> {
     pub fn token(self, axis: Axis, position_idx: usize) -> String {
         let prompt = self.tokens_along(axis);
         let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
-        label.map_or_else(String::new, |label| super::figure::token_label(label))
+        label.map_or_else(String::new, |label| crate::figure::token_label(label))
+    }
+
+    /// The token of the only text, or of the decoder's, at a position.
+    pub fn predicted_after(self, position_idx: usize) -> String {
+        let labels = self.run().map(|run| &run.prompt.labels);
+        let label = labels.and_then(|labels| labels.get(position_idx));
+        label.map_or_else(String::new, |label| crate::figure::token_label(label))
     }
 
     /// A token along an axis as the tokenizer reads it.
@@ -286,6 +300,12 @@ impl<'a> Scene<'a> {
     /// A and B, where both have begun.
     pub fn both_runs(self) -> Option<[&'a Run; 2]> {
         self.app.runs.both()
+    }
+
+    /// What A and B are called.
+    pub fn labels(self) -> [&'static str; 2] {
+        let second = self.app.runs.b.as_ref();
+        second.map_or(["A", "B"], |second| second.way.labels())
     }
 
     /// The selected head at full resolution in A and in B, as far as both are there.

@@ -9,7 +9,7 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 
 use super::keys::Action;
 use super::panel::Panel;
-use super::showing::Colours;
+use crate::theme::Colours;
 
 /// What a typed line is called, beside what was found.
 const TYPED: &str = "typed";

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::app::App;
-use super::bookmarks::Look;
 use super::editor::as_text;
 use super::known::Known;
-use super::setup::Limits;
+use super::limits::Limits;
+use super::look::Look;
 
 /// A larger file is not ours.
 const LARGEST: usize = 4 << 20;
@@ -57,7 +57,7 @@ impl Session {
         let run = app.runs.a.as_ref();
         Self {
             checkpoint: None,
-            look: run.map(|_| Look::of(app)),
+            look: run.map(|_| app.look()),
             prompt: run.map(|run| as_text(&run.source)),
             is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
             is_picture: run.is_some_and(|run| matches!(run.source, Source::Picture(_))),

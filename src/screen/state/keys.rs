@@ -1,0 +1,302 @@
+//! Every key, once: dispatch, footer, help and docs all read this table.
+
+use crossterm::event::{KeyCode, KeyModifiers};
+
+use super::panel::Panel;
+
+/// What a key means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Quit,
+    Stop,
+    Back,
+    Help,
+    Find,
+    Palette,
+    PickStatistic,
+    Edit,
+    StopRun,
+    ReadAgain,
+    Export,
+    ExportFigure,
+    WhatIf,
+    ClearSecond,
+    EditSecond,
+    ToggleDistance,
+    GoToFirst,
+    NextSide,
+    Go(Panel),
+    NextPanel,
+    PreviousPanel,
+    OpenHead,
+    NextGrid,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+    Write,
+    NextHead,
+    PreviousHead,
+    NextLayer,
+    PreviousLayer,
+    NextStatistic,
+    PreviousStatistic,
+    NextMap,
+    ToggleLog,
+    ToggleFirstKey,
+    ZoomIn,
+    ZoomOut,
+    ZoomFit,
+    ToggleReceived,
+    TensorStats,
+    ScrollKnobsDown,
+    ScrollKnobsUp,
+    OpenFinding,
+    ToggleLayerSweep,
+    OpenPage,
+    Probe,
+    NextType,
+    FirstKey,
+    LastKey,
+    PageLeft,
+    PageRight,
+    OpenStep,
+    MarkStep,
+    NextOnset,
+    PreviousOnset,
+    ReadStepAgain,
+    NextMeasure,
+    DropHead,
+    Copy,
+    Bookmark,
+    Bookmarks,
+}
+
+/// One row of the table.
+pub struct Binding {
+    pub chords: &'static [(KeyCode, KeyModifiers)],
+    /// How the keys are written.
+    pub shown: &'static str,
+    pub action: Action,
+    /// A word or two for the footer; empty keeps it out of the footer.
+    pub label: &'static str,
+    pub help: &'static str,
+    pub group: Group,
+    /// Where it means this; empty for everywhere.
+    pub panels: &'static [Panel],
+    /// Without what it does nothing.
+    pub needs: Need,
+}
+
+impl Binding {
+    /// Whether it means something in a panel.
+    pub fn is_in(&self, panel: Panel) -> bool {
+        self.panels.is_empty() || self.panels.contains(&panel)
+    }
+}
+
+/// What must be there before an action can do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    Nothing,
+    /// Something that is open.
+    Subject,
+    /// A run, whether or not it is over.
+    Run,
+    /// Something that goes on, and can be stopped.
+    Work,
+    /// A run that is over, of a model that was not asked on changed prompts.
+    Unasked,
+    /// The pattern of the head, not another map.
+    Pattern,
+    /// More than one grid of heads.
+    Grids,
+    /// A subject that runs another text.
+    AnotherText,
+    /// A model that runs a second text beside the first.
+    AnotherPrompt,
+    /// A subject of which another attention can be supposed.
+    WhatIf,
+    /// A model that predicts the next token.
+    Writer,
+    /// Files that can be read again.
+    Files,
+    /// B.
+    Second,
+    /// Patterns of A and B that have a distance.
+    Distance,
+    /// A hook at which A and B differ.
+    Difference,
+    Training,
+    Story,
+    Bookmarks,
+    /// A terminal that is large enough.
+    Room,
+}
+
+/// Headings of help and docs, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Everywhere,
+    Moving,
+    Overview,
+    Head,
+    Tokens,
+    Model,
+    Checks,
+    Compare,
+    History,
+    Sweep,
+    Effect,
+}
+
+impl Group {
+    pub const ALL: [Self; 11] = [
+        Self::Everywhere,
+        Self::Moving,
+        Self::Overview,
+        Self::Head,
+        Self::Tokens,
+        Self::Model,
+        Self::Checks,
+        Self::Compare,
+        Self::History,
+        Self::Sweep,
+        Self::Effect,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Everywhere => "Everywhere",
+            Self::Moving => "Moving",
+            Self::Overview => "Overview and Scores",
+            Self::Head => "Head",
+            Self::Tokens => "Tokens",
+            Self::Model => "Model",
+            Self::Checks => "Checks",
+            Self::Compare => "Compare",
+            Self::History => "History",
+            Self::Sweep => "Sweep",
+            Self::Effect => "Effect",
+        }
+    }
+}
+
+const NONE: KeyModifiers = KeyModifiers::NONE;
+
+const fn char(c: char) -> (KeyCode, KeyModifiers) {
+    (KeyCode::Char(c), NONE)
+}
+
+const fn key(code: KeyCode) -> (KeyCode, KeyModifiers) {
+    (code, NONE)
+}
+
+macro_rules! binding {
+    ($chords:expr, $shown:literal, $action:expr, $label:literal, $help:literal, $group:ident, $panels:expr, $needs:ident) => {
+        Binding {
+            chords: $chords,
+            shown: $shown,
+            action: $action,
+            label: $label,
+            help: $help,
+            group: Group::$group,
+            panels: $panels,
+            needs: Need::$needs,
+        }
+    };
+}
+
+use Panel::{
+    Checks, Compare, Effect, Head, History, Model, Overview, Rows, Scores, Story, Sweep, Tokens,
+};
+
+/// Every key. The first row that matches wins; within a panel no chord stands twice.
+#[rustfmt::skip]
+pub static BINDINGS: &[Binding] = &[
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows, Effect], Run),
+    binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare, History], Nothing),
+    binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare, History], Nothing),
+    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare, History], Nothing),
+    binding!(&[char('t')], "t", Action::NextType, "type", "show heads of the next type that there is: previous token, induction, …", Overview, &[Overview], Run),
+    binding!(&[char('s')], "s", Action::NextMap, "map", "show the next map: pattern, scores, contribution", Head, &[Head, Compare], Nothing),
+    binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, Compare], Nothing),
+    binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], Pattern),
+    binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], Nothing),
+    binding!(&[char('-')], "-", Action::ZoomOut, "", "zoom out", Head, &[Head], Nothing),
+    binding!(&[key(KeyCode::Home)], "Home", Action::FirstKey, "", "to the first key; g to the first query", Head, &[Head], Nothing),
+    binding!(&[key(KeyCode::End)], "End", Action::LastKey, "", "to the last key; Ctrl-End to the last query", Head, &[Head], Nothing),
+    binding!(&[char('<')], "<", Action::PageLeft, "", "ten keys to the left; PgUp and PgDn move ten queries", Head, &[Head], Nothing),
+    binding!(&[char('>')], ">", Action::PageRight, "", "ten keys to the right", Head, &[Head], Nothing),
+    binding!(&[char('0')], "0", Action::ZoomFit, "", "fit the map to the panel", Head, &[Head], Nothing),
+    binding!(&[char('r')], "r", Action::ToggleReceived, "gives/receives", "shade by what the query gives or the key receives", Tokens, &[Tokens], Nothing),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::TensorStats, "figures", "compute min, max, mean and NaN count of the tensor", Model, &[Model], Subject),
+    binding!(&[char('J')], "J", Action::ScrollKnobsDown, "knobs", "scroll the knobs down", Model, &[Model], Nothing),
+    binding!(&[char('K')], "K", Action::ScrollKnobsUp, "", "scroll the knobs up", Model, &[Model], Nothing),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenFinding, "go there", "open the head of the finding, with its query and key", Checks, &[Checks], Run),
+    binding!(&[char('i')], "i", Action::OpenPage, "explain", "what the check does, why it matters, and its false alarms", Checks, &[Checks], Run),
+    binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts, and look at its weights: leaks, and how it was trained", Checks, &[Checks], Unasked),
+    binding!(&[char('d')], "d", Action::ToggleDistance, "distance", "colour heads by the distance of their patterns, or by the statistic", Compare, &[Compare], Distance),
+    binding!(&[char('f')], "f", Action::GoToFirst, "first", "select the head, query and key at which A and B differ first", Compare, &[Compare], Difference),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenStep, "open step", "open the selected step as A: all panels show it", History, &[History], Training),
+    binding!(&[char(' ')], "Space", Action::MarkStep, "compare", "mark the selected step as B, to compare A with it; again takes the mark back", History, &[History], Training),
+    binding!(&[char('f')], "f", Action::NextOnset, "finding", "to the step and head at which the next finding begins, or to the next trend", History, &[History], Training),
+    binding!(&[char('F')], "F", Action::PreviousOnset, "", "to the finding before", History, &[History], Training),
+    binding!(&[char('r')], "r", Action::ReadStepAgain, "", "read the files of the selected step again", History, &[History], Training),
+    binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], Run),
+    binding!(&[char('n'), char('m')], "n", Action::NextMeasure, "measure", "the next measure: attribution, ablation, contribution, copying", Effect, &[Effect], Nothing),
+    binding!(&[char(' ')], "Space", Action::DropHead, "drop", "suppose that the selected head writes nothing; W takes it back", Effect, &[Effect], WhatIf),
+    binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], Nothing),
+    binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], Nothing),
+    binding!(&[key(KeyCode::Left), char('h')], "← h", Action::Left, "", "one to the left", Moving, &[], Nothing),
+    binding!(&[key(KeyCode::Right), char('l')], "→ l", Action::Right, "", "one to the right", Moving, &[], Nothing),
+    binding!(&[key(KeyCode::PageUp)], "PgUp", Action::PageUp, "", "ten up", Moving, &[], Nothing),
+    binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], Nothing),
+    binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], Nothing),
+    binding!(&[char('G')], "G", Action::Last, "", "to the last; elsewhere G lets the model write", History, &[History], Training),
+    binding!(&[char('G')], "G", Action::Write, "", "let the model write behind the text; each token can be walked back to", Everywhere, &[Overview, Head, Scores, Tokens, Model, Checks, Compare, Rows, Effect, Panel::Sweep, Story], Writer),
+    binding!(&[(KeyCode::End, KeyModifiers::CONTROL)], "Ctrl-End", Action::Last, "", "to the last, in Head too", Moving, &[], Nothing),
+    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], Nothing),
+    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], Nothing),
+    binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], Grids),
+    binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], Nothing),
+    binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], Nothing),
+    binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], Nothing),
+    binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], Nothing),
+    binding!(&[char('w')], "w", Action::WhatIf, "what if", "suppose another attention: scale, axis, mask, norm, a head dropped", Everywhere, &[], WhatIf),
+    binding!(&[char('v')], "v", Action::NextSide, "A/B", "show B, the difference, and A in turn", Everywhere, &[], Second),
+    binding!(&[char('W')], "W", Action::ClearSecond, "A alone", "back to A alone: the checkpoint as it is", Everywhere, &[], Second),
+    binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], AnotherText),
+    binding!(&[char('E')], "E", Action::EditSecond, "", "keep the text as A, and edit a second one as B", Everywhere, &[], AnotherPrompt),
+    binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], Room),
+    binding!(&[char('X')], "X", Action::ExportFigure, "", "write the data alone as a figure for paper, SVG and CSV", Everywhere, &[], Room),
+    binding!(&[char('y')], "y", Action::Copy, "copy", "copy the number, the row, the place or the command line of the view", Everywhere, &[], Room),
+    binding!(&[char('b')], "b", Action::Bookmark, "", "set a bookmark here, or take it back", Everywhere, &[], Run),
+    binding!(&[char('\'')], "'", Action::Bookmarks, "", "jump to a bookmark", Everywhere, &[], Bookmarks),
+    binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], Subject),
+    binding!(&[char(':')], ":", Action::Palette, "palette", "everything there is in one list: panels, statistics, findings, heads, prompts, actions", Everywhere, &[], Nothing),
+    binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], Nothing),
+    binding!(&[char('2')], "2", Action::Go(Head), "", "one head at full resolution", Everywhere, &[], Nothing),
+    binding!(&[char('3')], "3", Action::Go(Scores), "", "statistics and distributions of one head", Everywhere, &[], Nothing),
+    binding!(&[char('4')], "4", Action::Go(Tokens), "", "the text, shaded, and the model's predictions", Everywhere, &[], Nothing),
+    binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], Nothing),
+    binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], Nothing),
+    binding!(&[char('7')], "7", Action::Go(Compare), "", "A, B and the difference: what is supposed, another checkpoint, a trace or prompt", Everywhere, &[], Nothing),
+    binding!(&[char('8'), char('N')], "8 N", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed; N beside a training", Everywhere, &[], Nothing),
+    binding!(&[char('H')], "H", Action::Go(History), "", "steps × heads of a training; also 8 where one is open", Everywhere, &[], Training),
+    binding!(&[char('9')], "9", Action::Go(Effect), "", "what heads do: attribution, ablation, contribution, copying, and the lens", Everywhere, &[], Nothing),
+    binding!(&[char('T')], "T", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], Nothing),
+    binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], Story),
+    binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], Nothing),
+    binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], Nothing),
+    binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], Nothing),
+    binding!(&[char('c')], "c", Action::StopRun, "", "stop the run that is going", Everywhere, &[], Work),
+    binding!(&[char('R')], "R", Action::ReadAgain, "", "read the files and run the text again; r too when files changed", Everywhere, &[], Files),
+    binding!(&[char('?')], "?", Action::Help, "help", "this list", Everywhere, &[], Nothing),
+    binding!(&[char('q'), (KeyCode::Char('c'), KeyModifiers::CONTROL)], "q", Action::Quit, "quit", "quit at once; Ctrl-C does so everywhere", Everywhere, &[], Nothing),
+    binding!(&[(KeyCode::Char('z'), KeyModifiers::CONTROL)], "Ctrl-Z", Action::Stop, "", "back to the shell; fg there returns", Everywhere, &[], Nothing),
+];

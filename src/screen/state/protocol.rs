@@ -1,0 +1,67 @@
+//! How a terminal takes pictures: what a person chose, and what the terminal says of itself.
+
+/// What a person chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Graphics {
+    /// What the terminal says of itself.
+    #[default]
+    Auto,
+    Use(Protocol),
+    Off,
+}
+
+impl Graphics {
+    /// What settings and flags call it.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "auto" => Self::Auto,
+            "kitty" => Self::Use(Protocol::Kitty),
+            "iterm2" => Self::Use(Protocol::Iterm),
+            "sixel" => Self::Use(Protocol::Sixel),
+            "off" => Self::Off,
+            _ => return None,
+        })
+    }
+}
+
+/// How a terminal takes pictures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Kitty,
+    Iterm,
+    Sixel,
+}
+
+impl Graphics {
+    /// The protocol in force, from the variables of the environment.
+    pub fn protocol(self, variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
+        match self {
+            Self::Off => None,
+            Self::Use(protocol) => Some(protocol),
+            Self::Auto => detected(variable),
+        }
+    }
+}
+
+/// The protocol of terminals that are known to have one.
+fn detected(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
+    let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+    let is = |name: &str, words: &[&str]| {
+        let value = variable(name).unwrap_or_default().to_lowercase();
+        words.iter().any(|word| value.contains(word))
+    };
+    // Between us and the terminal stands a program that keeps cells, or nobody wants colours.
+    if is_set("TMUX") || is_set("STY") || is_set("ZELLIJ") || is_set("NO_COLOR") {
+        return None;
+    }
+    if is_set("KITTY_WINDOW_ID") || is("TERM", &["kitty", "ghostty"]) {
+        return Some(Protocol::Kitty);
+    }
+    if is("TERM_PROGRAM", &["wezterm", "iterm"]) || is("LC_TERMINAL", &["iterm"]) {
+        return Some(Protocol::Iterm);
+    }
+    if is("TERM_PROGRAM", &["ghostty"]) {
+        return Some(Protocol::Kitty);
+    }
+    is("TERM", &["foot", "mlterm", "contour"]).then_some(Protocol::Sixel)
+}

@@ -1,0 +1,52 @@
+//! What is known of sweeps of the selected head and layer.
+
+use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_run::SweepPoint;
+use attnscope_worker::{LayerSweepOf, SweepOf, Swept};
+
+use super::Scene;
+
+impl<'a> Scene<'a> {
+    /// The row whose sweep is to be shown.
+    pub(crate) fn sweep_wanted(self) -> Option<SweepOf> {
+        let run = self.run()?.id;
+        Some((run, self.wanted_head(), self.selection.query_idx))
+    }
+
+    /// The sweep of what is selected, once it is there.
+    pub fn swept(self) -> Option<&'a Swept> {
+        let wanted = self.sweep_wanted()?;
+        let (of, swept) = self.state().sweep.swept.as_ref()?;
+        (*of == wanted).then_some(swept)
+    }
+
+    /// Why what is selected has no sweep.
+    pub fn no_sweep(self) -> Option<&'static str> {
+        let axis = self.attention().map(|attention| attention.softmax_axis);
+        if axis == Some(SoftmaxAxis::Queries) {
+            return Some("its softmax runs over queries: no row of scores has a softmax to sweep");
+        }
+        let detail = self.shown_detail()?;
+        (detail.pooling() > 1)
+            .then_some("its scores are pooled on screen: attnscope sweep CHECKPOINT --layer L reads all of them")
+    }
+
+    /// The layer whose heads are to be swept together.
+    pub(crate) fn layer_wanted(self) -> Option<LayerSweepOf> {
+        let run = self.run()?.id;
+        let at = self.selection;
+        (self.sweep.wants_layer).then_some((run, at.stack, at.layer_idx))
+    }
+
+    /// The sweep of all heads of the selected layer, once it is there.
+    pub fn swept_layer(self) -> Option<&'a [SweepPoint]> {
+        let wanted = self.layer_wanted()?;
+        let (of, points) = self.state().sweep.layer.as_ref()?;
+        (*of == wanted).then_some(points)
+    }
+
+    /// Whether it is wanted and not there.
+    pub fn awaits_layer_sweep(self) -> bool {
+        self.layer_wanted().is_some() && self.swept_layer().is_none()
+    }
+}
