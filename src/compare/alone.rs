@@ -8,7 +8,7 @@ use attnscope_run::Pass;
 use attnscope_spec::{ModelSpec, Stack, StackSpec};
 
 use super::exchange::{Compared, Exchange, is_value};
-use super::lockstep::routes;
+use super::noise::routes;
 
 /// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
 const FIRST: usize = 16;

@@ -6,7 +6,7 @@ use attnscope_spec::Stack;
 use super::comparison::Comparison;
 use super::knob::KnobKind;
 use super::knobs::KnobDifference;
-use super::roles::layer_of;
+use super::roles::{is_bias_table, layer_of};
 use super::suspects::layer_name;
 use super::tensor_difference::TensorDifference;
 
@@ -151,11 +151,6 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
     let least = found.first().map_or(0, |(rank, _)| *rank);
     let best = found.into_iter().filter(|(rank, _)| *rank == least);
     best.map(|(_, cause)| cause).collect()
-}
-
-/// Whether a role is the table of biases that all layers of a stack share.
-pub(super) fn is_bias_table(role: &str) -> bool {
-    role == "bias" || role == "encoder.bias" || role == "decoder.bias"
 }
 
 #[cfg(test)]

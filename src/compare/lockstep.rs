@@ -12,7 +12,7 @@ use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, LayerWeights, Scratch};
 use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
-use attnscope_spec::{FeedForward, Model, Stack, StackSpec};
+use attnscope_spec::{Model, Stack, StackSpec};
 
 use super::alone::{Alone, Beyond, first_tokens};
 use super::exchange::{Compared, Comparer, Exchange, Keeper, Kept};
@@ -20,7 +20,7 @@ use super::floors::Floors;
 use super::gap::HookGap;
 use super::knobs::KnobDifference;
 use super::map::LayerMap;
-use super::noise::Noise;
+use super::noise::{Noise, routes};
 use super::predictions::{AFTER, PredictionDifference, after_layers};
 use super::rows::{Again, Compare, Keep, changed, looked_at};
 use super::suspects::Suspects;
@@ -480,12 +480,6 @@ fn visibility(
     } else {
         queries.visibility(spec)
     }
-}
-
-/// Whether a layer chooses among experts.
-pub(super) fn routes(stack: &StackSpec, layer_idx: usize) -> bool {
-    let block = stack.blocks().get(layer_idx);
-    block.is_some_and(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }
 
 /// Whether a layer, or its cross-attention, is among some.

@@ -2,7 +2,7 @@
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_forward::Hook;
-use attnscope_spec::Stack;
+use attnscope_spec::{FeedForward, Stack, StackSpec};
 
 use super::floors::Floors;
 use super::gap::HeadGap;
@@ -119,4 +119,10 @@ impl Noise {
         };
         floors.of_noise(relative, self.has_routed)
     }
+}
+
+/// Whether a layer chooses among experts.
+pub(super) fn routes(stack: &StackSpec, layer_idx: usize) -> bool {
+    let block = stack.blocks().get(layer_idx);
+    block.is_some_and(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }

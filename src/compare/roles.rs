@@ -229,3 +229,8 @@ pub(super) fn layer_of(key: &str) -> String {
     }
     String::new()
 }
+
+/// Whether a role is the table of biases that all layers of a stack share.
+pub(super) fn is_bias_table(role: &str) -> bool {
+    role == "bias" || role == "encoder.bias" || role == "decoder.bias"
+}

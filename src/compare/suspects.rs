@@ -8,8 +8,7 @@ use attnscope_compute::error::Result;
 use attnscope_forward::{Input, relative_on_host};
 use attnscope_spec::{Model, ModelSpec, Place, Stack};
 
-use super::causes::is_bias_table;
-use super::roles::layer_of;
+use super::roles::{is_bias_table, layer_of};
 use super::spec_knobs::spec_knobs;
 use super::weights::WeightDifferences;
 use super::{KnobKind, LayerMap};

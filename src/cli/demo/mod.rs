@@ -26,8 +26,7 @@ use attnscope_report::{Output, Page, printable};
 use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
 use attnscope_screen::{InFront, Panel, Shown, Start, Storyteller};
-use attnscope_spec::Model;
-use attnscope_worker::{FirstPrompt, PromptOrigin};
+use attnscope_worker::FirstPrompt;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
@@ -36,7 +35,7 @@ use self::story::{Figures, Story, Telling};
 use self::told::told;
 use super::settings::ScreenArgs;
 use super::{Cli, RunArgs, align};
-use crate::bundles::{self, demo_alignment};
+use crate::bundles::demo_alignment;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -152,30 +151,19 @@ fn no_terminal(name: &str) -> Result<()> {
     )
 }
 
-/// What to open for a story.
-fn opening(story: &Story, asked: &[(String, String)]) -> Opening {
-    let own = story.set.iter();
-    let own = own.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    Opening {
-        set: own.chain(asked.iter().cloned()).collect(),
-        bundle: bundles::named(story.bundle),
-        ..Opening::default()
-    }
-}
-
 fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()> {
     let chosen = run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         return no_terminal(story.name);
     }
     Ok(attnscope_screen::run(Start {
-        opening: opening(story, &run.set),
-        first: first_prompt(story),
+        opening: story.opening(&run.set),
+        first: story.first_prompt(),
         is_forced: run.force,
         device: chosen.device,
         in_front: InFront {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
-            shown: Some(shown(story)),
+            shown: Some(story.shown()),
             what_ifs: story.what_ifs()?,
             training: if story.name == history::NAME {
                 Some(history::training()?)
@@ -188,20 +176,6 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
         },
         story: storyteller(story, chosen.device, run.set.clone()),
     })?)
-}
-
-fn first_prompt(story: &'static Story) -> FirstPrompt {
-    Box::new(move |_: &Model, _: bool| Ok((story.request(), PromptOrigin::BuiltIn)))
-}
-
-/// What is in front.
-fn shown(story: &Story) -> Shown {
-    Shown {
-        layer_idx: Some(story.at.0),
-        head_idx: Some(story.at.1),
-        statistic_idx: story.statistic.idx(),
-        ..Shown::of(story.panel)
-    }
 }
 
 /// A demo as a picture needs it.
@@ -225,8 +199,8 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
     let story = STORIES.iter().find(|story| story.name == name);
     Ok(match story {
         Some(story) => Prepared {
-            begin: Begin::Checkpoint(opening(story, set), first_prompt(story)),
-            shown: shown(story),
+            begin: Begin::Checkpoint(story.opening(set), story.first_prompt()),
+            shown: story.shown(),
             what_ifs: story.what_ifs()?,
         },
         None => Prepared {

@@ -38,7 +38,7 @@ impl Ran {
         };
         let compute = telling.compute;
         let set = [own, telling.set].concat();
-        let model = attnscope_families::read(super::opening(&story, &set).open()?)?;
+        let model = attnscope_families::read(story.opening(&set).open()?)?;
         let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
         let prompt = attnscope_prompt::prepare(&story.request(), &reading, model.spec.limits())?;
         let input = attnscope_run::input_of(&prompt);

@@ -1,10 +1,15 @@
 //! What a demo is: a checkpoint, a text, what is in front, and where the figures of its report come from.
 
 use anyhow::Result;
+use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::Stat;
 use attnscope_compute::ops::Compute;
 use attnscope_report::Page;
-use attnscope_screen::Panel;
+use attnscope_screen::{Panel, Shown};
+use attnscope_spec::Model;
+use attnscope_worker::{FirstPrompt, PromptOrigin};
+
+use crate::bundles;
 
 /// One demo.
 #[derive(Clone)]
@@ -26,6 +31,33 @@ pub struct Story {
     /// The first line that a person reads.
     pub hint: &'static str,
     pub figures: Figures,
+}
+
+impl Story {
+    /// Its checkpoint, with settings of a person after its own.
+    pub fn opening(&self, asked: &[(String, String)]) -> Opening {
+        let own = self.set.iter();
+        let own = own.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Opening {
+            set: own.chain(asked.iter().cloned()).collect(),
+            bundle: bundles::named(self.bundle),
+            ..Opening::default()
+        }
+    }
+
+    pub fn first_prompt(&'static self) -> FirstPrompt {
+        Box::new(move |_: &Model, _: bool| Ok((self.request(), PromptOrigin::BuiltIn)))
+    }
+
+    /// The panel, layer, head and statistic that it begins with.
+    pub fn shown(&self) -> Shown {
+        Shown {
+            layer_idx: Some(self.at.0),
+            head_idx: Some(self.at.1),
+            statistic_idx: self.statistic.idx(),
+            ..Shown::of(self.panel)
+        }
+    }
 }
 
 /// A story, what runs it, and what a person sets.

@@ -13,6 +13,9 @@ use super::largest::Largest;
 use super::place::ValuePlace;
 use super::rows::{Compare, Keep, Shared, held};
 
+/// The name of the encoder's output, as in traces.
+pub(super) const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
+
 /// One hook of a layer, compared.
 pub(super) struct Compared {
     pub stack: Stack,
@@ -214,7 +217,7 @@ impl Tap for Comparer<'_> {
     fn memory(&mut self, values: &[f32]) -> Result<()> {
         let kept = self.exchange.encoded.take();
         if kept.len() != values.len() {
-            return Err(unequal(super::ENCODER_OUTPUT, kept.len(), values.len()));
+            return Err(unequal(ENCODER_OUTPUT, kept.len(), values.len()));
         }
         let mut largest = Largest::default();
         largest.add(0, &kept, values);

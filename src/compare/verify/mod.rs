@@ -22,13 +22,10 @@ use attnscope_run::{Job, Progress, Silent};
 use attnscope_spec::{Model, Stack, StackSpec};
 
 use self::difference::{of_hidden, of_hook};
-use self::exchange::{Comparer, Exchange, Keeper, RowsOnly, unequal};
+use self::exchange::{Comparer, ENCODER_OUTPUT, Exchange, Keeper, RowsOnly, unequal};
 use self::largest::Largest;
 use self::rows::{Compare, Keep, held};
 use self::side::{Side, Told};
-
-/// The name of the encoder's output, as in traces.
-const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
 
 /// The name of what the final norm gives.
 const LAST_HIDDEN: &str = "last_hidden_state";
