@@ -2,82 +2,18 @@
 
 use std::ops::Range;
 
-use super::globals::GlobalKeys;
-use super::head_bias::{HeadBias, RelativeTables};
-use super::kv_head::KeptKeys;
+use super::head::{Head, HeadInput};
+use super::head_bias::HeadBias;
 use super::log_sums::LogSumsOverQueries;
-use super::mask::Visibility;
-use super::repeats::Repeats;
 use super::row::{HeadMath, finish_row};
+use super::run::Run;
 use super::spec::{AttentionSpec, SoftmaxAxis};
 use super::summary::HeadSummary;
 use super::tally::Tally;
-use crate::kernels::{Matrix, MatrixMut, Threads, are_finite, product, sum_of_squares};
-use crate::pace::Pace;
+use crate::kernels::sum_of_squares;
 
 /// Queries of one block: enough rows for an efficient product, few enough that a block stays in the cache.
 const BLOCK_ROWS: usize = 64;
-
-/// Receives finished blocks: for a trace, or for the head on screen.
-pub trait BlockSink: Sync {
-    /// Rows `first_query..` of one head; scores are −inf and the pattern 0 where masked. // [row, key]
-    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]);
-
-    /// How many heads run before the sink is made ready for others; `None` for all of them.
-    fn n_heads_at_once(&self) -> Option<usize> {
-        None
-    }
-
-    /// Makes ready for some heads, before any block of them comes; false where that was stopped.
-    fn ready(&self, _heads: Range<usize>, _pace: &dyn Pace) -> bool {
-        true
-    }
-}
-
-/// One attention to run: the same for every head.
-pub struct Run<'a> {
-    pub spec: &'a AttentionSpec,
-    pub visibility: &'a Visibility,
-    /// Which heads; others leave zeros in the output.
-    pub heads: Range<usize>,
-    /// Learned sink logits. // [head]
-    pub sinks: Option<&'a [f32]>,
-    /// Learned values of a bias by buckets. // [bucket, head]
-    pub bucket_values: Option<&'a [f32]>,
-    /// Learned vectors of distances.
-    pub relative: Option<&'a RelativeTables>,
-    /// Positions of the tokens, where a bias counts them; indices where it is empty. // [position]
-    pub positions: &'a [usize],
-    /// Which tokens stand twice, where queries and keys are the same tokens.
-    pub repeats: Option<&'a Repeats>,
-    /// ‖v W_O‖ of every head, where it is known. // [head][key]
-    pub value_norms: Option<&'a [Vec<f32>]>,
-    /// Keys and values of what global tokens see, where the visibility has such.
-    pub globals: Option<&'a GlobalKeys>,
-    pub sink: Option<&'a dyn BlockSink>,
-    /// What was packed for the queries before, and is kept for those that follow.
-    pub kept: Option<&'a KeptKeys>,
-    /// Asked between blocks: true stops the work.
-    pub pace: &'a dyn Pace,
-}
-
-impl<'a> Run<'a> {
-    /// ‖v W_O‖ of a head's keys, where it is known.
-    pub fn value_norms_of(&self, head_idx: usize) -> Option<&'a [f32]> {
-        Some(self.value_norms?.get(head_idx)?.as_slice())
-    }
-}
-
-/// Queries, keys and values of all heads, as the projections leave them.
-#[derive(Debug, Clone, Copy)]
-pub struct HeadInput<'a> {
-    /// Of the queries that run: the first row is that of [`Visibility::first_query`]. // [query, n_heads · d_head]
-    pub q: &'a [f32],
-    /// [key, n_kv_heads · d_head]
-    pub k: &'a [f32],
-    /// [key, n_kv_heads · d_value]
-    pub v: &'a [f32],
-}
 
 /// What one head gives.
 #[derive(Debug)]
@@ -217,120 +153,4 @@ fn column_log_sum_exp(
         }
     }
     Some(sums.finish())
-}
-
-/// Where one head's numbers lie among all heads'.
-pub(super) struct Head<'a> {
-    pub(super) head_idx: usize,
-    input: HeadInput<'a>,
-    /// The query that the first row of the input belongs to.
-    first_query: usize,
-    d_head: usize,
-    d_value: usize,
-    q_stride: usize,
-    k_stride: usize,
-    v_stride: usize,
-    q_at: usize,
-    k_at: usize,
-    v_at: usize,
-}
-
-impl<'a> Head<'a> {
-    pub(super) fn new(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize) -> Self {
-        Self::with_kv_head(spec, input, head_idx, spec.kv_head_of(head_idx))
-    }
-
-    /// A head and the kv head that serves it.
-    pub(super) fn with_kv_head(
-        spec: &AttentionSpec,
-        input: HeadInput<'a>,
-        head_idx: usize,
-        kv_head_idx: usize,
-    ) -> Self {
-        Self {
-            head_idx,
-            input,
-            first_query: 0,
-            d_head: spec.d_head,
-            d_value: spec.d_value,
-            q_stride: spec.n_heads * spec.d_head,
-            k_stride: spec.n_kv_heads * spec.d_head,
-            v_stride: spec.n_kv_heads * spec.d_value,
-            q_at: head_idx * spec.d_head,
-            k_at: kv_head_idx * spec.d_head,
-            v_at: kv_head_idx * spec.d_value,
-        }
-    }
-
-    /// The head where its queries begin at one.
-    pub(super) fn with_first_query(self, first_query: usize) -> Self {
-        Self {
-            first_query,
-            ..self
-        }
-    }
-
-    pub(super) fn query(&self, query_idx: usize) -> &'a [f32] {
-        &self.queries_from(query_idx).0[..self.d_head]
-    }
-
-    pub(super) fn key(&self, key_idx: usize) -> &'a [f32] {
-        &self.input.k[key_idx * self.k_stride + self.k_at..][..self.d_head]
-    }
-
-    /// Queries from one on, and how far apart they are.
-    pub(super) fn queries_from(&self, query_idx: usize) -> (&'a [f32], usize) {
-        let at = (query_idx - self.first_query) * self.q_stride + self.q_at;
-        (&self.input.q[at..], self.q_stride)
-    }
-
-    /// All keys, and how far apart they are.
-    pub(super) fn keys_from(&self) -> (&'a [f32], usize) {
-        (&self.input.k[self.k_at..], self.k_stride)
-    }
-
-    /// All values, and how far apart they are.
-    pub(super) fn values_from(&self) -> (&'a [f32], usize) {
-        (&self.input.v[self.v_at..], self.v_stride)
-    }
-
-    pub(super) fn has_finite_values(&self, mut keys: Range<usize>) -> bool {
-        let value = |key_idx: usize| &self.input.v[key_idx * self.v_stride + self.v_at..];
-        keys.all(|key_idx| are_finite(&value(key_idx)[..self.d_value]))
-    }
-
-    /// q·k of a block of queries with all keys. // [row, key]
-    pub(super) fn products(&self, block: &Range<usize>, n_keys: usize, out: &mut [f32]) {
-        let (q, _) = self.queries_from(block.start);
-        let q = Matrix::new(q, block.len(), self.d_head, self.q_stride, 1);
-        let k = Matrix::new(
-            &self.input.k[self.k_at..],
-            n_keys,
-            self.d_head,
-            self.k_stride,
-            1,
-        );
-        let mut out = MatrixMut::new(out, block.len(), n_keys, n_keys);
-        product(&mut out, q, k.transposed(), false, Threads::One);
-    }
-
-    /// Σ p·v of a block. // [row, d_value]
-    pub(super) fn values(&self, pattern: &[f32], n_keys: usize, out: &mut [f32]) {
-        let n_rows = pattern.len() / n_keys.max(1);
-        let v = Matrix::new(
-            &self.input.v[self.v_at..],
-            n_keys,
-            self.d_value,
-            self.v_stride,
-            1,
-        );
-        let mut out = MatrixMut::new(out, n_rows, self.d_value, self.d_value);
-        product(
-            &mut out,
-            Matrix::row_major(pattern, n_rows, n_keys),
-            v,
-            false,
-            Threads::One,
-        );
-    }
 }

@@ -1,9 +1,7 @@
 //! Global tokens: they see every other token, and every other token sees them, whatever the window (Longformer, Beltagy et al. 2020,
-//! arXiv 2004.05150). What they find, they find by keys and values of their own.
+//! arXiv 2004.05150).
 
 use std::fmt;
-
-use super::block::HeadInput;
 
 /// Which tokens are global.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,41 +44,6 @@ impl fmt::Display for Globals {
                 )
             }
         }
-    }
-}
-
-/// What global tokens look with and look at, of all heads, in place of the keys and values of the other tokens.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GlobalKeys {
-    /// Which tokens are global. // [token]
-    pub tokens: Vec<bool>,
-    /// [key, n_kv_heads · d_head]
-    pub k: Vec<f32>,
-    /// [key, n_kv_heads · d_value]
-    pub v: Vec<f32>,
-    /// ‖v W_O‖ of every head, where it is known. // [head][key]
-    pub value_norms: Option<Vec<Vec<f32>>>,
-}
-
-impl GlobalKeys {
-    /// What global tokens have for input, among the queries of all tokens.
-    pub(super) fn input<'a>(&'a self, q: &'a [f32]) -> HeadInput<'a> {
-        HeadInput {
-            q,
-            k: &self.k,
-            v: &self.v,
-        }
-    }
-
-    /// ‖v W_O‖ of what a query looks at in a head, where the query is global and it is known.
-    pub fn norms_of_query(&self, head_idx: usize, query_idx: usize) -> Option<&[f32]> {
-        let is_global = self.tokens.get(query_idx) == Some(&true);
-        self.value_norms_of(head_idx).filter(|_| is_global)
-    }
-
-    /// ‖v W_O‖ of a head's keys, where it is known.
-    pub(super) fn value_norms_of(&self, head_idx: usize) -> Option<&[f32]> {
-        Some(self.value_norms.as_ref()?.get(head_idx)?.as_slice())
     }
 }
 

@@ -1,18 +1,11 @@
 //! What a head adds to its scores by learned values: by distance alone, or by distance and content.
 
 use super::bias::Relative;
-use super::block::{Head, HeadInput, Run};
+use super::head::{Head, HeadInput};
+use super::relative_tables::RelativeTables;
+use super::run::Run;
 use super::spec::Bias;
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-
-/// Learned vectors of distances, as an attention with disentangled positions has them (He et al. 2020, arXiv 2006.03654).
-#[derive(Debug, Clone, Default)]
-pub struct RelativeTables {
-    /// What queries are multiplied with. // [row, n_heads · d_head]
-    pub keys: Option<Vec<f32>>,
-    /// What keys are multiplied with. // [row, n_heads · d_head]
-    pub queries: Option<Vec<f32>>,
-}
 
 /// The learned bias of one head.
 #[derive(Debug, Clone)]

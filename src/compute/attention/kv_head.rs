@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::block::{Head, HeadInput, Run};
+use super::head::{Head, HeadInput};
+use super::run::Run;
 use crate::kernels::simd::{Keys, Level, Values, row_norms};
 
 /// Packed keys and values that are held at once.

@@ -1,4 +1,4 @@
-//! The mathematics of one attention: what is scored, what is visible, how it is normalised, and what one pass over a row block tells.
+//! The mathematics of one attention: what is scored, what is visible, how it is normalised, and what one pass over a row block gives.
 
 mod audit;
 mod bias;
@@ -6,7 +6,9 @@ mod block;
 mod carried;
 mod comparison;
 mod fast_row;
+mod global_keys;
 mod globals;
+mod head;
 mod head_bias;
 mod kv_head;
 mod log_sums;
@@ -16,10 +18,12 @@ mod odd;
 mod part;
 mod plan;
 mod pooled;
+mod relative_tables;
 mod repeats;
 mod rope;
 mod row;
 mod row_bias;
+mod run;
 mod samples;
 mod scale;
 mod shape;
@@ -32,10 +36,12 @@ mod tally;
 
 pub use audit::{Against, Audit, Forbidden, LayerAudit, RecordedCall};
 pub use bias::{Alibi, Buckets, Relative};
-pub use block::{BlockSink, HeadInput, HeadRun, Run, run_head};
+pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;
-pub use globals::{GlobalKeys, Globals};
-pub use head_bias::{HeadBias, RelativeTables};
+pub use global_keys::GlobalKeys;
+pub use globals::Globals;
+pub use head::HeadInput;
+pub use head_bias::HeadBias;
 pub use kv_head::KeptKeys;
 pub use log_sums::LogSumsOverQueries;
 pub use mask::Visibility;
@@ -43,9 +49,11 @@ pub use normaliser::{Explained, Fault, Normaliser, Vectors};
 pub use odd::{Odd, OddSight, OddSoftmax, attend_oddly};
 pub use part::{HeadPart, HeadRows};
 pub use pooled::{POOLED_CELLS, Pooled};
+pub use relative_tables::RelativeTables;
 pub use repeats::Repeats;
 pub use rope::{RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern};
+pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};
 pub use scale::{KeyDivisor, OfKeys, Scale};
 pub use shape::{Direction, Shape};

@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::block::{Head, HeadInput, Run};
+use super::head::{Head, HeadInput};
 use super::head_bias::HeadBias;
 use super::row::HeadMath;
+use super::run::Run;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
 use crate::kernels::simd::{Level, softmax_assign};
 use crate::kernels::sum_of_squares;

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::block::{Head, HeadInput, Run};
+use super::head::{Head, HeadInput};
 use super::kv_head::KvHead;
 use super::row::HeadMath;
 use super::row_bias::RowBias;
+use super::run::Run;
 use super::spec::NoVisible;
 use crate::kernels::simd::{KeyWeights, Level, RowKnobs};
 

@@ -7,12 +7,14 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::block::{HeadInput, Run, run_head};
+use super::block::run_head;
+use super::head::HeadInput;
 use super::head_bias::HeadBias;
 use super::kv_head::{KvHead, PACKED_BYTES};
 use super::plan::{HeadPlan, MARGIN, block_rows};
 use super::pooled::Pooled;
 use super::row::HeadMath;
+use super::run::Run;
 use super::samples::sampled_queries;
 use super::spec::SoftmaxAxis;
 use super::strip::{Strip, StripRun};
