@@ -1,4 +1,4 @@
-//! Text, ids and masks → token sequences with labels a person can read.
+//! Turns text, token ids and masks into token sequences with readable labels.
 
 mod chat;
 mod inputs;
@@ -32,68 +32,68 @@ use attnscope_compute::error::{Error, Result};
 
 use self::put_around::{begin, n_special_at_end};
 
-/// What a person asked to run.
+/// The input that the user asks to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A text; the path of a sound, where the model hears.
+    /// A text; for speech models, the path of a sound file.
     Text(String),
-    /// Used verbatim.
+    /// Token ids, used verbatim.
     Ids(Vec<u32>),
-    /// For models that see.
+    /// A picture, for vision models.
     Picture(PictureSource),
 }
 
 impl Source {
-    /// The picture of a file.
+    /// A picture from a file.
     pub fn picture(path: impl Into<PathBuf>) -> Self {
         Self::Picture(PictureSource::File(path.into()))
     }
 }
 
-/// How positions are counted when some tokens are padding.
+/// How positions are counted if some tokens are padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Positions {
-    /// As the family does when none are given.
+    /// The family's default.
     #[default]
     Family,
     /// Over real tokens only.
     Mask,
 }
 
-/// What the decoder of a model with an encoder is given.
+/// The decoder's input in an encoder-decoder model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A text; the start token is put before it.
+    /// A text; the start token is added before it.
     Text(String),
-    /// Used verbatim, the start token included.
+    /// Token ids, used verbatim; they include the start token.
     Ids(Vec<u32>),
-    /// Nothing: the model writes up to so many tokens itself.
+    /// No input: the model generates up to this many tokens.
     Generate(usize),
 }
 
-/// Tokens that a model writes itself unless a number is given.
+/// Default number of tokens to generate.
 pub const N_GENERATED: usize = 32;
 
-/// Everything a prompt depends on beside the model.
+/// Everything that determines a prompt, except the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub source: Source,
-    /// Only models with an encoder have one.
+    /// Only used by models with an encoder.
     pub target: Target,
-    /// 1 for a real token, 0 for padding; one per token.
+    /// True for a real token, false for padding; one entry per token.
     pub attention_mask: Option<Vec<bool>>,
     pub positions: Positions,
     /// Whether the tokenizer may add its special tokens.
     pub special_tokens: bool,
     /// Keep the first positions of a text that is too long, instead of refusing it.
     pub truncate: bool,
-    /// How many tokens a model of one stack writes behind its prompt.
+    /// Number of tokens that a model of one stack generates after its prompt.
     pub n_to_write: usize,
     pub sampling: Sampling,
 }
 
 impl Request {
-    /// A plain text, as a person types it.
+    /// A plain text with default settings.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             source: Source::Text(text.into()),
@@ -107,7 +107,7 @@ impl Request {
         }
     }
 
-    /// Plain ids.
+    /// Plain token ids with default settings.
     pub fn ids(ids: Vec<u32>) -> Self {
         Self {
             source: Source::Ids(ids),
@@ -116,38 +116,38 @@ impl Request {
     }
 }
 
-/// What a model allows a prompt to be.
+/// A model's limits and rules for prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub d_vocab: usize,
-    /// The decoder's vocabulary, where its ids mean other words.
+    /// Size of the decoder's vocabulary, if it has its own.
     pub d_vocab_target: Option<usize>,
     pub n_ctx: Option<usize>,
-    /// The decoder's positions, where they are counted apart.
+    /// Number of the decoder's positions, if counted separately.
     pub n_ctx_target: Option<usize>,
-    /// Whether positions are rows of a table, so that none lie beyond `n_ctx`. Rotary and relative ones go on for ever.
+    /// Whether positions are rows of a table, so that none exist beyond `n_ctx`. Rotary and relative positions have no end.
     pub is_n_ctx_hard: bool,
     pub positions: PositionRule,
-    /// The token that a decoder's input begins with, for models with an encoder.
+    /// The first token of the decoder's input, for models with an encoder.
     pub start_token: Option<u32>,
-    /// How a picture becomes tokens, for models that see.
+    /// How a picture becomes tokens, for vision models.
     pub look: Option<Look>,
-    /// What follows it.
+    /// Tokens after the start token.
     pub starts: Starts,
-    /// How a sound is heard, for models that hear: a text is the path of one.
+    /// How sound is preprocessed, for speech models; a text is then the path of a sound.
     pub sound: Option<SoundRule>,
 }
 
 impl Limits {
-    /// The most positions that there are; `None` where there is no last one.
+    /// The maximum number of positions; `None` without a hard limit.
     pub fn hard_n_ctx(self) -> Option<usize> {
         self.n_ctx.filter(|_| self.is_n_ctx_hard)
     }
 
-    /// What to say of a prompt that goes beyond the context of a model whose positions go on; `None` where it does not.
+    /// The remark on a prompt beyond the model's context, if positions have no hard limit; `None` if it fits.
     pub fn beyond(self, prompt: &Prompt) -> Option<String> {
         let n_ctx = self.n_ctx?;
-        // A sound is as long as the model hears, whatever the decoder's context.
+        // The model fixes the length of a sound, whatever the decoder's context.
         let given = Some(prompt.given()).filter(|given| given.sound.is_none());
         let n = given.map_or(0, |given| given.tokens.len());
         let n = n.max(prompt.tokens.len());
@@ -163,32 +163,32 @@ impl Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompt {
     pub tokens: Vec<u32>,
-    /// What each token reads as; its id where there is no tokenizer.
+    /// The text of each token; its id without a tokenizer.
     pub labels: Vec<String>,
     pub positions: Vec<usize>,
     /// `None` when every token is real.
     pub real: Option<Vec<bool>>,
-    /// Tokens dropped because the text was too long and cutting was asked for.
+    /// Number of tokens dropped because the text was too long and `truncate` was set.
     pub n_cut: usize,
-    /// The encoder's side; then the rest is the decoder's.
+    /// The encoder's prompt; the other fields are then the decoder's.
     pub source: Option<Box<Prompt>>,
-    /// How many tokens the model is to write after these.
+    /// Number of tokens that the model is to generate after these.
     pub n_to_generate: usize,
-    /// How many of the last tokens the model wrote.
+    /// Number of trailing tokens that the model generated.
     pub n_written: usize,
-    /// What they read as together, once all are there.
+    /// The text of the generated tokens, once all are there.
     pub written: String,
     pub sampling: Sampling,
-    /// How much of a text came through the tokenizer.
+    /// Characters of the text that the tokenizer lost.
     pub lost: Lost,
-    /// What its tokens are patches of.
+    /// The picture whose patches are the tokens.
     pub picture: Option<Arc<Picture>>,
-    /// What is heard in place of tokens, which then are only numbers of places.
+    /// The sound that replaces the tokens, which are then only position numbers.
     pub sound: Option<Arc<Sound>>,
 }
 
 impl Prompt {
-    /// Adds a token that the model wrote.
+    /// Appends a token that the model generated.
     pub fn push(&mut self, id: u32, label: String, rule: PositionRule) {
         self.tokens.push(id);
         self.labels.push(label);
@@ -205,7 +205,7 @@ impl Prompt {
         self.n_written += 1;
     }
 
-    /// The prompt at its longest, with something in the place of every token that the model may still write.
+    /// The prompt at its maximum length, with placeholders for tokens still to be generated.
     pub fn longest(&self) -> Self {
         let mut longest = self.clone();
         let n_longest = self.tokens.len() + self.n_to_generate;
@@ -218,8 +218,8 @@ impl Prompt {
         longest
     }
 
-    /// What there is to say of characters that did not come through the tokenizer, or of a file that did not come through whole;
-    /// of a model of two stacks, of both sides.
+    /// The remark on characters that the tokenizer lost, or on a file that was not used completely; for a model of two stacks, on
+    /// both sides.
     pub fn lost_words(&self) -> Option<String> {
         let sides = self.source.as_deref().into_iter().chain([self]);
         let said: Vec<String> = sides
@@ -228,13 +228,13 @@ impl Prompt {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// How much did not come through the tokenizer; of a model of two stacks, of both sides.
+    /// Characters that the tokenizer lost; for a model of two stacks, on both sides.
     pub fn all_lost(&self) -> Lost {
         let source = self.source.as_deref().map(Self::all_lost);
         self.lost.and(source.unwrap_or_default())
     }
 
-    /// The prompt whose tokens a person gave: the encoder's where there is one.
+    /// The prompt that the user gave: the encoder's if there is one.
     pub fn given(&self) -> &Prompt {
         self.source.as_deref().unwrap_or(self)
     }
@@ -243,7 +243,7 @@ impl Prompt {
 /// Turns a request into a prompt, and refuses what the model cannot run.
 ///
 /// # Errors
-/// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
+/// When the prompt is empty, a text is given but only ids can be read, an id is outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
 pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
     if let Source::Picture(source) = &request.source {
@@ -288,7 +288,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         n_ctx: limits.n_ctx_target.or(limits.n_ctx),
         ..limits
     };
-    // What a sound is told by is the first tokens alone, where nothing is to be written.
+    // Without generation, the decoder of a speech model only reads the first tokens.
     let is_written = matches!(request.target, Target::Generate(_))
         && (n_to_generate > 0 || limits.sound.is_some());
     let mut target = if is_written {
@@ -314,7 +314,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
     let room = limits.n_ctx.map_or(usize::MAX, |n_ctx| {
         n_ctx.saturating_sub(target.tokens.len())
     });
-    // Tokens that are written whatever the model predicts do not count.
+    // Forced tokens come on top of the number to generate.
     let n_forced = limits.starts.n_forced * usize::from(n_to_generate > 0);
     target.n_to_generate = (n_to_generate + n_forced).min(room);
     target.sampling = request.sampling;
@@ -349,7 +349,7 @@ fn too_long(found: usize, n_ctx: usize) -> Error {
     ))
 }
 
-/// The tokens of one side: of the only stack, the encoder, or the decoder.
+/// The tokens of one side: the only stack, the encoder, or the decoder.
 fn side(
     source: &Source,
     request: &Request,
@@ -368,7 +368,7 @@ fn side(
                     return Err(Error::Prompt(problem));
                 }
             };
-            // Special tokens alone are not prompt.
+            // Special tokens alone do not make a prompt.
             let tokens: Vec<u32> = if text.is_empty() && is_given {
                 Vec::new()
             } else {

@@ -1,4 +1,4 @@
-//! Sound as a model hears it: a WAV file, cut or padded to the length that the model has, as a log-mel spectrogram.
+//! Sound input: a WAV file, cut or padded to the model's length, as a log-mel spectrogram.
 
 mod mel;
 mod wav;
@@ -13,32 +13,32 @@ use super::{Prompt, Request, Source};
 
 pub use wav::samples_of;
 
-/// The prompt that stands for the built-in sound.
+/// The prompt that selects the built-in sound.
 pub const BUILT_IN_SOUND: &str = "the built-in sound";
-/// What a prompt has to be, for messages.
+/// The expected kind of prompt, for messages.
 pub const HEARS: &str = "the model hears sound: expected the path of a file that ends in .wav";
-/// How the name of a file of sound ends.
+/// The extension of sound files.
 const ENDING: &str = "wav";
-/// Bytes of a file of sound at most: forty minutes of two channels at 16 kHz in 24 bits.
+/// Upper limit of a sound file in bytes: forty minutes of stereo at 16 kHz in 24 bits.
 const MOST_BYTES: usize = 256 << 20;
 
-/// How a model hears: the spectrogram that it was trained on.
+/// Preprocessing of sound: the kind of spectrogram that the model was trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SoundRule {
-    /// Samples a second.
+    /// Samples per second.
     pub rate: usize,
-    /// Samples of the window that each frame is taken from.
+    /// Samples in the window of each frame.
     pub n_window: usize,
     /// Samples from one frame to the next.
     pub hop: usize,
     pub n_mels: usize,
     pub n_frames: usize,
-    /// Frames that become one position of the encoder.
+    /// Frames per encoder position.
     pub frames_a_position: usize,
 }
 
 impl SoundRule {
-    /// Samples that are heard: what is missing is silence, and what is more is cut.
+    /// Number of input samples: shorter sounds are padded with silence, longer ones are cut.
     pub fn n_samples(self) -> usize {
         self.n_frames * self.hop
     }
@@ -57,18 +57,18 @@ impl SoundRule {
     }
 }
 
-/// A sound as a model hears it.
+/// A preprocessed sound, as the model receives it.
 #[derive(Debug, Clone, Default)]
 pub struct Sound {
-    /// What was asked for: a path, or the name of the built-in sound.
+    /// The requested source: a path, or the name of the built-in sound.
     pub asked: String,
     /// The log-mel spectrogram. // [frame, mel]
     pub values: Vec<f32>,
     pub n_mels: usize,
-    /// Frames that begin before the sound ends, and positions of the encoder that do.
+    /// Number of frames, and of encoder positions, that begin before the sound ends.
     pub n_frames: usize,
     pub n_real: usize,
-    /// What there is to say of how the file was taken.
+    /// A remark on how the file was used.
     pub said: Option<String>,
 }
 
@@ -84,16 +84,16 @@ impl PartialEq for Sound {
 
 impl Eq for Sound {}
 
-/// Whether a word is the name of a file of sound.
+/// Whether a word is the name of a sound file.
 pub fn is_sound(word: &str) -> bool {
     let ending = Path::new(word).extension();
     ending.is_some_and(|ending| ending.eq_ignore_ascii_case(ENDING))
 }
 
-/// The source of a model that hears: a position for every few frames, named by its time.
+/// The encoder prompt of a speech model: one position per few frames, labelled with its time.
 ///
 /// # Errors
-/// When ids or a mask are asked for, or a text that is no path of a sound; when the file is no sound that the model can hear.
+/// When the request has ids, a mask, or a text that is not the path of a sound; when the model cannot use the file.
 pub(super) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
     let asked = match &request.source {
         Source::Text(text) => text.trim(),
@@ -121,10 +121,10 @@ pub(super) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
     Ok(heard(asked, &samples, rule))
 }
 
-/// Refuses a file of sound for a model that reads text.
+/// Refuses a sound file for a model that reads text.
 ///
 /// # Errors
-/// When the prompt is the path of such a file, and the file is there.
+/// When the prompt is the path of an existing sound file.
 pub(super) fn check_is_text(source: &Source) -> Result<()> {
     match source {
         Source::Text(text) if is_sound(text) && Path::new(text).is_file() => {
@@ -135,13 +135,13 @@ pub(super) fn check_is_text(source: &Source) -> Result<()> {
     }
 }
 
-/// What there is to say of how the sound of a side was taken.
+/// The remark on how the sound of a side was used.
 pub(super) fn said_of(side: &Prompt) -> Option<String> {
     side.sound.as_ref()?.said.clone()
 }
 
 impl Prompt {
-    /// What was asked for on the side that a person gives: the path of a sound, or the ids.
+    /// The source that the user gave: the path of a sound, or the ids.
     pub fn given_source(&self) -> Source {
         let given = self.given();
         match (&given.picture, &given.sound) {
@@ -152,7 +152,7 @@ impl Prompt {
     }
 }
 
-/// The source that samples give.
+/// The encoder prompt for some samples.
 pub(super) fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     let n_heard = rule.n_samples();
     let said = (samples.len() > n_heard).then(|| {
@@ -183,7 +183,7 @@ pub(super) fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     }
 }
 
-/// The time of every position; those that begin after the sound's end are silence that was added.
+/// The time of every position; positions after the end of the sound are marked as padding.
 fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
     let step = rule.hop * rule.frames_a_position;
     let n_decimals = if rule.seconds_a_position() < 0.01 {
@@ -202,7 +202,7 @@ fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
     (0..rule.n_positions()).map(label).collect()
 }
 
-/// A tone that rises, falls silent and falls again, for when no sound is given: six seconds, or what the model has room for.
+/// A tone that rises, falls silent and falls again, for runs without a sound: six seconds, or as long as the model allows.
 fn built_in(rule: SoundRule) -> Vec<f32> {
     const SECONDS: f64 = 6.0;
     let n = ((SECONDS * rule.rate as f64) as usize).min(rule.n_samples());
@@ -212,7 +212,7 @@ fn built_in(rule: SoundRule) -> Vec<f32> {
         let pitch = 140.0 + 260.0 * (1.0 - (2.0 * at - 1.0).abs());
         phase += std::f64::consts::TAU * pitch / rule.rate as f64;
         let is_pause = (0.45..0.55).contains(&at);
-        // Syllables: louder and softer eight times, with overtones as a voice has them.
+        // Like syllables: the loudness rises and falls eight times, with overtones like a voice's.
         let loudness = (8.0 * std::f64::consts::PI * at).sin().abs();
         let overtones = (1..=6).map(|nth| (f64::from(nth) * phase).sin() / f64::from(nth));
         if is_pause {
@@ -238,7 +238,7 @@ mod tests {
     };
 
     #[test]
-    fn what_follows_the_sound_is_named_as_padding() {
+    fn positions_after_the_sound_are_labelled_as_padding() {
         let prompt = heard("a.wav", &vec![0.1; 1_000], RULE);
         assert_eq!(prompt.labels.len(), 10);
         assert_eq!(prompt.labels[..4], ["0.00s", "0.02s", "0.04s", "0.06s"]);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_the_model_hears_is_cut_with_a_word() {
+    fn a_sound_longer_than_the_model_allows_is_cut_with_a_remark() {
         let prompt = heard("a.wav", &vec![0.1; 4_000], RULE);
         let sound = prompt.sound.as_deref().expect("a sound");
         let said = sound.said.as_deref().expect("a word");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_sound_is_told_by_its_ending() {
+    fn a_sound_file_is_recognised_by_its_extension() {
         for word in ["a.wav", "dir/A.WAV", "./two words.wav"] {
             assert!(is_sound(word), "{word}");
         }

@@ -1,4 +1,4 @@
-//! Text → ids and ids → labels, by whichever vocabulary a checkpoint holds.
+//! Text → ids and ids → labels, with any kind of vocabulary that a checkpoint has.
 
 mod byte_pairs;
 mod characters;
@@ -26,7 +26,7 @@ use attnscope_compute::error::{Error, Result};
 pub struct Tokenizer {
     inner: Inner,
     source_name: String,
-    /// The decoder's own.
+    /// The decoder's own tokenizer, if any.
     target: Option<Box<Reading>>,
 }
 
@@ -41,15 +41,15 @@ enum Inner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub id: u32,
-    /// The bytes of the text that it stands for; none where it was put around the text.
+    /// The bytes of the text that it covers; empty if it was added around the text.
     pub bytes: Range<usize>,
-    /// Whether it is no text: put around one, or found in it as a special token.
+    /// Whether it is a special token, added around the text or found in it.
     pub is_special: bool,
-    /// Whether it says what the text is, and not that this is unknown.
+    /// Whether it is a known piece of text rather than the unknown token.
     pub is_known: bool,
 }
 
-/// How prompts can be given: as text, or only as ids, and why.
+/// How prompts can be read: as text, or only as ids, with the reason.
 #[derive(Debug)]
 pub enum Reading {
     Tokenizer(Tokenizer),
@@ -64,7 +64,7 @@ impl Reading {
         }
     }
 
-    /// What is used, in a few words.
+    /// Describes the tokenizer briefly.
     pub fn describe(&self) -> String {
         match self {
             Self::Tokenizer(tokenizer) => tokenizer.source_name.clone(),
@@ -72,7 +72,7 @@ impl Reading {
         }
     }
 
-    /// How the decoder's side is read: as ids where its vocabulary is another than the tokenizer's, and no file holds it.
+    /// How the decoder's side is read: as ids if it has its own vocabulary and no file contains it.
     pub fn of_target(&self, limits: Limits) -> &Self {
         static OWN: LazyLock<Reading> = LazyLock::new(|| {
             Reading::Ids(
@@ -86,7 +86,7 @@ impl Reading {
         }
     }
 
-    /// The text of some ids; ids with blanks between them where there is no tokenizer.
+    /// The text of some ids; without a tokenizer, the ids separated by blanks.
     pub fn text(&self, ids: &[u32]) -> String {
         let labels = || ids.iter().map(|id| self.label(*id)).collect::<Vec<_>>();
         let Some(tokenizer) = self.tokenizer() else {
@@ -98,7 +98,7 @@ impl Reading {
         }
     }
 
-    /// What an id reads as: itself where there is no tokenizer.
+    /// The text of an id; without a tokenizer, the id itself.
     pub fn label(&self, id: u32) -> String {
         self.tokenizer()
             .map_or_else(|| id.to_string(), |tokenizer| tokenizer.label(id))
@@ -106,10 +106,11 @@ impl Reading {
 }
 
 impl Tokenizer {
-    /// Opens the vocabulary of a checkpoint. What is not known exactly gives the reason to use ids, never other ids.
+    /// Opens the vocabulary of a checkpoint. If ids would not be certain, returns a reading by ids with the reason, never wrong
+    /// ids.
     ///
     /// # Errors
-    /// When a file is there and is not what it must be.
+    /// When a file exists but is invalid.
     pub fn open(file: &TokenizerFile) -> Result<Reading> {
         let kind = |model_type: &Option<String>| model_type.clone().unwrap_or_default();
         match file {
@@ -160,7 +161,7 @@ impl Tokenizer {
         characters::tokenizer(path, stoi)
     }
 
-    /// Takes each byte of a text for its own id.
+    /// A tokenizer in which each byte is its own id.
     pub fn bytes() -> Self {
         Self {
             inner: Inner::Bytes,
@@ -177,12 +178,12 @@ impl Tokenizer {
         gguf::open(path, vocabulary)
     }
 
-    /// What the ids come from: `tokenizer.json`, or `vocab.json + merges.txt`.
+    /// The source of the ids: `tokenizer.json`, or `vocab.json + merges.txt`.
     pub fn source_name(&self) -> &str {
         &self.source_name
     }
 
-    /// Ids of a text.
+    /// Encodes a text as ids.
     ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
@@ -191,7 +192,7 @@ impl Tokenizer {
         Ok(tokens.into_iter().map(|token| token.id).collect())
     }
 
-    /// Tokens of a text, with the bytes that each stands for.
+    /// Encodes a text as tokens, each with the bytes that it covers.
     ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
@@ -219,7 +220,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text that some ids stand for, marks around a text left out.
+    /// Decodes ids, without the special tokens around a text.
     pub fn text(&self, ids: &[u32]) -> String {
         match &self.inner {
             Inner::Library(library) => library.text(ids).unwrap_or_default(),
@@ -235,7 +236,7 @@ impl Tokenizer {
         }
     }
 
-    /// What the vocabulary writes an id as; `None` where it has no such id.
+    /// The vocabulary's spelling of an id; `None` if there is no such id.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.inner {
             Inner::Library(library) => library.token(id),
@@ -247,7 +248,7 @@ impl Tokenizer {
         }
     }
 
-    /// What one id reads as, a leading space included; the vocabulary's own spelling where it is not text.
+    /// The text of one id, including a leading space; the vocabulary's spelling if it is not text.
     pub fn label(&self, id: u32) -> String {
         match &self.inner {
             Inner::Library(library) => library_label(library, id),
@@ -264,7 +265,7 @@ impl Tokenizer {
     }
 }
 
-/// A byte as a character, where it is one alone.
+/// The label of a byte: its character if it is ASCII.
 fn byte_label(id: u32) -> String {
     let byte = u8::try_from(id).ok().filter(u8::is_ascii);
     byte.map_or_else(|| id.to_string(), |byte| char::from(byte).to_string())
