@@ -1,4 +1,4 @@
-//! Where checks draw their lines: one table in TOML, which a file of the same form may change.
+//! The thresholds of all checks: one TOML table, which a file of the same form can override.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::sync::{LazyLock, OnceLock};
 use attnscope_checkpoint::{CONFIGURATION, read_text};
 use attnscope_compute::error::{Error, Result};
 
-/// What a person's settings changed.
+/// The thresholds that the user's settings changed.
 static IN_FORCE: OnceLock<Thresholds> = OnceLock::new();
 
-/// The table as it is shown, with its sources.
+/// The table as printed, with its sources.
 pub const DEFAULTS: &str = include_str!("thresholds.toml");
 
-/// A number for every name: `entropy-collapse.relative_entropy`.
+/// Thresholds by name, such as `entropy-collapse.relative_entropy`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thresholds(BTreeMap<String, f64>);
 
@@ -26,10 +26,10 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Those in force, with what a file changes.
+    /// The thresholds in force, with the changes of a file.
     ///
     /// # Errors
-    /// When the file cannot be read, is no such table, or has a name that is not known.
+    /// When the file cannot be read, is not such a table, or has an unknown name.
     pub fn open(path: &Path) -> Result<Self> {
         let text = read_text(path, CONFIGURATION)?;
         let mut all = Self::in_force();
@@ -46,24 +46,24 @@ impl Thresholds {
         Ok(all)
     }
 
-    /// The thresholds that a person's settings put in force for this process, or the defaults.
+    /// The thresholds from the user's settings for this process, or the defaults.
     pub fn in_force() -> Self {
         IN_FORCE.get().cloned().unwrap_or_default()
     }
 
-    /// Puts these in force for this process; what was put in force before stays.
+    /// Makes these the thresholds of this process, unless some were set before.
     pub fn put_in_force(self) {
-        // Only the first settings count: there is one file of them.
+        // There is only one settings file, so only the first call counts.
         let _ = IN_FORCE.set(self);
     }
 
-    /// Moves one; gives whether there is one of this name.
+    /// Changes one threshold; returns whether the name exists.
     pub fn set(&mut self, name: &str, value: f64) -> bool {
         let known = self.0.get_mut(name);
         known.map(|known| *known = value).is_some()
     }
 
-    /// The number of a name; NaN for a name that is not in the table.
+    /// The threshold with a name; NaN if the name is not in the table.
     pub fn of(&self, name: &str) -> f64 {
         self.0.get(name).copied().unwrap_or(f64::NAN)
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_changes_what_it_names_and_nothing_else() {
+    fn a_file_changes_only_the_thresholds_that_it_names() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("thresholds.toml");
         let open = |text: &str| {
