@@ -1,4 +1,4 @@
-//! Kinds of models that are another kind under a name of their own: read as that one, bit by bit, with their own defaults.
+//! Aliases: model types that another type's family reads exactly, with their own defaults.
 
 use attnscope_checkpoint::{Config, Origin};
 use attnscope_compute::error::{Error, Result};

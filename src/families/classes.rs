@@ -1,4 +1,4 @@
-//! What the class that a checkpoint was saved from says: whether it has an unembedding at all.
+//! Whether a checkpoint has an unembedding, by the class that it was saved from.
 
 use attnscope_checkpoint::{Config, Knob, Origin};
 use attnscope_spec::ModelSpec;

@@ -1,4 +1,4 @@
-//! What `generation_config.json` says of how a target begins and ends: where there is such a file, it counts and not the configuration.
+//! First and last tokens of a target from `generation_config.json`, which takes precedence over the configuration if it exists.
 
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin};
 use attnscope_spec::{Forced, ModelSpec};

@@ -1,4 +1,4 @@
-//! What a family is, and the list of them all.
+//! The type of a family, and the list of all families.
 
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;

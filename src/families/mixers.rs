@@ -1,4 +1,4 @@
-//! What a reader must know of a model whose layers do not all attend: which ones do not, and what they do.
+//! The remark on a model with layers that do not attend: which layers these are, and what they do instead.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A kind of model that no family reads: which families it may be a relative of, by its name and by its tensors.
+//! Suggestions for a model type that no family reads: similar families, by name and by tensors.
 
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader, is_silent};

@@ -1,4 +1,4 @@
-//! Models of two towers, one for pictures and one for their captions: each of them is a model of its own, and one is read at a time.
+//! Two-tower models, one tower for pictures and one for captions: each is a complete model, and one is read at a time.
 
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Stored tensors that a reading leaves aside: what they are by their names, and what a person is told of them.
+//! Stored tensors that a spec does not use: their kinds, by name, and the remarks on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

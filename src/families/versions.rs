@@ -1,4 +1,4 @@
-//! What a version of transformers meant by a key, where versions differ: told, with the setting that reads it otherwise.
+//! Keys that versions of transformers read differently: remarks on them, with the setting that selects the other reading.
 
 use attnscope_checkpoint::{Config, Origin, Reader};
 use attnscope_compute::attention::Window;

@@ -1,7 +1,7 @@
-//! Models of text and something else: what the model around the text part changes in how the text is read.
+//! Multimodal wrappers: how the outer model changes the computation of its text part.
 //!
-//! Since transformers 4.52 most of them hold the text's body and an unembedding of their own, without the factors and caps that the
-//! text model alone puts on its logits. PaliGemma reads a prompt as a prefix, in which every token sees every other one.
+//! Since transformers 4.52, most of them contain the text body and their own unembedding, without the text model's logit factors
+//! and caps. PaliGemma reads a prompt as a prefix, in which every token sees every other one.
 
 use attnscope_checkpoint::{Config, Knob, Origin};
 use attnscope_compute::attention::Mask;
