@@ -47,7 +47,7 @@ const WINDOWED_THEN: [&str; 6] = [
     "starcoder2",
 ];
 
-/// The remark for a model saved by an older version that computed it differently.
+/// The remark on a window that the saving version applied one key wider.
 pub(super) fn remark(config: &Config, spec: &ModelSpec) -> Option<String> {
     let version = saved_by(config.get("transformers_version"))?;
     if !WIDER.contains(&version) || !WINDOWED_THEN.contains(&spec.family) {

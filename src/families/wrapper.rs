@@ -42,9 +42,9 @@ impl Wrapper {
         }
     }
 
-    /// Copies weight tying into the text configuration if only the outer one states it.
+    /// Marks the text model as tied if no unembedding is stored.
     ///
-    /// `has_head` says whether an unembedding is stored.
+    /// `has_head` says whether one is stored. The outer configuration only decides the stated origin.
     pub fn complete(&self, outer: &Config, text: &mut Config, has_head: bool) {
         const TIED: &str = "tie_word_embeddings";
         let is_true = |config: &Config| config.get(TIED).and_then(Value::as_bool) == Some(true);

@@ -25,7 +25,7 @@ pub struct BertLike {
     pub head: MaskedHead,
     /// Positions count only tokens other than the padding token, from the index after it.
     pub counts_not_pad: bool,
-    /// The padding token, if no key states it.
+    /// The padding token of a family that ignores the key; `None` if the key counts.
     pub pad: Option<usize>,
     pub widens: Option<Widening>,
     pub norms: Norms,

@@ -15,7 +15,7 @@ pub struct RopeRule<'a> {
     /// The share of the width that rotates, and the key that states it; without a key the whole width rotates.
     pub share: f64,
     pub share_key: Option<&'a str>,
-    /// The family writes `yarn` for long-context factors.
+    /// Whether `yarn` means long-context factors (`longrope`) in this family.
     pub yarn_is_long: bool,
     pub interleaved: bool,
     /// The type of layer whose parameters to read, if each type has its own.
