@@ -146,7 +146,8 @@ impl Beginnings {
     }
 }
 
-/// Adds the finding on long texts to a verdict without findings: informational if no reading explains the beginnings either.
+/// Adds the finding on long texts to a verdict without findings: as a finding if this verdict or that on beginnings has passed,
+/// otherwise as part of the reason.
 pub(super) fn with_long_texts(
     mut verdict: Verdict,
     of_beginnings: Status,
