@@ -30,7 +30,7 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// Beyond this a head gives the key practically everything.
+/// Above this mean probability, the key gets practically all attention of the head.
 const MASSIVE: f64 = 0.95;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -84,13 +84,13 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     Verdict::of(vec![finding], "")
 }
 
-/// The key with the largest mean probability among those that at least half of the real queries see.
+/// The key with the largest mean probability, among keys that at least half of the real queries see.
 fn sink(
     layer: &crate::stats::LayerReport,
     head: &crate::stats::HeadReport,
 ) -> Option<(usize, f64)> {
     let n = head.summary.rows.len();
-    // Real queries before each position.
+    // Number of real queries before each position.
     let mut before = vec![0usize];
     for row in &head.summary.rows {
         before.push(before[before.len() - 1] + usize::from(row.is_real));

@@ -1,5 +1,5 @@
-//! Whether the attention of a head has collapsed, why, and whether it is low by design: one answer, which checks and the Rows
-//! panel give alike.
+//! Whether the attention of a head has collapsed, why, and whether its low entropy is by design. Checks and the Rows panel share
+//! these answers.
 
 use attnscope_compute::attention::{AttentionSpec, HeadSummary, Scale};
 
@@ -8,29 +8,29 @@ use crate::stats::{
     HeadReport, HeadType, LayerReport, Stat, Values, commonest_distance, relative_over_keys,
 };
 
-/// Standard deviation that norms predict under 1/√d beyond which queries and keys are too long.
+/// Predicted standard deviation under 1/√d above which queries and keys count as too long.
 const LONG: f64 = 3.0;
-/// A scale that is so many times 1/√d counts as left out.
+/// A scale of this many times 1/√d counts as missing.
 const UNSCALED: f64 = 2.0;
 /// Variance of the scores up to which they saturate nothing.
 const ORDINARY_VARIANCE: f64 = 2.0;
-/// Standard deviation that scale and norms predict beyond which scores are out of range, however words align. A trained T5 whose heads
-/// align reaches 4.2, a translator whose dot products are not scaled has 5.4 on average.
+/// Standard deviation predicted from scale and norms above which scores are out of range, however queries and keys align. A
+/// trained T5 with aligning heads reaches 4.2; a translator without scaling has 5.4 on average.
 const OUT_OF_RANGE: f64 = 5.0;
-/// Scores that spread so many times wider than norms predict do so by their angles.
+/// If scores spread this many times wider than norms predict, the angles are the cause.
 const ALIGNED_SPREAD: f64 = 2.0;
-/// Mean cosine beyond which directions alone decide.
+/// Mean cosine above which directions alone decide.
 const ALIGNED: f64 = 0.7;
 
-/// Whether a learned sink takes part of the rows of a head.
+/// Whether a learned sink takes part of a head's rows.
 pub(super) fn has_sink(layer: &LayerReport, head: &HeadReport) -> bool {
     let audit = head.audit.as_ref();
     layer.has_sinks || audit.is_some_and(|audit| audit.learned_sink.is_some())
 }
 
-/// Mean relative entropy of a head; with a learned sink, of what the sink leaves. NaN where rows are not distributions.
+/// Mean relative entropy of a head; with a learned sink, over the remaining probability. NaN if rows are not distributions.
 pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
-    // The statistic knows rows that are not distributions.
+    // This statistic is NaN if rows are not distributions.
     if head.stats.of(Stat::EffectiveKeys).is_nan() {
         f64::NAN
     } else if has_sink(layer, head) {
@@ -40,21 +40,21 @@ pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
     }
 }
 
-/// How sharply the rows of a head decide.
+/// How sharp the rows of a head are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharpness {
-    /// They leave room, or are not distributions.
+    /// Not sharp, or not distributions.
     Ordinary,
-    /// Cross-attention, each of whose queries looks at one key or at few, and queries at different ones: an alignment of words.
+    /// Cross-attention whose queries each look at one or a few keys, but at different ones: word alignment.
     Alignment,
-    /// Cross-attention as sharp as an alignment, in a layer most of whose heads have scores out of range: their scale and the lengths of
-    /// queries and keys make it sharp, whether or not the words belong together.
+    /// Cross-attention as sharp as an alignment, but most heads of the layer have scores out of range: the scale and the lengths
+    /// of queries and keys make it sharp, whether or not the words belong together.
     OutOfRange,
-    /// They attend to one key.
+    /// All queries attend to one key.
     Collapsed,
 }
 
-/// How sharply the rows of a head of this mean relative entropy decide. A NaN is ordinary.
+/// Classifies a head by its mean relative entropy. NaN counts as ordinary.
 pub fn sharpness(
     layer: &LayerReport,
     head: &HeadReport,
@@ -69,7 +69,7 @@ pub fn sharpness(
             are_out_of_range(&head.stats)
                 && self::relative_entropy(layer, head) < thresholds.of("entropy-collapse.alignment")
         };
-        // Some heads of a layer learn to align; where most are as sharp by their scores, none has learned to.
+        // Some heads of a layer learn to align. If scores alone make most heads as sharp, none has learned to.
         let n_out = layer.heads.iter().filter(is_out).count();
         if are_out_of_range(&head.stats) && 2 * n_out > layer.heads.len() {
             Sharpness::OutOfRange
@@ -83,60 +83,60 @@ pub fn sharpness(
     }
 }
 
-/// Whether so large a share of saturated rows leaves a head without a gradient.
+/// Whether this share of saturated rows leaves a head without a gradient.
 pub fn is_saturated(share: f64, thresholds: &Thresholds) -> bool {
     share > thresholds.of("softmax-saturation.saturated_rows")
 }
 
-/// How many times the observed variance of the scores is what norms predict, or the other way round: 1 where they agree.
+/// Ratio of the observed to the predicted variance of the scores, or its inverse if that is larger; 1 if they agree.
 pub fn spread_excess(stats: &Values) -> f64 {
     let ratio = stats.of(Stat::ScoreVarObserved) / stats.of(Stat::ScoreVarPredicted);
     if ratio < 1.0 { ratio.recip() } else { ratio }
 }
 
-/// How many times the scale is 1/√d; 1 for scales that differ from row to row.
+/// The scale as a multiple of 1/√d; 1 for scales that differ from row to row.
 pub fn times_inv_sqrt_d(spec: &AttentionSpec) -> f64 {
     let factor = f64::from(spec.scale.factor(spec.d_head));
     let usual = f64::from(Scale::InvSqrtD.factor(spec.d_head));
     if factor.is_nan() { 1.0 } else { factor / usual }
 }
 
-/// Whether queries and keys are so long that scores spread widely even if scaled by 1/√d; `None` where they were not measured.
+/// Whether queries and keys are so long that scores spread widely even with a scale of 1/√d; `None` if not measured.
 pub fn are_too_long(spec: &AttentionSpec, stats: &Values) -> Option<bool> {
     let predicted = stats.of(Stat::ScoreVarPredicted).sqrt() / times_inv_sqrt_d(spec).max(1.0);
     (!predicted.is_nan()).then_some(predicted > LONG)
 }
 
-/// Whether scale and lengths alone would spread the scores of a head beyond what a softmax tells apart, and they do spread so. False
-/// where queries and keys were not measured.
+/// Whether scores spread beyond the range of a softmax, as scale and lengths alone predict. False if queries and keys were not
+/// measured.
 pub fn are_out_of_range(stats: &Values) -> bool {
     let [observed, predicted] =
         [Stat::ScoreVarObserved, Stat::ScoreVarPredicted].map(|stat| stats.of(stat).sqrt());
     observed > OUT_OF_RANGE && predicted > OUT_OF_RANGE
 }
 
-/// What makes the scores of a head spread.
+/// The cause of a head's score spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// There are no scores to look at.
+    /// There are no scores.
     NoScores,
-    /// Scores spread, and queries and keys were not measured.
+    /// Scores spread, but queries and keys were not measured.
     NotMeasured,
     /// Scores hardly spread.
     Ordinary,
-    /// What position adds.
+    /// A position bias.
     Bias,
-    /// Queries and keys are long.
+    /// Long queries and keys.
     Norms,
-    /// The scale is far above 1/√d.
+    /// A scale far above 1/√d.
     Scale,
-    /// Queries and keys are aligned.
+    /// Aligned queries and keys.
     Angles,
-    /// Lengths and angles together, neither of which stands out.
+    /// Lengths and angles together, neither of them dominant.
     Both,
 }
 
-/// Why the scores of a head spread as they do.
+/// Finds the cause of a head's score spread.
 pub fn cause(spec: &AttentionSpec, stats: &Values) -> Cause {
     let spread = stats.of(Stat::ScoreStd);
     let (raw, predicted) = (
@@ -155,13 +155,13 @@ pub fn cause(spec: &AttentionSpec, stats: &Values) -> Cause {
     }
 }
 
-/// Whether queries and keys point the same way, or opposite ways, on average.
+/// Whether queries and keys point in the same or in opposite directions on average.
 pub fn is_aligned(stats: &Values) -> bool {
     stats.of(Stat::QkCosine).abs() > ALIGNED
 }
 
 impl Cause {
-    /// What to do about a collapse.
+    /// Advice on how to fix a collapse with this cause.
     pub fn advice(self) -> &'static str {
         match self {
             Self::NoScores => {
@@ -192,14 +192,14 @@ impl Cause {
     }
 }
 
-/// Why a low entropy is not a fault: where most of the probability goes, and how much of it.
+/// Why a low entropy is by design: where most of the probability goes, and how much of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Design {
     pub what: String,
     pub share: f64,
 }
 
-/// Kinds of places that heads attend to by design, by the statistic that measures each.
+/// Kinds of places that heads attend to by design, with the statistic that measures each.
 const PLACES: [(Stat, &str); 6] = [
     (Stat::SinkMass, "its learned sink"),
     (Stat::FirstKeyMass, "the first token"),
@@ -212,10 +212,10 @@ const PLACES: [(Stat, &str); 6] = [
     ),
 ];
 
-/// What a head attends to by design: a kind of place, one distance, or one key that is a sink. A key is a sink where most queries of the
-/// layer look at it, or where it is the first token or a delimiter; a key that only this head looks at is not excused.
+/// Returns what a head attends to by design: a kind of place, one distance, or one key that is a sink. A key is a sink if most
+/// queries of the layer look at it, or if it is the first token or a delimiter. A key that only this head looks at is no excuse.
 ///
-/// `is_delimiter` tells whether a key is a token that separates others.
+/// `is_delimiter` says whether a key is a token that separates others.
 pub fn by_design(
     layer: &LayerReport,
     head: &HeadReport,
@@ -224,7 +224,7 @@ pub fn by_design(
 ) -> Option<Design> {
     let least = thresholds.of("entropy-collapse.by_design");
     let shares = PLACES.map(|(stat, what)| (head.stats.of(stat), what));
-    // A kind of place that the text does not have is NaN, which no comparison takes.
+    // A kind of place that the text does not have is NaN, and fails every comparison.
     let strongest = shares
         .into_iter()
         .filter(|(share, _)| *share >= least)
@@ -251,7 +251,7 @@ pub fn by_design(
     Some(Design { what, share })
 }
 
-/// What a positional head looks at: the distance that nearly all of its queries have in common, and what they give there at least.
+/// For a positional head: the distance that nearly all of its queries share, and their minimum share there.
 fn one_distance(head: &HeadReport) -> Option<Design> {
     if head.kind != Some(HeadType::Positional) {
         return None;
@@ -272,7 +272,7 @@ fn one_distance(head: &HeadReport) -> Option<Design> {
     })
 }
 
-/// The key that gets most of a head's probability, and its share of what all real queries give.
+/// The key with the most probability of a head, and its share of the total over all real queries.
 pub(super) fn favourite(summary: &HeadSummary) -> Option<(usize, f64)> {
     let n = summary.rows.iter().filter(|row| row.is_real).count();
     let sums = summary.column_sums.iter().map(|sum| f64::from(*sum));
@@ -287,8 +287,7 @@ fn first_real_key(summary: &HeadSummary) -> Option<usize> {
     }
 }
 
-/// Share of the queries of all heads of a layer whose largest probability lies on a key, among those that see two keys and may
-/// see this one.
+/// Share of a layer's queries whose largest probability is on a key, among queries that may see this key and at least two in all.
 fn share_looking_at(layer: &LayerReport, key_idx: usize) -> f64 {
     let (mut n, mut n_looking) = (0usize, 0usize);
     for head in &layer.heads {
@@ -301,7 +300,7 @@ fn share_looking_at(layer: &LayerReport, key_idx: usize) -> f64 {
             }
         }
     }
-    // A layer of one head says nothing beyond the head itself.
+    // With one head, the layer gives no evidence beyond the head itself.
     match layer.heads.len() {
         0 | 1 => 0.0,
         _ => n_looking as f64 / n.max(1) as f64,
@@ -323,7 +322,7 @@ mod tests {
         AttentionSpec::plain(n_heads, n_heads, 16, true)
     }
 
-    /// What a check says of one layer.
+    /// The verdict of a check on one layer.
     fn said(check: &str, layer: LayerReport) -> Verdict {
         let layers = [Arc::new(layer)];
         let probes = Probes::none("not run");
@@ -338,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_excused_only_where_the_layer_looks_or_where_it_is_a_delimiter() {
+    fn one_key_is_excused_only_if_most_of_the_layer_looks_there_or_it_is_a_delimiter() {
         let to_five = || preferring(N, 40.0, |query| query.min(5));
         let elsewhere = || preferring(N, 0.5, |query| query * 7 % N);
-        // Key 5 of one head of four, whose others look elsewhere.
+        // One of four heads looks at key 5, the others elsewhere.
         let alone = layer(
             spec(4),
             &[to_five(), elsewhere(), elsewhere(), elsewhere()],
@@ -364,7 +363,7 @@ mod tests {
             design(&first, &|_| false).as_deref(),
             Some("the first token")
         );
-        // What was excused, and why.
+        // The excuse is listed with its reason.
         let verdict = said("entropy-collapse", first);
         assert_eq!(verdict.status, Status::Passed);
         assert!(
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_positional_head_is_excused_with_its_distance_and_one_of_many_distances_is_not() {
+    fn only_a_positional_head_with_one_distance_is_excused() {
         let back = layer(
             spec(1),
             &[preferring(N, 40.0, |query| query.saturating_sub(3))],
@@ -402,15 +401,15 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_of_one_head_excuses_no_key_by_itself() {
+    fn a_layer_of_one_head_excuses_no_key() {
         let alone = layer(spec(1), &[preferring(N, 40.0, |query| query.min(5))], 4.0);
         assert_eq!(design(&alone, &|_| false), None);
     }
 
     #[test]
-    fn shares_of_saturated_rows_are_said_as_they_are() {
+    fn a_large_share_of_saturated_rows_is_reported_as_it_is() {
         for (n_saturated, percent) in [(17, "71 %"), (21, "88 %")] {
-            // Some rows prefer a key of their own, others none.
+            // Some rows prefer a key of their own, the others none.
             let mut rows = preferring(N + 1, 40.0, |query| query * 5 % (query + 1).max(1));
             for row in &mut rows[n_saturated + 1..] {
                 row.fill(0.0);
@@ -423,11 +422,11 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_that_norms_do_not_predict_is_not_called_predicted() {
+    fn a_spread_that_norms_do_not_predict_is_not_reported_as_predicted() {
         let rows = || preferring(N, 3.0, |query| query * 5 % N);
         let probe = layer(spec(1), &[rows()], 1.0);
         let observed = probe.heads[0].stats.of(Stat::ScoreVarObserved);
-        // ‖q‖ = ‖k‖ = n with a scale of 1/√16 predicts n⁴/16/16.
+        // ‖q‖ = ‖k‖ = n with a scale of 1/√16 predicts a variance of n⁴/16/16.
         let norm = (observed / 12.8 * 256.0).sqrt().sqrt() as f32;
         let verdict = said("scale-mismatch", layer(spec(1), &[rows()], norm));
         assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
@@ -436,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn alignments_of_cross_attention_are_information_and_one_key_for_all_is_not() {
+    fn word_alignments_of_cross_attention_are_information_but_one_key_for_all_queries_is_not() {
         let cross = AttentionSpec {
             is_cross: true,
             mask: attnscope_compute::attention::Mask {
@@ -455,7 +454,7 @@ mod tests {
             panic!("{verdict:?}");
         };
         assert_eq!(finding.severity, Severity::Info);
-        // As sharp, and as long as no trained alignment has to be.
+        // As sharp, with longer queries and keys than a trained alignment needs.
         let wide = preferring(N, 60.0, |query| query * 5 % N);
         let verdict = said(
             "entropy-collapse",
@@ -464,7 +463,7 @@ mod tests {
         let severities = verdict.findings.iter().map(|finding| finding.severity);
         assert_eq!(severities.collect::<Vec<_>>(), [Severity::Warning; 2]);
         assert!(verdict.findings[0].advice.contains("too long"));
-        // One head of several that learned to align.
+        // One of several heads learned to align.
         let verdict = said(
             "entropy-collapse",
             layer(cross.clone(), &[wide, even()], 40.0),
@@ -482,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_apart_and_a_nan_is_no_cause() {
+    fn causes_of_spread_are_distinguished_and_nan_gives_none() {
         let stretched = |spec: AttentionSpec, norm: f32| {
             let layer = layer(
                 spec,

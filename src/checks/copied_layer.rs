@@ -60,7 +60,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     Verdict::of(findings, "no two layers have equal matrices")
 }
 
-/// A few names, and how many more there are.
+/// Lists a few names, and how many more there are.
 pub(super) fn listed(names: &[String]) -> String {
     const MOST: usize = 3;
     let shown = names

@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         sorted.sort_by(f64::total_cmp);
         let median = sorted[sorted.len() / 2];
         for (head_idx, norm) in norms.iter().enumerate() {
-            // Where most heads are dead the median is 0 as well: the others live.
+            // If most heads are dead, the median is 0 too, and the others count as alive.
             let share = if median == 0.0 && *norm == 0.0 {
                 0.0
             } else {

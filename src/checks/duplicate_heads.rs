@@ -33,7 +33,7 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// Fewer rows say nothing of how alike two heads are.
+/// With fewer rows, similarity of two heads means nothing.
 const FEWEST_ROWS: usize = attnscope_compute::attention::N_SAMPLED;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -42,7 +42,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let rounding = thresholds.of("duplicate-heads.rounding");
     let by_design = thresholds.of("entropy-collapse.by_design");
     let mut findings = Vec::new();
-    // Rows that see a key, of heads that are distributions: what heads can be compared on.
+    // The rows on which heads can be compared: those that see a key, in heads that are distributions.
     let n_rows = |layer: &LayerReport, head: &HeadReport| {
         let rows = head.summary.rows.iter();
         if evidence.has_distributions(layer, head) {
@@ -52,7 +52,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         }
     };
     let of_pair = |layer: &LayerReport| {
-        // The second longest: two heads make a pair.
+        // The second largest count, because a pair needs two heads.
         let mut all: Vec<usize> = layer.heads.iter().map(|head| n_rows(layer, head)).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.get(1).copied().unwrap_or(0)

@@ -43,10 +43,10 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// What is said of an alignment.
+/// The evidence text for an alignment.
 const ALIGNED: &str = "each query looks at one key or at few, and queries at different ones: what an alignment of words does";
 
-/// What is said of an alignment that is one by its scores alone.
+/// The evidence text for heads that are as sharp as an alignment by their scores alone.
 const OUT_OF_RANGE: &str = "; scores this wide make it sharp whichever words belong together";
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -108,7 +108,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 },
             }
         }
-        // One line for the alignments of a layer.
+        // One finding for all alignments of a layer.
         findings.extend(sharpest.map(|mut finding| {
             if n_alignments > 1 {
                 let others = format!(
@@ -134,7 +134,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     verdict
 }
 
-/// Lengths, angles and spread of a head's scores, as far as they were measured.
+/// Lengths, angles and spread of a head's scores, if measured.
 fn causes(head: &HeadReport) -> Vec<String> {
     let of = |stat: Stat| head.stats.of(stat);
     let mut causes = Vec::new();
@@ -160,7 +160,7 @@ fn causes(head: &HeadReport) -> Vec<String> {
     causes
 }
 
-/// What was excused, and why: the lowest first, and no more than are read.
+/// The excused heads with their reasons: lowest entropy first, at most a few.
 fn excuses(excused: &[(Place, f64, Design)]) -> Option<String> {
     const MOST: usize = 3;
     let mut lowest: Vec<_> = excused.iter().collect();

@@ -1,4 +1,4 @@
-//! What checks look at: layers of a run or of a trace, and what probes saw.
+//! The evidence that checks judge: layers of a run or a trace, and results of probes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,46 +13,46 @@ use super::verdict::Verdict;
 use super::weights_seen::Weights;
 use crate::stats::{HeadReport, LayerReport};
 
-/// Whose attention it is.
+/// The origin of the attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// A checkpoint that we ran: mask, axis and window are ours.
+    /// A checkpoint that attnscope ran: mask, axis and window are attnscope's own.
     Checkpoint,
-    /// What somebody else's code computed.
+    /// A recording of other code.
     Trace,
-    /// What moved in somebody else's model when its input was changed.
+    /// Reactions of another program's model to changed inputs.
     Probe,
 }
 
-/// Everything a check may look at.
+/// All evidence that a check may use.
 #[derive(Debug, Clone)]
 pub struct Evidence<'a> {
     pub subject: Subject,
-    /// In the order in which they run.
+    /// Layers, in the order of execution.
     pub layers: &'a [Arc<LayerReport>],
-    /// How far a row's sum may lie from 1, by the dtype in which the pattern was stored.
+    /// Tolerance for the deviation of row sums from 1, by the dtype of the stored pattern.
     pub row_tolerance: f64,
-    /// The first NaN or infinity: where, and in words.
+    /// The first NaN or infinity: its place, and a description.
     pub first_nonfinite: Option<(Place, String)>,
-    /// Largest |value| of a residual that the checkpoint's own dtype could not hold, and that dtype's name.
+    /// The checkpoint's dtype and the largest |value| of the residual, if the dtype cannot represent it.
     pub narrow_dtype: Option<(&'static str, f64)>,
-    /// What a trace lacks, in words, for checks that need it.
+    /// A description of what a trace lacks, for checks that need it.
     pub lacks: Option<String>,
     pub probes: &'a Probes,
-    /// Positions that a model's configuration names.
+    /// Number of positions in the model's configuration.
     pub n_ctx: Option<usize>,
-    /// Mean next-token loss, where the model has one.
+    /// Mean next-token loss, if the model has one.
     pub loss: Option<f64>,
-    /// What an earlier report says of the same prompt.
+    /// An earlier report on the same prompt.
     pub baseline: Option<&'a Baseline>,
-    /// Which tokens separate others.
+    /// Which tokens are delimiters.
     pub delimiters: Delimiters<'a>,
-    /// How much of the text its tokenizer does not know.
+    /// Characters of the text that the tokenizer lost.
     pub lost: Lost,
 }
 
-/// Tells whether a token separates others: punctuation, a line break, a special token. Asked only where it matters, since it
-/// may take a vocabulary.
+/// Whether a token separates others: punctuation, a line break, a special token. A function, called only where needed, since it
+/// may need a vocabulary.
 #[derive(Clone, Copy, Default)]
 pub struct Delimiters<'a>(pub Option<&'a dyn Fn(Stack, usize) -> bool>);
 
@@ -74,15 +74,15 @@ pub type Then = BTreeMap<String, f64>;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
     pub loss: Option<f64>,
-    /// By stack, layer and head; of the layer itself without a head.
+    /// Statistics by stack, layer and head; without a head, those of the layer.
     pub places: BTreeMap<(Stack, usize, Option<usize>), Then>,
 }
 
-/// Probability on forbidden keys, over a whole head, that still leaves its entropy what it is.
+/// Maximum probability on forbidden keys, over a whole head, that leaves its entropy meaningful.
 const LEAKED: f64 = 1e-3;
 
 impl<'a> Evidence<'a> {
-    /// Of layers alone: nothing else is known.
+    /// Evidence with only layers.
     pub fn of_layers(
         subject: Subject,
         layers: &'a [Arc<LayerReport>],
@@ -105,7 +105,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// What a look at the weights showed, or the verdict where there was none.
+    /// The results on the weights, or the verdict if they were not examined.
     pub(super) fn weights(&self) -> Result<&'a Weights, Verdict> {
         match self.subject {
             Subject::Checkpoint => self.probes.weights.seen().map(|weights| &**weights),
@@ -125,9 +125,9 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// Whether rows of a head are distributions over keys, so that an entropy means something.
+    /// Whether rows of a head are distributions over keys, so that entropy has a meaning.
     pub fn has_distributions(&self, layer: &LayerReport, head: &HeadReport) -> bool {
-        // Mass on keys that a query may not see makes an entropy over those it may see meaningless.
+        // Probability on forbidden keys makes an entropy over the allowed keys meaningless.
         let audit = head.audit.as_ref();
         if audit.is_some_and(|audit| audit.forbidden_mass() > LEAKED) {
             return false;
@@ -144,26 +144,26 @@ impl<'a> Evidence<'a> {
             && seeing.map(|row| f64::from(row.mass)).all(is_distribution)
     }
 
-    /// What a head attends to by design, where it does.
+    /// Returns what a head attends to by design, if anything.
     pub(super) fn by_design(
         &self,
         layer: &LayerReport,
         head: &HeadReport,
         thresholds: &Thresholds,
     ) -> Option<Design> {
-        // Nothing is a delimiter where tokens are not known.
+        // Without known tokens, nothing is a delimiter.
         let is_delimiter = |key_idx| self.delimiters.0.is_some_and(|is| is(layer.stack, key_idx));
         by_design(layer, head, &is_delimiter, thresholds)
     }
 }
 
-/// What the arrays of a whole layer showed.
+/// Results from the arrays of a whole layer.
 pub(super) fn layer_audit(layer: &LayerReport) -> Option<&LayerAudit> {
     layer.heads.first()?.audit.as_ref()?.of_layer.as_deref()
 }
 
-/// The row whose mass lies farthest from 1, among real queries that see a key. A NaN is left to `nan-or-inf`, and a row of
-/// zeros sees no key, unless all rows are such or dropout made it so.
+/// The row whose sum deviates most from 1, among real queries that see a key. NaN rows are left to `nan-or-inf`. Rows of zeros
+/// count as seeing no key, unless all rows are zero or dropout zeroed them.
 pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
     let rows = head.summary.rows.iter().enumerate();
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0 && row.mass.is_finite());
@@ -178,18 +178,18 @@ pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
         .or_else(|| masses.max_by(by_distance))
 }
 
-/// Something that was tried, or why it was not.
+/// The result of a probe, or why it was not run.
 #[derive(Debug, Clone)]
 pub enum Probed<T> {
-    /// It cannot be tried here. In words: what it would need.
+    /// It cannot run here; the text says what it would need.
     Not(String),
-    /// It can be tried here, and was not yet. In words: what runs it.
+    /// It can run here but has not; the text says what runs it.
     Untried(String),
     Ran(T),
 }
 
 impl<T> Probed<T> {
-    /// What it showed, or the verdict where it was not run.
+    /// The result, or the verdict if the probe was not run.
     pub(super) fn seen(&self) -> Result<&T, Verdict> {
         match self {
             Self::Not(why) => Err(Verdict::not_applicable(why.clone())),
@@ -199,28 +199,28 @@ impl<T> Probed<T> {
     }
 }
 
-/// What runs on changed prompts showed.
+/// Results of runs on changed prompts.
 #[derive(Debug, Clone)]
 pub struct Probes {
     pub future: Probed<FutureProbe>,
     pub padding: Probed<InvarianceProbe>,
     pub batch: Probed<InvarianceProbe>,
     pub documents: Probed<InvarianceProbe>,
-    /// The prompt again, from another random state.
+    /// The same prompt, from another random state.
     pub repeat: Probed<InvarianceProbe>,
-    /// The first tokens alone against the whole prompt.
+    /// The first tokens alone, compared with the whole prompt.
     pub length: Probed<InvarianceProbe>,
-    /// The prompt in parts with a cache against the whole prompt.
+    /// The prompt in parts with a KV cache, compared with the whole prompt.
     pub cache: Probed<InvarianceProbe>,
     pub order: Probed<OrderProbe>,
     pub labels: Probed<LabelsProbe>,
     pub training: Probed<TrainingProbe>,
-    /// The weights alone, without text.
+    /// The weights alone, without a text.
     pub weights: Probed<Arc<Weights>>,
 }
 
 impl Probes {
-    /// None was run.
+    /// No probe was run.
     pub fn none(why: &str) -> Self {
         Self {
             future: Probed::Not(why.to_owned()),
@@ -238,17 +238,17 @@ impl Probes {
     }
 }
 
-/// Something that moved though it should not have.
+/// A value that moved although it should not have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Movement {
     pub place: Place,
-    /// What it is called where a layer's number does not say it.
+    /// Its name, if the layer number is not enough.
     pub name: Option<String>,
     /// Largest |difference|, divided by the largest |value|.
     pub amount: f64,
 }
 
-/// The pair that shows a leak best.
+/// The pair of positions with the clearest leak.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Worst {
     pub changed: usize,
@@ -256,7 +256,7 @@ pub struct Worst {
     pub amount: f64,
 }
 
-/// How far each position moved when another was changed. // moved: [changed, position]
+/// How far each position moved when another one was changed. // moved: [changed, position]
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Influence {
     pub changed: Vec<usize>,
@@ -265,7 +265,7 @@ pub struct Influence {
 }
 
 impl Influence {
-    /// As a map of at most so many cells on a side. // [changed, position]
+    /// A map with at most this many cells per side. // [changed, position]
     pub fn map(&self, most_cells: usize) -> Pooled {
         let mut map = Pooled::with_cells(self.changed.len(), self.n_positions, most_cells);
         for (row_idx, row) in self.moved.chunks(self.n_positions.max(1)).enumerate() {
@@ -275,109 +275,110 @@ impl Influence {
     }
 }
 
-/// Tokens were changed, and nothing before them may move.
+/// Result of changing tokens, after which nothing before them may move.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FutureProbe {
-    /// Movements up to here are rounding.
+    /// Movements up to this size are rounding.
     pub tolerance: f64,
-    /// The first layer and head whose pattern moved, and the first residual.
+    /// The first layer and head whose pattern moved, and the first residual that moved.
     pub first_pattern: Option<Movement>,
     pub first_residual: Option<Movement>,
     pub worst: Option<Worst>,
     pub influence: Influence,
 }
 
-/// Something was changed that may not matter: each case, and what moved first.
+/// Result of changes that must have no effect: each case, and what moved first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvarianceProbe {
     pub tolerance: f64,
     pub cases: Vec<(String, Option<Movement>)>,
-    /// The largest movement of any case, leak or not.
+    /// The largest movement of any case, whether it is a leak or not.
     pub largest: f64,
 }
 
-/// How far the last position of something moved, relative to the largest value.
+/// How far the last position moved, relative to the largest value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reordered {
-    /// What it is called where its place does not say it.
+    /// Its name, if its place is not enough.
     pub name: Option<String>,
     pub place: Place,
-    /// When the tokens before it stood in another order.
+    /// Movement when the tokens before it were reordered.
     pub by_order: f64,
-    /// When they were other tokens.
+    /// Movement when the tokens before it were replaced.
     pub by_content: f64,
 }
 
-/// Earlier tokens were shuffled, and the last position has to move.
+/// Result of shuffling earlier tokens, after which the last position must move.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrderProbe {
-    /// Movements up to here are rounding.
+    /// Movements up to this size are rounding.
     pub tolerance: f64,
-    /// The dtype of the model may hide smaller movements than this.
+    /// The model's dtype may hide movements smaller than this.
     pub resolution: f64,
-    /// Where tokens meet for the first time.
+    /// The first layer that mixes tokens.
     pub first: Reordered,
     /// The last layer or module.
     pub output: Reordered,
-    /// The model is meant to have no positions.
+    /// The model is declared to have no positions.
     pub declares_none: bool,
 }
 
-/// Losses of every output against tokens at several distances from it, in nats.
+/// Losses of each output against tokens at several offsets, in nats.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelsProbe {
-    /// Against the token that it stands on, the next one, and the one after. // [offset][position]
+    /// Against the token at the same position, the next one, and the one after. // [offset][position]
     pub losses: [Vec<f32>; 3],
-    /// What guessing by the text's own frequencies would lose.
+    /// Loss of guessing by the text's own token frequencies.
     pub unigram_loss: f64,
 }
 
-/// Whether a token's loss may depend on the token under a reading.
+/// Whether, under a reading, a token's loss may depend on the token itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SeesLabels {
     Not,
-    /// With a small weight, or in some places.
+    /// With a small weight, or in some places only.
     Faintly,
     Plainly,
 }
 
-/// What a reading of the weights says: how they may have been meant, and where.
+/// A reading: a hypothesis on how the weights were trained, and in which layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// Readings of one family change one thing in different ways.
+    /// Readings of one family change the same thing in different ways.
     pub family: &'static str,
-    /// As it reads after “trained with”.
+    /// Its name, worded to follow “trained with”.
     pub name: String,
-    /// Names of the readings that it is made of, where it is made of several.
+    /// Names of the combined readings, if it consists of several.
     pub parts: Vec<String>,
-    /// Flags that run the checkpoint so, or what to correct; may be empty.
+    /// Flags that run the checkpoint this way, or what to correct; may be empty.
     pub advice: String,
-    /// The only layer, and its only head, that it is about.
+    /// The only layer and head that it changes, if not all.
     pub layer_idx: Option<usize>,
     pub head_idx: Option<usize>,
     pub sees_labels: SeesLabels,
-    /// Makes attention smoother, which every broken model likes.
+    /// Makes attention smoother, which improves every broken model.
     pub smooths: bool,
-    /// A reading that shows all of the label that this one shows, and more: a model trained with that one does well with both.
+    /// Another reading that reveals all of the label that this one does, and more: a model trained with that one does well under
+    /// both.
     pub shown_by: Option<&'static str>,
 }
 
-/// One way in which the weights may have been meant, and what the model would have lost.
+/// A reading that was tried, with the model's losses under it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tried {
     pub claim: Claim,
-    /// Its place in the catalogue, which lists the most usual mistakes of a family first.
+    /// Its index in the catalogue, which lists the most common mistakes of a family first.
     pub order: usize,
-    /// Losses in nats, on the positions of one round. // [position]
+    /// Losses in nats, at the positions of one round. // [position]
     pub losses: Vec<f32>,
-    /// The last round that it stayed in.
+    /// The last round that it took part in.
     pub round: usize,
-    /// Losses in nats on the beginnings of the texts; empty where it was not asked. // [position of all beginnings]
+    /// Losses in nats on the beginnings of the texts; empty if not measured. // [position of all beginnings]
     pub of_beginnings: Vec<f32>,
 }
 
 impl Tried {
-    /// What it loses on beginnings in place of whole texts; `None` where it was not asked there.
+    /// The same reading with its losses on beginnings; `None` if not measured.
     pub(super) fn in_beginnings(&self) -> Option<Self> {
         (!self.of_beginnings.is_empty()).then(|| Self {
             losses: self.of_beginnings.clone(),
@@ -390,22 +391,23 @@ impl Tried {
 /// Losses under every reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingProbe {
-    /// Losses of what is declared, in nats; a later round has more positions. // [round][position]
+    /// Losses as declared, in nats; later rounds have more positions. // [round][position]
     pub declared: Vec<Vec<f32>>,
-    /// Whether losses are those of tokens that follow, of which a beginning is whole; else of hidden ones, which see all of a text.
+    /// Whether losses are of next tokens, for which a beginning is a complete task; otherwise of masked tokens, which see the
+    /// whole text.
     pub tells_next: bool,
-    /// Where each position of the last round stands in its text. // [position]
+    /// The index of each position of the last round within its text. // [position]
     pub places: Vec<usize>,
-    /// Losses of what is declared on the beginnings of the texts; empty where no text is longer. // [position of all beginnings]
+    /// Losses as declared on the beginnings of the texts; empty if no text is longer. // [position of all beginnings]
     pub of_beginnings: Vec<f32>,
     pub readings: Vec<Tried>,
-    /// Readings that were not tried, or given up before they were decided, since they would have cost too much.
+    /// Number of readings skipped, or dropped before a decision, because of their cost.
     pub n_left_out: usize,
-    /// What guessing by the text's own frequencies would lose, in nats.
+    /// Loss of guessing by the text's own token frequencies, in nats.
     pub unigram_loss: f64,
-    /// What guessing by the frequencies of the tokens before would lose, beginning with all tokens alike.
+    /// Loss of guessing by the frequencies of the preceding tokens, starting from a uniform distribution.
     pub blind_loss: f64,
-    /// What the declared model loses on second copies of texts said twice: little, where it can copy. NaN where no reading
-    /// that may win shows labels.
+    /// Loss as declared on the second copies of repeated texts: low if the model can copy. NaN if no reading that may win reveals
+    /// labels.
     pub copy_loss: f64,
 }

@@ -1,8 +1,8 @@
-//! How much one reading of a model loses less than another, position by position.
+//! How much lower the losses of one reading of a model are than another's, position by position.
 
 use attnscope_compute::bootstrap::{interval_of_mean, is_surely_positive};
 
-/// How much one loses less than another, position by position.
+/// The gain of one reading over another, position by position.
 #[derive(Debug, Clone)]
 pub(super) struct Gain {
     pub mean: f64,
@@ -18,7 +18,7 @@ impl Gain {
         }
     }
 
-    /// Thousands of draws: only for what is told or hangs on it.
+    /// The confidence interval. It takes thousands of draws: call it only for reported results or decisions.
     pub fn interval(&self) -> (f64, f64) {
         interval_of_mean(&self.gains)
     }
@@ -27,7 +27,7 @@ impl Gain {
         self.mean >= margin && is_surely_positive(&self.gains)
     }
 
-    /// Whether the whole interval lies above the margin.
+    /// Whether the whole confidence interval is above the margin.
     pub fn exceeds(&self, margin: f64) -> bool {
         let beyond: Vec<f64> = self.gains.iter().map(|gain| gain - margin).collect();
         is_surely_positive(&beyond)
@@ -39,7 +39,7 @@ pub(super) fn mean(losses: &[f32]) -> f64 {
     losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
 }
 
-/// Whether the interval of a gain may reach so far: it ends at about 2.6 standard errors.
+/// Quick test whether the confidence interval may reach the margin: it ends at about 2.6 standard errors.
 pub(super) fn may_reach(from: &[f32], to: &[f32], margin: f64) -> bool {
     let gains = differences(from, to);
     let n = gains.len().max(1) as f64;
@@ -48,7 +48,7 @@ pub(super) fn may_reach(from: &[f32], to: &[f32], margin: f64) -> bool {
     mean + 5.0 * (variance / n).sqrt() >= margin
 }
 
-/// What one loses more than the other, position by position.
+/// Differences of two lists of losses, position by position.
 fn differences(from: &[f32], to: &[f32]) -> Vec<f64> {
     let pairs = from.iter().zip(to);
     pairs

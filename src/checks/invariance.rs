@@ -1,9 +1,9 @@
-//! Something that may not matter was changed, and something moved: what the checks of such probes share.
+//! Shared code of checks whose probe changed something that must have no effect.
 
 use super::evidence::{Evidence, InvarianceProbe, Movement, Probed};
 use super::verdict::{Finding, Severity, Verdict};
 
-/// Turns what a probe saw into a verdict: one finding per case that moved.
+/// Turns the results of a probe into a verdict: one finding per case that moved.
 pub(super) fn judge_invariance(
     evidence: &Evidence<'_>,
     check: &'static str,
@@ -25,7 +25,7 @@ pub(super) fn judge_invariance(
     Verdict::of_our_run(evidence, findings.collect(), otherwise)
 }
 
-/// Whether any case of a probe moved.
+/// Whether anything moved in any case of a probe.
 pub(super) fn moves(probe: &Probed<InvarianceProbe>) -> bool {
     matches!(probe, Probed::Ran(probe) if probe.cases.iter().any(|(_, moved)| moved.is_some()))
 }

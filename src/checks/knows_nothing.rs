@@ -76,7 +76,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     Verdict::of(vec![finding], "")
 }
 
-/// The lowest loss of what is declared and of every reading that stayed in the race.
+/// The lowest mean loss, as declared or under any reading that stayed to the last round.
 fn best(probe: &TrainingProbe) -> Option<f64> {
     let mean = |losses: &[f32]| {
         losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64

@@ -105,7 +105,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     Verdict::of(vec![finding], "")
 }
 
-/// What each position gains by another offset than the next token's.
+/// The gain of another offset over the next token, at each position.
 fn gains(probe: &LabelsProbe, best: usize) -> Vec<f64> {
     let pairs = probe.losses[1].iter().zip(&probe.losses[best]);
     pairs

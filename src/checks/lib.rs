@@ -74,10 +74,10 @@ pub use weights_seen::{
     LayerCopy, LayerWeights, SaturatedTensor, UnreadKind, UnreadTensor, Weights, ZeroWeights,
 };
 
-/// What a check looks at.
+/// The kind of evidence that a check needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// The pattern of a run or of a trace.
+    /// The attention pattern of a run or a trace.
     Pattern,
     /// Scores, queries and keys: row summaries with scores.
     Scores,
@@ -85,24 +85,24 @@ pub enum Needs {
     Residual,
     /// Runs of the model on changed prompts.
     Probes,
-    /// The weights alone, without text.
+    /// The weights alone, without a text.
     Weights,
 }
 
-/// One check: named once, here.
+/// A check.
 #[derive(Debug)]
 pub struct Check {
-    /// Names the problem, and reads after “allow”.
+    /// Its id, which names the problem and reads well after “allow”.
     pub id: &'static str,
-    /// The worst a finding of it can be.
+    /// The worst severity of its findings.
     pub severity: Severity,
     pub needs: Needs,
-    /// The check's own file: its doc comment is its page.
+    /// The source of the check's file, whose doc comment is its page.
     source: &'static str,
     pub judge: fn(&Evidence<'_>, &Thresholds) -> Verdict,
 }
 
-/// Every check, leaks first, in the order in which reports list them: one line each.
+/// Every check, leaks first, in the order of reports, one per line.
 pub static CHECKS: &[&Check] = &[
     &wrong_axis::CHECK,
     &row_sum::CHECK,
@@ -147,15 +147,15 @@ pub static CHECKS: &[&Check] = &[
     &regression::CHECK,
 ];
 
-/// The check of an id.
+/// The check with an id.
 pub fn find(id: &str) -> Option<&'static Check> {
     CHECKS.iter().copied().find(|check| check.id == id)
 }
 
-/// Every check's verdict, in the registry's order.
+/// Runs every check, in the registry's order.
 pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
     let verdict = |check: &&'static Check| {
-        // A probe has no layers to look at; what looks at them has nothing to say.
+        // A probe has no layers, so checks of layers do not apply.
         let verdict = match (evidence.subject, check.needs, &evidence.lacks) {
             (Subject::Probe, Needs::Pattern | Needs::Scores | Needs::Residual, Some(lacks)) => {
                 Verdict::not_applicable(lacks.clone())
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_check_that_is_written_is_registered() {
+    fn every_check_file_is_registered() {
         let directory = env!("CARGO_MANIFEST_DIR");
         let mut n_written = 0;
         for entry in std::fs::read_dir(directory).expect("the source tree") {
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn every_threshold_that_a_check_asks_for_is_in_the_table() {
+    fn every_threshold_used_by_a_check_is_in_the_table() {
         let thresholds = Thresholds::default();
         let mut asked = BTreeSet::new();
         for check in CHECKS {
             for part in check.source.split(".of(\"").skip(1) {
                 let name = part.split('"').next().expect("a name");
-                // Statistics are asked for in the same way, by names without a dot.
+                // Names of statistics look the same, but have no dot.
                 if !name.contains('.') {
                     continue;
                 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_is_complete() {
+    fn every_check_page_is_complete() {
         for check in CHECKS {
             let page = page(check);
             for part in [

@@ -1,4 +1,4 @@
-//! Layers made of given scores, for the tests of checks.
+//! Layers built from given scores, for tests of checks.
 
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, Tally, Visibility, finish_row,
@@ -9,7 +9,7 @@ use attnscope_spec::Stack;
 use crate::stats;
 use crate::stats::{HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values};
 
-/// A causal layer whose heads have these scores, and queries and keys of one length. // scores: [head][query, key]
+/// A causal layer whose heads have these scores, with queries and keys of equal length. // scores: [head][query, key]
 pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerReport {
     let n = scores[0].len();
     let visibility = Visibility::of_self(spec.mask, n, None);
@@ -74,7 +74,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
     }
 }
 
-/// Scores that let every query prefer one key by some amount; `key_of` names it, among those that the query sees.
+/// Scores with which every query prefers one key by `by`; `key_of` chooses it among the keys that the query sees.
 pub fn preferring(n: usize, by: f32, key_of: impl Fn(usize) -> usize) -> Vec<Vec<f32>> {
     let row = |query_idx: usize| {
         (0..n)

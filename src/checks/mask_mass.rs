@@ -50,23 +50,23 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     forbidden(evidence, &kind, "no query gives anything to a later key")
 }
 
-/// One kind of forbidden cell.
+/// A kind of forbidden cell.
 pub(super) struct Kind {
     pub check: &'static str,
-    /// Mass beyond which it is an error.
+    /// Probability above which it is an error.
     pub most: f64,
-    /// What is wrong with the key.
+    /// Why the key is forbidden.
     pub what: &'static str,
     pub advice: &'static str,
     pub of: fn(&Audit) -> Forbidden,
-    /// Which layers have such cells.
+    /// Whether a layer can have such cells.
     pub may: fn(&LayerReport) -> bool,
 }
 
-/// One finding per layer whose heads put something on cells of a kind: the worst head's worst cell.
+/// One finding per layer with probability on cells of a kind: the worst cell of the worst head.
 pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -> Verdict {
     if evidence.subject == Subject::Checkpoint {
-        // Our row blocks write 0 to every cell that the mask hides: there is nothing to measure.
+        // attnscope writes 0 to every masked cell of its own runs, so there is nothing to measure.
         return Verdict::of_our_run(evidence, Vec::new(), otherwise);
     }
     let mut findings = Vec::new();

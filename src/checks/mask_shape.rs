@@ -40,15 +40,15 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// What else a mask that counts from the first key may be.
+/// An innocent explanation of a mask that is aligned to the first key.
 const ROOM: &str = "a cache with room for later keys looks alike";
 
-/// Where shapes begin to be believed.
+/// Thresholds for recognising a shape.
 #[derive(Clone, Copy)]
 struct Lines {
-    /// Rows that a shape needs at least.
+    /// Minimum number of rows.
     fewest_rows: usize,
-    /// A window as narrow as this may be what heads look at.
+    /// Heads may look this near by choice, so a window up to this width proves nothing.
     narrowest: usize,
 }
 
@@ -87,7 +87,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     verdict
 }
 
-/// A layer with the mask that it looks like.
+/// A layer, and the mask that its pattern suggests.
 struct Seen<'a> {
     layer: &'a LayerReport,
     audit: &'a LayerAudit,
@@ -111,7 +111,7 @@ impl<'a> Seen<'a> {
         self.shape.n_queries == self.shape.n_keys && self.layer.stack != Stack::Cross
     }
 
-    /// Enough rows of enough keys: heads that give all to one key or two have a shape by what they look at.
+    /// Whether there are enough rows with enough keys. Heads that attend to one or two keys show a shape that no mask causes.
     fn has_rows(&self) -> bool {
         let is_wide = self
             .shape
@@ -200,7 +200,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Fewer queries than keys, and a mask that counts from the first key.
+    /// A mask aligned to the first key although there are fewer queries than keys.
     fn top_left(&self) -> Option<Finding> {
         let (n_queries, n_keys) = (self.shape.n_queries, self.shape.n_keys);
         if n_queries >= n_keys {
@@ -210,12 +210,12 @@ impl<'a> Seen<'a> {
         if !is_recorded && !self.shape.is_top_left {
             return None;
         }
-        // One query that gives everything to the first key may have a sink there.
+        // A single query that puts everything on the first key may have a sink there.
         if !is_recorded && n_queries == 1 && !self.has_scores() {
             return None;
         }
         let heads = &self.layer.heads;
-        // With room for later keys the newest key is none that was written yet.
+        // If the cache has room for later keys, the last key has not been written yet.
         let is_newest_real = heads.first().is_some_and(|head| {
             let real = head.summary.real_keys.as_deref();
             self.audit.has_pads && real.and_then(<[bool]>::last) == Some(&true)
@@ -248,7 +248,7 @@ impl<'a> Seen<'a> {
         ))
     }
 
-    /// Queries that never see their own position, see later ones alone, or see exactly one too many.
+    /// Queries that never see their own position, see only later ones, or see exactly one too many.
     fn own(&self) -> Option<Finding> {
         if !self.is_square() || !self.has_rows() {
             return None;
@@ -285,7 +285,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Tokens that the attention mask calls real and that no query sees.
+    /// Tokens that are real according to the attention mask but that no query sees.
     fn hidden(&self) -> Option<Finding> {
         let is_whole = matches!(self.shape.direction, Direction::Both | Direction::Causal(0));
         let is_readable =
@@ -313,7 +313,7 @@ impl<'a> Seen<'a> {
         } else {
             Severity::Warning
         };
-        // A probability of one key may have been rounded to 0 everywhere.
+        // The probability of a single key may have been rounded to 0 in every row.
         let is_sure = is_inverted || self.has_rows() && (self.has_scores() || hidden.len() >= 2);
         (!hidden.is_empty() && is_sure).then(|| {
             let more = if is_inverted { ", while padding is seen: the mask is the wrong way round" } else { "" };
@@ -326,7 +326,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Shapes that are worth knowing, or that are not the declared one.
+    /// Shapes that are worth knowing, or that differ from the declared one.
     fn shaped(&self) -> Option<Finding> {
         if !self.is_square() || !self.has_rows() {
             return None;
@@ -384,7 +384,7 @@ impl<'a> Seen<'a> {
         audits.into_iter().any(|audit| audit.has_documents)
     }
 
-    /// Whether the layer hides later keys; `None` where its rows do not say.
+    /// Whether the layer hides later keys; `None` if its rows do not show it.
     fn hides_later(&self) -> Option<bool> {
         if !self.is_square() || !self.has_rows() {
             return None;
@@ -405,8 +405,8 @@ fn offset(ahead: isize) -> String {
     }
 }
 
-/// Layers of one kind of which some hide later keys and others do not, where nobody says which is right; and layers of which
-/// some heads do.
+/// Reports layers of one kind that disagree on hiding later keys, when nothing declares which is right, and layers whose heads
+/// disagree.
 fn odd_layers(seen: &[Seen<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut kinds: BTreeMap<(Stack, &str), Vec<(&Seen<'_>, bool)>> = BTreeMap::new();
@@ -425,7 +425,7 @@ fn odd_layers(seen: &[Seen<'_>]) -> Vec<Finding> {
         if n_hiding == 0 || n_hiding == n || is_declared {
             continue;
         }
-        // Of as many of both the open ones are named: a lost mask is seen more often than one too many.
+        // In a tie, the layers that do not hide are reported: a missing mask is more common than an extra one.
         let odd = 2 * n_hiding < n;
         let n_odd = layers.iter().filter(|(_, hides)| *hides == odd).count();
         let does = if odd {
@@ -452,7 +452,7 @@ fn odd_layers(seen: &[Seen<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Some heads of a layer hide later keys, and not because they look at few keys.
+/// Reports a layer in which some heads hide later keys, and not because they look at few keys.
 fn odd_heads(seen: &Seen<'_>) -> Option<Finding> {
     let n = seen.layer.heads.len();
     let hiding = &seen.audit.causal_heads;

@@ -65,7 +65,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     )
 }
 
-/// One finding for the heads of a layer: the most frequent way that is not a softmax.
+/// One finding for the heads of a layer: the most frequent normaliser that is not a softmax.
 fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
     let found: Vec<(usize, Explained<Normaliser>)> = layer
         .heads

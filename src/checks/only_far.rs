@@ -1,7 +1,7 @@
-//! Whether a reading helps near tokens too, or only where texts are longer than those of the training.
+//! Whether a reading also helps with near tokens, or only in texts longer than those of the training.
 //!
-//! A model that was trained on short texts gets worse beyond them, and then anything that keeps attention to near tokens helps it:
-//! a window, another rotary base, a smaller scale. What the weights were really trained with helps in short texts as well.
+//! A model trained on short texts gets worse beyond their length. There, any reading that keeps attention to near tokens helps
+//! it: a window, another rotary base, a smaller scale. The reading that the weights were trained with helps in short texts too.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use super::gain::{Gain, mean};
 use super::trained_otherwise::{CHECK, named};
 use super::verdict::{Finding, Severity, Status, Verdict};
 
-/// Where a reading gains.
+/// Where a reading lowers the loss.
 #[derive(Debug, Clone)]
 enum Reach {
-    /// In the beginnings of the texts too, or all texts are short.
+    /// Also in the beginnings of the texts, or all texts are short.
     Everywhere,
-    /// In long texts alone.
+    /// Only in long texts.
     OnlyFar(Gain),
-    /// The beginnings have too few positions to tell.
+    /// The beginnings have too few positions to decide.
     Open(Gain),
 }
 
-/// How readings are judged by the beginnings of the texts.
+/// Rules for judging readings by the beginnings of the texts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beginnings {
-    /// The gain below which a reading is of no interest, in nats.
+    /// Minimum gain of interest, in nats.
     pub margin: f64,
-    /// The share of its gain in whole texts that a reading has to reach in beginnings.
+    /// The share of its gain on whole texts that a reading must reach on beginnings.
     pub share: f64,
     pub n_tokens: usize,
-    /// What they do not decide is not decided.
+    /// Whether a reading counts as undecided unless the beginnings decide.
     pub is_strict: bool,
 }
 
@@ -57,12 +57,12 @@ impl Beginnings {
         }
     }
 
-    /// Whether a reading gains in long texts alone.
+    /// Whether a reading lowers the loss only in long texts.
     pub fn gains_only_far(self, probe: &TrainingProbe, reading: &Tried) -> bool {
         matches!(self.reach(probe, reading), Reach::OnlyFar(_))
     }
 
-    /// Information about a reading that gains clearly, and in long texts alone.
+    /// An informational finding on a reading with a clear gain in long texts only.
     pub fn finding(
         self,
         probe: &TrainingProbe,
@@ -126,7 +126,7 @@ impl Beginnings {
         })
     }
 
-    /// A verdict where beginnings have too few positions to tell whether a reading gains in them too.
+    /// The undecidable verdict, if the beginnings have too few positions to show whether a reading gains there too.
     pub fn undecided(self, probe: &TrainingProbe, said: &str, reading: &Tried) -> Option<Verdict> {
         let Reach::Open(on_beginnings) = self.reach(probe, reading) else {
             return None;
@@ -146,7 +146,8 @@ impl Beginnings {
     }
 }
 
-/// A verdict without findings, with what is said of long texts: information where no reading explains beginnings either.
+/// Adds the finding on long texts to a verdict without findings: as a finding if this verdict or that on beginnings has passed,
+/// otherwise as part of the reason.
 pub(super) fn with_long_texts(
     mut verdict: Verdict,
     of_beginnings: Status,
@@ -160,7 +161,7 @@ pub(super) fn with_long_texts(
     verdict
 }
 
-/// Tokens of a text beyond which attention gets worse, with the mean loss before and after.
+/// The token of a text from which attention gets worse, with the mean loss before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Onset {
     n_tokens: usize,
@@ -168,8 +169,8 @@ struct Onset {
     after: f64,
 }
 
-/// Where a gain begins: at the place up to which the sum of what lies below the mean gain is largest (a single change point by
-/// cumulative sums, Page 1954). `None` where the declared loss is not higher by `margin` from there on.
+/// Finds where a gain begins: the position up to which the accumulated shortfall from the mean gain is largest (a single change
+/// point by cumulative sums, Page 1954). `None` if the declared loss does not rise by `margin` there.
 fn onset(probe: &TrainingProbe, gain: &Gain, margin: f64) -> Option<Onset> {
     let declared = probe.declared.last()?;
     let mut of_places = BTreeMap::<usize, f64>::new();

@@ -1,10 +1,10 @@
-//! The page of a check: the doc comment of its own file.
+//! The page of a check, from the doc comment of its file.
 
 use std::fmt::Write as _;
 
 use super::{CHECKS, Check, DEFAULT_THRESHOLDS};
 
-/// What `explain` prints and the screen shows: title, severity, and the doc comment.
+/// The page that `explain` prints and the screen shows: title, severity, and the doc comment.
 pub fn page(check: &Check) -> String {
     let lines = check.source.lines();
     let lines = lines.take_while(|line| line.starts_with("//!"));
@@ -23,7 +23,7 @@ pub fn page(check: &Check) -> String {
     page
 }
 
-/// The part of the table that belongs to a check, as it stands there.
+/// The section of the threshold table that belongs to a check, verbatim.
 fn thresholds_of(id: &str) -> Option<String> {
     let heading = format!("[{id}]");
     let after = DEFAULT_THRESHOLDS
@@ -37,11 +37,11 @@ fn thresholds_of(id: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Every page, for the docs.
+/// All check pages, for the docs.
 pub fn checks_page() -> String {
     let mut all = "# Checks\n\nGenerated from the checks' own files. `attnscope explain ID` prints one page, `attnscope thresholds` the table of\nthresholds; `attnscope check TARGET --thresholds FILE` changes some of them.\n".to_owned();
     for check in CHECKS {
-        // One level deeper: the page of one check is a part here.
+        // One heading level deeper, because each page is a section here.
         let page = page(check).replace("\n## ", "\n### ");
         let _ = write!(all, "\n#{page}");
     }

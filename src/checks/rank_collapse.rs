@@ -56,7 +56,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             evidence: format!("residuals lie {:.2e} of their size from their mean; mean cosine of two tokens {cosine:.4}", spread),
             advice: "look at the first layer where this begins: its branch outweighs the residual, or the skip is missing".to_owned(),
         });
-        // What follows is the same collapse.
+        // Later layers belong to the same collapse.
         break;
     }
     match n_judged {

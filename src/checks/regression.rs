@@ -88,7 +88,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
 }
 
-/// Where a change counts.
+/// The thresholds for a change.
 struct Line {
     most: f64,
     floor: f64,
@@ -96,7 +96,7 @@ struct Line {
 
 impl Line {
     fn ratio(&self, now: f64, then: f64) -> f64 {
-        // A number that became NaN, or the other way round, has moved as far as can be.
+        // A change between a number and NaN counts as infinite.
         match (now.is_finite(), then.is_finite()) {
             (true, true) => (now - then).abs() / then.abs().max(self.floor),
             (false, false) => 0.0,
@@ -104,7 +104,8 @@ impl Line {
         }
     }
 
-    /// The statistic that moved most, if it moved too far. A layer's means over heads are left to its heads.
+    /// The statistic that moved most, if beyond its threshold. Layer means over heads are skipped: the heads themselves are
+    /// compared.
     fn moved(&self, place: Place, is_layer: bool, now: &Values, then: &Then) -> Option<Finding> {
         let moved = STATISTICS
             .iter()
@@ -137,7 +138,7 @@ impl Line {
 }
 
 impl Baseline {
-    /// The statistics of a head, or of a layer.
+    /// The statistics of a head, or of the layer if `head_idx` is `None`.
     fn at(&self, stack: Stack, layer_idx: usize, head_idx: Option<usize>) -> Option<&Then> {
         self.places.get(&(stack, layer_idx, head_idx))
     }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_of_what_was_and_of_the_floor_where_that_was_small() {
+    fn a_change_is_relative_to_the_old_value_or_to_the_floor_if_larger() {
         let line = Line {
             most: 0.2,
             floor: 0.1,

@@ -111,7 +111,7 @@ fn rows(head: &HeadReport) -> impl Iterator<Item = &RowSummary> {
     rows.filter(|row| row.is_real && row.n_visible > 0 && row.mass.is_finite())
 }
 
-/// What is said of a head whose rows are off.
+/// The finding for a head whose row sums are off.
 struct Said {
     severity: Severity,
     evidence: String,
@@ -153,7 +153,7 @@ impl Said {
                 fault.by.advice(),
             );
         }
-        // Cells beyond 1 with exact zeros between them are what a ReLU leaves.
+        // Unnormalised cells with exact zeros between them look like the output of a ReLU.
         let n = head.summary.rows.len();
         let may_be_meant = audit.is_some_and(|audit| {
             let is_rectified = 20 * audit.n_zeroed > n * (n + 1);
@@ -177,7 +177,7 @@ impl Said {
     }
 }
 
-/// Dropout that was recorded and that the numbers do not show: it happened inside of a kernel.
+/// Reports dropout that was recorded but is not visible in the numbers, because it happened inside a kernel.
 fn recorded_dropout(layer: &LayerReport) -> Option<Finding> {
     let call = &layer_audit(layer)?.recorded;
     let p = call.dropout_p.filter(|p| *p > 0.0);

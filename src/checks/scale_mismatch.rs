@@ -34,7 +34,7 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// Scores of less variance than this saturate nothing.
+/// Scores with less variance than this saturate nothing.
 const ORDINARY_VARIANCE: f64 = 4.0;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {

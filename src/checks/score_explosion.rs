@@ -37,7 +37,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
         let largest = head.stats.of(Stat::MaxAbsScore);
-        // An infinite score is for nan-or-inf to name.
+        // Infinite scores are left to `nan-or-inf`.
         if !largest.is_finite() {
             continue;
         }

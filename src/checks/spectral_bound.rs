@@ -34,7 +34,7 @@ pub static CHECK: Check = Check {
 
 use attnscope_compute::attention::RowSummary;
 
-/// Only heads that have used the room the bound leaves are named.
+/// Only heads with a relative entropy below this are reported.
 const LOW: f64 = 0.25;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -43,7 +43,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     for layer in evidence.layers {
         let mut worst: Option<Finding> = None;
         for (head_idx, head) in layer.heads.iter().enumerate() {
-            // A learned sink takes part of every row: the bound is one for rows that sum to 1.
+            // A learned sink takes part of every row, but the bound holds for rows that sum to 1.
             if layer.has_sinks || !evidence.has_distributions(layer, head) {
                 continue;
             }
@@ -104,7 +104,7 @@ fn guaranteed_share(row: &RowSummary) -> Option<f64> {
     sigma.is_finite().then(|| bound(n, sigma) / n.ln())
 }
 
-/// The least entropy of a softmax over n scores whose centred norm is σ.
+/// The minimum entropy of a softmax over n scores whose centred norm is σ.
 fn bound(n: f64, sigma: f64) -> f64 {
     let beta = (-sigma * (n / (n - 1.0)).sqrt()).exp();
     let others = 1.0 + (n - 1.0) * beta;
@@ -116,7 +116,7 @@ mod tests {
     use super::bound;
 
     #[test]
-    fn the_bound_is_the_entropy_of_the_row_that_meets_it() {
+    fn the_bound_equals_the_entropy_of_the_extremal_row() {
         for n in [4.0f64, 16.0, 64.0] {
             for sigma in [0.1, 1.0, 3.0] {
                 let (top, rest) = (

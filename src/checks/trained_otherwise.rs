@@ -51,14 +51,14 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// What is declared, and a reading, on the positions of the last round.
+/// The declared model and the readings, compared on the positions of the last round.
 struct Against<'a> {
     probe: &'a TrainingProbe,
     declared: &'a [f32],
     margin: f64,
     rival: f64,
     rival_gain: f64,
-    /// The share of the text's unigram loss below which labels are read off.
+    /// The share of the text's unigram loss below which a model is reading off labels.
     reads_off: f64,
     restored: f64,
     restored_smoothly: f64,
@@ -103,7 +103,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             "the loss as declared is not a number: nan-or-inf tells where that begins",
         );
     }
-    // Also what a model writes when it is given no target: the same few tokens over and over.
+    // Also repetitive text that a model generated without a target: the same few tokens over and over.
     let least = thresholds.of("trained-otherwise.fewest_nats");
     if probe.unigram_loss < least {
         return Verdict::undecidable(format!(
@@ -117,12 +117,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         .iter()
         .filter(|reading| reading.round + 1 == probe.declared.len())
         .collect();
-    // Beyond the lengths of its training a healthy model gains by whatever keeps it to near tokens.
+    // Beyond its training length, a healthy model gains from any reading that keeps attention to near tokens.
     let candidates = against.candidates(all.iter().copied(), thresholds);
     let (far, mut candidates): (Vec<&Tried>, Vec<&Tried>) = candidates
         .into_iter()
         .partition(|reading| against.beginnings.gains_only_far(probe, reading));
-    // What beginnings cannot show is a stand-in where a reading of long texts explains more.
+    // If a reading of long texts explains more, drop readings that beginnings cannot test: they are stand-ins.
     if let Some(best) = far.first() {
         candidates.retain(|reading| {
             !reading.of_beginnings.is_empty() || mean(&reading.losses) < mean(&best.losses)
@@ -131,12 +131,13 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let of_long_texts = far
         .iter()
         .find_map(|reading| against.beginnings.finding(probe, reading, evidence.n_ctx));
-    // Hidden tokens see all of a text, so that its beginning is another task: it has to speak against a reading, not only be silent.
+    // Masked tokens see the whole text, so a beginning is a different task: it must contradict a reading, not only fail to
+    // support it.
     let mut against = against;
     against.beginnings.is_strict = probe.tells_next || of_long_texts.is_some();
     let mut verdict = against.verdict(&candidates);
     if let (Some(of_long_texts), true) = (of_long_texts, verdict.findings.is_empty()) {
-        // Whole texts are poor evidence then: what is not decided by them may be by their beginnings.
+        // Whole texts are poor evidence then, but their beginnings may decide.
         let in_beginnings = Against {
             declared: &probe.of_beginnings,
             ..against
@@ -155,7 +156,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
 }
 
 impl Against<'_> {
-    /// Readings that may be believed, those that lose least first.
+    /// Credible readings, lowest loss first.
     fn candidates<'t>(
         &self,
         all: impl Iterator<Item = &'t Tried>,
@@ -177,7 +178,7 @@ impl Against<'_> {
             .first()
             .map_or(loss, |best| mean(&best.losses).min(loss));
         if lowest >= unigram {
-            // A smoother model is better than a lost one whatever it was trained with.
+            // Smoother attention improves any broken model, whatever it was trained with.
             return Verdict::undecidable(format!(
                 "{said}, {lowest:.3} at best, no better than the text's own word frequencies ({unigram:.3}): give text of the \
                  kind that the model was trained on"
@@ -222,7 +223,7 @@ impl Against<'_> {
             .filter(|other| !self.are_related(best, other) && !is_same(best, other))
             .filter(|other| self.gain_of(other) >= self.rival * gain.mean)
             .collect();
-        // Everything that is broken likes smoother attention.
+        // Smoother attention improves every broken model.
         let is_plausible = mean(&best.losses) <= self.restored * unigram || loss < unigram;
         if best.claim.smooths && !rivals.is_empty() && loss < unigram {
             return self.undecided(&said, best, &gain);
@@ -244,7 +245,7 @@ impl Against<'_> {
     }
 
     /// Whether two readings change the same thing, or one is part of the other. Readings that make attention smoother are
-    /// stand-ins for one another: one that explains the text clearly worse is no rival.
+    /// stand-ins for one another: one that explains the text clearly worse is not a rival.
     fn are_related(&self, a: &Tried, b: &Tried) -> bool {
         if a.claim.smooths && b.claim.smooths && self.is_better(a, b) {
             return true;
@@ -261,7 +262,7 @@ impl Against<'_> {
         of_a.iter().any(|family| of_b.contains(family))
     }
 
-    /// Whether a reading explains the text better than another: by the margin, or by half of what little it loses itself.
+    /// Whether a reading explains the text better than another: by the margin, or by half of its own loss if that is smaller.
     fn is_better(&self, best: &Tried, other: &Tried) -> bool {
         let share = if best.claim.family == other.claim.family {
             self.within_family
@@ -292,7 +293,7 @@ impl Against<'_> {
         ))
     }
 
-    /// Of readings that explain the text as well as the best one: the simplest, then the most usual of its family.
+    /// The simplest of the readings that explain the text as well as the best one; in a tie, the most common of its family.
     fn simplest<'t>(&self, best: &'t Tried, candidates: &[&'t Tried]) -> &'t Tried {
         let is_as_good = |other: &&Tried| {
             let is_part =
@@ -309,7 +310,7 @@ impl Against<'_> {
         as_good.min_by_key(|other| rank(other)).unwrap_or(best)
     }
 
-    /// Other readings of the family, everywhere, that explain the text as well.
+    /// Other readings of the family, applied everywhere, that explain the text as well.
     fn as_near<'t>(&self, best: &Tried, candidates: &[&'t Tried]) -> Vec<&'t str> {
         const MOST: usize = 4;
         let is_near = |other: &&Tried| {
@@ -337,7 +338,7 @@ impl Against<'_> {
             .filter(|other| is_same(best, other) && other.claim.name != best.claim.name);
         let mut twins: Vec<&str> = twins.map(|other| other.claim.name.as_str()).collect();
         twins.dedup();
-        // Another layer or head that explains the text as well leaves the place open.
+        // If another layer or head explains the text as well, the place is undecided.
         let is_elsewhere = |other: &&&Tried| {
             other.claim.name == best.claim.name
                 && (other.claim.layer_idx, other.claim.head_idx)
@@ -407,7 +408,7 @@ impl Against<'_> {
         self.found(place, gain, evidence, advice)
     }
 
-    /// Something is wrong, and no reading says what.
+    /// The finding that something is wrong that no reading explains.
     fn unexplained(&self, said: &str, best: &Tried, gain: &Gain) -> Finding {
         let (low, high) = gain.interval();
         let evidence = format!(
@@ -438,7 +439,7 @@ impl Against<'_> {
     }
 }
 
-/// Whether two readings lose the same at every position.
+/// Whether two readings have the same loss at every position.
 fn is_same(a: &Tried, b: &Tried) -> bool {
     let pairs = a.losses.iter().zip(&b.losses);
     a.losses.len() == b.losses.len()
@@ -447,15 +448,16 @@ fn is_same(a: &Tried, b: &Tried) -> bool {
             .all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
 }
 
-/// How special a reading is: made of several, in a layer, in a head, less usual.
+/// Sort key for how special a reading is: number of parts, then limits to a layer or head, then rarity.
 fn rank(reading: &Tried) -> (usize, usize, usize) {
     let place = usize::from(reading.claim.layer_idx.is_some())
         + usize::from(reading.claim.head_idx.is_some());
     (reading.claim.parts.len(), place, reading.order)
 }
 
-/// Where a token may see its label a healthy model may gain: a reading is believed only if the model reads labels off, far
-/// better than it copies, as one that was trained so does; where they are seen faintly, only if it is no good as declared.
+/// Whether a reading is credible. A healthy model may gain if a token can see its own label. So such a reading only counts if the
+/// model reads labels off far better than it copies, as a model trained this way does. If labels are only faintly visible, the
+/// declared model must also be no good.
 fn may_be_believed(
     probe: &TrainingProbe,
     declared: f64,
@@ -470,14 +472,14 @@ fn may_be_believed(
         SeesLabels::Faintly => thresholds.of("trained-otherwise.faint_label_share"),
         SeesLabels::Plainly => thresholds.of("trained-otherwise.label_share"),
     };
-    // A healthy model that copies finds the label that it is shown, and no better than it copies.
+    // A healthy model that copies also finds a visible label, but no better than it copies.
     let known = probe.unigram_loss.min(probe.copy_loss);
     let is_suspect =
         reading.claim.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
     is_suspect && mean(&reading.losses) <= share * known
 }
 
-/// What a reading is called, with its place.
+/// The name of a reading, with its place.
 pub(super) fn named(reading: &Tried) -> String {
     match (reading.claim.layer_idx, reading.claim.head_idx) {
         (Some(layer_idx), Some(head_idx)) => {

@@ -1,4 +1,4 @@
-//! What `trained-otherwise` makes of losses that are given.
+//! Verdicts of `trained-otherwise` on given losses.
 
 use attnscope_spec::{Place, Stack};
 
@@ -40,7 +40,7 @@ impl Tried {
     }
 }
 
-/// A verdict on texts of 200 tokens, of which a window gains from a token on; `near` is its gain in their beginnings.
+/// A verdict on texts of 200 tokens where a window helps from some token on; `near` is its gain in the beginnings.
 fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
     const FROM: usize = 64;
     let all = |of: &dyn Fn(usize) -> f32| -> Vec<f32> {
@@ -76,7 +76,7 @@ fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
 }
 
 #[test]
-fn a_reading_that_gains_in_long_texts_alone_is_information_with_the_length() {
+fn a_reading_that_gains_only_in_long_texts_is_information_with_the_length() {
     let told = of_long_texts(0.0, 8);
     let [finding] = &told.findings[..] else {
         panic!("{told:?}");
@@ -87,7 +87,7 @@ fn a_reading_that_gains_in_long_texts_alone_is_information_with_the_length() {
         "{finding:?}"
     );
     assert!(finding.advice.contains("the 256 positions"), "{finding:?}");
-    // What gains in beginnings too is accused.
+    // A reading that gains in beginnings too is an error.
     let accused = of_long_texts(0.5, 8);
     assert_eq!(accused.findings[0].severity, Severity::Error, "{accused:?}");
     assert!(
@@ -95,7 +95,7 @@ fn a_reading_that_gains_in_long_texts_alone_is_information_with_the_length() {
             .advice
             .contains("trained or loaded with a window")
     );
-    // A little of it, on few positions, decides nothing.
+    // A small gain in beginnings on few positions decides nothing.
     let open = of_long_texts(0.12, 1);
     assert_eq!(open.status, Status::Undecidable, "{open:?}");
     assert!(open.why.contains("in the first 32 tokens"), "{}", open.why);
@@ -122,7 +122,7 @@ fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_los
 }
 
 #[test]
-fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
+fn a_clear_gain_is_an_error_and_a_noisy_or_small_one_is_not() {
     let of = |n, gain: f32, spread| {
         let other = reading(
             "axis",
@@ -146,18 +146,18 @@ fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
     let passed = of(400, 0.02, 0.1);
     assert_eq!(passed.status, Status::Passed);
     assert!(passed.why.contains("7 more readings"), "{}", passed.why);
-    // The same gain, drowned in noise: more positions are asked for.
+    // The same gain with more noise: more positions are needed.
     let noisy = of(40, 0.1, 3.0);
     assert_eq!(noisy.status, Status::Undecidable);
     assert!(noisy.why.contains("more positions"), "{}", noisy.why);
     assert!(noisy.why.contains("7 more readings"), "{}", noisy.why);
-    // A gain beside the margin needs more positions too, however sure it is that there is one.
+    // A gain close to the margin also needs more positions, however certain the gain is.
     assert_eq!(of(40, 0.045, 0.2).status, Status::Undecidable);
     assert_eq!(of(10, 0.5, 0.1).status, Status::Undecidable);
 }
 
 #[test]
-fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
+fn a_reading_that_sees_labels_counts_only_if_the_model_reads_them_off() {
     let of = |sees_labels, loss, declared, unigram_loss, copy_loss| {
         let other = reading("mask", "no causal mask", noisy(400, loss, 0.01))
             .claiming(|claim| claim.sees_labels = sees_labels);
@@ -170,7 +170,7 @@ fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
         .status
     };
     use SeesLabels::{Faintly, Plainly};
-    // A model that copies finds the label that it is shown; one that was trained to see it finds it far better.
+    // A model that copies finds the visible label; one that was trained to see it finds it far better.
     assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 0.2), Status::Undecidable);
     assert_eq!(of(Plainly, 0.1, 2.0, 3.0, 0.2), Status::Passed);
     assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 2.9), Status::Fired);
@@ -180,7 +180,7 @@ fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
 }
 
 #[test]
-fn a_rival_of_another_family_leaves_it_open_and_one_of_the_family_does_not() {
+fn a_rival_of_another_family_leaves_the_verdict_open_and_one_of_the_same_family_does_not() {
     let of = |family, gain: f32| {
         let best = reading("axis", "a softmax over queries", noisy(400, 1.0, 0.1));
         let rival = reading(family, "another", noisy(400, 2.0 - gain, 0.1));
@@ -194,7 +194,7 @@ fn a_rival_of_another_family_leaves_it_open_and_one_of_the_family_does_not() {
 }
 
 #[test]
-fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
+fn a_smaller_scale_is_believed_only_if_no_other_reading_is_close() {
     let of = |rival: f32, declared: f32, loss: f32| {
         let best = reading("scale", "half the scale", noisy(400, loss, 0.1))
             .claiming(|claim| claim.smooths = true);
@@ -216,13 +216,13 @@ fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
         broken.findings[0].advice.contains("not among the readings"),
         "{broken:?}"
     );
-    // A loss of a trained model: both are named.
+    // The loss of a trained model: both readings are named.
     let open = of(0.9, 4.0, 1.5);
     let advice = &open.findings[0].advice;
     assert!(advice.contains("not decided between"), "{advice}");
-    // No better than word frequencies: nothing is said of the cause.
+    // No better than word frequencies: no cause is given.
     assert_eq!(of(0.2, 4.0, 3.1).status, Status::Undecidable);
-    // A little better than they are is no loss of a trained model.
+    // A loss only a little better than word frequencies is not that of a trained model.
     assert!(
         of(0.2, 4.0, 2.9).findings[0]
             .advice
@@ -231,7 +231,7 @@ fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
 }
 
 #[test]
-fn two_readings_at_once_are_named_only_where_both_are_needed() {
+fn a_combination_of_two_readings_is_named_only_if_both_are_needed() {
     let of = |alone: f32| {
         let name = "a softmax over queries and no scale";
         let parts = ["a softmax over queries", "no scale"].map(str::to_owned);
@@ -253,7 +253,7 @@ fn two_readings_at_once_are_named_only_where_both_are_needed() {
 }
 
 #[test]
-fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_open() {
+fn readings_with_equal_losses_are_named_together_and_equally_good_places_leave_it_open() {
     let best = reading("position", "no rotary positions", noisy(400, 1.0, 0.1));
     let twin = Tried {
         order: 1,
@@ -284,7 +284,7 @@ fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_op
 }
 
 #[test]
-fn a_text_of_few_tokens_tells_nothing() {
+fn a_text_with_few_different_tokens_is_undecidable() {
     let other = reading("axis", "a softmax over queries", noisy(400, 0.1, 0.01));
     let dull = verdict(noisy(400, 1.0, 0.1), vec![other], 1.2, 9.0);
     assert_eq!(dull.status, Status::Undecidable);

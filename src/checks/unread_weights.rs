@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             .collect();
         let (what, advice) = words(kind);
         let places: Vec<Place> = tensors.iter().map(|tensor| tensor.place).collect();
-        // One place where all are of one layer.
+        // One place if all tensors belong to one layer.
         let place = match places.as_slice() {
             [first, others @ ..] if others.iter().all(|place| place == first) => *first,
             _ => Place::MODEL,
@@ -76,7 +76,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     )
 }
 
-/// What tensors of a kind are, and what to do.
+/// A description of tensors of a kind, and advice.
 fn words(kind: UnreadKind) -> (&'static str, &'static str) {
     match kind {
         UnreadKind::Adapter => (

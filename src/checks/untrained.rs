@@ -31,7 +31,7 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// Whether every layer is as an initialisation leaves it; false where nobody looked at the weights.
+/// Whether every layer looks freshly initialised; false if the weights were not examined.
 pub(super) fn is_untrained_model(evidence: &Evidence<'_>, thresholds: &Thresholds) -> bool {
     let most = thresholds.of("untrained-layer.edge_ratio");
     evidence.weights().is_ok_and(|weights| {

@@ -41,7 +41,7 @@ pub(super) fn judged_layers(weights: &Weights) -> Vec<&LayerWeights> {
     layers.filter(|layer| layer.n_matrices > 0).collect()
 }
 
-/// Whether nothing in a layer shows that it was trained.
+/// Whether nothing in a layer shows training.
 pub(super) fn is_untrained(layer: &LayerWeights, most: f64) -> bool {
     layer
         .edge_ratio

@@ -1,19 +1,19 @@
-//! What a check says: a status, why, and findings with their place, size and advice.
+//! The verdict of a check: a status, a reason, and findings with place, value and advice.
 
 use attnscope_spec::Place;
 
 use super::evidence::{Evidence, Subject};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing; trained models have it by design.
+    /// Worth knowing; trained models may have it by design.
     Info,
     Warning,
     Error,
 }
 
-/// As its label.
+/// Serialised as its label.
 impl serde::Serialize for Severity {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.label())
@@ -30,25 +30,25 @@ impl Severity {
     }
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
     Fired,
     /// The evidence does not decide.
     Undecidable,
-    /// It held, and could have failed.
+    /// The check passed, and could have failed.
     Passed,
-    /// It held because this program applies the mask, the axis and the window that the configuration declares: it says
-    /// nothing about the code that trained the model.
+    /// The check cannot fail, because attnscope itself applies the declared mask, axis and window. This says nothing about the
+    /// code that trained the model.
     ByConstruction,
-    /// It could be run here, and was not: it says nothing of the model yet.
+    /// The check could run here but has not; this says nothing about the model yet.
     NotTested,
-    /// It has nothing to look at here.
+    /// The evidence for the check does not exist here.
     NotApplicable,
 }
 
 impl Status {
-    /// Every status, in the order in which counts list them.
+    /// Every status, in the order of counts.
     pub const ALL: [Self; 6] = [
         Self::Fired,
         Self::Passed,
@@ -58,7 +58,7 @@ impl Status {
         Self::Undecidable,
     ];
 
-    /// Whether the check looked at something that could have failed it.
+    /// Whether the check ran on evidence that could have failed it.
     pub fn is_run(self) -> bool {
         matches!(self, Self::Fired | Self::Passed | Self::Undecidable)
     }
@@ -75,25 +75,25 @@ impl Status {
     }
 }
 
-/// Something wrong with a model.
+/// A problem of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     pub check: &'static str,
     pub severity: Severity,
     pub place: Place,
-    /// What was measured, and what it may be.
+    /// The measured value, and its limit.
     pub value: f64,
     pub threshold: f64,
-    /// Of both; empty for pure numbers.
+    /// The unit of both; empty for pure numbers.
     pub unit: &'static str,
-    /// One sentence: what was seen.
+    /// One sentence on the observation.
     pub evidence: String,
-    /// What to do.
+    /// What to do about it.
     pub advice: String,
 }
 
 impl Finding {
-    /// How far past its threshold it is: 1 at the threshold, more beyond it. Infinite for what may not be at all.
+    /// Ratio to the threshold: 1 at the threshold, more beyond it. Infinite for something that must never occur.
     pub fn excess(&self) -> f64 {
         let (value, threshold) = (self.value.abs(), self.threshold.abs());
         if value >= threshold {
@@ -104,11 +104,11 @@ impl Finding {
     }
 }
 
-/// What a check says of some evidence.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub status: Status,
-    /// One sentence, whatever the status.
+    /// A one-sentence reason, for every status.
     pub why: String,
     pub findings: Vec<Finding>,
 }
@@ -138,7 +138,7 @@ impl Verdict {
         Self::without_findings(Status::Passed, why)
     }
 
-    /// Fired where there are findings, passed where there are none.
+    /// `Fired` with findings, `Passed` without.
     pub fn of(findings: Vec<Finding>, otherwise: impl Into<String>) -> Self {
         if findings.is_empty() {
             return Self::passed(otherwise);
@@ -154,7 +154,7 @@ impl Verdict {
         }
     }
 
-    /// A verdict on what our own runs do by construction.
+    /// The verdict on a property that attnscope's own runs have by construction.
     pub fn of_our_run(
         evidence: &Evidence<'_>,
         findings: Vec<Finding>,

@@ -1,73 +1,72 @@
-//! How bad it is that a statistic of a head went beyond a line: one decision, for single checkpoints, for histories and for screens.
+//! The severity of a head's statistic beyond its threshold: one decision for single checkpoints, histories and screens.
 //!
-//! A history knows more than a checkpoint alone: where the statistic was before, and what the loss did. What is not known makes
-//! nothing worse. What a layer shows by itself counts in either case: most of its heads past learning are an error however they came
-//! there.
+//! A history also knows where the statistic was before, and how the loss changed. Missing knowledge never raises the severity.
+//! What a layer shows by itself always counts: if most of its heads are past learning, that is an error, however it came about.
 
 use super::evidence::Evidence;
 use super::thresholds::Thresholds;
 use super::verdict::Severity;
 use crate::stats::{HeadReport, LayerReport, Stat};
 
-/// A head whose rows are less often saturated than this, and whose scores stay below this, is sharp without having collapsed.
+/// A head with fewer saturated rows, or with smaller scores, is sharp but has not collapsed.
 const SHARP_ROWS: f64 = 0.5;
 const SHARP_SCORES: f64 = 50.0;
-/// Scores alone are an error when they have run away to so many times the threshold.
+/// Scores alone are an error at this many times the threshold.
 const RUNAWAY: f64 = 4.0;
 
-/// What the loss did across a crossing.
+/// How the loss changed while the statistic crossed its threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
     Unknown,
-    /// From one loss to another.
+    /// The losses before and after.
     Better(f64, f64),
     Alike,
     Worse(f64, f64),
 }
 
-/// Where a statistic was before it went beyond its line.
+/// Where a statistic was before it crossed its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// There is nothing before: a checkpoint alone, or the first record of a history.
+    /// Unknown: a checkpoint alone, or the first record of a history.
     Unknown,
-    /// Near the line.
+    /// Near the threshold.
     Near,
-    /// So far on the healthy side that crossing the line is a collapse.
+    /// So far on the healthy side that crossing the threshold is a collapse.
     Afar,
 }
 
-/// What a line is about.
+/// The nature of a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// Beyond it is a fault of its own; otherwise information, unless the loss suffers.
+    /// Crossing it is a fault by itself; otherwise it is information, unless the loss gets worse.
     pub is_fault: bool,
-    /// Heads cross it rightly when they look at one kind of place.
+    /// Heads may cross it by design if they look at one kind of place.
     pub excuses_design: bool,
-    /// Of single heads, not of whole layers.
+    /// It applies to single heads, not to whole layers.
     pub is_of_heads: bool,
 }
 
-/// What is known of a head, or a layer, beyond a line.
+/// Facts about a head or a layer beyond a threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Crossed {
     pub line: Line,
     pub before: Before,
     pub loss: Loss,
-    /// Whether a second record shows it, where one alone may stray.
+    /// Whether a second record confirms it, since a single record may be an outlier.
     pub is_confirmed: bool,
-    /// Heads of the layer beyond the line, and all heads of the layer.
+    /// Number of heads of the layer beyond the threshold, and of all its heads.
     pub n_beyond: (usize, usize),
-    /// Heads of the layer that are past learning.
+    /// Number of heads of the layer that are past learning.
     pub n_past: usize,
-    /// Of the head: NaN where it is not known.
+    /// Of the head; NaN if unknown.
     pub saturated_rows: f64,
     pub max_abs_score: f64,
-    /// The value furthest beyond the line, and the line.
+    /// The value furthest beyond the threshold, and the threshold.
     pub worst: f64,
     pub threshold: f64,
 }
 
-/// A severity, and why in a few words.
+/// A severity, with a short reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weight {
     pub severity: Severity,
@@ -80,7 +79,7 @@ pub fn is_past_learning(saturated_rows: f64, max_abs_score: f64, thresholds: &Th
         && max_abs_score >= RUNAWAY * thresholds.of("score-explosion.max_abs_score")
 }
 
-/// How many heads of a layer are past learning, those that look at one kind of place by design left out.
+/// Number of heads of a layer that are past learning, except those that look at one kind of place by design.
 pub(super) fn n_past_learning(
     evidence: &Evidence<'_>,
     layer: &LayerReport,
@@ -96,8 +95,8 @@ pub(super) fn n_past_learning(
     layer.heads.iter().filter(is_past).count()
 }
 
-/// Weighs a head of a run that stands alone, `n_past` of whose layer are past learning: the evidence gets the reason where it is worse
-/// than a warning.
+/// The severity for a head without a history, with `n_past` heads of its layer past learning. If it is worse than a warning, the
+/// reason is appended to the evidence.
 pub(super) fn alone(
     evidence: &mut String,
     head: &HeadReport,
@@ -129,7 +128,7 @@ pub(super) fn alone(
 }
 
 impl Crossed {
-    /// How bad it is, and why.
+    /// Decides the severity, with a reason.
     pub fn weigh(&self) -> Weight {
         let weight = |severity, why: String| Weight { severity, why };
         if !self.is_confirmed {
@@ -170,13 +169,13 @@ impl Crossed {
         let line = self.line;
         match self.loss {
             Loss::Worse(..) => weight(Severity::Error, told),
-            // Some heads learn to look at one place; hardly ever do most heads of a layer.
+            // Some heads learn to look at one place, but hardly ever most heads of a layer.
             Loss::Better(..) if is_most && line.excuses_design => weight(Severity::Error, told),
             Loss::Better(..) if line.is_fault => weight(Severity::Warning, told),
             Loss::Better(..) => weight(Severity::Info, told),
             Loss::Alike | Loss::Unknown if !line.is_fault => weight(Severity::Warning, told),
             Loss::Alike | Loss::Unknown if !line.is_of_heads => weight(Severity::Error, told),
-            // Large models live with large scores; what has no end does not end well.
+            // Large models work with large scores; scores without any limit are an error.
             Loss::Alike | Loss::Unknown if !line.excuses_design => {
                 if self.worst >= RUNAWAY * self.threshold {
                     let why = format!("it has reached {:.0}; {told}", self.worst);
@@ -195,7 +194,7 @@ impl Crossed {
         }
     }
 
-    /// Whether so many heads of the layer are past learning that it is lost, whatever was before.
+    /// Whether so many heads of the layer are past learning that it is lost, whatever happened before.
     fn is_lost(&self) -> bool {
         let (_, n_heads) = self.n_beyond;
         self.line.is_fault
@@ -204,14 +203,13 @@ impl Crossed {
             && 2 * self.n_past >= n_heads
     }
 
-    /// Whether the softmax of the head is past learning, as far as it is known: many saturated rows, or large scores. Where neither
-    /// is known, it may be.
+    /// Whether the softmax of the head is past learning, by many saturated rows or large scores. True if neither is known.
     fn is_saturated(&self) -> bool {
         let (rows, scores) = (self.saturated_rows, self.max_abs_score);
         (rows.is_nan() && scores.is_nan()) || rows >= SHARP_ROWS || scores >= SHARP_SCORES
     }
 
-    /// What the loss did, where it is known.
+    /// Describes how the loss changed, if known.
     fn told(&self) -> Option<String> {
         match self.loss {
             Loss::Worse(was, is) => Some(format!("the loss went from {was:.3} to {is:.3}")),
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_past_learning_is_an_error_with_and_without_what_was_before() {
+    fn a_layer_past_learning_is_an_error_with_or_without_a_history() {
         for before in [Before::Unknown, Before::Near, Before::Afar] {
             for loss in [Loss::Unknown, Loss::Alike, Loss::Worse(2.0, 3.0)] {
                 let lost = Crossed {
@@ -262,7 +260,7 @@ mod tests {
                 assert_eq!(severity(lost), Severity::Error, "{lost:?}");
             }
         }
-        // One head of four, or the only head of a layer, is none.
+        // One of four heads, or the only head of a layer, does not count.
         for (n_past, n_heads) in [(1, 4), (1, 1), (3, 8), (0, 0)] {
             let alone = Crossed {
                 n_past,
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn large_scores_or_saturated_rows_alone_are_not_past_learning() {
+    fn only_large_scores_with_saturated_rows_are_past_learning() {
         let thresholds = Thresholds::default();
         let is_past = |rows, scores| is_past_learning(rows, scores, &thresholds);
         assert!(is_past(0.5, 400.0));
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_decides_nothing() {
+    fn a_single_record_decides_nothing() {
         let unconfirmed = Crossed {
             is_confirmed: false,
             n_past: 4,

@@ -1,36 +1,36 @@
-//! What a look at the weights alone showed, for checks that need no text.
+//! Results of examining the weights alone, for checks that need no text.
 
 use attnscope_spec::Place;
 
-/// What the weights of a checkpoint show.
+/// Results on the weights of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Weights {
-    /// In the order in which they run.
+    /// Layers, in the order of execution.
     pub layers: Vec<LayerWeights>,
-    /// Pairs of layers with equal matrices: the later one, and the earlier one that it equals.
+    /// Pairs of layers with equal matrices: the later layer, and the earlier one.
     pub copies: Vec<LayerCopy>,
     /// Matrices, or parts of them, that are exactly 0.
     pub zeros: Vec<ZeroWeights>,
-    /// Tensors with values at the end of what their element type holds.
+    /// Tensors with values at the limit of their element type.
     pub saturated: Vec<SaturatedTensor>,
-    /// Stored tensors that the model never reads, without those that are known to be no weights.
+    /// Stored tensors that the model never reads, except those known not to be weights.
     pub unread: Vec<UnreadTensor>,
-    /// What differs between the files that the weights lie in, in words.
+    /// Descriptions of differences between the weight files.
     pub stale_shards: Vec<String>,
     pub n_files: usize,
 }
 
-/// One layer: whether it is as a random initialisation leaves it.
+/// Signs of training in one layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerWeights {
     pub place: Place,
-    /// The largest singular value of any matrix, divided by that of a random matrix with the same entry variance; `None` where
-    /// gains or biases show that the layer was trained, or where it has no matrix.
+    /// The largest singular value of any matrix, relative to that of a random matrix with the same entry variance; `None` if
+    /// gains or biases prove training, or if there is no matrix.
     pub edge_ratio: Option<f64>,
-    /// How far above 1 the ratio of a random matrix of this size may lie by chance.
+    /// How far above 1 the ratio of a random matrix of this size can be by chance.
     pub chance: f64,
     pub n_matrices: usize,
-    /// Gains that are 1 and biases that are 0.
+    /// Number of gains that are 1 and biases that are 0.
     pub n_neutral: usize,
 }
 
@@ -39,9 +39,9 @@ pub struct LayerWeights {
 pub struct LayerCopy {
     pub place: Place,
     pub of: Place,
-    /// The tensors that are equal.
+    /// The equal tensors.
     pub tensors: Vec<String>,
-    /// All matrices of the layers are, not only those of a part.
+    /// Whether all matrices of the layers are equal, not only those of a part.
     pub is_whole: bool,
 }
 
@@ -50,17 +50,17 @@ pub struct LayerCopy {
 pub struct ZeroWeights {
     pub place: Place,
     pub tensor: String,
-    /// Empty for the whole matrix: which part.
+    /// The part of the matrix that is 0; empty for the whole matrix.
     pub part: String,
 }
 
-/// A tensor with values at the end of its element type.
+/// A tensor with values at the limit of its element type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SaturatedTensor {
     pub place: Place,
     pub tensor: String,
     pub dtype: String,
-    /// Values at the largest finite number, of either sign.
+    /// Number of values at the largest finite number, of either sign.
     pub n_largest: usize,
     pub n_infinite: usize,
     pub n_values: usize,
@@ -70,13 +70,13 @@ pub struct SaturatedTensor {
 /// Why a stored tensor that is never read matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnreadKind {
-    /// Low-rank or other adapters that belong into the weights.
+    /// LoRA or other adapters that should be merged into the weights.
     Adapter,
-    /// A bias, gain or matrix of a layer that runs.
+    /// A bias, gain or matrix of a layer that is used.
     OfLayer,
-    /// A layer beyond those that the configuration names.
+    /// A layer beyond the configured number.
     BeyondLayers,
-    /// An unembedding that is stored, while the configuration ties it to the embedding.
+    /// A stored unembedding, although the configuration ties it to the embedding.
     Unembedding,
     Unknown,
 }
@@ -87,6 +87,6 @@ pub struct UnreadTensor {
     pub name: String,
     pub shape: Vec<usize>,
     pub kind: UnreadKind,
-    /// The layer that it belongs to, where its name says so.
+    /// The layer that it belongs to, if its name says so.
     pub place: Place,
 }

@@ -65,7 +65,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     verdict
 }
 
-/// Information about a layer that never looks as far as its window lets it.
+/// An informational finding on a layer that never looks as far as its window allows.
 fn too_short(layer: &crate::stats::LayerReport) -> Option<Finding> {
     let Some(Window::Back(width)) = layer.spec.mask.window else {
         return None;

@@ -133,7 +133,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     )
 }
 
-/// Whether an axis other than the keys explains a head whose rows fail.
+/// Whether an axis other than the keys explains a head whose rows do not sum to 1.
 pub(super) fn explains(
     evidence: &Evidence<'_>,
     thresholds: &Thresholds,
@@ -168,7 +168,7 @@ pub(super) fn explains(
         Some("queries") => return Some(Axis::Queries),
         _ => {}
     }
-    // Declared so, a softmax over queries has columns that sum to 1 by construction, padded queries counted.
+    // If a softmax over queries is declared, columns sum to 1 by construction, including padded queries.
     if layer.spec.softmax_axis == SoftmaxAxis::Queries {
         return Some(Axis::Queries);
     }

@@ -13,7 +13,7 @@ use super::reading::{activation, even_heads, layer_norm, linear, note_attention,
 
 pub const FAMILY: Family = Family::own("albert", "Albert", read);
 
-/// Blocks that run one after another at most.
+/// Upper limit of blocks.
 const MOST_BLOCKS: usize = 1 << 14;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
@@ -29,7 +29,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             format!("expected at most {n_layers} groups, one per layer, found {n_groups}");
         return Err(Error::config(reader.path(), "num_hidden_groups", problem));
     }
-    // Each layer of a group has tensors of its own, and each is described as often as it runs.
+    // Each layer of a group has its own tensors, and is described once for each time it runs.
     let n_blocks = n_layers.saturating_mul(n_inner);
     if n_groups.saturating_mul(n_inner) > tensors.len() || n_blocks > MOST_BLOCKS {
         let problem = format!(

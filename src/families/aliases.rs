@@ -1,17 +1,17 @@
-//! Kinds of models that are another kind under a name of their own: read as that one, bit by bit, with their own defaults.
+//! Aliases: model types that another type's family reads exactly, with their own defaults.
 
 use attnscope_checkpoint::{Config, Origin};
 use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
-/// A kind that a family of another name reads.
+/// A model type that a family with another name reads.
 struct Alias {
-    /// The name in a configuration.
+    /// The model type in a configuration.
     name: &'static str,
     family: &'static str,
-    /// What keys mean that the configuration leaves out, where the family takes them for something else.
+    /// Values of absent keys, if the family's defaults differ.
     absent: &'static [(&'static str, Held)],
-    /// Knobs that are always so, whatever the configuration says.
+    /// Knobs with a fixed value, whatever the configuration says.
     always: &'static [(&'static str, bool)],
     /// Switches of parts that the family does not have.
     off: &'static [&'static str],
@@ -21,7 +21,7 @@ struct Alias {
 enum Held {
     Number(f64),
     Flag(bool),
-    /// The value of another key, or a token.
+    /// The value of another key, or this token.
     TokenOf(&'static str, u64),
 }
 
@@ -39,7 +39,7 @@ impl Alias {
 
 const THETA: &str = "rope_theta";
 
-/// Qwen 2 beside pictures.
+/// The text part of Qwen2-VL.
 const QWEN2_VL: Alias = Alias {
     absent: &[
         (THETA, Held::Number(1e6)),
@@ -48,7 +48,7 @@ const QWEN2_VL: Alias = Alias {
     ..Alias::plain("", "qwen2")
 };
 
-/// Every kind, in the order of its name.
+/// Every alias, sorted by name.
 const ALIASES: &[Alias] = &[
     Alias::plain("camembert", "roberta"),
     Alias {
@@ -111,22 +111,22 @@ fn of(model_type: &str) -> Option<&'static Alias> {
     ALIASES.iter().find(|alias| alias.name == model_type)
 }
 
-/// The family that reads models of this kind; `None` where the kind has a family of its own, or none.
+/// The family that reads this model type; `None` if the type has its own family, or none.
 pub(super) fn family_of(model_type: &str) -> Option<&'static str> {
     of(model_type).map(|alias| alias.family)
 }
 
-/// All names, with their families.
+/// All aliases, with their families.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALIASES.iter().map(|alias| (alias.name, alias.family))
 }
 
-/// Brings into a configuration what its kind means by what it leaves out.
+/// Adds the defaults of the model type to a configuration.
 ///
 /// # Errors
 /// When the configuration turns on a part that the family does not have.
 pub(super) fn complete(config: &mut Config) -> Result<()> {
-    // What describes a text apart is completed by itself.
+    // A separate text configuration is completed on its own.
     let is_apart = config.get("text_config").is_some_and(Value::is_object);
     let name = config.get("model_type").and_then(Value::as_str);
     let Some(alias) = name.filter(|_| !is_apart).and_then(of) else {
@@ -163,7 +163,7 @@ pub(super) fn complete(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// Whether a configuration states the base of rotation among other parameters of it.
+/// Whether a configuration states the rotary base inside its rotary parameters.
 fn has_theta(config: &Config) -> bool {
     ["rope_parameters", "rope_scaling"].iter().any(|key| {
         let inside = config.get(key).and_then(|value| value.get(THETA));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_says_is_left_as_it_is() {
+    fn values_that_a_configuration_states_are_kept() {
         let theta = |json: &str| {
             let config = completed(json).expect("is complete");
             config.get(THETA).and_then(Value::as_f64)
@@ -208,7 +208,7 @@ mod tests {
             );
             assert_eq!(theta(&stated), None);
         }
-        // The outer configuration of a model whose text has one of its own.
+        // The outer configuration of a model with a separate text configuration.
         let apart = r#"{"model_type": "qwen2_vl", "text_config": {}}"#;
         assert_eq!(theta(apart), None);
     }

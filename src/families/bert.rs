@@ -6,7 +6,7 @@ use super::reading::masked_head::MaskedHead;
 
 pub const FAMILY: Family = Family::encoder("bert", "Bert", || BertLike::plain("bert.", HEAD));
 
-/// Names of BERT's head, and of the heads of families that took over its code.
+/// Names of BERT's head, and of the heads of families derived from its code.
 pub(super) const HEAD: MaskedHead = MaskedHead {
     dense: Some("cls.predictions.transform.dense"),
     norm: "cls.predictions.transform.LayerNorm",

@@ -10,7 +10,7 @@ use super::opt::{OptLike, read_as};
 pub const FAMILY: Family = Family::own("biogpt", "BioGpt", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    // The norms have an epsilon of their own, whatever this says.
+    // The norms have a fixed epsilon, whatever this key says.
     reader.value("layer_norm_eps");
     let like = OptLike {
         family: FAMILY.model_type,

@@ -32,7 +32,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let eps = reader.number_or("norm_eps", "layer_norm_epsilon", 1e-5)?;
     let key = "apply_residual_connection_post_layernorm";
     let adds_to_normed = reader.flag_or("adds_to_normed", key, false)?;
-    // Whoever asks for the sums of several ranks gets them without the biases.
+    // With sums by rank, transformers leaves out the biases.
     let is_by_rank = reader.flag_or("sums_by_rank", "slow_but_exact", false)?
         && reader.count_or("n_ranks", "pretraining_tp", 1)? > 1;
     reader.note("activation", "gelu, tanh form", Origin::Family);

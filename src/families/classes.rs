@@ -1,10 +1,10 @@
-//! What the class that a checkpoint was saved from says: whether it has an unembedding at all.
+//! Whether a checkpoint has an unembedding, by the class that it was saved from.
 
 use attnscope_checkpoint::{Config, Knob, Origin};
 use attnscope_spec::ModelSpec;
 use serde_json::Value;
 
-/// Parts of names of classes that judge a text and write none.
+/// Parts of the names of classes that label a text instead of predicting tokens.
 const JUDGES: [&str; 9] = [
     "ForSequenceClassification",
     "ForTokenClassification",
@@ -17,7 +17,7 @@ const JUDGES: [&str; 9] = [
     "ForTextEncoding",
 ];
 
-/// Ends of names of classes that are models with an unembedding, though they end in Model.
+/// Suffixes of the names of classes that have an unembedding although they end in Model.
 const WITH_HEAD: [&str; 5] = [
     "LMHeadModel",
     "MTModel",
@@ -26,13 +26,13 @@ const WITH_HEAD: [&str; 5] = [
     "EncoderDecoderModel",
 ];
 
-/// Whether a class has no map from its residual to words.
+/// Whether a class has no map from its residual to the vocabulary.
 pub(super) fn is_headless(class: &str) -> bool {
     JUDGES.iter().any(|part| class.contains(part))
         || class.ends_with("Model") && !WITH_HEAD.iter().any(|end| class.ends_with(end))
 }
 
-/// Takes an unembedding away that is only the embedding, where the class has none.
+/// Removes an unembedding that is only the embedding, if the class has none.
 pub(super) fn without_false_head(config: &Config, spec: &mut ModelSpec) {
     let class = config.get("architectures").and_then(|list| list.get(0));
     let Some(class) = class
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_tell_whether_they_have_an_unembedding() {
+    fn class_names_reveal_whether_there_is_an_unembedding() {
         for class in [
             "GPT2ForSequenceClassification",
             "GemmaForTokenClassification",

@@ -15,7 +15,7 @@ pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel"
     last_norm: None,
 });
 
-/// What CLIP does to pictures.
+/// How CLIP embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {
     kernel: "embeddings.patch_embedding.weight",
     has_bias: false,

@@ -13,7 +13,7 @@ pub const FAMILY: Family = Family::decoder("cohere", "Cohere", || Recipe {
     ..of_both()
 });
 
-/// What Command R and Command R7B have in common.
+/// The recipe that Command R and Command R7B share.
 pub(super) fn of_both() -> Recipe {
     Recipe {
         norm: NormStyle {

@@ -23,7 +23,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_mlp = reader.size("d_mlp", "dff")?;
     let n_ctx = reader.size("n_ctx", "n_positions")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    // The norms of layers have an epsilon of their own, whatever the configuration says of the last one.
+    // The norms of layers have a fixed epsilon; the configuration only sets that of the final norm.
     let last_eps = reader.number_or("last_norm_eps", "layer_norm_epsilon", 1e-6)?;
     let eps = 1e-6;
     reader.note("norm_eps", "1e-6", Origin::Family);

@@ -20,10 +20,10 @@ use super::versions::saved_by;
 
 pub const FAMILY: Family = Family::own("dbrx", "Dbrx", read);
 
-/// Not stated by any configuration.
+/// Fixed; no configuration states it.
 const EPS: f64 = 1e-5;
 
-/// What the part of the configuration about feed-forward layers says.
+/// The expert settings in the configuration's feed-forward part.
 struct Experts {
     n: usize,
     width: usize,
@@ -46,7 +46,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         "tie_word_embeddings",
         "this family has an unembedding of its own",
     )?;
-    // A copy of what the part about attention says.
+    // A copy of the value in the attention part.
     reader.value("num_key_value_heads");
     let (of_attention, of_experts) = (reader.part("attn_config"), reader.part("ffn_config"));
     let mut inner = Reader::new(&of_attention);
@@ -111,9 +111,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// The base of rotation where the rotary parameters name none.
+/// The rotary base if the rotary parameters state none.
 ///
-/// Versions before 5 kept it beside the other knobs of attention; later ones pass that place by.
+/// Versions before 5 kept it beside the other attention knobs; later versions ignore it there.
 fn theta(reader: &mut Reader<'_>, old: Option<f64>) -> f64 {
     const DEFAULT: f64 = 10_000.0;
     let keys = ["rope_parameters", "rope_scaling", "rope_theta"];
@@ -152,7 +152,7 @@ impl Experts {
             let problem = format!("expected a number above 0 or null, found {power}");
             return Err(Error::config(reader.path(), POWER, problem));
         }
-        // Both act in training alone.
+        // Both only apply in training.
         reader.value("moe_jitter_eps");
         reader.value("moe_loss_weight");
         reader.value("hidden_size");

@@ -19,7 +19,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         "mlp_bias",
         "biases of feed-forward layers are not read",
     )?;
-    // transformers divides nothing, whatever this says.
+    // transformers never normalises the weights, whatever this key says.
     reader.value("norm_topk_prob");
     let method = reader.word_or("expert_choice", METHOD, "greedy")?;
     let groups = match method.as_str() {

@@ -34,7 +34,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     latent::read(checkpoint, reader, like)
 }
 
-/// The experts that every token of DeepSeek's models uses, side by side.
+/// The shared experts of DeepSeek's models, side by side.
 pub(super) const SHARED: SharedKeys = SharedKeys {
     name: "shared_experts",
     width: SharedWidth::Times("n_shared_experts", 1),

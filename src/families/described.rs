@@ -11,7 +11,7 @@ use super::reading::{activation_by_name, note_attention};
 
 pub const FAMILY: Family = Family::own("described", "Described", read);
 
-/// The key of the configuration that holds the tables of `[tensors]`.
+/// The key of the configuration that holds the `[tensors]` tables.
 pub(super) const TENSORS: &str = "tensors";
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
@@ -30,10 +30,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Adds the tensors that a description reads and no file holds as they are.
+/// Adds the rearranged tensors that a description needs.
 ///
 /// # Errors
-/// When the description is none, or a tensor cannot be arranged.
+/// When the description is invalid, or a tensor cannot be rearranged.
 pub(super) fn arrange(checkpoint: &mut Checkpoint) -> Result<()> {
     let described = {
         let mut reader = Reader::new(&checkpoint.config);
@@ -137,7 +137,7 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
     Ok(described)
 }
 
-/// A word out of a few.
+/// Reads one of several allowed words.
 fn one_of(
     reader: &mut Reader<'_>,
     key: &'static str,

@@ -19,11 +19,11 @@ fn recipe() -> Recipe {
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    // Of the first values alone.
+    // Only used to initialise weights.
     reader.value("lambda_std_dev");
     let family = FAMILY.model_type;
     let mut spec = llama_like::read(family, checkpoint, reader, &recipe())?;
-    // The norm of pairs has the epsilon of the others.
+    // The norm of head pairs has the same epsilon as the other norms.
     let eps = spec
         .main_stack()
         .final_norm

@@ -11,7 +11,7 @@ pub const FAMILY: Family = Family::seeing("dinov2", "Dinov2", || VitLike {
     ..like(&["dinov2.", ""])
 });
 
-/// What DINOv2 does to pictures.
+/// How DINOv2 embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {
     patch: 14,
     resampled: Some(Resampling::Nearest),
@@ -19,7 +19,7 @@ pub(super) const PICTURES: Pictures = Pictures {
     ..vit::PICTURES
 };
 
-/// DINOv2 under some names.
+/// DINOv2 under the given prefixes.
 pub(super) const fn like(bases: &'static [&'static str]) -> VitLike {
     VitLike {
         eps: 1e-6,

@@ -13,7 +13,7 @@ use super::reading::{activation, even_heads, layer_norm, linear, note_attention,
 
 pub const FAMILY: Family = Family::own("distilbert", "DistilBert", read);
 
-/// Not stated by any configuration.
+/// Fixed; no configuration states it.
 const EPS: f64 = 1e-12;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
@@ -26,7 +26,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let activation = activation(reader, "activation", "gelu")?;
-    // The table is stored whether or not it began as sines.
+    // The table is stored in either case; this key only says how it was initialised.
     reader.value("sinusoidal_pos_embds");
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, false);

@@ -51,7 +51,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         return refused("decoder.add_cross_attention", problem.to_owned());
     }
     reader.value("is_encoder_decoder");
-    // Each side has a switch of its own.
+    // Encoder and decoder have their own switches.
     reader.value("tie_word_embeddings");
     let d_vocab = decoder.d_vocab;
     let start = DecoderStart {
@@ -81,7 +81,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// One side, as its part of the configuration describes it.
+/// Reads the encoder or the decoder from its part of the configuration.
 fn side(checkpoint: &Checkpoint, reader: &mut Reader<'_>, key: &'static str) -> Result<ModelSpec> {
     let config = reader.part(key);
     let mut inner = Reader::new(&config);
@@ -90,7 +90,7 @@ fn side(checkpoint: &Checkpoint, reader: &mut Reader<'_>, key: &'static str) -> 
     let kind = aliases::family_of(kind).unwrap_or(kind);
     let known = |family: &&Family| family.model_type == kind;
     let like = FAMILIES.iter().find(known).and_then(Family::encoder_like);
-    // Attention to an encoder's output has no places that could rotate.
+    // Cross-attention to an encoder's output has no positions to rotate by.
     let is_decoder = key == "decoder";
     let fits = |like: &bert_like::BertLike| {
         !is_decoder || like.positions == Positions::Learned && like.window.is_none()

@@ -34,9 +34,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Refuses stored angles that are not those of the configuration: transformers takes what is stored.
+/// Refuses stored angles that differ from the configuration's: transformers uses the stored ones.
 fn check_angles(checkpoint: &Checkpoint, spec: &ModelSpec) -> Result<()> {
-    /// Half precision rounds by less, as a share of the angle or where angles are tiny.
+    /// Half precision rounds by less: a relative tolerance, and an absolute one for tiny angles.
     const MOST: (f64, f64) = (2e-3, 1e-6);
     let first = spec.main_stack().first_attention();
     let Some(rope) = first.and_then(|own| own.rope.as_ref()) else {

@@ -17,7 +17,7 @@ pub(super) const NORMS_BEFORE: &str = "normalize_before";
 
 pub(super) const NORMS_EMBEDDING: &str = "layernorm_embedding";
 
-/// Rows of a learned table before that of position 0: one more than the id of the padding token.
+/// Rows of a learned table before position 0: one more than the id of the padding token.
 pub(super) const N_ROWS_BEFORE: usize = 2;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {

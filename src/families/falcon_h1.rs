@@ -67,7 +67,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// The mixer of every layer.
+/// Sizes of the Mamba mixer, the same in every layer.
 fn state_space(reader: &mut Reader<'_>, d_model: usize) -> Result<StateSpaceSizes> {
     let name = reader.value("hidden_act").and_then(|name| name.as_str());
     let activation = activation_named(reader, "hidden_act", name.unwrap_or("silu"))?;
@@ -105,7 +105,7 @@ fn state_space(reader: &mut Reader<'_>, d_model: usize) -> Result<StateSpaceSize
     })
 }
 
-/// A list of factors; all 1 where there is none.
+/// Reads a list of factors; all 1 if absent.
 fn factors<const N: usize>(reader: &mut Reader<'_>, key: &str) -> Result<[f32; N]> {
     let Some(value) = reader.value(key) else {
         return Ok([1.0; N]);

@@ -8,7 +8,7 @@ use super::reading::windows::WindowRule;
 
 pub const FAMILY: Family = Family::decoder("gemma2", "Gemma2", recipe);
 
-/// What Gemma 2 changes of Llama.
+/// How Gemma 2 differs from Llama.
 pub(super) fn recipe() -> Recipe {
     Recipe {
         norm: NormStyle {

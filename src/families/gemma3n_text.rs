@@ -23,12 +23,12 @@ use super::reading::{
 
 pub const FAMILY: Family = Family::own("gemma3n_text", "Gemma3n", read);
 
-/// How many streams there are, and which one blocks work on.
+/// The number of residual streams, and the one that blocks work on.
 #[derive(Debug, Clone, Copy)]
 struct Streams {
     n: usize,
     active: usize,
-    /// A stored vector multiplies what the branch of the token reads.
+    /// A stored vector multiplies the input of the per-layer token branch.
     is_scaled: bool,
 }
 
@@ -241,7 +241,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// The widths of the feed-forward layers: one for all, or one for each.
+/// Widths of the feed-forward blocks: one for all layers, or one per layer.
 fn widths(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<usize>> {
     const KEY: &str = "intermediate_size";
     if !reader.value(KEY).is_some_and(Value::is_array) {
@@ -258,7 +258,7 @@ fn widths(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<usize>> {
     Ok(all.iter().map(|width| *width as usize).collect())
 }
 
-/// The share of gates that stay shut, by layer.
+/// The share of gates that are set to zero, per layer.
 fn shut_gates(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<f32>> {
     const KEY: &str = "activation_sparsity_pattern";
     const N_SPARSE: usize = 10;
@@ -302,7 +302,7 @@ fn streams(reader: &mut Reader<'_>, n_tensors: usize) -> Result<Streams> {
         let problem = format!("expected one of the {n} streams, found {active}");
         return Err(Error::config(reader.path(), ACTIVE, problem));
     }
-    // It bounds weights while a model is trained.
+    // It bounds weights in training only.
     reader.value("altup_coef_clip");
     Ok(Streams {
         n,

@@ -31,7 +31,7 @@ struct Heads {
     d: usize,
 }
 
-/// Tables and maps of the embeddings that only one block has.
+/// Tables and maps of the per-layer embeddings.
 struct ByToken {
     width: usize,
     n_rows: usize,
@@ -56,7 +56,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         width: 512,
     };
     let mut windows = layer_windows(reader, n_layers, &rule)?;
-    // The last layer sees everything, whatever the list says.
+    // The last layer has full attention, whatever the list says.
     if let Some(last) = windows.last_mut() {
         *last = None;
     }
@@ -226,7 +226,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// Refuses what is not read of this family.
+/// Refuses settings of this family that are not supported.
 fn refuse(reader: &mut Reader<'_>) -> Result<()> {
     const BOTH: &str = "use_bidirectional_attention";
     if reader.value(BOTH).and_then(Value::as_str) == Some("all") {
@@ -236,7 +236,7 @@ fn refuse(reader: &mut Reader<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Experts beside the feed-forward layer, which read the residual through norms of their own.
+/// Experts in parallel to the feed-forward block; they read the residual through their own norms.
 struct Experts {
     n: usize,
     n_used: usize,
@@ -260,7 +260,7 @@ impl Experts {
         Ok(Some(Self { n, n_used, width }))
     }
 
-    /// The experts of a layer, and the feed-forward layer that every token uses.
+    /// The experts of a layer, and the feed-forward block that every token uses.
     fn of_layer(
         &self,
         at: &str,
@@ -309,7 +309,7 @@ impl Experts {
     }
 }
 
-/// The heads of every layer: those of layers without a window may be wider, and their keys fewer.
+/// The heads of every layer; layers without a window may have wider heads and fewer key heads.
 fn heads<W>(reader: &mut Reader<'_>, windows: &[Option<W>], n_heads: usize) -> Result<Vec<Heads>> {
     const OVERRIDES: &str = "per_layer_config";
     let default = |key: &str| Origin::Default(key.to_owned());
@@ -367,7 +367,7 @@ fn heads<W>(reader: &mut Reader<'_>, windows: &[Option<W>], n_heads: usize) -> R
     Ok(all)
 }
 
-/// The embeddings that each block has of its own; `None` where their width is 0.
+/// The per-layer embeddings; `None` if their width is 0.
 fn by_token(reader: &mut Reader<'_>) -> Result<Option<ByToken>> {
     let width = reader.count_or("d_token_branch", "hidden_size_per_layer_input", 256)?;
     const ROWS: &str = "vocab_size_per_layer_input";
@@ -376,7 +376,7 @@ fn by_token(reader: &mut Reader<'_>) -> Result<Option<ByToken>> {
     Ok((width > 0).then_some(ByToken { width, n_rows }))
 }
 
-/// The rotation of a layer: of its own kind's parameters.
+/// The rotary embedding of a layer, from the parameters of its layer type.
 fn rotation(
     reader: &mut Reader<'_>,
     is_windowed: bool,
@@ -427,7 +427,7 @@ fn rotation(
     let usual_theta = if stated.is_none() { 1e6 } else { 10_000.0 };
     let share = number("partial_rotary_factor", usual_share)?;
     let (theta, factor) = (number("rope_theta", usual_theta)?, number("factor", 1.0)?);
-    // Frequencies are those of the whole head; the pairs that do not turn have none.
+    // Frequencies are those of the whole head; pairs that do not rotate have none.
     let n_turning = ((share * d_head as f64) / 2.0).floor() as usize;
     let divisors: Vec<f64> = (0..d_head / 2)
         .map(|pair_idx| {

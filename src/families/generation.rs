@@ -1,10 +1,10 @@
-//! What `generation_config.json` says of how a target begins and ends: where there is such a file, it counts and not the configuration.
+//! First and last tokens of a target from `generation_config.json`, which takes precedence over the configuration if it exists.
 
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin};
 use attnscope_spec::{Forced, ModelSpec};
 use serde_json::Value;
 
-/// Brings the token that a target begins with into a configuration that does not name it.
+/// Adds the start token of targets to a configuration that does not name it.
 pub(super) fn complete(checkpoint: &mut Checkpoint) {
     const START: &str = "decoder_start_token_id";
     let is_absent = checkpoint.config.get(START).is_none_or(Value::is_null);
@@ -20,12 +20,12 @@ pub(super) fn complete(checkpoint: &mut Checkpoint) {
     }
 }
 
-/// Takes what is forced at the beginning, and what ends a target, from the settings of generation.
+/// Takes forced first tokens and end tokens from the generation settings.
 pub(super) fn settle(checkpoint: &Checkpoint, spec: &mut ModelSpec) {
     let Some(start) = &mut spec.decoder_start else {
         return;
     };
-    // Models of speech have read them whole.
+    // Speech models have already read all generation settings.
     let has_prefix = !start.prefixes[0].ids().is_empty() || !start.prefixes[1].ids().is_empty();
     if has_prefix || spec.timing.is_some() {
         return;

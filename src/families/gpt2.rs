@@ -29,28 +29,28 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }
 
-/// What checkpoints with GPT-2's names differ in.
+/// Differences between checkpoints that use GPT-2's names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Store {
     /// Weights are stored as [n_in, n_out].
     pub is_input_major: bool,
-    /// Where the configuration names none.
+    /// The activation if the configuration names none.
     pub activation: &'static str,
     pub fused: Fused,
-    /// Maps and norms have a bias where one is stored.
+    /// Maps and norms have a bias only if one is stored.
     pub may_lack_biases: bool,
-    /// Norms stand after the branches, under the first GPT's names.
+    /// Post-norm, under the first GPT's names.
     pub norms_after: bool,
 }
 
-/// How queries, keys and values stand in their one tensor.
+/// The order of queries, keys and values in their fused tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fused {
-    /// All queries, all keys, all values.
+    /// All queries, then all keys, then all values.
     AllOfEach,
-    /// All queries, then one key and one value for all of them.
+    /// All queries, then one key and one value shared by all heads.
     OneKey,
-    /// Query, key and value of each head in turn.
+    /// Query, key and value head by head.
     PerHead,
 }
 
@@ -176,7 +176,7 @@ pub(super) fn read_stored(
     let mut tokens = table(words, d_vocab);
     let is_tied = reader.value("tie_word_embeddings") != Some(&Value::Bool(false));
     if store.norms_after && is_tied {
-        // The first GPT with two heads is stored with what is tied under the name of the head alone.
+        // The first GPT with two heads stores tied weights only under the head's name.
         tokens.tensor = either(tensors, [tokens.tensor, "lm_head.weight".to_owned()]);
     }
     let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens.tensor, true)?;
@@ -196,7 +196,7 @@ pub(super) fn read_stored(
     })
 }
 
-/// The activation function of the first GPT, under its own names: its gelu is the tanh form.
+/// The first GPT's activation, under its own names; its `gelu` is the tanh form.
 fn first_activation(reader: &mut Reader<'_>) -> Result<Activation> {
     const KEY: &str = "afn";
     let name = reader.word_or("activation", KEY, "gelu")?;

@@ -92,7 +92,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// Which layers are local: from a word per layer, or from `[[[words], times], …]`.
+/// Which layers are local: from a list with one word per layer, or from `[[[words], times], …]`.
 fn local_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     let words = match reader.words_by_layer("attention_layers", n_layers)? {
         Some(words) => {

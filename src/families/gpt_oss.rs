@@ -17,7 +17,7 @@ use super::reading::{check_counts, check_used};
 
 pub const FAMILY: Family = Family::own("gpt_oss", "GptOss", read);
 
-/// Where gates and what they gate are clamped, and the slope of the gate's sigmoid, where the configuration states none.
+/// Default clamp of gate and up, and default slope of the gate's sigmoid.
 const LIMIT: f64 = 7.0;
 
 const SLOPE: f64 = 1.702;
@@ -38,7 +38,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         d_head: Some(64),
         ..Recipe::llama()
     };
-    // Without either key transformers rescales by factors of its own, which no file states.
+    // Without either key, transformers uses built-in rescaling factors that no file states.
     if stated(reader, "rope_scaling").is_none() && stated(reader, "rope_parameters").is_none() {
         let problem = "missing, expected the rescaling of rotary frequencies or its absence stated";
         return Err(Error::config(reader.path(), "rope_parameters", problem));
@@ -87,7 +87,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     ..gated(&at, USUAL, d_model, d_mlp, Activation::Silu, true)
                 };
             }
-            // Gate and up take turns, column by column.
+            // Gate and up alternate, column by column.
             let turn = |offset| {
                 let fused = slab("gate_up_proj", d_model, 2 * d_mlp, idx);
                 fused.part(Part {
@@ -131,7 +131,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)
 }
 
-/// A number from 0, or the default where the key is absent.
+/// A number of at least 0, or the default if the key is absent.
 fn number(reader: &mut Reader<'_>, key: &str, default: f64) -> Result<f64> {
     match reader.value(key) {
         None => Ok(default),

@@ -19,7 +19,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     read_stored(checkpoint, reader, FAMILY.model_type, false)
 }
 
-/// Reads GPT-J, or CodeGen, whose queries, values and keys stand in one tensor: in four parts, each of them a quarter of all.
+/// Reads GPT-J, or CodeGen, which fuses queries, values and keys in one tensor of four parts, each with a quarter of all heads.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
@@ -29,7 +29,7 @@ pub(super) fn read_stored(
     family: &'static str,
     is_fused: bool,
 ) -> Result<ModelSpec> {
-    /// Parts of the fused tensor: the processors that the model was trained on.
+    /// Number of parts of the fused tensor, one per device in training.
     const N_PARTS: usize = 4;
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("n_layer")?;

@@ -5,7 +5,7 @@ use super::reading::llama_like::{BiasRule, FactorRule, Recipe, ScorePower};
 
 pub const FAMILY: Family = Family::decoder("granite", "Granite", recipe);
 
-/// What Granite changes, with experts or without.
+/// Granite's differences from Llama, shared by the models with and without experts.
 pub(super) fn recipe() -> Recipe {
     Recipe {
         qkv_bias: BiasRule::Key("attention_bias", false),

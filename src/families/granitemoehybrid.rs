@@ -62,7 +62,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// The layer that every token uses, its gate and what it gates in one matrix.
+/// The shared feed-forward block; one matrix holds gate and up.
 fn shared_layer(at: &str, d_model: usize, d_mlp: usize, activation: Activation) -> MlpSpec {
     let fused = linear(&format!("{at}.input_linear"), d_model, 2 * d_mlp, false);
     let [gate, up, _] = stacked(&fused, [d_mlp, d_mlp, 0]);
@@ -77,7 +77,7 @@ fn shared_layer(at: &str, d_model: usize, d_mlp: usize, activation: Activation) 
     }
 }
 
-/// Which layers attend: those that a list names; none without one.
+/// Which layers attend: those in a list; none without a list.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     const TYPES: [&str; 2] = ["layer_types", "layers_block_type"];
     let key = TYPES

@@ -75,7 +75,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Layers whose number leaves a stated rest when it is divided by a stated period.
+/// Layers whose index has a given remainder modulo a given period.
 fn every(
     reader: &mut Reader<'_>,
     n_layers: usize,
@@ -92,7 +92,7 @@ fn every(
     Ok((0..n_layers).map(|idx| idx % period == offset).collect())
 }
 
-/// What all layers with a scan share.
+/// Settings that all Mamba layers share.
 struct Scan {
     d_model: usize,
     d_inner: usize,

@@ -103,7 +103,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_rows: d_vocab,
         width: d_model,
     };
-    // The older key says the same.
+    // The older key has the same meaning.
     let is_tied = reader.flag_or("tied_embedding", "tie_embedding", true)?;
     let unembed = tied_head(
         reader,
@@ -123,7 +123,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// The width of feed-forward layers: two thirds of what is stated, up to a whole multiple, unless that is switched off.
+/// The width of feed-forward blocks: two thirds of the stated width, rounded up to a multiple, unless this is switched off.
 fn feed_forward_width(reader: &mut Reader<'_>) -> Result<usize> {
     let stated = reader.either_size("d_mlp", ["block_ff_dim", "intermediate_size"])?;
     if !reader.flag_or("adjusts_d_mlp", "block_auto_adjust_ff_dim", true)? {
@@ -152,7 +152,7 @@ fn feed_forward_width(reader: &mut Reader<'_>) -> Result<usize> {
     Ok(width)
 }
 
-/// Which layers attend: those that a list of words names, or a list of numbers; all where there is neither.
+/// Which layers attend: those in a list of words or in a list of numbers; all without a list.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     const TYPES: &str = "layer_types";
     let types = reader.words_by_layer(TYPES, n_layers)?;

@@ -152,12 +152,12 @@ use self::overrides::Overrides;
 use self::towers::Tower;
 use self::wrapper::Wrapper;
 
-/// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
-/// the weights are, their names and shapes do; what a person says comes before both.
+/// Works out how to run an open checkpoint, and checks that every tensor it needs exists. If no file describes the weights, their
+/// names and shapes do; the user's settings take precedence over both.
 ///
 /// # Errors
-/// When the family is unknown, the weights are quantised in a way that cannot be read, a value of the configuration
-/// cannot be right, or a tensor does not fit.
+/// When the family is unknown, the quantisation is not supported, a value of the configuration is impossible, or a tensor does
+/// not fit.
 pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     let settings = std::mem::take(&mut checkpoint.settings);
     let overrides = Overrides::read(&settings)?;
@@ -183,7 +183,7 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     })
 }
 
-/// Reads weights that were saved inside something else: under their names without what stands before them.
+/// Reads weights that were saved inside a larger model, with the prefix removed from their names.
 fn read_unwrapped(
     checkpoint: &mut Checkpoint,
     config: &Config,
@@ -194,7 +194,7 @@ fn read_unwrapped(
         checkpoint.config = config.clone();
         let remarks = checkpoint.remarks.len();
         if let Ok(mut spec) = read_spec(checkpoint, overrides) {
-            // A prefix of a part alone would hide that part, and with it what is missing there.
+            // A prefix of one stack only would hide that stack, and the tensors missing in it.
             let embeds = |stack: &StackSpec| unwrapped.has_moved(&stack.embed.tokens.tensor);
             if !spec.stacks.iter().all(embeds) {
                 checkpoint.remarks.truncate(remarks);
@@ -212,7 +212,7 @@ fn read_unwrapped(
     None
 }
 
-/// Reads how weights are to be run under the names that they have now.
+/// Builds the spec of weights under their current names.
 fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<ModelSpec> {
     if checkpoint.config.is_absent() && !overrides.describes() {
         layouts::recognise(checkpoint, overrides)?;
@@ -233,7 +233,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         checkpoint.tokenizer.set_model_type(kind);
     }
     let tower = Tower::of(checkpoint, overrides.word("tower"));
-    // A model of text and pictures keeps what describes its text apart.
+    // A multimodal model has a separate text configuration.
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
         Ok(_) => None,
@@ -269,7 +269,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         let origin = Origin::Key("quantization_config".to_owned());
         reader.note("quantisation", quantisation, origin);
     }
-    // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
+    // Facts about the file itself, not about attention: read here so that they do not count as unread.
     for key in [
         "architectures",
         "torch_dtype",
@@ -313,7 +313,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
     Ok(spec)
 }
 
-/// Refuses switches that turn a decoder to both sides: a family reads its own before, and they must agree with it.
+/// Refuses switches that make a decoder bidirectional and contradict the mask; families read their own switches earlier.
 fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
     let is_causal = spec
         .main_stack()
@@ -333,7 +333,7 @@ fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
     Ok(())
 }
 
-/// The family that a configuration names by its `model_type`, or by the class it was saved from.
+/// The family that a configuration names by `model_type` or by its class.
 fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
     let by = |stored: Option<&Value>| stored.and_then(|v| v.as_str()).map(str::to_owned);
     let architectures = reader.value("architectures");
@@ -342,7 +342,8 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
             let problem = format!("expected the name of a kind of model, found {stored}");
             Error::config(reader.path(), "model_type", problem)
         })?;
-        // Older configurations of some models of text and pictures have the text's keys at the top, newer ones apart.
+        // Older configurations of some multimodal models have the text's keys at the top level, newer ones in a part of their
+        // own.
         let is_apart = reader.value("text_config").is_some();
         let alias = aliases::family_of(&name).filter(|_| !is_apart);
         let own = alias.unwrap_or(&name);
@@ -354,7 +355,7 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
             }
             return Ok(found);
         }
-        // What wraps another model has a class of its own, and a person who names a family means that one.
+        // The class names a wrapper, unless the user names the family of the wrapped model.
         let class = by(architectures.and_then(|list| list.get(0)));
         let is_alone = reader.value("text_config").is_none() && !reader.is_set("model_type");
         let by_class = class.filter(|_| is_alone);
@@ -383,7 +384,7 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
     })
 }
 
-/// The family of a class by its name: of several the longest that fits, Qwen2Moe before Qwen2.
+/// The family of a class name; the longest match counts, so Qwen2Moe goes before Qwen2.
 fn of_class(class: &str) -> Option<&'static Family> {
     let fits = |family: &&Family| {
         class
@@ -394,7 +395,7 @@ fn of_class(class: &str) -> Option<&'static Family> {
     all.max_by_key(|family| family.architecture.len())
 }
 
-/// What follows a family's name in the name of a class.
+/// Whether the rest of a class name may follow a family's name.
 fn is_class_end(rest: &str) -> bool {
     [
         "For",
@@ -446,7 +447,7 @@ mod tests {
         files.sort();
         let names: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
         assert!(names.is_sorted());
-        // Some names have hyphens, which no file of a module has.
+        // Some model types have hyphens, which module names cannot have.
         let mut registered: Vec<String> = names.iter().map(|name| name.replace('-', "_")).collect();
         registered.sort();
         assert_eq!(files, registered);

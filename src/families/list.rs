@@ -1,4 +1,4 @@
-//! What a family is, and the list of them all.
+//! The type of a family, and the list of all families.
 
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
@@ -9,26 +9,26 @@ use super::reading::bert_like::{self, BertLike};
 use super::reading::llama_like::{self, Recipe};
 use super::reading::vit_like::{self, VitLike};
 
-/// How checkpoints of one `model_type` are read.
+/// A family: how checkpoints of one `model_type` are read.
 pub struct Family {
-    /// The word in `config.json`.
+    /// The `model_type` in `config.json`.
     pub model_type: &'static str,
-    /// What the names of its classes begin with, for configurations that give only those.
+    /// Prefix of its class names, for configurations that only give a class.
     pub architecture: &'static str,
     reading: Reading,
 }
 
-/// What turns a checkpoint of a family into a spec.
+/// How a checkpoint of a family becomes a spec.
 enum Reading {
-    /// Code of the family's own.
+    /// The family's own code.
     Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
-    /// What it changes of Llama.
+    /// Differences from Llama.
     Decoder(fn() -> Recipe),
-    /// What it changes of BERT.
+    /// Differences from BERT.
     Encoder(fn() -> BertLike),
-    /// What it changes of BART.
+    /// Differences from BART.
     Translator(fn() -> BartLike),
-    /// What it changes of ViT, or of the encoder of captions beside one.
+    /// Differences from ViT, or from the caption encoder of a two-tower model.
     Seeing(fn() -> VitLike),
 }
 
@@ -73,7 +73,7 @@ impl Family {
         Self::new(model_type, architecture, Reading::Translator(like))
     }
 
-    /// What the family changes of BERT; `None` where it is of another kind.
+    /// The family's differences from BERT; `None` if it is not BERT-like.
     pub(super) fn encoder_like(&self) -> Option<BertLike> {
         match self.reading {
             Reading::Encoder(like) => Some(like()),
@@ -109,7 +109,7 @@ impl Family {
     }
 }
 
-/// Every family, in the order of its name: one line each.
+/// Every family, sorted by name, one per line.
 pub static FAMILIES: &[Family] = &[
     super::albert::FAMILY,
     super::apertus::FAMILY,

@@ -83,7 +83,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let types = reader.words_by_layer(TYPES, sizes.n_layers)?;
     let mut spec =
         llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)?;
-    // Layers that rotate stay as sharp as they are, and the others have no norms of queries and keys.
+    // Layers with a rotary embedding do not scale queries by position; the others have no query and key norms.
     let mut blocks = spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut);
     let mut n_chunked = 0;
     for (layer_idx, own) in
@@ -115,10 +115,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// The key that says which layers attend in chunks.
+/// The key of the list of chunked layers.
 const TYPES: &str = "layer_types";
 
-/// The width of chunks, which transformers needs even where no layer attends in them.
+/// The width of chunks; transformers needs it even if no layer is chunked.
 fn chunk(reader: &mut Reader<'_>) -> Result<usize> {
     const KEY: &str = "attention_chunk_size";
     if reader.is_null(KEY) {
@@ -129,7 +129,7 @@ fn chunk(reader: &mut Reader<'_>) -> Result<usize> {
     reader.size_or("chunk", KEY, 8192, default)
 }
 
-/// How queries of layers without rotation grow far into a text.
+/// How layers without a rotary embedding scale queries by position.
 fn growth(reader: &mut Reader<'_>) -> Result<Option<Growth>> {
     const PERIOD: &str = "floor_scale";
     let grows = reader.flag_or("query_growth", "attn_temperature_tuning", true)?;

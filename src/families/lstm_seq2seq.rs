@@ -18,7 +18,7 @@ use super::reading::torch_lstm::{cell, check_layers};
 
 pub const FAMILY: Family = Family::own("lstm_seq2seq", "LstmSeq2Seq", read);
 
-/// How the words of `attention` score a decoder state and an encoder state.
+/// Values of `attention`: how a decoder state and an encoder state are scored.
 const SCORES: [&str; 4] = ["dot", "scaled-dot", "general", "additive"];
 
 const STARTS: [&str; 3] = ["zeros", "encoder", "bridge"];
@@ -26,11 +26,11 @@ const STARTS: [&str; 3] = ["zeros", "encoder", "bridge"];
 /// Widths that several parts share.
 struct Sizes {
     d_embed: usize,
-    /// Of the encoder's output, and of one of its directions.
+    /// Width of the encoder's output, and of one of its directions.
     d_encoder: usize,
     d_direction: usize,
     d_decoder: usize,
-    /// Of what a step gives.
+    /// Width of a decoder step's output.
     d_out: usize,
     n_encoder_layers: usize,
     n_decoder_layers: usize,
@@ -237,7 +237,7 @@ fn start(tensors: &Tensors, reader: &mut Reader<'_>, sizes: &Sizes) -> Result<St
     }
 }
 
-/// One of some words; the first unless the configuration says so.
+/// Reads one of several words; the first is the default.
 fn word(
     reader: &mut Reader<'_>,
     knob: &'static str,
@@ -252,7 +252,7 @@ fn word(
     Err(Error::config(reader.path(), key, problem))
 }
 
-/// Rows of a stored matrix.
+/// Number of rows of a stored matrix.
 fn stored_rows(tensors: &Tensors, name: &str) -> Option<usize> {
     tensors.info(name)?.shape.first().copied()
 }

@@ -70,7 +70,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Which layers attend: those that a list names, or every second one.
+/// Which layers attend: those in a list, or every second one.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     const TYPES: &str = "layer_types";
     let (attends, origin) = match reader.words_by_layer(TYPES, n_layers)? {
@@ -87,7 +87,7 @@ fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool
     Ok(attends)
 }
 
-/// What all layers of lightning attention share.
+/// Settings that all lightning attention layers share.
 struct Lightning {
     d_model: usize,
     n_heads: usize,
@@ -131,7 +131,7 @@ impl Lightning {
         }
     }
 
-    /// What is stored of decays takes the place of what follows from the number of the layer.
+    /// Stored decays replace those computed from the layer number.
     fn decays(&self, tensors: &Tensors, at: &str, (layer_idx, n_layers): (usize, usize)) -> Decays {
         let stored = |name: &str| {
             let name = format!("{at}.{name}");
@@ -150,7 +150,7 @@ impl Lightning {
         let are_rounded = found.iter().flatten().any(is_narrow);
         let [stored_slopes, of_queries, of_keys, of_pairs] = found;
         let base = (-8.0 / self.n_heads as f64).exp2();
-        // Later layers forget less.
+        // Later layers decay more slowly.
         let factor = 1.0 - layer_idx as f64 / (n_layers as f64 - 1.0 + 1e-5) + 1e-5;
         let slope = |nth: usize| (base.powi(nth as i32) as f32) * factor as f32;
         Decays {

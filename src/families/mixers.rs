@@ -1,10 +1,10 @@
-//! What a reader must know of a model whose layers do not all attend: which ones do not, and what they do.
+//! The remark on a model with layers that do not attend: which layers these are, and what they do instead.
 
 use std::collections::BTreeMap;
 
 use attnscope_spec::{BlockSpec, ModelSpec};
 
-/// Names the layers without attention, and those with something beside it; `None` where all attend and do nothing else.
+/// Lists layers without attention, and layers with another mixer beside it; `None` if every layer only attends.
 pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
     let mut without: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut beside: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Numbers in order, those that follow each other as a range: `layers 0-2, 4`.
+/// Formats sorted numbers, with consecutive ones as a range: `layers 0-2, 4`.
 fn ranges(numbers: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for number in numbers {
@@ -70,7 +70,7 @@ mod tests {
     use super::ranges;
 
     #[test]
-    fn numbers_that_follow_each_other_are_a_range() {
+    fn consecutive_numbers_are_written_as_a_range() {
         assert_eq!(ranges(&[0, 1, 2, 4, 6, 7]), "layers 0-2, 4, 6-7");
         assert_eq!(ranges(&[3]), "layer 3");
     }

@@ -35,7 +35,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let has_norm_bias = reader.flag_or("norm_bias", "norm_bias", false)?;
     let is_windowed = windowed_layers(reader, n_layers)?;
     let default = Origin::Default("local_attention".to_owned());
-    // The name that transformers gives to half of the width wins where both stand.
+    // `sliding_window` states half of the width in transformers, and takes precedence.
     let width = match reader.value("sliding_window") {
         Some(_) => 2 * reader.size("window_each_side", "sliding_window")?,
         None => reader.size_or("window_both_sides", "local_attention", 128, default)?,
@@ -71,7 +71,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let fused = one("attn.Wqkv", d_model, 3 * d_model, attention_bias);
         let [q, k, v] = stacked(&fused, [d_model; 3]);
         let o = one("attn.Wo", d_model, d_model, attention_bias);
-        // What is activated comes first, what it gates second.
+        // The activated half comes first, then the half that it gates.
         let [gate, up, _] = stacked(
             &one("mlp.Wi", d_model, 2 * d_mlp, mlp_bias),
             [d_mlp, d_mlp, 0],
@@ -95,7 +95,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             }
             .clone(),
         );
-        // The embedding's norm serves the first layer.
+        // The first layer uses the norm of the embedding.
         let attn_pre = (layer_idx > 0).then(|| norm(&format!("layers.{layer_idx}.attn_norm")));
         BlockSpec {
             attn_pre,
@@ -112,7 +112,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_rows: d_vocab,
         width: d_model,
     };
-    // A bias that is stored counts for nothing where the head has none.
+    // A stored bias is ignored if the configuration switches it off.
     let has_bias = reader.value("decoder_bias") != Some(&serde_json::Value::Bool(false));
     let head = tensors.contains("head.dense.weight").then(|| {
         let stored = |name: &str| Some(name.to_owned()).filter(|name| tensors.contains(name));
@@ -154,7 +154,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// Which layers look only so far: those a list names, or all but every n-th.
+/// Which layers have a window: those in a list, or all but every n-th.
 fn windowed_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     if let Some(types) = reader.words_by_layer("layer_types", n_layers)? {
         let is_windowed = types.iter().map(|kind| match kind.as_str() {

@@ -23,7 +23,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_heads = reader.size("n_heads", "n_heads")?;
     let d_model = reader.size("d_model", "d_model")?;
     let d_head = even_heads(reader, "n_heads", d_model, n_heads)?;
-    // transformers makes the feed-forward layer four times as wide, whatever expansion_ratio says.
+    // transformers makes the feed-forward block four times as wide, whatever expansion_ratio says.
     reader.value("expansion_ratio");
     reader.note(
         "d_mlp",
@@ -59,8 +59,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let key = "attn_config.clip_qkv";
         return Err(Error::config(checkpoint.config.path(), key, problem));
     }
-    // The rest of attn_config (alibi, alibi_bias_max, qk_ln, …) is read by no version that transformers runs.
-    // The slopes are laid out for this many positions: of one there is no distance, and all keys get the same.
+    // No version that transformers runs reads the rest of attn_config (alibi, alibi_bias_max, qk_ln, …).
+    // ALiBi is computed for this many positions; with a single one there is no distance, so all keys get the same bias.
     let bias = if n_ctx == 1 {
         Bias::None
     } else {

@@ -11,7 +11,7 @@ use super::versions::saved_by;
 pub const FAMILY: Family = Family::own("mt5", "MT5", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    // Version 5 of transformers calls every head of this kind tied, and scales none.
+    // Version 5 of transformers treats every head of this kind as tied, and scales none.
     let version = saved_by(reader.value("transformers_version"));
     let like = T5Like {
         family: FAMILY.model_type,

@@ -20,7 +20,7 @@ use super::reading::{
 
 pub const FAMILY: Family = Family::own("nemotron_h", "NemotronH", read);
 
-/// What a layer is.
+/// The kind of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     StateSpace,
@@ -29,7 +29,7 @@ enum Kind {
     Experts,
 }
 
-/// Names of kinds: in lists, new and old, and in patterns.
+/// Names of the kinds: in lists (new and old), and in patterns.
 const KINDS: [(Kind, [&str; 3]); 4] = [
     (Kind::StateSpace, ["linear_attention", "mamba", "M"]),
     (Kind::Attention, ["full_attention", "attention", "*"]),
@@ -105,7 +105,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// What each layer is: a list of words, or a pattern of letters.
+/// Reads the kind of each layer from a list of words or a pattern of letters.
 fn kinds(reader: &mut Reader<'_>) -> Result<Vec<Kind>> {
     const LISTS: [&str; 2] = ["layers_block_type", "layer_types"];
     const PATTERN: &str = "hybrid_override_pattern";
@@ -159,7 +159,7 @@ fn kinds(reader: &mut Reader<'_>) -> Result<Vec<Kind>> {
     Ok(kinds)
 }
 
-/// Attention without positions, and how wide queries and keys are.
+/// Attention without positions, and the widths of queries and keys.
 fn attention(reader: &mut Reader<'_>) -> Result<(AttentionSpec, [usize; 2])> {
     let default = |key: &str| Origin::Default(key.to_owned());
     let (heads, kv_heads) = ("num_attention_heads", "num_key_value_heads");
@@ -177,7 +177,7 @@ fn attention(reader: &mut Reader<'_>) -> Result<(AttentionSpec, [usize; 2])> {
     Ok((attention, [n_heads * d_head, n_kv_heads * d_head]))
 }
 
-/// A key, or the older one that holds in its place where it is stated.
+/// The older key if it is stated, otherwise the newer one.
 fn either_key<'k>(reader: &mut Reader<'_>, key: &'k str, older: &'k str) -> &'k str {
     if reader.value(older).is_some() {
         older
@@ -225,7 +225,7 @@ fn state_space(reader: &mut Reader<'_>, d_model: usize, eps: f64) -> Result<Stat
     })
 }
 
-/// What feed-forward layers share, dense ones and those of experts.
+/// Settings that dense and expert feed-forward blocks share.
 struct FeedForwards<'a> {
     tensors: &'a Tensors,
     d_model: usize,
@@ -235,12 +235,12 @@ struct FeedForwards<'a> {
     experts: Option<Experts>,
 }
 
-/// What layers of experts share.
+/// Settings that expert layers share.
 struct Experts {
     n: usize,
     d_expert: usize,
     d_shared: usize,
-    /// How wide what experts run on is, where it is not the residual.
+    /// The experts' input width, if it is not d_model.
     d_latent: Option<usize>,
     rule: RouterRule,
 }

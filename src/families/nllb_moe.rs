@@ -73,7 +73,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// An expert of the shape of a dense layer.
+/// An expert with the shape of a dense feed-forward block.
 fn expert(dense: &MlpSpec, at: &str) -> MlpSpec {
     let (d_model, d_mlp) = (dense.up.n_in, dense.up.n_out());
     MlpSpec::plain(
@@ -83,7 +83,7 @@ fn expert(dense: &MlpSpec, at: &str) -> MlpSpec {
     )
 }
 
-/// How tokens choose their experts.
+/// How tokens are routed to experts.
 fn rule(reader: &mut Reader<'_>, n: usize) -> Result<RouterRule> {
     const POLICY: &str = "second_expert_policy";
     const DTYPE: &str = "router_dtype";
@@ -115,7 +115,7 @@ fn rule(reader: &mut Reader<'_>, n: usize) -> Result<RouterRule> {
         );
         return Err(Error::config(reader.path(), CAPACITY, problem));
     }
-    // What follows matters where tokens are left out alone, or while a model is trained.
+    // These keys only matter if tokens are dropped, or in training.
     for key in [
         "batch_prioritized_routing",
         "normalize_router_prob_before_dropping",

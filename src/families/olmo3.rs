@@ -15,7 +15,7 @@ pub const FAMILY: Family = Family::own("olmo3", "Olmo3", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     const EARLY: f64 = 500_000.0;
-    // Version 4 gave every layer the one base; version 5 gives layers with a window the family's own.
+    // Version 4 uses one base for every layer; version 5 uses the family's own base for layers with a window.
     let flat = reader
         .value("rope_theta")
         .and_then(serde_json::Value::as_f64);

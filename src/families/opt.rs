@@ -38,7 +38,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     read_as(checkpoint, reader, like)
 }
 
-/// What a family that keeps the blocks of fairseq's decoders changes.
+/// How families built from fairseq's decoder blocks differ.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OptLike {
     pub family: &'static str,
@@ -48,17 +48,17 @@ pub(super) struct OptLike {
     pub d_model: &'static str,
     pub d_mlp: &'static str,
     pub activation: (&'static str, &'static str),
-    /// The switch that multiplies embeddings by the root of their width, on where nothing is said.
+    /// The switch that multiplies embeddings by √d_model; on by default.
     pub scales: Option<&'static str>,
-    /// OPT's own switches: places of norms, biases, gains, narrow embeddings.
+    /// OPT's own switches: placement of norms, biases, gains, narrow embeddings.
     pub has_switches: bool,
-    /// Positions are sines and cosines; learned otherwise. They are counted over real tokens in OPT, over all in others.
+    /// Sinusoidal positions; learned if `None`. OPT counts positions over real tokens, other families over all tokens.
     pub sines: Option<Sines>,
     pub final_norm: &'static str,
     pub head: &'static str,
 }
 
-/// Reads a family that keeps the blocks of fairseq's decoders.
+/// Reads a family built from fairseq's decoder blocks.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.

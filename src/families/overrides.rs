@@ -1,4 +1,4 @@
-//! What a person says about how a checkpoint is read: known keys, checked values, and where each of them is put.
+//! The user's settings on how to read a checkpoint: known keys, checked values, and where each value is applied.
 
 mod changes;
 
@@ -12,26 +12,26 @@ use serde_json::Value;
 use self::changes::change;
 use super::reading::{global_tokens, is_activation};
 
-/// Larger sizes are slips, not models.
+/// Larger sizes are typing errors, not models.
 const LARGEST: usize = 1 << 26;
 
-/// A key, what it takes, and how its value is read.
+/// A settable key, a description of its values, and the parser for them.
 struct Field {
     name: &'static str,
     takes: &'static str,
     read: fn(&str) -> Option<Given>,
 }
 
-/// A value that a person gave, checked.
+/// A checked value from the user.
 #[derive(Debug, Clone, PartialEq)]
 enum Given {
-    /// Stands in the configuration; families read it under names of their own.
+    /// Goes into the configuration, which families read under their own names.
     Config(Value),
     Scale(Scale),
     SoftmaxAxis(SoftmaxAxis),
     Causal(bool),
     Window(Option<usize>),
-    /// Which layers keep their window: every so many, from one on.
+    /// Which layers keep their window: every n-th, from a first one on.
     WindowLayers(usize, usize),
     Softcap(Option<f32>),
     RopeTheta(f64),
@@ -42,7 +42,7 @@ enum Given {
     LogitSoftcap(Option<f32>),
 }
 
-/// Every key, in the order in which messages list them.
+/// Every key, in the order that messages use.
 static FIELDS: &[Field] = &[
     field("family", "a family's name", |text| {
         Some(Given::Config(text.into()))
@@ -181,7 +181,7 @@ static FIELDS: &[Field] = &[
     }),
 ];
 
-/// Every key of `--set` and what it takes.
+/// Every key of `--set` with a description of its values.
 pub fn settable() -> impl Iterator<Item = (&'static str, &'static str)> {
     FIELDS.iter().map(|field| (field.name, field.takes))
 }
@@ -218,17 +218,17 @@ fn above_zero(text: &str) -> Option<f64> {
     finite(text).filter(|n| *n > 0.0 && (*n as f32).is_finite() && *n as f32 > 0.0)
 }
 
-/// Checked values, the last one of each key.
+/// Checked settings, the last one for each key.
 #[derive(Default)]
 pub struct Overrides<'a> {
     all: Vec<(&'static Field, Given, &'a Setting)>,
-    /// The tables of `[tensors]`, where a person describes the model whole.
+    /// The `[tensors]` tables, if the user describes the whole model.
     tensors: Option<&'a serde_json::Map<String, Value>>,
 }
 
 impl<'a> Overrides<'a> {
     /// # Errors
-    /// When a key is not known, or its value is not one that it takes.
+    /// When a key is unknown, or its value is not valid for it.
     pub fn read(settings: &'a Settings) -> Result<Self> {
         let mut overrides = Self {
             tensors: settings.tensors.as_ref(),
@@ -255,7 +255,7 @@ impl<'a> Overrides<'a> {
         Ok(overrides)
     }
 
-    /// Refuses another number of heads, where rows lie in an order that depends on the one in the file.
+    /// Refuses a change to the number of heads if the order of stored rows depends on the number in the file.
     ///
     /// # Errors
     /// Names the value.
@@ -274,12 +274,12 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// Whether a key is given.
+    /// Whether a key is set.
     pub fn has(&self, name: &str) -> bool {
         self.all.iter().any(|(field, ..)| field.name == name)
     }
 
-    /// Whether a person says what the weights are, so that nothing has to be found out.
+    /// Whether the user describes the whole model, so that nothing has to be inferred.
     pub fn describes(&self) -> bool {
         self.tensors.is_some()
             && self
@@ -287,13 +287,13 @@ impl<'a> Overrides<'a> {
                 .is_none_or(|family| family == "described")
     }
 
-    /// Where a key is given.
+    /// Where a key was set.
     pub fn place(&self, name: &str) -> Option<&str> {
         let (_, _, setting) = self.all.iter().find(|(field, ..)| field.name == name)?;
         Some(&setting.place)
     }
 
-    /// A word that is given.
+    /// A setting that is a word.
     pub fn word(&self, name: &str) -> Option<&str> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
         match given {
@@ -302,7 +302,7 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// A yes or no that is given.
+    /// A setting that is true or false.
     pub fn flag(&self, name: &str) -> Option<bool> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
         match given {
@@ -311,7 +311,7 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// A whole number that is given.
+    /// A setting that is a whole number.
     pub fn size(&self, name: &str) -> Option<usize> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
         match given {
@@ -320,7 +320,7 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// Puts what belongs there into the configuration, before a family reads it.
+    /// Writes settings that belong there into the configuration, before a family reads it.
     pub fn before(&self, config: &mut Config) {
         if let Some(tensors) = self.tensors {
             let origin = Origin::Set(SetBy::File);
@@ -336,19 +336,19 @@ impl<'a> Overrides<'a> {
                     config.put("model_type", value.clone(), origin);
                 }
                 Given::Config(value) => config.fix(field.name, value.clone(), origin),
-                // Families that ask have positions to leave out; of all others they are taken away afterwards.
+                // Some families read this key and then leave positions out; `after` removes them from all others.
                 Given::NoPositions => config.fix(field.name, "none", origin),
-                // Only where nothing but a person says it does a family read the mask.
+                // Families read this key only if nothing else determines the mask.
                 Given::Causal(causal) => config.fix(field.name, *causal, origin),
                 _ => {}
             }
         }
     }
 
-    /// Refuses a value that the family did not ask for.
+    /// Refuses a setting that the family did not read.
     ///
     /// # Errors
-    /// Names the first.
+    /// Names the first such setting.
     pub fn check_read(&self, reader: &Reader<'_>, family: &str) -> Result<()> {
         let unread = reader.fixed_unread();
         let found = self.all.iter().find(|(field, given, _)| {
@@ -366,10 +366,10 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// Puts what belongs there into every attention, after a family has described them.
+    /// Applies the remaining settings to every attention, after the family has built the spec.
     ///
     /// # Errors
-    /// When the model has nothing of the kind.
+    /// When the model has nothing that the setting applies to.
     pub fn after(&self, spec: &mut ModelSpec) -> Result<()> {
         for (field, given, setting) in &self.all {
             if matches!(given, Given::Config(_)) {
@@ -432,7 +432,7 @@ impl<'a> Overrides<'a> {
     }
 }
 
-/// Puts a value in the place of what was noted under its name.
+/// Replaces the value recorded under this name.
 fn note(spec: &mut ModelSpec, name: &'static str, value: String, setting: &Setting) {
     let origin = Origin::Set(setting.by);
     let knob = Knob {
@@ -449,7 +449,7 @@ fn note(spec: &mut ModelSpec, name: &'static str, value: String, setting: &Setti
     }
 }
 
-/// The knob of positions names how pairs lie.
+/// Updates the knob of positions, which names the pairing.
 fn restate_positions(knobs: &mut [Knob], interleaved: bool) {
     let (from, to) = if interleaved {
         ("halves", "interleaved")
@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_or_refused() {
+    fn settings_are_parsed_or_refused() {
         let read = |name: &str, text: &str| {
             let field = FIELDS.iter().find(|field| field.name == name);
             (field.expect("a key").read)(text)

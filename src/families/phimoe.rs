@@ -45,7 +45,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ..Recipe::llama()
     };
     let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
-    // A bias that is stored counts for nothing where the class makes none.
+    // A stored bias is ignored if the class does not create one.
     if let Some(head) = spec.head.as_mut().filter(|_| !has_bias) {
         head.unembed.bias = None;
     }

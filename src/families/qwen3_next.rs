@@ -56,7 +56,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Which layers attend: those that a list names, or every n-th.
+/// Which layers attend: those in a list, or every n-th.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     const TYPES: &str = "layer_types";
     const EVERY: &str = "full_attention_interval";
@@ -76,7 +76,7 @@ fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool
     Ok(attends)
 }
 
-/// Takes the gate of each head from what is stored with its query.
+/// Splits the gate of each head from the fused query weights.
 fn gate_heads(block: &mut BlockSpec) {
     let Some(own) = block.own_mut() else { return };
     let (n_heads, d_head) = (own.attention.n_heads, own.attention.d_head);
@@ -98,7 +98,7 @@ fn gate_heads(block: &mut BlockSpec) {
     own.projections.gate = Some(gate);
 }
 
-/// What all layers by the delta rule share.
+/// Settings that all delta-rule layers share.
 struct Delta {
     heads: DeltaRule,
     d_model: usize,
@@ -140,7 +140,7 @@ impl Delta {
         let per_key = heads.n_value_heads / heads.n_key_heads;
         let values = per_key * heads.d_value;
         let fused = |name: &str, n_out| linear(&format!("{at}.{name}"), self.d_model, n_out, false);
-        // Of each head of keys: its query, its key, its values, their gates.
+        // Per key head: its query, its key, its values, their gates.
         let widths = [heads.d_key, heads.d_key, values, values];
         let n_out = widths.iter().sum::<usize>() * heads.n_key_heads;
         let [q, k, v, gate] = split(&fused("in_proj_qkvz", n_out), widths);

@@ -80,21 +80,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// A factor as bf16 holds it.
+/// Rounds a factor to bf16.
 fn rounded(factor: f32) -> f32 {
     let bits = factor.to_bits();
     let even = (bits >> 16) & 1;
     f32::from_bits((bits + 0x7fff + even) & 0xffff_0000)
 }
 
-/// How many keys a query sees.
+/// Number of keys that a query sees.
 fn window(reader: &mut Reader<'_>) -> Result<usize> {
     const KEYS: [&str; 2] = ["attention_window_size", "sliding_window"];
     let key = KEYS
         .into_iter()
         .find(|key| reader.value(key).is_some())
         .unwrap_or(KEYS[0]);
-    // Two names of one number.
+    // Both names stand for the same number.
     if let (Some(own), Some(other)) = (reader.value(KEYS[0]), reader.value(KEYS[1]))
         && own != other
     {
@@ -104,7 +104,7 @@ fn window(reader: &mut Reader<'_>) -> Result<usize> {
     reader.size_or("window", key, 2048, Origin::Default(key.to_owned()))
 }
 
-/// Which layers attend: a pattern of words, again and again.
+/// Which layers attend, from a repeated pattern of words.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     const PATTERN: &str = "block_types";
     let (pattern, origin) = match reader.value(PATTERN) {
@@ -127,7 +127,7 @@ fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool
             (pattern, Origin::Key(PATTERN.to_owned()))
         }
     };
-    // transformers repeats the pattern a hundred times, and has no more layers than that.
+    // transformers repeats the pattern a hundred times, which limits the number of layers.
     if n_layers > 100 * pattern.len() {
         let problem = format!("expected a pattern that 100 times over has {n_layers} layers");
         return Err(Error::config(reader.path(), PATTERN, problem));
@@ -137,7 +137,7 @@ fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool
     Ok(attends)
 }
 
-/// What all recurrent layers share.
+/// Settings that all recurrent layers share.
 struct Recurrence {
     d_model: usize,
     n_channels: usize,
@@ -200,7 +200,7 @@ mod tests {
     use super::rounded;
 
     #[test]
-    fn factors_are_rounded_as_bf16_is() {
+    fn factors_are_rounded_like_bf16() {
         assert_eq!(rounded(50.596_44), 50.5);
         assert_eq!(rounded(8.0), 8.0);
         assert_eq!(rounded(5.656_854), 5.656_25);

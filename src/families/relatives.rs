@@ -1,4 +1,4 @@
-//! A kind of model that no family reads: which families it may be a relative of, by its name and by its tensors.
+//! Suggestions for a model type that no family reads: similar families, by name and by tensors.
 
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader, is_silent};
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{FAMILIES, Family, aliases, described};
 
-/// Families that are named at most, of those that read every tensor.
+/// Upper limit of suggested families, among those that read every tensor.
 const MOST_NAMED: usize = 3;
 
-/// What to do with a checkpoint whose kind is not known: the nearest name, the families that its tensors fit, and how to find out.
+/// Advice for a checkpoint of unknown type: the nearest name, families that fit its tensors, and how to find out more.
 pub(super) fn suggestions(name: &str, checkpoint: &Checkpoint, config: &Config) -> String {
     let known = FAMILIES.iter().map(|family| family.model_type);
     let known = known.chain(aliases::all().map(|(name, _)| name));
@@ -30,8 +30,8 @@ pub(super) fn suggestions(name: &str, checkpoint: &Checkpoint, config: &Config) 
     said.join("; ")
 }
 
-/// Families that find every tensor they need and leave fewest unread: the one that may be meant, then those that leave fewest keys
-/// unread.
+/// Families that find every tensor they need and leave the fewest unread: first the one that may be meant, then by the number of
+/// unread keys.
 fn fitting(checkpoint: &Checkpoint, config: &Config, meant: Option<&str>) -> Vec<&'static str> {
     let mut found: Vec<(usize, bool, usize, &'static str)> = Vec::new();
     for family in FAMILIES {
@@ -48,7 +48,7 @@ fn fitting(checkpoint: &Checkpoint, config: &Config, meant: Option<&str>) -> Vec
     best.take(MOST_NAMED).map(|(.., name)| name).collect()
 }
 
-/// How many tensors and keys a family leaves unread; `None` where it cannot read the checkpoint, or reads hardly any of it.
+/// Number of tensors and keys that a family leaves unread; `None` if it cannot read the checkpoint, or reads hardly any of it.
 fn left_unread(
     family: &Family,
     checkpoint: &Checkpoint,
@@ -65,7 +65,7 @@ fn left_unread(
     (n_unread * 2 < tensors.len()).then(|| (n_unread, reader.finish().1.len()))
 }
 
-/// What there is to say where a person named another family than the configuration does.
+/// The remark for a family set by the user that differs from the configuration's.
 pub(super) fn overruled(
     stated: Option<&str>,
     (family, place): (&str, &str),
@@ -87,7 +87,7 @@ pub(super) fn overruled(
     ))
 }
 
-/// Says of a model whose text part is known, and whose tensors are not where that part has them, that it is not read.
+/// Explains that a wrapper is not supported, if its text part is known but its tensors are not where that part expects them.
 pub(super) fn unknown_wrapper(config: &Config, refused: Error) -> Error {
     let Error::Tensor {
         file,

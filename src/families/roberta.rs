@@ -8,7 +8,7 @@ use super::reading::masked_head::MaskedHead;
 
 pub const FAMILY: Family = Family::encoder("roberta", "Roberta", || like("roberta."));
 
-/// What RoBERTa and the families that took over its code change, under their own names.
+/// How RoBERTa and the families derived from its code differ from BERT, under a given prefix.
 pub(super) const fn like(base: &'static str) -> BertLike {
     BertLike {
         counts_not_pad: true,

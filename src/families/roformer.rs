@@ -30,7 +30,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Refuses a stored table of angles that is not the one that is computed: transformers takes what is stored.
+/// Refuses a stored table of angles that differs from the computed one: transformers uses the stored one.
 fn check_angles(checkpoint: &Checkpoint) -> Result<()> {
     /// Half precision rounds sines by less.
     const MOST: f64 = 2e-3;

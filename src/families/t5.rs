@@ -15,7 +15,7 @@ use super::reading::{activation_named, linear, note_attention, note_bias, rms_no
 
 pub const FAMILY: Family = Family::own("t5", "T5", read);
 
-/// What encoder and decoder share.
+/// Sizes that encoder and decoder share.
 struct Sizes {
     n_heads: usize,
     d_model: usize,
@@ -39,19 +39,19 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     read_as(checkpoint, reader, like)
 }
 
-/// What a family that keeps T5's names changes.
+/// How a family with T5's names differs from T5.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct T5Like {
     pub family: &'static str,
-    /// The kind of feed-forward layer where the configuration names none.
+    /// The kind of feed-forward block if the configuration names none.
     pub feed_forward: &'static str,
-    /// Whether the logits of a tied head are scaled, where the configuration does not say.
+    /// Whether the logits of a tied head are scaled by default.
     pub scales_tied: bool,
-    /// Every layer has a bias by distance of its own.
+    /// Every layer has its own relative-position bias.
     pub has_bias_by_layer: bool,
 }
 
-/// Reads a family that keeps T5's names.
+/// Reads a family with T5's names.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
@@ -73,13 +73,13 @@ pub(super) fn read_as(
     );
     let word = reader.word_or("feed_forward", "feed_forward_proj", like.feed_forward)?;
     let (is_gated, name) = match word.strip_prefix("gated-") {
-        // By this name the models mean the tanh form.
+        // These models mean the tanh form by this name.
         Some("gelu") => (true, "gelu_new"),
         Some(name) => (true, name),
         None => (false, word.as_str()),
     };
     reader.value("is_encoder_decoder");
-    // What transformers derives from the word: a stored value that says otherwise is not what it would run.
+    // transformers derives these from the word, and would not use a stored value that contradicts it.
     let derived = [
         ("dense_act_fn", serde_json::Value::from(name)),
         ("is_gated_act", serde_json::Value::from(is_gated)),
@@ -114,14 +114,14 @@ pub(super) fn read_as(
     }
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     const TIED: &str = "tie_word_embeddings";
-    // Only what is stated as false counts.
+    // Only an explicit `false` unties the head.
     let is_tied = if reader.is_null(TIED) {
         reader.note("tied_unembedding", true, Origin::Default(TIED.to_owned()));
         true
     } else {
         reader.flag_or("tied_unembedding", TIED, true)?
     };
-    // Newer configurations call every head tied, and say here whether its output is scaled.
+    // Newer configurations mark every head as tied, and use this key for scaling.
     let is_scaled = reader.flag_or(
         "scaled_logits",
         "scale_decoder_outputs",
@@ -153,7 +153,7 @@ pub(super) fn read_as(
         decoder_tokens.tensor.clone()
     };
     let head = (stored || is_tied).then(|| HeadSpec {
-        // Only a tied head is scaled: its matrix was made for looking up.
+        // Only tied heads are scaled, because the table was made for embeddings.
         scale: if is_scaled {
             1.0 / (sizes.d_model as f64).sqrt() as f32
         } else {
@@ -162,7 +162,7 @@ pub(super) fn read_as(
         ..HeadSpec::plain(LinearSource::whole(weight, None, sizes.d_model, d_vocab))
     });
     let encoder = sizes.stack("encoder", Stack::Encoder, n_layers, tokens_of("encoder"));
-    // An encoder that was saved alone is a model of one stack.
+    // An encoder saved alone is a model of one stack.
     if !tensors.contains("decoder.final_layer_norm.weight")
         && tensors.contains("encoder.final_layer_norm.weight")
     {
@@ -259,7 +259,7 @@ impl Sizes {
         }
     }
 
-    /// The learned bias by distance that a block holds.
+    /// The learned relative-position bias stored in a block.
     fn buckets(&self, at: &str) -> TableSource {
         TableSource {
             tensor: format!("{at}.layer.0.SelfAttention.relative_attention_bias.weight"),

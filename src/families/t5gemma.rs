@@ -72,7 +72,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// One side, as a decoder without attention to another.
+/// Reads the encoder or the decoder, as a decoder without cross-attention.
 fn side(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
@@ -90,12 +90,12 @@ fn side(
     if key == "decoder" {
         check_direction(&mut inner, &spec)?;
     }
-    // The head is the model's, and only the decoder looks one way.
+    // The head belongs to the outer model, and only the decoder is causal.
     inner.forget(&["unembedding", "tied_unembedding"]);
     if key == "encoder" {
         inner.forget(&["logit_softcap", "mask"]);
     }
-    // Copies of what the model itself says.
+    // Copies of the outer model's values.
     for key in [
         "is_decoder",
         "cross_attention_hidden_size",
@@ -111,7 +111,7 @@ fn side(
     Ok(spec)
 }
 
-/// A stack whose tokens see those on either side: windows reach as far both ways as a decoder's reach back.
+/// Makes a stack bidirectional: windows reach as far both ways as a decoder's reach back.
 fn sees_both(stack: StackSpec, place: Stack) -> StackSpec {
     let mut stack = StackSpec {
         stack: place,
@@ -130,7 +130,7 @@ fn sees_both(stack: StackSpec, place: Stack) -> StackSpec {
     stack
 }
 
-/// The attention of a decoder's block to the encoder's output: its own attention's sizes, without rotation or window.
+/// Cross-attention of a decoder block: the sizes of its self-attention, without rotation or window.
 fn cross(block: &BlockSpec, at: &str, d_model: usize) -> Option<CrossSpec> {
     let own = block.own()?;
     let attention = AttentionSpec {

@@ -11,7 +11,7 @@ use super::reading::torch_layers::{NONE, TorchLayers, named};
 
 pub const FAMILY: Family = Family::own("torch_transformer", "TorchTransformer", read);
 
-/// One side's knobs and keys.
+/// Knobs and keys of the encoder or the decoder.
 struct Side {
     stack: Stack,
     n_layers: &'static str,
@@ -46,7 +46,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let torch = TorchLayers::read(&checkpoint.tensors, reader)?;
     let causal = torch.attention(reader, true);
     let around = AttentionSpec::plain(torch.n_heads, torch.n_heads, causal.d_head, false);
-    // The decoder's positions are those of the encoder, unless it has a table of its own.
+    // The decoder uses the encoder's kind of positions, unless it has its own table.
     let positions = reader.word_or("positions", "positions", NONE)?;
     let encoder = stack(&torch, reader, &SOURCE, &around, &positions)?;
     let positions = reader.word_or("target_positions", "target_positions", &positions)?;
@@ -56,7 +56,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let head = named(reader, "head")?.map(|name| torch.head(&name, d_vocab));
     let rows = |stack: &StackSpec| stack.embed.positions.as_ref()?.n_rows();
     let n_ctx = [rows(&encoder), rows(&decoder)].into_iter().flatten().min();
-    // One table for both sides is one vocabulary; two may be, and are taken for two.
+    // A shared table means one vocabulary; two tables are treated as two.
     let has_own_vocabulary = encoder.embed.tokens.tensor != decoder.embed.tokens.tensor;
     Ok(ModelSpec {
         n_ctx,

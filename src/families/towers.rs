@@ -1,24 +1,24 @@
-//! Models of two towers, one for pictures and one for their captions: each of them is a model of its own, and one is read at a time.
+//! Two-tower models, one tower for pictures and one for captions: each is a complete model, and one is read at a time.
 
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use serde_json::Value;
 
-/// Kinds of models of two towers, and what theirs are called where the parts do not say so.
+/// Two-tower model types, and the default types of their towers.
 const TWO: [(&str, &str, &str); 2] = [
     ("clip", "clip_text_model", "clip_vision_model"),
     ("siglip", "siglip_text_model", "siglip_vision_model"),
 ];
 
-/// A tower, and what there is to say of it.
+/// A tower, and remarks on it.
 pub(super) struct Tower {
     pub config: Config,
-    /// Why this one.
+    /// Why this tower was chosen.
     origin: Origin,
     sees: bool,
 }
 
 impl Tower {
-    /// The tower that is read of a model of two; `None` where the model is no such one.
+    /// The tower of a two-tower model to read; `None` if it is not a two-tower model.
     pub fn of(checkpoint: &Checkpoint, asked: Option<&str>) -> Option<Self> {
         let outer = &checkpoint.config;
         let kind = outer.get("model_type").and_then(Value::as_str)?;
@@ -30,7 +30,7 @@ impl Tower {
             ("text_config", text)
         };
         let mut config = outer.part(part)?;
-        // Old files repeat what differs from the defaults, and that counts.
+        // Old files repeat values that differ from the defaults; the repeated values count.
         if let Some(again) = outer.part(&format!("{part}_dict")) {
             for (key, value) in again.into_values() {
                 if !value.is_null() {
@@ -47,7 +47,7 @@ impl Tower {
         })
     }
 
-    /// Notes which tower is read, and how the other one is.
+    /// Notes which tower is read, and how to read the other.
     pub fn note(&self, reader: &mut Reader<'_>) {
         let word = if self.sees { "vision" } else { "text" };
         reader.is_word("tower", "tower", word);

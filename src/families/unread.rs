@@ -1,4 +1,4 @@
-//! Stored tensors that a reading leaves aside: what they are by their names, and what a person is told of them.
+//! Stored tensors that a spec does not use: their kinds, by name, and the remarks on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::{TensorInfo, Tensors};
 use attnscope_spec::{KeySharing, ModelSpec};
 
-/// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
+/// Parts of names of buffers, optimiser states, quantisation tables, and copies for evaluation.
 const NO_WEIGHTS: [&str; 34] = [
     "position_ids",
     "token_type_ids",
@@ -44,7 +44,7 @@ const NO_WEIGHTS: [&str; 34] = [
     ".x_max",
 ];
 
-/// Parts of names of heads for tasks, of other modalities, of languages that are named, of global tokens, and of predictions beyond the next token.
+/// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
 const OTHER_PARTS: [&str; 43] = [
     "lang_embeddings",
     "pooler",
@@ -104,7 +104,7 @@ const ADAPTERS: [&str; 10] = [
     "prompt_encoder",
 ];
 
-/// How names of unembeddings end.
+/// Suffixes of names of unembeddings.
 const UNEMBEDDINGS: [&str; 4] = [
     "lm_head.weight",
     "embed_out.weight",
@@ -112,15 +112,15 @@ const UNEMBEDDINGS: [&str; 4] = [
     "predictions.decoder.weight",
 ];
 
-/// What a stored tensor is for, as its name has it.
+/// The purpose of a stored tensor, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Adapter,
-    /// A buffer, the state of an optimiser, or a table of quantisation.
+    /// A buffer, an optimiser state, or a quantisation table.
     Buffer,
-    /// A map from the residual to words.
+    /// A map from the residual to the vocabulary.
     Unembedding,
-    /// The head of a task, another modality, or predictions beyond the next token.
+    /// A task head, another modality, or multi-token prediction.
     OtherPart,
     Weight,
 }
@@ -128,7 +128,7 @@ pub enum NameKind {
 /// The kind of a tensor by its name.
 pub fn kind_of(name: &str) -> NameKind {
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    // Layers that mix proteins into a text, and hold their weights in every model: no adapter that waits to be merged.
+    // Adapter layers that mix proteins into text: part of every such model, not a LoRA adapter to merge.
     let mixes_in = [
         "attention_norm.",
         "ff.",
@@ -147,7 +147,7 @@ pub fn kind_of(name: &str) -> NameKind {
     if has(&ADAPTERS) {
         return NameKind::Adapter;
     }
-    // A causal mask is kept as a buffer called bias, of an attention.
+    // A causal mask is stored as an attention buffer called bias.
     let is_mask = ["attn.bias", "attention.bias", ".mask"]
         .iter()
         .any(|end| name.ends_with(end));
@@ -162,24 +162,24 @@ pub fn kind_of(name: &str) -> NameKind {
     }
 }
 
-/// Whether a tensor belongs to what writers of `torch.nn` models call the map from a model to its classes, outside of layers.
+/// Whether a tensor belongs to the final classification layer of a `torch.nn` model, by the names that authors use.
 fn is_last_map(name: &str) -> bool {
     let mut modules = name.rsplit('.').skip(1);
     layer_of(name).is_none() && modules.next() == Some("fc")
 }
 
-/// The first number that stands alone between dots: the layer that a tensor belongs to.
+/// The first number between dots in a name: the layer index.
 pub fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
-/// Tables that a family computes, and whose stored copy it passes by; maps of keys in layers that take those of another; and the bias
-/// of a head whose last map has one of its own.
+/// Whether a stored tensor is not needed: a table that the family computes, a key map in a layer with shared keys, or a head bias
+/// that another bias overrides.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     if spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight") {
         return true;
     }
-    // Stored even where the configuration switches it off.
+    // Stored even if the configuration switches it off.
     if spec.family == "gemma3n_text" && name.ends_with(".altup.correct_output_scale") {
         return true;
     }
@@ -200,19 +200,19 @@ pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     before.is_some_and(|before| bias.is_some_and(|bias| *bias == format!("{before}decoder.bias")))
 }
 
-/// Whether a tensor has the axes of a mask that is kept as a buffer.
+/// Whether a tensor has the shape of a mask stored as a buffer.
 pub fn is_mask_shape(shape: &[usize]) -> bool {
     matches!(shape, [1, 1, n, m] if n == m)
 }
 
-/// What is left aside: the names, in order, and a sentence for each kind.
+/// Stored tensors that are not used: their names, in order, and a sentence for each kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftAside {
     pub names: Vec<String>,
     pub remarks: Vec<String>,
 }
 
-/// Finds the stored tensors that a spec never reads, less buffers, states of optimisers, and copies of what is read.
+/// Finds stored tensors that a spec never reads, except buffers, optimiser states, and copies of tensors that it reads.
 pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
     let read: BTreeSet<&str> = spec
         .needed_tensors()
@@ -264,10 +264,10 @@ fn tensors_were(n: usize, of: &str) -> String {
     format!("{}{of} {were}", counted(n, "tensor"))
 }
 
-/// Names at most that a sentence lists.
+/// Upper limit of names that a sentence lists.
 const MOST_LISTED: usize = 4;
 
-/// Names in a sentence: those that differ in numbers alone are one, with how many they are.
+/// Formats names for a sentence; names that differ only in numbers are merged, with their count.
 fn listed(names: &[&str]) -> String {
     let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for name in names {
@@ -293,10 +293,10 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Values that are compared at most: weights of two tensors that agree in so many are one tensor stored twice.
+/// Upper limit of compared values: tensors that agree in so many are copies.
 const COMPARED: usize = 1 << 14;
 
-/// Whether two tensors of one shape and type hold the same values, as far as their first rows tell.
+/// Whether two tensors of the same shape and type hold the same values, judged by their first rows.
 pub(super) fn is_copy(tensors: &Tensors, one: &str, other: &str) -> bool {
     if tensors.share_bytes(one, other) {
         return true;
@@ -314,7 +314,7 @@ pub(super) fn is_copy(tensors: &Tensors, one: &str, other: &str) -> bool {
             _ => None,
         }
     };
-    // A tensor of one value is like many others, and none of them's copy.
+    // A constant tensor equals many others without being a copy.
     match (first(one), first(other)) {
         (Some(a), Some(b)) => a == b && a.iter().any(|value| *value != a[0]),
         _ => false,
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_differ_in_numbers_are_one_in_a_sentence() {
+    fn names_that_differ_only_in_numbers_are_merged_in_a_sentence() {
         let names = ["m.0.a", "m.1.a", "m.12.a", "b", "x.1x.c"];
         assert_eq!(listed(&names), "b, m.*.a (3), x.1x.c");
         assert_eq!(

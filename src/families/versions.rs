@@ -1,21 +1,21 @@
-//! What a version of transformers meant by a key, where versions differ: told, with the setting that reads it otherwise.
+//! Keys that versions of transformers read differently: remarks on them, with the setting that selects the other reading.
 
 use attnscope_checkpoint::{Config, Origin, Reader};
 use attnscope_compute::attention::Window;
 use attnscope_spec::{BlockSpec, ModelSpec};
 use serde_json::Value;
 
-/// Major and minor of the version of transformers that saved a model, by its key.
+/// Parses major and minor version of the transformers release that saved a model.
 pub(super) fn saved_by(stated: Option<&Value>) -> Option<(u32, u32)> {
     let mut parts = stated?.as_str()?.split('.');
     let major = parts.next()?.parse().ok()?;
     Some((major, parts.next()?.parse().ok()?))
 }
 
-/// The version from which norms beside the gate of a state space are over groups, in families where they were over all channels.
+/// The version from which the gated norm of a state space is over groups, in families where it used to be over all channels.
 const GROUPED_SINCE: (u32, u32) = (5, 23);
 
-/// How many groups of channels the norm beside a gate is over, as the version that saved the model has it.
+/// Number of channel groups of the gated norm, according to the version that saved the model.
 pub(super) fn norm_groups(reader: &mut Reader<'_>, n_groups: usize) -> usize {
     let version = saved_by(reader.value("transformers_version"));
     let is_whole = version.is_some_and(|version| version < GROUPED_SINCE);
@@ -34,10 +34,10 @@ pub(super) fn norm_groups(reader: &mut Reader<'_>, n_groups: usize) -> usize {
     if is_whole { 1 } else { n_groups }
 }
 
-/// Versions whose windows reached one key further, in every layer, except on flash attention.
+/// Versions whose windows reached one key further, in every layer, except with flash attention.
 const WIDER: std::ops::Range<(u32, u32)> = (4, 37)..(4, 42);
 
-/// Families that had windows then.
+/// Families that had windows in those versions.
 const WINDOWED_THEN: [&str; 6] = [
     "mistral",
     "mixtral",
@@ -47,7 +47,7 @@ const WINDOWED_THEN: [&str; 6] = [
     "starcoder2",
 ];
 
-/// What there is to say of a model that an older version saved.
+/// The remark on a window that the saving version applied one key wider.
 pub(super) fn remark(config: &Config, spec: &ModelSpec) -> Option<String> {
     let version = saved_by(config.get("transformers_version"))?;
     if !WIDER.contains(&version) || !WINDOWED_THEN.contains(&spec.family) {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn older_versions_norm_all_channels_together() {
+    fn before_5_23_the_gated_norm_is_over_all_channels() {
         let groups = |text: &str| {
             let config = Config::parse(Path::new("config.json"), text).expect("is read");
             norm_groups(&mut Reader::new(&config), 4)

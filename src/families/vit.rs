@@ -9,7 +9,7 @@ pub const FAMILY: Family = Family::seeing("vit", "ViT", || VitLike {
     ..like(&["vit.", ""])
 });
 
-/// What ViT does to pictures.
+/// How ViT embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {
     kernel: "embeddings.patch_embeddings.projection.weight",
     has_bias: true,
@@ -23,7 +23,7 @@ pub(super) const PICTURES: Pictures = Pictures {
     processor: Processor::VIT,
 };
 
-/// ViT under some names.
+/// ViT under the given prefixes.
 pub(super) const fn like(bases: &'static [&'static str]) -> VitLike {
     VitLike {
         bases,

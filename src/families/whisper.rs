@@ -20,15 +20,15 @@ use super::reading::{
 
 pub const FAMILY: Family = Family::own("whisper", "Whisper", read);
 
-/// Not stated by any configuration.
+/// Fixed; no configuration states it.
 const EPS: f64 = 1e-5;
 
-/// Rows that each convolution looks at, and how many rows on the next output is.
+/// Kernel width of each convolution, and their strides.
 const N_WIDE: usize = 3;
 
 const STRIDES: [usize; 2] = [1, 2];
 
-/// Sizes of one side.
+/// Sizes of the encoder or the decoder.
 struct Side<'a> {
     tensors: &'a Tensors,
     base: String,
@@ -158,7 +158,7 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// The embedding of a sound: one convolution for every frame, and one for every other of them.
+    /// The embedding of sound: a convolution with stride 1, then one with stride 2.
     fn hears(&self, rule: SoundRule) -> EmbedSpec {
         let name = |nth: usize| format!("{}.conv{}", self.base, nth + 1);
         let convolution = |(nth, stride): (usize, usize)| StemConvolution {

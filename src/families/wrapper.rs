@@ -1,7 +1,7 @@
-//! Models of text and something else: what the model around the text part changes in how the text is read.
+//! Multimodal wrappers: how the outer model changes the computation of its text part.
 //!
-//! Since transformers 4.52 most of them hold the text's body and an unembedding of their own, without the factors and caps that the
-//! text model alone puts on its logits. PaliGemma reads a prompt as a prefix, in which every token sees every other one.
+//! Since transformers 4.52, most of them contain the text body and their own unembedding, without the text model's logit factors
+//! and caps. PaliGemma reads a prompt as a prefix, in which every token sees every other one.
 
 use attnscope_checkpoint::{Config, Knob, Origin};
 use attnscope_compute::attention::Mask;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::versions::saved_by;
 
-/// Those that still hold a whole text model, head included, or apply its cap themselves.
+/// Wrappers that contain a whole text model, head included, or apply its logit cap themselves.
 const WHOLE_INSIDE: [&str; 11] = [
     "blip-2",
     "gemma3n",
@@ -42,9 +42,9 @@ impl Wrapper {
         }
     }
 
-    /// Brings into the text part what the outer configuration alone says: that the unembedding is the embedding.
+    /// Marks the text model as tied if no unembedding is stored.
     ///
-    /// `has_head` says whether an unembedding is stored.
+    /// `has_head` says whether one is stored. The outer configuration only decides the stated origin.
     pub fn complete(&self, outer: &Config, text: &mut Config, has_head: bool) {
         const TIED: &str = "tie_word_embeddings";
         let is_true = |config: &Config| config.get(TIED).and_then(Value::as_bool) == Some(true);
@@ -59,12 +59,12 @@ impl Wrapper {
         text.put(TIED, true, origin);
     }
 
-    /// Whether the text's own switch for attention to both sides is a matter of this wrapper.
+    /// Whether this wrapper handles the text's own switch for bidirectional attention.
     pub fn reads_prefixes(&self) -> bool {
         self.kind == "paligemma"
     }
 
-    /// Changes what the wrapper computes otherwise than the text model alone, and says so.
+    /// Applies the wrapper's differences from the plain text model; returns remarks on them.
     pub fn apply(&self, spec: &mut ModelSpec) -> Vec<String> {
         let mut said = Vec::new();
         said.extend(self.head(spec));
@@ -139,7 +139,7 @@ impl Wrapper {
     }
 }
 
-/// Puts another value in the place of a knob that was noted.
+/// Replaces the value of a recorded knob.
 fn replace(spec: &mut ModelSpec, name: &str, value: &str, kind: &str) {
     for knob in spec.knobs.iter_mut().filter(|knob| knob.name == name) {
         *knob = Knob {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_and_ties_of_the_outer_configuration_count() {
+    fn the_outer_configurations_version_and_tying_count() {
         let outer = config(r#"{"model_type": "x", "transformers_version": "4.51.3.dev0"}"#);
         assert_eq!(saved_by(outer.get("transformers_version")), Some((4, 51)));
         let wrapper = Wrapper::of(&outer);

@@ -49,7 +49,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             "padding before a text is hidden here; in transformers the tokens of this model see it where it reads in one direction".to_owned(),
         );
     }
-    // The table is stored whether or not it began with sines and cosines.
+    // The table is stored in either case; this key only says how it was initialised.
     reader.value("sinusoidal_embeddings");
     reader.note("positions", format!("learned, {n_ctx}"), Origin::Family);
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);

@@ -1,4 +1,4 @@
-//! A set of prompts: one JSON object a line.
+//! A set of prompts in a file with one JSON object per line.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,16 @@ struct Line {
     attention_mask: Option<Vec<u8>>,
 }
 
-/// Reads a set; what a line does not say is as in `usual`. Without an id a line is called by its number, from 0.
+/// Reads a prompt set; fields that a line does not set come from `usual`. A line without an id is identified by its number, from
+/// 0.
 ///
 /// # Errors
-/// Names the line that is no such object, gives two sources or none, or repeats an id.
+/// Names the line that is not such an object, has no source or two, or repeats an id.
 pub fn read_inputs(path: &Path, usual: &Request) -> Result<Vec<(String, Request)>> {
     parse_inputs(path, &read_text(path, DOCUMENT)?, usual)
 }
 
-/// Reads a set from a text; `path` is only what messages call it.
+/// Parses a prompt set; `path` is only used in messages.
 ///
 /// # Errors
 /// As for [`read_inputs`].
@@ -41,7 +42,7 @@ pub fn parse_inputs(path: &Path, text: &str, usual: &Request) -> Result<Vec<(Str
     for (line_idx, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         let at = |problem: String| Error::file(path, format!("line {}: {problem}", line_idx + 1));
         let line: Line = serde_json::from_str(line).map_err(|e| {
-            // The parser's own place is inside the line.
+            // The parser's own position is relative to the line.
             let said = e.to_string();
             let said = said.split(" at line").next().unwrap_or(&said).to_owned();
             at(format!(
@@ -67,7 +68,7 @@ fn request(line: Line, usual: &Request, file: &Path) -> std::result::Result<Requ
     let source = match (line.text, line.tokens, line.image) {
         (Some(text), None, None) => Source::Text(text),
         (None, Some(ids), None) => Source::Ids(ids),
-        // As the file says it, or beside the file.
+        // The path as given, or relative to the set's file.
         (None, None, Some(image)) => {
             let beside = file.with_file_name(&image);
             Source::picture(if image.exists() { image } else { beside })
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_prompt_and_its_number_stands_in_for_an_id() {
+    fn a_line_is_a_prompt_and_its_number_is_the_default_id() {
         let inputs = read(
             "{\"text\": \"a b\"}\n\n{\"id\": \"x\", \"tokens\": [1, 2], \"attention_mask\": [0, 1], \"target_tokens\": [3]}\n",
         )
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named_with_what_is_wrong() {
+    fn the_error_for_a_bad_line_names_the_line_and_the_problem() {
         for (lines, parts) in [
             ("{\"text\": \"a\"}\n{\"txt\": \"b\"}", ["line 2", "txt"]),
             ("not json", ["line 1", "expected"]),

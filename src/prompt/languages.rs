@@ -1,6 +1,6 @@
-//! Names of languages, and the codes that tokens of speech models have for them (ISO 639).
+//! Language names, and the codes that speech models' tokens use for them (ISO 639).
 
-/// The code of a language by its English name, in the order of the names.
+/// The code of each language by its English name, sorted by name.
 const CODES: [(&str, &str); 112] = [
     ("afrikaans", "af"),
     ("albanian", "sq"),
@@ -116,7 +116,7 @@ const CODES: [(&str, &str); 112] = [
     ("yoruba", "yo"),
 ];
 
-/// The code of a language that is named in English; `None` where the name is not known.
+/// The code of a language by its English name; `None` for an unknown name.
 pub fn code_of(name: &str) -> Option<&'static str> {
     let found = CODES
         .iter()
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_sorted_and_found_in_any_case() {
+    fn language_names_are_sorted_and_found_in_any_case() {
         assert!(CODES.is_sorted());
         assert_eq!(code_of("English"), Some("en"));
         assert_eq!(code_of("english "), None);

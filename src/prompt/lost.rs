@@ -1,27 +1,27 @@
-//! Characters of a text that its tokenizer does not know, or that no token stands for: counted, and told.
+//! Counts and reports characters of a text that the tokenizer does not know, or that no token covers.
 
 use attnscope_checkpoint::counted::counted;
 
 use super::tokenizer::Token;
 
-/// Of so many characters, one that is lost is much.
+/// A loss of one in this many characters is reported as large.
 const MUCH: usize = 4;
 
-/// How much of a text came through its tokenizer.
+/// Count of characters that the tokenizer lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lost {
-    /// Characters that can be seen.
+    /// Visible characters of the text.
     pub n_characters: usize,
-    /// Those that a token for the unknown stands for.
+    /// Characters covered by an unknown token.
     pub n_unknown: usize,
-    /// Those that no token stands for.
+    /// Characters that no token covers.
     pub n_dropped: usize,
 }
 
 impl Lost {
     /// Counts over the tokens of a text.
     pub fn of(text: &str, tokens: &[Token]) -> Self {
-        // What covers each byte: 0 nothing, 1 the unknown, 2 a known token.
+        // What covers each byte: 0 nothing, 1 an unknown token, 2 a known token.
         let mut covered = vec![0u8; text.len()];
         for token in tokens {
             let level = 1 + u8::from(token.is_known);
@@ -43,7 +43,7 @@ impl Lost {
         lost
     }
 
-    /// Of several texts together.
+    /// Sums the counts of several texts.
     pub fn and(self, other: Self) -> Self {
         Self {
             n_characters: self.n_characters + other.n_characters,
@@ -52,18 +52,18 @@ impl Lost {
         }
     }
 
-    /// What there is to say where so much was lost that the model read another text: a quarter of it or more.
+    /// The remark on a large loss, a quarter of the text or more, after which the model read a different text.
     pub fn much(self) -> Option<String> {
         let n_lost = self.n_unknown + self.n_dropped;
         self.words().filter(|_| MUCH * n_lost >= self.n_characters)
     }
 
-    /// Whether there was something to be seen, and nothing of it came through.
+    /// Whether the text has visible characters and all were lost.
     pub fn is_all(self) -> bool {
         self.n_characters > 0 && self.n_unknown + self.n_dropped == self.n_characters
     }
 
-    /// What there is to say; `None` where everything came through.
+    /// The remark on lost characters; `None` if there are none.
     pub fn words(self) -> Option<String> {
         let counts = [
             (self.n_unknown, "unknown to the tokenizer"),
@@ -79,7 +79,7 @@ impl Lost {
     }
 }
 
-/// Whether a character is seen by itself: no blank, no control character, no mark on another one.
+/// Whether a character is visible by itself: not a blank, a control character, or a combining mark.
 fn is_seen(character: char) -> bool {
     let is_mark = matches!(u32::from(character),
         0x00AD | 0x0300..=0x036F | 0x0483..=0x0489 | 0x0591..=0x05BD | 0x0610..=0x061A | 0x064B..=0x065F
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_known_unknown_or_dropped() {
+    fn characters_are_counted_as_known_unknown_or_dropped() {
         let text = "ab é d";
         let all = Lost::of(text, &[token(0..2, true), token(2..5, false)]);
         assert_eq!((all.n_characters, all.n_unknown, all.n_dropped), (4, 1, 1));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_marks_and_controls_are_not_missed() {
+    fn blanks_combining_marks_and_controls_do_not_count_as_lost() {
         for text in ["", "  \n", "\u{0}\u{7}", "e\u{301}"] {
             let lost = Lost::of(text, &[token(0..text.len().min(1), true)]);
             assert_eq!((lost.words(), lost.is_all()), (None, false), "{text:?}");

@@ -1,15 +1,15 @@
-//! How positions are counted: by place, over real tokens, or past the padding token.
+//! Position counting: by index, over real tokens, or after the padding token.
 
-/// How positions are counted when none are given.
+/// How positions are counted if none are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PositionRule {
-    /// 0, 1, 2, … whatever is padding.
+    /// 0, 1, 2, …, including padding.
     Index,
-    /// Counted from `by` on.
+    /// By index, from `by` on.
     Shifted { by: usize },
-    /// Real tokens counted from `first`; padding has the position before it, or 0.
+    /// Real tokens are counted from `first`; padding gets the position before it, or 0.
     RealTokens { first: usize },
-    /// Tokens other than `pad` counted from pad + 1; the others have position `pad`.
+    /// Tokens other than `pad` are counted from pad + 1; padding gets position `pad`.
     NotPad { pad: u32 },
 }
 
@@ -25,7 +25,7 @@ impl std::fmt::Display for PositionRule {
 }
 
 impl PositionRule {
-    /// The position of every token, counted over real ones where the rule itself does not look at them.
+    /// The position of every token, counted over real tokens even if the rule does not.
     pub fn over_real(self, tokens: &[u32], real: &[bool]) -> Vec<usize> {
         match self {
             Self::Index => positions_over_real(real),
@@ -66,7 +66,7 @@ impl PositionRule {
     }
 }
 
-/// Counts real tokens; padding before the first shares its position.
+/// Counts real tokens; leading padding shares the position of the first real token.
 fn positions_over_real(real: &[bool]) -> Vec<usize> {
     let mut n_seen = 0usize;
     real.iter()
@@ -82,11 +82,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_count_positions_in_three_ways() {
+    fn families_count_positions_by_index_over_real_tokens_or_after_padding() {
         let (tokens, real) = ([1, 1, 5, 6], [false, false, true, true]);
         let count = |rule: PositionRule| rule.positions(&tokens, Some(&real));
         assert_eq!(count(PositionRule::Index), [0, 1, 2, 3]);
-        // Two for the rows that such tables begin with, one of which is for padding.
+        // Such tables begin with two extra rows, one of them for padding.
         assert_eq!(count(PositionRule::RealTokens { first: 2 }), [1, 1, 2, 3]);
         assert_eq!(count(PositionRule::RealTokens { first: 0 }), [0, 0, 0, 1]);
         assert_eq!(count(PositionRule::NotPad { pad: 1 }), [1, 1, 2, 3]);

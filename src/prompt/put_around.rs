@@ -1,4 +1,4 @@
-//! The tokens that stand before and behind a text: those that a tokenizer puts there, and those that a decoder begins with.
+//! Tokens before and after a text: those of the tokenizer, and those that a decoder begins with.
 
 use attnscope_compute::error::Result;
 
@@ -7,7 +7,7 @@ use super::prompt::Prompt;
 use super::request::{Request, Source, Target};
 use super::tokenizer::Reading;
 
-/// How many tokens the tokenizer put behind a text: a text that is cut keeps them.
+/// Number of tokens that the tokenizer adds after a text; a truncated text keeps them.
 pub(super) fn n_special_at_end(
     source: &Source,
     request: &Request,
@@ -22,12 +22,12 @@ pub(super) fn n_special_at_end(
     }
     let plain = tokenizer.encode(text, false)?;
     let n_special = tokens.len().saturating_sub(plain.len());
-    // The text stands somewhere among the special tokens: what follows it is its end.
+    // The text is surrounded by special tokens: those after it are the end.
     let n_before = (0..=n_special).find(|n| tokens[*n..].starts_with(&plain));
     Ok(n_before.map_or(0, |n_before| n_special - n_before))
 }
 
-/// Takes away the tokens that the tokenizer put before a text.
+/// Removes the tokens that the tokenizer added before a text.
 fn drop_special_at_start(
     source: &Source,
     request: &Request,
@@ -45,7 +45,7 @@ fn drop_special_at_start(
     Ok(())
 }
 
-/// Puts the tokens that a decoder begins with before its target.
+/// Puts the decoder's first tokens before its target.
 ///
 /// # Errors
 /// When the tokenizer cannot encode the text.
@@ -58,7 +58,7 @@ pub(super) fn begin(
 ) -> Result<()> {
     let is_text = matches!(request.target, Target::Text(_));
     if is_text && limits.sound.is_some() {
-        // What the tokenizer puts before a text says again what the prefix says.
+        // The tokenizer's tokens before a text repeat the prefix.
         drop_special_at_start(source, request, reading, target)?;
     }
     let ids = limits.starts.after(start_token, is_text);

@@ -1,9 +1,9 @@
-//! What follows the start token of a decoder: tokens that tell it what to do, such as a language and a task.
+//! Tokens after a decoder's start token that select what it does, such as a language and a task.
 
-/// Tokens of a prefix at most.
+/// Upper limit of tokens in a prefix.
 const MOST: usize = 7;
 
-/// A few tokens that stand together.
+/// A short sequence of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prefix {
     ids: [u32; MOST],
@@ -16,7 +16,7 @@ impl Prefix {
         n: 0,
     };
 
-    /// `None` where there are more than a prefix holds.
+    /// A prefix of these tokens; `None` if there are too many.
     pub fn of(ids: &[u32]) -> Option<Self> {
         let mut prefix = Self::NONE;
         prefix.n = ids.len();
@@ -29,14 +29,14 @@ impl Prefix {
     }
 }
 
-/// What follows the start token of a decoder.
+/// Tokens after the start token of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Starts {
-    /// Before what the model writes.
+    /// Before text that the model generates.
     pub of_written: Prefix,
-    /// Before a text that is given.
+    /// Before text that the user gives.
     pub of_text: Prefix,
-    /// Tokens that the model writes next whatever it predicts.
+    /// Number of tokens forced next, whatever the model predicts.
     pub n_forced: usize,
 }
 
@@ -47,7 +47,7 @@ impl Starts {
         n_forced: 0,
     };
 
-    /// The start token, and what follows it.
+    /// The start token and the tokens after it.
     pub(super) fn after(&self, start_token: u32, is_text: bool) -> Vec<u32> {
         let prefix = if is_text {
             &self.of_text
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_holds_what_it_was_given_or_nothing() {
+    fn a_prefix_holds_all_of_its_tokens_or_is_none() {
         let prefix = Prefix::of(&[3, 1]).expect("few");
         assert_eq!(prefix.ids(), [3, 1]);
         assert_eq!(Prefix::of(&[0; MOST + 1]), None);

@@ -1,4 +1,4 @@
-//! What becomes of a request: prompts that run, and refusals that say why.
+//! Requests become prompts that run, or are refused with a reason.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn refusal(request: &Request) -> String {
 }
 
 #[test]
-fn an_id_outside_the_vocabulary_is_named_with_its_place() {
+fn the_error_for_an_id_outside_the_vocabulary_names_its_place() {
     let message = refusal(&Request::ids(vec![3, 10]));
     assert!(
         message.contains("id 10") && message.contains("position 1") && message.contains("0..9"),
@@ -35,7 +35,7 @@ fn an_id_outside_the_vocabulary_is_named_with_its_place() {
 }
 
 #[test]
-fn an_empty_prompt_a_text_without_tokenizer_and_a_wrong_mask_are_refused() {
+fn empty_prompts_texts_without_a_tokenizer_and_wrong_masks_are_refused() {
     assert!(refusal(&Request::ids(vec![])).contains("empty"));
     assert!(refusal(&Request::text("hello")).contains("tokenizer.json"));
     let request = Request {
@@ -55,7 +55,7 @@ fn an_empty_prompt_a_text_without_tokenizer_and_a_wrong_mask_are_refused() {
 }
 
 #[test]
-fn a_long_prompt_is_refused_or_cut_when_asked() {
+fn a_long_prompt_is_refused_or_truncated_on_request() {
     let request = Request::ids(vec![1; 6]);
     assert!(refusal(&request).contains("6 tokens"));
     let cut = prepare(
@@ -85,7 +85,7 @@ fn positions_can_be_counted_over_real_tokens() {
     );
 }
 #[test]
-fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
+fn a_target_gets_the_start_token_unless_ids_are_given() {
     let limits = Limits {
         start_token: Some(7),
         ..LIMITS
@@ -116,7 +116,7 @@ fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
         prepare(&request, &ids_only(), LIMITS).is_err(),
         "one stack has no target"
     );
-    // A decoder whose positions are fewer than those of its encoder.
+    // A decoder with fewer positions than its encoder.
     let short = Limits {
         n_ctx_target: Some(2),
         ..limits

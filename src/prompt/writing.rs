@@ -1,21 +1,21 @@
-//! How a model is asked to write: how many tokens, and how each is chosen.
+//! Settings of text generation: how many tokens, and how each is chosen.
 
 use attnscope_compute::error::{Error, Result};
 
-/// How the next token is chosen from what a model predicts.
+/// How the next token is chosen from the model's predictions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by it before a token is drawn; 0 takes the likeliest token.
+    /// Logits are divided by it before sampling; 0 takes the most likely token.
     pub temperature: f64,
-    /// Tokens are drawn from so many of the likeliest.
+    /// Samples from this many of the most likely tokens.
     pub top_k: Option<usize>,
-    /// Tokens are drawn from the fewest likeliest that together have this probability.
+    /// Samples from the fewest most likely tokens whose total probability reaches this.
     pub top_p: Option<f64>,
-    /// One seed always draws the same tokens.
+    /// The same seed always draws the same tokens.
     pub seed: u64,
 }
 
-// A NaN is refused before a value is made.
+// NaN is refused before a value is made.
 impl Eq for Sampling {}
 
 impl Default for Sampling {
@@ -31,7 +31,7 @@ impl Default for Sampling {
 
 impl Sampling {
     /// # Errors
-    /// When a number is none that tokens can be drawn with.
+    /// When a number is not valid for sampling.
     pub fn check(self) -> Result<Self> {
         let problem = if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             Some(format!(
@@ -51,7 +51,7 @@ impl Sampling {
         }
     }
 
-    /// Whether the likeliest token is always taken.
+    /// Whether the most likely token is always taken.
     pub fn is_greedy(self) -> bool {
         self.temperature == 0.0
     }

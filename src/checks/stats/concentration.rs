@@ -1,4 +1,4 @@
-//! How sharply a head decides, and how little gradient is left where it has decided.
+//! How sharp a head's attention is, and how little gradient saturated rows pass.
 
 use attnscope_compute::attention::{HeadSummary, RowSummary};
 
@@ -20,7 +20,7 @@ fn max_probability(head: &HeadEvidence<'_>) -> f64 {
     row_mean(head.rows_seeing(2), |row| f64::from(row.top1))
 }
 
-/// Below this trace of the softmax Jacobian a row passes almost no gradient to its scores. The value is ours.
+/// Below this trace of the softmax Jacobian, a row passes almost no gradient to its scores. The value is attnscope's choice.
 pub const SATURATED_TRACE: f64 = 1e-3;
 
 pub static SATURATED_ROWS: Statistic = Statistic {
@@ -39,7 +39,7 @@ fn saturated_rows(head: &HeadEvidence<'_>) -> f64 {
     row_mean(head.distributions_over(2), is_saturated)
 }
 
-/// 1 for a row that passes almost no gradient, 0 for another, NaN where that is not known.
+/// 1 for a row that passes almost no gradient, 0 for any other, NaN if unknown.
 fn is_saturated(row: &RowSummary) -> f64 {
     let trace = f64::from(row.mass) - f64::from(row.sum_p2);
     if trace.is_nan() {
@@ -49,7 +49,7 @@ fn is_saturated(row: &RowSummary) -> f64 {
     }
 }
 
-/// Share of saturated rows of a head whose rows are distributions; NaN where none sees two keys.
+/// Share of saturated rows of a head whose rows are distributions; NaN if none sees two keys.
 pub fn saturated_share(summary: &HeadSummary) -> f64 {
     let seeing = |row: &&RowSummary| row.is_real && row.n_visible >= 2 && row.mass != 0.0;
     row_mean(summary.rows.iter().filter(seeing), is_saturated)

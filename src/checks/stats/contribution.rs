@@ -1,4 +1,4 @@
-//! What a head carries: attention weighed by the length of what each key's value writes.
+//! The contribution of each key: attention weighted by the length of the output that its value writes.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
 

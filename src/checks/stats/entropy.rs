@@ -58,11 +58,11 @@ fn effective_keys(head: &HeadEvidence<'_>) -> f64 {
     })
 }
 
-/// Entropy of a row; with a learned sink, of what the sink leaves, as if that were all.
+/// Entropy of a row; with a learned sink, of the remaining probability, renormalised.
 fn over_keys(row: &RowSummary, has_sink: bool) -> f64 {
     let (entropy, mass) = (f64::from(row.entropy), f64::from(row.mass));
     if has_sink {
-        // −Σ (p/m) log (p/m) = H/m + log m. Rounding may leave less than nothing.
+        // −Σ (p/m) log (p/m) = H/m + log m. Rounding may make it negative.
         let shared = entropy / mass + mass.ln();
         if shared < 0.0 { 0.0 } else { shared }
     } else {
@@ -70,8 +70,8 @@ fn over_keys(row: &RowSummary, has_sink: bool) -> f64 {
     }
 }
 
-/// Mean relative entropy of the rows of a head over what a learned sink leaves; that of whole rows where there is no sink. NaN
-/// where no row sees two keys and is such a distribution.
+/// Mean relative entropy of a head's rows over the probability that a learned sink leaves, or over whole rows without a sink. NaN
+/// if no row is such a distribution over two or more keys.
 pub fn relative_over_keys(summary: &HeadSummary, has_sink: bool) -> f64 {
     let seeing = |row: &&RowSummary| row.is_real && row.n_visible >= 2 && row.mass != 0.0;
     row_mean(summary.rows.iter().filter(seeing), |row| {
@@ -83,7 +83,7 @@ pub fn relative_over_keys(summary: &HeadSummary, has_sink: bool) -> f64 {
 mod tests {
     use super::*;
 
-    /// A row of a softmax with some probability beside the keys.
+    /// A softmax row in which some probability goes to a sink.
     fn row(p: &[f64]) -> RowSummary {
         let entropy: f64 = p.iter().map(|p| -p * p.ln()).sum();
         RowSummary {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_leaves_the_keys_that_share_the_rest() {
+    fn the_probability_that_a_sink_leaves_is_renormalised_over_the_keys() {
         let faint = vec![row(&[0.0025; 4])];
         let [entropy, keys, relative] = values(faint, true);
         assert!((entropy - 0.01 * 400f64.ln()).abs() < 1e-6, "{entropy}");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_sum_to_less_or_more_than_1_have_no_entropy_unless_a_sink_takes_the_rest() {
+    fn rows_that_do_not_sum_to_1_have_no_entropy_unless_a_sink_takes_the_rest() {
         for (mass, has_sink, is_number) in [
             (1.0, false, true),
             (0.98, false, true),
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(entropy.is_nan(), !is_number, "{mass} {has_sink}");
             assert_eq!(keys.is_nan(), !is_number, "{mass} {has_sink}");
         }
-        // A row of zeros is that of a query that saw nothing.
+        // A row of zeros belongs to a query that sees nothing.
         let zeros = RowSummary {
             n_visible: 2,
             entropy: 0.0,

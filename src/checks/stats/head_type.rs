@@ -1,10 +1,10 @@
-//! What kind of place a head looks at: a letter per head, from its statistics.
+//! The type of a head, as a letter: the kind of place it looks at, by its statistics.
 
 use attnscope_compute::attention::HeadSummary;
 
 use super::{Stat, Values};
 
-/// What a head does with most of its attention.
+/// The kind of place that gets most of a head's attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HeadType {
     Previous,
@@ -12,19 +12,19 @@ pub enum HeadType {
     Duplicate,
     First,
     Current,
-    /// One distance for nearly every query (Voita et al. 2019 ask for 90 %).
+    /// Nearly every query looks at the same distance (Voita et al. 2019 require 90 %).
     Positional,
     Local,
     Broad,
-    /// Follows the time of a sound, as the checkpoint says: no statistic tells it.
+    /// Follows the time of a sound. The checkpoint lists such heads; no statistic shows them.
     Alignment,
 }
 
-/// What shows the type of a head.
+/// The input that shows the type of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenOn {
     Prompt,
-    /// Random tokens that are said twice: what a head does there depends on no text.
+    /// Repeated random tokens, on which a head's behaviour does not depend on a text.
     RandomTokens,
     Both,
 }
@@ -41,7 +41,7 @@ impl SeenOn {
     }
 }
 
-/// Shares of a head's probability on random tokens that are said twice.
+/// Shares of a head's probability on repeated random tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnRandomTokens {
     pub previous: f64,
@@ -49,19 +49,20 @@ pub struct OnRandomTokens {
     pub duplicate: f64,
 }
 
-/// Share of a head's probability on one kind of place that names it: notebooks for head detectors cut at 0.4 to 0.5.
+/// Minimum share of a head's probability on a kind of place to name the head after it. Notebooks with head detectors use 0.4 to
+/// 0.5.
 pub const NAMING_SHARE: f64 = 0.4;
-/// Share of queries whose largest probability lies at one distance.
+/// Minimum share of queries whose largest probability is at one distance.
 const POSITIONAL_SHARE: f64 = 0.9;
-/// Mean distance, divided by that of an even pattern, below which a head is local. Ours.
+/// Mean distance, relative to that of a uniform pattern, below which a head is local. Our choice.
 const LOCAL_SHARE: f64 = 0.25;
-/// Relative entropy above which it is broad. Ours.
+/// Relative entropy above which a head is broad. Our choice.
 const BROAD_ENTROPY: f64 = 0.9;
-/// Fewer queries say nothing about distances.
+/// With fewer queries, distances mean nothing.
 const FEWEST_QUERIES: usize = 8;
 
 impl HeadType {
-    /// All, in the order in which they are tried.
+    /// All types, in the order in which they are tried.
     pub const ALL: [Self; 9] = [
         Self::Previous,
         Self::Induction,
@@ -74,13 +75,13 @@ impl HeadType {
         Self::Alignment,
     ];
 
-    /// The first that fits; `None` where none does.
+    /// The first type that fits; `None` if none does.
     pub fn of(stats: &Values, summary: &HeadSummary) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.fits(stats, summary))
     }
 
-    /// The type of a head by a prompt and by random tokens said twice, and which of them shows it. A prompt without repeats
-    /// cannot show an induction head: random tokens decide where they show a type more clearly.
+    /// The type of a head by a prompt and by repeated random tokens, and which of them shows it. A prompt without repeats cannot
+    /// show an induction head, so random tokens decide if they show a type more clearly.
     pub fn of_both(
         stats: &Values,
         summary: &HeadSummary,
@@ -156,8 +157,8 @@ impl HeadType {
     }
 }
 
-/// The distance from key to query at which most queries that see several keys have their largest probability, and their share;
-/// `None` where few queries do.
+/// The distance from key to query at which most queries with several visible keys have their largest probability, and their
+/// share; `None` if there are few such queries.
 pub fn commonest_distance(summary: &HeadSummary) -> Option<(isize, f64)> {
     let rows = summary.rows.iter().enumerate();
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible >= 2);
@@ -174,7 +175,7 @@ pub fn commonest_distance(summary: &HeadSummary) -> Option<(isize, f64)> {
     Some((*commonest.first()?, share))
 }
 
-/// The mean distance that an even pattern would have under the same mask: rows of n visible keys behind the query.
+/// The mean distance of a uniform pattern under the same mask: rows of n visible keys up to the query.
 fn even_distance(summary: &HeadSummary) -> f64 {
     let rows = summary
         .rows

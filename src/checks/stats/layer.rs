@@ -1,4 +1,4 @@
-//! What one layer told: statistics per head and for the layer, and what panels and checks look at beside them.
+//! Results for one layer: statistics per head and for the layer, and details for panels and checks.
 
 use attnscope_compute::attention::{AttentionSpec, Audit, HeadSummary};
 use attnscope_compute::kernels::residual::Peak;
@@ -6,18 +6,18 @@ use attnscope_spec::{Place, Stack};
 
 use super::{HeadType, Values};
 
-/// One head of one layer.
+/// Results for one head of one layer.
 #[derive(Debug, Clone)]
 pub struct HeadReport {
     pub stats: Values,
     pub summary: HeadSummary,
-    /// What kind of place it looks at.
+    /// The kind of place it looks at.
     pub kind: Option<HeadType>,
-    /// What a pattern that somebody else computed holds where it should hold nothing; our own runs have none.
+    /// Probability found on forbidden cells of a recorded pattern; `None` for attnscope's own runs.
     pub audit: Option<Box<Audit>>,
 }
 
-/// Two heads of a layer whose patterns are nearly the same.
+/// Two heads of a layer with nearly identical patterns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alike {
     pub heads: [usize; 2],
@@ -25,27 +25,27 @@ pub struct Alike {
     pub divergence: f64,
 }
 
-/// One layer, finished.
+/// The finished results for one layer.
 #[derive(Debug, Clone)]
 pub struct LayerReport {
     pub stack: Stack,
     pub layer_idx: usize,
-    /// What it is called where it has no number of its own: a module's path.
+    /// Its name if it has no layer number: a module path.
     pub name: Option<String>,
-    /// What the layer is declared to be.
+    /// The declared attention of the layer.
     pub spec: AttentionSpec,
-    /// Rows may sum to less than 1: a learned sink takes the rest.
+    /// Rows may sum to less than 1, because a learned sink takes the rest.
     pub has_sinks: bool,
     pub stats: Values,
     pub heads: Vec<HeadReport>,
-    /// Pairs of heads that look alike, the nearest first.
+    /// Pairs of similar heads, the most similar first.
     pub alike: Vec<Alike>,
-    /// Of the residual after the layer.
+    /// The peak of the residual after the layer.
     pub peak: Option<Peak>,
 }
 
 impl LayerReport {
-    /// Where it is.
+    /// The place of the layer.
     pub fn place(&self) -> Place {
         Place::layer(self.stack, self.layer_idx)
     }

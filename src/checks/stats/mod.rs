@@ -1,4 +1,4 @@
-//! Named statistics over row summaries, and the registry that screens, reports and docs read.
+//! Named statistics over row summaries, and the registry behind screens, reports and docs.
 
 mod concentration;
 mod contribution;
@@ -24,24 +24,24 @@ pub use registry::{STATISTICS, Stat, Values, index_of};
 
 use attnscope_compute::attention::{HeadSummary, RowSummary};
 
-/// What a statistic of a head may look at.
+/// The inputs of a head's statistics.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadEvidence<'a> {
     pub summary: &'a HeadSummary,
-    /// ‖what the head alone adds‖. // [position]
+    /// ‖output of the head alone‖. // [position]
     pub output_norms: &'a [f32],
-    /// ‖residual‖ before the block. // [position]
+    /// ‖residual before the block‖. // [position]
     pub resid_norms: &'a [f32],
-    /// What multiplies q·k.
+    /// The factor of q·k.
     pub scale: f32,
     pub d_head: usize,
-    /// Keys are tokens of another sequence: positions of queries and keys do not compare.
+    /// Keys are tokens of another sequence, so positions of queries and keys are not comparable.
     pub is_cross: bool,
-    /// A learned sink takes what is missing from 1 in the sum of a row.
+    /// A learned sink takes the probability that a row's keys leave.
     pub has_sink: bool,
 }
 
-/// Row sums this near to 1 are 1 as bf16 rounds it; others are those of no distribution over keys.
+/// Tolerance of row sums around 1, for bf16 rounding; other rows are not distributions over keys.
 const MASS_TOLERANCE: f32 = 0.03;
 
 impl<'a> HeadEvidence<'a> {
@@ -62,9 +62,9 @@ fn rows_seeing(summary: &HeadSummary, n: u32) -> impl Iterator<Item = &RowSummar
     rows.filter(move |row| row.is_real && row.n_visible >= n)
 }
 
-/// Rows of real queries that see at least `n` keys; none where some row is not a distribution over keys, as after a softmax over
-/// queries: what follows from a distribution has no meaning there. Rows of zeros, which masks leave to queries that see nothing,
-/// count nowhere; those of a head with a learned sink may sum to less than 1.
+/// Rows of real queries that see at least `n` keys, or none at all if some row is not a distribution over keys, as after a
+/// softmax over queries. Rows of zeros, which masks leave to queries that see nothing, are not counted. Rows of a head with a
+/// learned sink may sum to less than 1.
 fn distributions_over(
     summary: &HeadSummary,
     has_sink: bool,
@@ -80,7 +80,7 @@ fn distributions_over(
     rows_seeing(summary, n).filter(move |row| are_distributions && row.mass != 0.0)
 }
 
-/// What a statistic of a layer may look at, beside its heads' statistics.
+/// The inputs of a layer's statistics, besides its heads' statistics.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerEvidence<'a> {
     /// Per real position: ‖residual before‖, ‖attn_out‖, ‖mlp_out‖, ‖residual after‖.
@@ -88,20 +88,20 @@ pub struct LayerEvidence<'a> {
     pub attn_out: &'a [f32],
     pub mlp_out: &'a [f32],
     pub resid_post: &'a [f32],
-    /// Of the residual after the block, over real positions.
+    /// The shape of the residual after the block, over real positions.
     pub residual: ResidualShape,
 }
 
-/// How a statistic is computed, and for what.
+/// How a statistic is computed, per head or per layer.
 #[derive(Debug, Clone, Copy)]
 pub enum Compute {
-    /// Per head; a layer's value gathers its heads'.
+    /// Per head; `Gather` combines the heads' values for the layer.
     Head(fn(&HeadEvidence<'_>) -> f64, Gather),
-    /// Per layer alone.
+    /// Per layer only.
     Layer(fn(&LayerEvidence<'_>) -> f64),
 }
 
-/// How heads' values become a layer's.
+/// How the values of heads are combined into the layer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gather {
     Mean,
@@ -109,39 +109,39 @@ pub enum Gather {
     Min,
 }
 
-/// The values a statistic can take, for legends and colours.
+/// The range of a statistic, for legends and colours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Span {
     /// From 0 to 1.
     Share,
     /// From −1 to 1.
     Signed,
-    /// From 0 up, without a limit of its own.
+    /// From 0 up, without an upper limit.
     Positive,
     /// Any number.
     Any,
 }
 
-/// One statistic: named once, here.
+/// A statistic.
 #[derive(Debug)]
 pub struct Statistic {
-    /// The name in reports.
+    /// Its name in reports.
     pub id: &'static str,
-    /// The name on screens.
+    /// Its name on screens.
     pub title: &'static str,
     /// Empty for pure numbers.
     pub unit: &'static str,
     pub span: Span,
-    /// What a low value and a high value mean.
+    /// The meaning of a low and of a high value.
     pub low: &'static str,
     pub high: &'static str,
-    /// What exactly is computed.
+    /// The exact definition.
     pub definition: &'static str,
     pub source: &'static str,
     pub compute: Compute,
 }
 
-/// All statistics of one head.
+/// Computes all statistics of a head.
 pub fn of_head(evidence: &HeadEvidence<'_>) -> Values {
     let value = |statistic: &&Statistic| match statistic.compute {
         Compute::Head(compute, _) => compute(evidence),
@@ -150,7 +150,7 @@ pub fn of_head(evidence: &HeadEvidence<'_>) -> Values {
     Values(STATISTICS.iter().map(value).collect())
 }
 
-/// All statistics of one layer, from its heads' and its own.
+/// Computes all statistics of a layer, from its heads' and its own inputs.
 pub fn of_layer(heads: &[Values], evidence: &LayerEvidence<'_>) -> Values {
     let value = |(idx, statistic): (usize, &&Statistic)| match statistic.compute {
         Compute::Head(_, gather) => gather.over(heads.iter().map(|head| head.at(idx))),
@@ -160,7 +160,7 @@ pub fn of_layer(heads: &[Values], evidence: &LayerEvidence<'_>) -> Values {
 }
 
 impl Gather {
-    /// A layer's value of the values of its heads. NaN when any value is: a broken head must not hide among healthy ones.
+    /// Combines the values of heads. NaN if any value is NaN: a broken head must not be averaged away.
     pub fn over(self, values: impl Iterator<Item = f64>) -> f64 {
         match self {
             Self::Mean => mean(values),
@@ -174,7 +174,7 @@ impl Gather {
     }
 }
 
-/// The mean; NaN of nothing.
+/// The mean; NaN without values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (n, sum) = values.fold((0.0, 0.0), |(n, sum), value| (n + 1.0, sum + value));
     sum / n
@@ -188,12 +188,12 @@ fn row_mean<'a>(
     mean(rows.map(field))
 }
 
-/// Mean and population variance over all visible pairs of a head, put together from those of its rows.
+/// Mean and population variance over all visible pairs of a head, pooled from its rows.
 fn over_pairs<'a>(
     rows: impl Iterator<Item = &'a RowSummary>,
     mean_and_var: impl Fn(&RowSummary) -> (f32, f32),
 ) -> (f64, f64) {
-    // Chan et al. 1979: the pooled variance from parts, without the raw values.
+    // Chan et al. 1979: pooled variance from partial results, without the raw values.
     let (mut n, mut mean, mut m2) = (0.0f64, 0.0f64, 0.0f64);
     for row in rows {
         let (row_mean, row_var) = mean_and_var(row);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_statistic_that_is_written_is_registered() {
+    fn every_statistic_static_is_registered() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/stats");
         let mut n_written = 0;
         for entry in std::fs::read_dir(directory).expect("the source tree") {

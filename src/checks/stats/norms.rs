@@ -1,4 +1,4 @@
-//! Lengths and angles of queries and keys, and how much a head writes.
+//! Lengths and angles of queries and keys, and the size of a head's output.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, mean, row_mean};
 

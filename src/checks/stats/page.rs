@@ -1,4 +1,4 @@
-//! The page of statistics in the docs, written from the registry.
+//! The statistics page of the docs, generated from the registry.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Where a head looks, by position alone.
+//! Where a head looks, by position only.
 
 use attnscope_compute::attention::{HeadSummary, RowSummary};
 
@@ -41,7 +41,7 @@ fn previous_mass(head: &HeadEvidence<'_>) -> f64 {
     })
 }
 
-/// Rows of queries that have a previous token, and see a key.
+/// Rows of queries that have a previous token and see a key.
 pub(super) fn has_previous(summary: &HeadSummary) -> impl Iterator<Item = &RowSummary> {
     let real = summary.real_keys.as_ref();
     let first = real.map_or(Some(0), |real| real.iter().position(|is_real| *is_real));
@@ -101,7 +101,7 @@ fn induction_mass(head: &HeadEvidence<'_>) -> f64 {
     marked_share(head, |row| row.induction_mass)
 }
 
-/// Σ A∘P / Σ A: the share of all probability that lies on the marked cells; NaN where none is marked.
+/// Σ A∘P / Σ A: the share of the total probability on marked cells; NaN if no cell is marked.
 fn marked_share(head: &HeadEvidence<'_>, marked: impl Fn(&RowSummary) -> f32) -> f64 {
     let (mut n_marked, mut on_marked, mut whole) = (0, 0.0, 0.0);
     for row in head.rows_seeing(1) {

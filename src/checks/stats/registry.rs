@@ -1,20 +1,20 @@
-//! The registry: every statistic once, and the name by which code asks for its value.
+//! The registry: each statistic once, with the name by which code accesses its value.
 
 use super::{
     Compute, Statistic, concentration, contribution, entropy, norms, position, residual, scores,
     variance,
 };
 
-/// Lists every statistic, in the order in which reports list them.
+/// Lists every statistic, in the order of reports.
 macro_rules! registry {
     ($($name:ident => $room:ident::$statistic:ident,)*) => {
-        /// A statistic by name, so that a misspelt one does not compile. Its id in reports is the name in snake case.
+        /// A statistic by name, so that a misspelt name does not compile. Its id in reports is the name in snake case.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Stat {
             $(#[doc = concat!("`", stringify!($room), "::", stringify!($statistic), "`")] $name,)*
         }
 
-        /// Every statistic, in the order in which reports list them.
+        /// Every statistic, in the order of reports.
         pub static STATISTICS: &[&Statistic] = &[$(&$room::$statistic,)*];
 
         impl Stat {
@@ -65,16 +65,16 @@ registry! {
     ResidMedianAbs => residual::MEDIAN_ABS,
 }
 
-/// Names that are understood beside the ids, for people who look for a statistic by the name of a head's type.
+/// Other accepted names, for users who look for a statistic by the type of a head.
 const ALIASES: [(&str, Stat); 1] = [("current_mass", Stat::DiagonalMass)];
 
 impl Stat {
-    /// The place in [`STATISTICS`] and in [`Values`].
+    /// The index in [`STATISTICS`] and in [`Values`].
     pub fn idx(self) -> usize {
         self as usize
     }
 
-    /// What is registered under this name.
+    /// The registered statistic.
     pub fn statistic(self) -> &'static Statistic {
         STATISTICS[self.idx()]
     }
@@ -84,7 +84,7 @@ impl Stat {
         self.statistic().id
     }
 
-    /// The statistic with an id or an alias of it.
+    /// The statistic with this id or alias.
     pub fn named(id: &str) -> Option<Self> {
         let alias = ALIASES.iter().find(|(alias, _)| *alias == id);
         let by_id = || Self::ALL.iter().copied().find(|stat| stat.id() == id);
@@ -92,22 +92,22 @@ impl Stat {
     }
 }
 
-/// The place of a statistic in [`STATISTICS`], by its id or an alias of it.
+/// The index of a statistic in [`STATISTICS`], by its id or alias.
 pub fn index_of(id: &str) -> Option<usize> {
     Stat::named(id).map(Stat::idx)
 }
 
-/// The values of all statistics at one place, in the registry's order; NaN where one has no meaning.
+/// The values of all statistics at one place, in the registry's order; NaN for undefined ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Values(pub(super) Vec<f64>);
 
 impl Values {
-    /// The value of a statistic by its place in [`STATISTICS`].
+    /// The value of a statistic by its index in [`STATISTICS`].
     pub fn at(&self, statistic_idx: usize) -> f64 {
         self.0[statistic_idx]
     }
 
-    /// The values of statistics that were computed elsewhere, by their ids.
+    /// Collects values computed elsewhere, by their ids.
     pub fn by_id(of: impl Fn(&str) -> f64) -> Self {
         Self(Stat::ALL.iter().map(|stat| of(stat.id())).collect())
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_nobody_elses_id() {
+    fn no_alias_equals_the_id_of_a_statistic() {
         for (alias, stat) in ALIASES {
             assert!(STATISTICS.iter().all(|other| other.id != alias));
             assert_eq!(Stat::named(alias), Some(stat));

@@ -1,4 +1,4 @@
-//! The scores themselves, as they enter the softmax.
+//! The scores, as they enter the softmax.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, over_pairs, row_mean};
 
@@ -72,7 +72,7 @@ pub static MAX: Statistic = Statistic {
     ),
 };
 
-/// Extremes ignore NaN when they are gathered; a row that holds one has no honest extreme.
+/// Extremes ignore NaN when they are computed, so the extreme of a row with a NaN is not reliable.
 fn finite_or_nan(is_nonfinite: bool, value: f32) -> f64 {
     if is_nonfinite && value.is_finite() {
         f64::NAN

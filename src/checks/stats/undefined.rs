@@ -1,5 +1,5 @@
-//! Why a statistic has no value on a run: what it needs is not in the text, the mask or the layer. A value that should be finite and
-//! is not has no such reason.
+//! Why a statistic is undefined on a run: the text, the mask or the layer lacks what it needs. A value that is not finite but
+//! should be has no such reason.
 
 use attnscope_compute::attention::{HeadSummary, RowSummary, Scale};
 use attnscope_spec::Stack;
@@ -7,17 +7,17 @@ use attnscope_spec::Stack;
 use super::position::has_previous;
 use super::{LayerReport, Stat, distributions_over, rows_seeing};
 
-/// No query sees an earlier copy of its token, or none sees a key behind one.
+/// No query sees an earlier copy of its token, or none sees the key after one.
 const NO_REPEAT: &str = "no token repeats where a query sees it";
 
-/// What a head's statistics rest on, as a layer's report keeps it.
+/// The basis of a head's statistics, as a layer's report keeps it.
 struct Evidence<'a> {
     layer: &'a LayerReport,
     summary: &'a HeadSummary,
 }
 
 impl LayerReport {
-    /// Why a statistic of a head is not defined here; of the layer, where no head is named. `None` where it has a value, and where it
+    /// The reason why a statistic of a head is undefined, or of the layer if no head is given. `None` if it has a value, or
     /// should have one.
     pub fn why_undefined(
         &self,
@@ -60,7 +60,7 @@ impl<'a> Evidence<'a> {
     }
 
     fn why(&self, stat: Stat) -> Option<&'static str> {
-        // Numbers that are broken are no matter of definition.
+        // Broken numbers are a fault, not a matter of definition.
         let is_broken = |row: &RowSummary| row.is_nonfinite || row.mass.is_nan();
         if self.seeing(1).any(is_broken) {
             return None;

@@ -1,4 +1,4 @@
-//! The spread of scores against what the head's own norms predict under independence.
+//! The spread of scores, compared with the prediction from the head's norms under independence.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, over_pairs};
 

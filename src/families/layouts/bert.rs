@@ -1,4 +1,4 @@
-//! BERT's names, which RoBERTa shares: what they begin with tells the two apart.
+//! BERT's names, which RoBERTa shares; the prefix tells the two apart.
 
 use attnscope_compute::error::Result;
 
@@ -47,7 +47,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     match base {
         "bert." => facts.by_names("model_type", "bert"),
         "roberta." => facts.by_names("model_type", "roberta"),
-        // The names alone do not say how positions are counted; two kinds of segments are BERT's.
+        // The names alone do not say how positions are counted, but only BERT has two token types.
         _ if n_types == 2 => facts.by_names("model_type", "bert"),
         _ if facts.overrides.has("family") => {}
         _ => facts.missing.push("family"),

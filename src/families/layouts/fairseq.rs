@@ -17,13 +17,13 @@ const TOKENS: &str = "decoder.embed_tokens.weight";
 const PROBE: &str = "decoder.layers.0.fc1.weight";
 const HEAD: &str = "decoder.output_projection.weight";
 
-/// What is stored beside the weights and is none.
+/// Entries stored beside the weights that are not weights.
 const STATES: [&str; 3] = [".version", "._float_tensor", ".pos_emb"];
 
 const MAPS: [&str; 4] = ["q_proj", "k_proj", "v_proj", "out_proj"];
-/// Queries, keys and values in one tensor, as old versions have them.
+/// Queries, keys and values in one tensor, as old versions store them.
 const FUSED: [&str; 2] = ["_attn.in_proj_weight", "_attn.in_proj_bias"];
-/// Copies of weights that layers of an encoder keep for a fast path of PyTorch, in versions from 0.12.
+/// Copies of weights that encoder layers keep for a fast path of PyTorch, in versions from 0.12.
 const COPIES: [&str; 8] = [
     "in_proj_weight",
     "in_proj_bias",
@@ -38,7 +38,7 @@ const COPIES: [&str; 8] = [
 const REASON: &str =
     "fairseq's dictionary names tokens, and not how a text is cut into them; ids go on";
 
-/// Arguments that change the computation in ways that are not read here.
+/// Arguments that change the computation in ways this layout does not support.
 const OFF: [&str; 10] = [
     "no_token_positional_embeddings",
     "no_decoder_final_norm",
@@ -124,7 +124,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         facts.by_shape("vocab_size", d_source, SOURCE, &[])?;
         facts.by_names("share_all_embeddings", shares);
         facts.by_shape("decoder_vocab_size", d_vocab, TOKENS, &[])?;
-        // A target begins with the token that ends a text.
+        // A target begins with the end-of-text token.
         facts.by_names("decoder_start_token_id", 2);
         facts.by_names("eos_token_id", 2);
     } else {
@@ -153,14 +153,14 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a tensor is a copy that a layer of the encoder keeps.
+/// Whether a tensor is one of the copies that an encoder layer keeps.
 fn is_copy(name: &str) -> bool {
     let layer = name.strip_prefix("encoder.layers.");
     let part = layer.and_then(|layer| layer.split_once('.'));
     part.is_some_and(|(_, part)| COPIES.contains(&part))
 }
 
-/// What the arguments of the training say: `args` of old versions, `cfg` since.
+/// Returns a training argument: from `args` in old versions, from `cfg` in newer ones.
 fn said<'a>(facts: &Facts<'a>, key: &str) -> Option<&'a Value> {
     let (args, cfg) = (facts.beside.get("args"), facts.beside.get("cfg"));
     let found = args
@@ -179,7 +179,7 @@ fn note(facts: &mut Facts<'_>, key: &str, argument: &str) {
     }
 }
 
-/// Refuses what its arguments say that is not read here.
+/// Refuses training arguments that this layout does not support.
 fn refuse(facts: &Facts<'_>) -> Result<()> {
     let is_off = |value: &Value| {
         *value == Value::Bool(false) || value.as_f64() == Some(0.0) || value.as_str() == Some("")
@@ -193,7 +193,7 @@ fn refuse(facts: &Facts<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cuts queries, keys and values out of the tensors in which old versions keep them together.
+/// Splits the fused tensors of old versions into queries, keys and values.
 fn split(facts: &mut Facts<'_>) -> Result<()> {
     let fused: Vec<String> = facts
         .tensors
@@ -222,7 +222,7 @@ fn split(facts: &mut Facts<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a layer is made of that attends in these ways.
+/// Names of a layer's tensors, given the names of its attentions.
 fn parts_of(attentions: &[&str]) -> Vec<String> {
     let mut bases: Vec<String> = ["fc1", "fc2", "final_layer_norm"].map(str::to_owned).into();
     for attention in attentions {
@@ -233,7 +233,7 @@ fn parts_of(attentions: &[&str]) -> Vec<String> {
     bases.iter().flat_map(both).collect()
 }
 
-/// Refuses tensors outside the layers that this reading knows nothing of.
+/// Refuses tensors outside the layers that this layout does not know.
 fn outside(facts: &Facts<'_>) -> Result<()> {
     const KNOWN: [&str; 6] = [
         "embed_tokens.weight",
@@ -258,7 +258,7 @@ fn outside(facts: &Facts<'_>) -> Result<()> {
     }
 }
 
-/// How many positions there are: rows of the table, or what the arguments say.
+/// Reads the number of positions: rows of the table, or what the arguments state.
 fn context(facts: &mut Facts<'_>, is_learned: bool) -> Result<()> {
     const TABLE: &str = "decoder.embed_positions.weight";
     const KEY: &str = "max_position_embeddings";

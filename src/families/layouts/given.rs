@@ -1,4 +1,4 @@
-//! Weights of a family that a person names, without a configuration: sizes that any family asks for, from shapes and names.
+//! Weights of a family that the user names, without a configuration: sizes every family needs, from shapes and names.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use attnscope_checkpoint::{Config, Origin, Tensors};
 use serde_json::Value;
 
-/// Ends of names of tables of tokens.
+/// Suffixes of the names of token tables.
 const TABLES: [&str; 9] = [
     "embed_tokens.weight",
     "wte.weight",
@@ -19,7 +19,7 @@ const TABLES: [&str; 9] = [
     "embeddings.weight",
 ];
 
-/// Ends of names of the map into a feed-forward layer; and whether its width is the second axis.
+/// Suffixes of the names of up-projections; and whether the second axis is their width.
 const MAPS_UP: [&str; 9] = [
     "up_proj.weight",
     "c_fc.weight",
@@ -32,7 +32,7 @@ const MAPS_UP: [&str; 9] = [
     "feed_forward.w1.weight",
 ];
 
-/// A configuration that holds nothing but the sizes that shapes and names tell; the family says what else it needs.
+/// Builds a configuration with only the sizes that shapes and names reveal; the family asks for the rest.
 pub(super) fn describe(tensors: &Tensors, path: &Path) -> Config {
     let mut config = Config::absent(path);
     let mut fix = |knob: &str, size: usize, of: &str| {

@@ -11,7 +11,7 @@ pub const LAYOUT: Layout = Layout {
     describe,
 };
 
-/// The parts of a layer; masks are stored by some versions.
+/// The parts of a layer; some versions store masks too.
 const PARTS: &[&str] = &[
     "ln_1.weight",
     "ln_1.bias",
@@ -69,7 +69,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Which form of gelu the weights were trained with: two programs keep these names, and one changed its form.
+/// Finds out which form of GELU the weights were trained with: two programs use these names, and nanoGPT changed its form.
 fn activation(facts: &mut Facts<'_>, tokens: &str) {
     const KEY: &str = "activation_function";
     let args = facts.beside.get("model_args");
@@ -77,7 +77,7 @@ fn activation(facts: &mut Facts<'_>, tokens: &str) {
         return;
     }
     if let Some(args) = args {
-        // nanoGPT kept no choice of biases in its first month, when it computed the tanh form.
+        // In its first month, nanoGPT computed the tanh form and did not store the choice of biases.
         if args.get("bias").is_none() {
             let origin = Origin::Derived("nanoGPT before it kept bias".to_owned());
             facts.config.put(KEY, "gelu_new", origin);

@@ -35,7 +35,7 @@ const PARTS: &[&str] = &[
     "mlp.proj.bias",
 ];
 
-/// Keys that change attention in ways that are not read here, and the values that leave it as it is.
+/// Keys that change attention in ways this layout does not support, and the values that turn them off.
 const OFF: [&str; 6] = [
     "rope_adjustments",
     "attention_scores_scalar",

@@ -1,4 +1,4 @@
-//! Llama's names: Hugging Face's, or Meta's own, whose queries and keys rotate in neighbouring pairs.
+//! Llama's names: Hugging Face's, or Meta's own, whose queries and keys rotate in interleaved pairs.
 
 use attnscope_compute::error::Result;
 
@@ -19,7 +19,7 @@ pub const TORCHTUNE: Layout = Layout {
     describe: describe_torchtune,
 };
 
-/// The key by which the family knows that pairs are neighbours.
+/// The key that tells the family that rotating pairs are interleaved.
 pub const INTERLEAVED: &str = "rope_as_meta_stores_it";
 
 const PARTS: &[&str] = &[
@@ -44,7 +44,7 @@ const PARTS: &[&str] = &[
     "mlp.down_proj.bias",
 ];
 
-/// Meta's parts of a layer and Hugging Face's.
+/// Meta's names for the parts of a layer, and Hugging Face's.
 const RENAMED: &[(&str, &str)] = &[
     ("attention.wq", "self_attn.q_proj"),
     ("attention.wk", "self_attn.k_proj"),
@@ -57,7 +57,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("ffn_norm", "post_attention_layernorm"),
 ];
 
-/// torchtune's parts of a layer and Hugging Face's.
+/// torchtune's names for the parts of a layer, and Hugging Face's.
 const OF_TORCHTUNE: &[(&str, &str)] = &[
     ("attn.q_proj", "self_attn.q_proj"),
     ("attn.k_proj", "self_attn.k_proj"),
@@ -76,7 +76,8 @@ fn describe_torchtune(facts: &mut Facts<'_>) -> Result<bool> {
     if !facts.has("layers.0.attn.output_proj.weight") || !facts.has("tok_embeddings.weight") {
         return Ok(false);
     }
-    // Its Qwen models have biases, and rotate by halves as Hugging Face does; its Llama models rotate in neighbouring pairs.
+    // torchtune's Qwen models have biases and rotate by halves as Hugging Face does; its Llama models rotate in interleaved
+    // pairs.
     let is_qwen = facts.has("layers.0.attn.q_proj.bias") || facts.has("layers.0.attn.q_norm.scale");
     facts.tensors.rename(|name| {
         let name = name
@@ -107,7 +108,7 @@ fn describe_meta(facts: &mut Facts<'_>) -> Result<bool> {
     describe(facts)
 }
 
-/// Meta's name of a tensor in the words of Hugging Face, whose parts of a layer `parts` pairs up; `None` for what keeps its name.
+/// Hugging Face's name for a tensor of Meta's, with the layer parts paired up in `parts`; `None` if the name stays.
 fn renamed(name: &str, parts: &[(&str, &str)]) -> Option<String> {
     let whole = match name {
         "tok_embeddings.weight" => Some("model.embed_tokens.weight"),
@@ -149,7 +150,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         PARTS,
     )?;
     facts.by_shape("hidden_size", d_model, &tokens, &["dim", "hidden_size"])?;
-    // Meta writes -1 where its tokenizer is to say, which counts as nothing.
+    // Meta writes -1 where the tokenizer decides the size: treated as absent.
     facts.by_shape("vocab_size", d_vocab, &tokens, &["vocab_size"])?;
     facts.by_shape(
         "intermediate_size",
@@ -179,7 +180,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Works out heads from the rows of the projections: one of the number of heads and their width must be known.
+/// Works out the heads from the rows of the projections; either the number of heads or their width must be known.
 fn heads(
     facts: &mut Facts<'_>,
     q_rows: usize,

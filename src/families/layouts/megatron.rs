@@ -1,4 +1,4 @@
-//! Megatron-core: `decoder.layers.0.self_attention.linear_qkv.weight`, with the arguments of the training in the same file.
+//! Megatron-core: `decoder.layers.0.self_attention.linear_qkv.weight`, with the training arguments in the same file.
 
 use attnscope_compute::error::Result;
 use serde_json::Value;
@@ -16,7 +16,7 @@ const PROBE: &str = "decoder.layers.0.self_attention.linear_qkv.weight";
 const TOKENS: &str = "embedding.word_embeddings.weight";
 const POSITIONS: &str = "embedding.position_embeddings.weight";
 
-/// The norms of a layer: the names of modules of Megatron, then of Transformer Engine, which keeps them in the map behind.
+/// The norms of a layer: Megatron's module name, then Transformer Engine's, which stores a norm in the linear map after it.
 const NORMS: [(&str, [&str; 2]); 2] = [
     (
         "attn_pre",
@@ -51,10 +51,10 @@ const PARTS: &[&str] = &[
     "mlp.linear_fc2.bias",
 ];
 
-/// What Transformer Engine keeps of its own beside the weights.
+/// Transformer Engine's own state, stored beside the weights.
 const EXTRA: &str = "_extra_state";
 
-/// Arguments that change the computation in ways that are not read here.
+/// Arguments that change the computation in ways this layout does not support.
 const OFF: [&str; 13] = [
     "multi_latent_attention",
     "num_experts",
@@ -149,7 +149,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses what its arguments say that this layout does not read.
+/// Refuses training arguments that this layout does not support.
 fn refuse(facts: &Facts<'_>) -> Result<()> {
     let is_off = |value: &Value| {
         value.is_null() || *value == Value::Bool(false) || value.as_f64() == Some(0.0)
@@ -199,7 +199,7 @@ fn heads(facts: &mut Facts<'_>) -> Result<()> {
     facts.by_shape("n_kv_heads", d_kv / d_head, PROBE, &[])
 }
 
-/// The activation that the arguments say; `None` where there are none.
+/// The activation that the arguments state; `None` without arguments.
 fn activation(facts: &Facts<'_>) -> Option<&'static str> {
     facts.argument("num_attention_heads")?;
     let is = |key: &str| facts.is_argument(key);
@@ -208,7 +208,7 @@ fn activation(facts: &Facts<'_>) -> Option<&'static str> {
     } else if is("squared_relu") {
         "relu2"
     } else if is("openai_gelu") || is("bias_gelu_fusion") {
-        // The fused kernel computes gelu by its tanh form.
+        // The fused kernel computes the tanh form of GELU.
         "gelu_new"
     } else {
         "gelu"

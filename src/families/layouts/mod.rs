@@ -1,4 +1,4 @@
-//! Weights without a configuration: the layout is known by tensor names, sizes by shapes, and what neither tells is asked for.
+//! Weights without a configuration: tensor names give the layout, shapes give the sizes, and the user is asked for the rest.
 
 mod bert;
 mod fairseq;
@@ -24,11 +24,11 @@ use super::overrides::Overrides;
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Tensors};
 use attnscope_compute::error::{Error, Result};
 
-/// A way to name and store tensors.
+/// A way of naming and storing tensors.
 struct Layout {
-    /// As messages call it, with the tensor that it is known by.
+    /// Its name in messages, with the tensor that identifies it.
     known_by: &'static str,
-    /// Finds out everything, if the tensors are of this layout.
+    /// Fills in the configuration; returns whether the tensors are of this layout.
     describe: fn(&mut Facts<'_>) -> Result<bool>,
 }
 
@@ -48,16 +48,16 @@ static LAYOUTS: &[Layout] = &[
     torch_encoder::LAYOUT,
 ];
 
-/// Values that trainers keep beside weights, and where.
+/// Places beside the weights where trainers store values.
 const BESIDE: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "header"];
 
-/// Where trainers keep the arguments that they were started with.
+/// Where trainers store their command-line arguments.
 const ARGUMENTS: &str = "args";
 
-/// Finds out what weights are, and gives the checkpoint the configuration that says so.
+/// Identifies the layout of the weights and gives the checkpoint a matching configuration.
 ///
 /// # Errors
-/// When the layout is not known, or leaves open what nobody has said.
+/// When the layout is unknown, or leaves something open that the user has not set.
 pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<()> {
     for layout in LAYOUTS {
         let mut facts = Facts {
@@ -71,7 +71,7 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
         };
         let is_known = match (layout.describe)(&mut facts) {
             Ok(is_known) => is_known,
-            // The names are of a layout that a family with other shapes shares: a person says which.
+            // The user's family shares these names but has other shapes.
             Err(_) if overrides.has("family") => break,
             Err(e) => return Err(e),
         };
@@ -112,20 +112,20 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
     Err(Error::file(checkpoint.config.path(), problem))
 }
 
-/// What is found out about weights.
+/// Facts found out about the weights so far.
 struct Facts<'a> {
     tensors: &'a mut Tensors,
     config: Config,
     beside: &'a serde_json::Map<String, Value>,
     overrides: &'a Overrides<'a>,
     missing: Vec<&'static str>,
-    /// What a person should hear of how the layout was taken.
+    /// Remarks for the user on how the layout was interpreted.
     remarks: Vec<String>,
-    /// Why prompts can only be ids, where no tokenizer lies beside the weights.
+    /// Why prompts must be token ids, if there is no tokenizer beside the weights.
     no_text: Option<&'static str>,
 }
 
-/// Families whose configuration has the keys that a layout fills in.
+/// Families whose configuration uses the same keys that a layout fills in.
 const ALIKE: [&[&str]; 5] = [
     &["gpt2", "nanogpt", "gpt_bigcode"],
     &["bert", "roberta", "xlm-roberta", "electra"],
@@ -135,7 +135,7 @@ const ALIKE: [&[&str]; 5] = [
 ];
 
 impl Facts<'_> {
-    /// Whether the family that a person gives, if any, reads the keys that this layout fills in.
+    /// Whether the family set by the user, if any, reads the keys that this layout fills in.
     fn is_of_given_family(&self) -> bool {
         let found = self.config.get("model_type").and_then(Value::as_str);
         let (Some(given), Some(found)) = (self.overrides.word("family"), found) else {
@@ -156,7 +156,7 @@ impl Facts<'_> {
     /// The two axes of a matrix.
     ///
     /// # Errors
-    /// When the tensor is missing or is not a matrix.
+    /// When the tensor is missing or not a matrix.
     fn matrix(&self, name: &str) -> Result<[usize; 2]> {
         match self.shape(name) {
             Some(&[n_rows, n_columns]) if n_rows > 0 && n_columns > 0 => Ok([n_rows, n_columns]),
@@ -169,16 +169,16 @@ impl Facts<'_> {
         Error::tensor(self.tensors.file_of(name), name, problem)
     }
 
-    /// Notes what the names say.
+    /// Records a value that the tensor names imply.
     fn by_names(&mut self, key: &str, value: impl Into<Value>) {
         let origin = Origin::Derived("the tensors' names".to_owned());
         self.config.put(key, value, origin);
     }
 
-    /// Notes a size that a shape says; what stands beside the weights must agree.
+    /// Records a size taken from a shape; a value stated beside the weights must agree.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it disagrees.
     fn by_shape(&mut self, key: &str, size: usize, tensor: &str, stated_as: &[&str]) -> Result<()> {
         if let Some((place, stated)) = self.stated(stated_as)
             && stated.as_u64().is_some_and(|stated| stated != size as u64)
@@ -191,7 +191,7 @@ impl Facts<'_> {
         Ok(())
     }
 
-    /// What a trainer keeps beside the weights under one of some names, and where.
+    /// A value stored beside the weights under one of several names, and where it was found.
     fn stated(&self, names: &[&str]) -> Option<(String, Value)> {
         BESIDE.iter().find_map(|place| {
             let values = self.beside.get(*place)?;
@@ -203,7 +203,7 @@ impl Facts<'_> {
         })
     }
 
-    /// Notes what stands beside the weights, if anything does.
+    /// Records a value stated beside the weights, if there is one.
     fn by_statement(&mut self, key: &str, names: &[&str]) -> bool {
         match self.stated(names) {
             Some((place, value)) => {
@@ -214,18 +214,18 @@ impl Facts<'_> {
         }
     }
 
-    /// What the arguments of a training say under a name, where its file keeps them.
+    /// A training argument by name, if the file stores the arguments.
     fn argument(&self, name: &str) -> Option<&Value> {
         let value = self.beside.get(ARGUMENTS)?.get(name)?;
         Some(value).filter(|value| !value.is_null())
     }
 
-    /// Whether the arguments of a training switch something on.
+    /// Whether a training argument switches something on.
     fn is_argument(&self, name: &str) -> bool {
         self.argument(name) == Some(&Value::Bool(true))
     }
 
-    /// Notes what the arguments of a training say under the first of some names, if anything.
+    /// Records the first training argument found among several names, if any.
     fn by_argument(&mut self, key: &str, names: &[&str]) -> bool {
         let found = names
             .iter()
@@ -239,23 +239,23 @@ impl Facts<'_> {
         }
     }
 
-    /// A value that no shape tells: stated beside the weights, given by a person, or missing.
+    /// Requires a value that no shape reveals: stated beside the weights, set by the user, or listed as missing.
     fn needed(&mut self, field: &'static str, key: &str, names: &[&str]) {
         if !self.by_statement(key, names) && !self.overrides.has(field) {
             self.missing.push(field);
         }
     }
 
-    /// A whole number of the configuration, as it will be read.
+    /// A whole number of the configuration, including what the user set.
     fn size(&self, field: &str, key: &str) -> Option<usize> {
         let noted = || self.config.get(key)?.as_u64().map(|size| size as usize);
         self.overrides.size(field).or_else(noted).filter(|n| *n > 0)
     }
 
-    /// How many layers there are: `before` and `probe` stand around the number in the names of a tensor of each.
+    /// Counts the layers. `before` and `probe` surround the layer number in a tensor name that every layer has.
     ///
     /// # Errors
-    /// When a layer between others is missing, or a tensor is in a layer and not among `parts`.
+    /// When a layer in between is missing, or a layer has a tensor that is not among `parts`.
     fn layers(&mut self, key: &str, before: &str, probe: &str, parts: &[&str]) -> Result<usize> {
         let mut found: BTreeSet<usize> = BTreeSet::new();
         for (name, _) in self.tensors.iter() {
@@ -288,7 +288,7 @@ impl Facts<'_> {
         Ok(n_layers)
     }
 
-    /// Refuses to go on while something is missing.
+    /// Fails if required values are missing.
     fn complete(&self) -> Result<()> {
         if self.missing.is_empty() {
             return Ok(());
@@ -307,12 +307,12 @@ impl Facts<'_> {
     }
 }
 
-/// The origin of what a file beside the weights says.
+/// The origin of a value stated in a file beside the weights.
 fn stated_in(file: &str) -> Origin {
     Origin::Derived(file.to_owned())
 }
 
-/// A value as one might give it.
+/// An example value for a field, for messages.
 fn example(field: &str) -> &'static str {
     match field {
         "family" => "roberta",

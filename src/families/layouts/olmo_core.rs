@@ -43,12 +43,12 @@ const PARTS: &[&str] = &[
     "feed_forward.w3.bias",
 ];
 
-/// Where its trainer keeps what it was asked to train.
+/// Where OLMo-core's trainer stores its configuration.
 const CONFIG: &str = "config.json";
-/// What says how attention mixes, in versions up to 2 and since.
+/// Keys that describe attention: in versions up to 2, and since.
 const MIXERS: [&str; 2] = ["attention", "sequence_mixer"];
 
-/// Switches of attention that are not read here.
+/// Attention switches that this layout does not support.
 const OFF: [&str; 6] = [
     "sliding_window",
     "gate",
@@ -134,7 +134,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     ] {
         parts.map(facts, key, map);
     }
-    // Names are the same whether norms stand before their branches or behind.
+    // The names are the same for pre-norm and post-norm.
     let has_both = parts.has(facts, "post_attention_norm.weight");
     let is_first = match name.as_ref().and_then(Value::as_str) {
         Some("default" | "peri_norm") => Some(true),

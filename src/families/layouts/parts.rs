@@ -1,21 +1,21 @@
-//! A description of a layout's parts in the words of `[tensors]`: names with a place for the layer, biases where there are any.
+//! Builds the `[tensors]` table that describes a layout's parts: names with a placeholder for the layer, biases where stored.
 
 use serde_json::{Map, Value, json};
 
 use super::Facts;
 
-/// Collects what stands under `[tensors]`.
+/// Builder of the `[tensors]` table.
 pub struct Parts {
-    /// What stands before the number of a layer.
+    /// Prefix of the layer number.
     before: String,
-    /// The place for the number, and the number in the first layer.
+    /// The placeholder for the number, and the number in the first layer.
     hole: &'static str,
     first: &'static str,
     tensors: Map<String, Value>,
 }
 
 impl Parts {
-    /// Parts of layers whose number follows `before`.
+    /// Starts a table for layers whose number follows `before`.
     pub fn of_layers(before: &str) -> Self {
         Self {
             before: before.to_owned(),
@@ -25,7 +25,7 @@ impl Parts {
         }
     }
 
-    /// The parts after this hold another number for each layer, as in `{2*layer+1}`, which is `first` in the first layer.
+    /// Numbers the following parts differently, as in `{2*layer+1}`; `first` is the number in the first layer.
     pub fn numbered(mut self, hole: &'static str, first: &'static str) -> Self {
         (self.hole, self.first) = (hole, first);
         self
@@ -40,12 +40,12 @@ impl Parts {
         facts.has(&format!("{}{}.{part}", self.before, self.first))
     }
 
-    /// A map of each layer, with its bias if the first layer has one.
+    /// Adds a linear map of each layer, with its bias if the first layer has one.
     pub fn map(&mut self, facts: &Facts<'_>, key: &str, base: &str) {
         self.fused(facts, key, base, &[]);
     }
 
-    /// Several maps in one tensor of each layer, with what says how they lie in it.
+    /// Adds several maps stored in one tensor of each layer, with entries that describe its order.
     pub fn fused(&mut self, facts: &Facts<'_>, key: &str, base: &str, how: &[(&str, &str)]) {
         let mut value = json!({ "weight": self.name(&format!("{base}.weight")) });
         if self.has(facts, &format!("{base}.bias")) {
@@ -57,7 +57,7 @@ impl Parts {
         self.tensors.insert(key.to_owned(), value);
     }
 
-    /// A norm of each layer, where the first layer has its gain.
+    /// Adds a norm of each layer, if the first layer has its gain.
     pub fn norm(&mut self, facts: &Facts<'_>, key: &str, gain: &str, bias: &str) -> bool {
         let has_gain = self.has(facts, gain);
         if has_gain {
@@ -70,7 +70,7 @@ impl Parts {
         has_gain
     }
 
-    /// A map or a norm outside the layers, where it is stored.
+    /// Adds a map or norm outside the layers, if stored.
     pub fn around(&mut self, facts: &Facts<'_>, key: &str, weight: &str, bias: &str) -> bool {
         let is_stored = facts.has(weight);
         if is_stored {
@@ -83,7 +83,7 @@ impl Parts {
         is_stored
     }
 
-    /// Anything else.
+    /// Adds any other entry.
     pub fn put(&mut self, key: &str, value: impl Into<Value>) {
         self.tensors.insert(key.to_owned(), value.into());
     }

@@ -1,4 +1,4 @@
-//! Layers of `torch.nn.TransformerEncoderLayer` inside a model whose other parts have names of their own.
+//! Layers of `torch.nn.TransformerEncoderLayer` in a model that names its other parts freely.
 
 use attnscope_compute::error::Result;
 

@@ -1,14 +1,13 @@
-//! What stands around the layers of `torch.nn` models: parts whose names their writers chose, told apart by shape and by
-//! the words that such names hold.
+//! Parts outside the layers of `torch.nn` models. Their authors chose the names, so shapes and words in the names identify them.
 
 use attnscope_compute::error::Result;
 
 use super::Facts;
 
-/// The tensor that every layer of either kind has.
+/// The tensor that every encoder and decoder layer has.
 pub const SELF_ATTENTION: &str = "self_attn.in_proj_weight";
 
-/// What a layer of an encoder is made of.
+/// Tensors of an encoder layer.
 pub const ENCODER_PARTS: &[&str] = &[
     SELF_ATTENTION,
     "self_attn.in_proj_bias",
@@ -24,13 +23,13 @@ pub const ENCODER_PARTS: &[&str] = &[
     "norm2.bias",
 ];
 
-/// What a part outside the layers may be called by its names.
+/// Words in the names of parts outside the layers.
 const TOKENS: &[&str] = &["emb", "wte", "tok"];
 const POSITIONS: &[&str] = &["pos", "wpe"];
-/// What tutorials call a table of positions that is not trained.
+/// The name that tutorials give an untrained table of positions.
 const BUFFER: &str = "pe";
 
-/// Everything that stands outside the layers, by what it can be.
+/// Tensors outside the layers, sorted by what they can be.
 pub struct Outside {
     pub d_model: usize,
     names: Vec<String>,
@@ -39,7 +38,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Sorts what is not in a layer; `befores` stand before the numbers of layers.
+    /// Sorts the tensors outside the layers; `befores` are the prefixes of layer numbers.
     pub fn of(facts: &mut Facts<'_>, befores: &[&str], d_model: usize) -> Self {
         let is_outside = |name: &str| !befores.iter().any(|before| is_in_layer(name, before));
         let all = facts.tensors.iter().map(|(name, _)| name.to_owned());
@@ -59,7 +58,7 @@ impl Outside {
         }
     }
 
-    /// The map of numbers, and how many of them it takes at once, where a model reads those and no tokens.
+    /// The linear map of the inputs, and its input width, for a model that reads numbers instead of tokens.
     pub fn input_map(&self, facts: &Facts<'_>) -> Option<(&str, usize)> {
         self.names.iter().find_map(|name| match facts.shape(name) {
             Some(&[n_out, n_in]) if n_out == self.d_model && n_in != n_out => {
@@ -70,7 +69,7 @@ impl Outside {
         })
     }
 
-    /// Says that there is no table of tokens, and what there is in its place; `ours` is the name that such a table should have.
+    /// Explains that there is no token table and what was found instead; `ours` is the name that such a table should have.
     pub fn without_tokens(&self, facts: &Facts<'_>, ours: &str) -> String {
         let d_model = self.d_model;
         match self.input_map(facts) {
@@ -85,16 +84,16 @@ impl Outside {
         }
     }
 
-    /// The first names, to say what was found.
+    /// The first few names, for messages.
     pub fn some(&self) -> String {
         let some: Vec<&str> = self.names.iter().map(String::as_str).take(4).collect();
         some.join(", ")
     }
 
-    /// What turns the last residual into logits.
+    /// The matrix that turns the last residual into logits.
     ///
     /// # Errors
-    /// When several tensors could.
+    /// When several tensors could be it.
     pub fn head(&self, facts: &Facts<'_>, d_vocab: usize) -> Result<Option<String>> {
         let is_head = |name: &&String| {
             is_table(facts, name, self.d_model)
@@ -127,7 +126,7 @@ impl Outside {
     }
 }
 
-/// What layers of this kind leave open, whatever stands around them.
+/// Asks for settings that tensors of such layers never reveal.
 pub fn ask(facts: &mut Facts<'_>) {
     for (field, key) in [
         ("n_heads", "nhead"),
@@ -139,7 +138,7 @@ pub fn ask(facts: &mut Facts<'_>) {
     }
 }
 
-/// What stands before the number of a layer in the names of some tensor of it.
+/// Prefixes of the layer number in the names of tensors that end in `part`.
 pub fn befores(facts: &Facts<'_>, part: &str) -> Vec<String> {
     let first = format!("0.{part}");
     let before = |name: &str| {
@@ -150,16 +149,16 @@ pub fn befores(facts: &Facts<'_>, part: &str) -> Vec<String> {
     names.filter_map(before).collect()
 }
 
-/// The name without `.weight`, or that there is none.
+/// The name without `.weight`, or the word for an absent part.
 pub fn stem(name: Option<&str>) -> String {
     let name = name.map(|name| name.strip_suffix(".weight").unwrap_or(name));
     name.unwrap_or("none").to_owned()
 }
 
-/// The only candidate for a part; the one under our own name, where there are several.
+/// The only candidate for a part or, among several, the one with our own name.
 ///
 /// # Errors
-/// When there are several, none of which is called so.
+/// When there are several and none has that name.
 pub fn only(
     facts: &Facts<'_>,
     found: &[&String],
@@ -182,7 +181,7 @@ pub fn only(
     }
 }
 
-/// Whether a name holds one of some words.
+/// Whether a name contains one of several words.
 pub fn holds(name: &str, words: &[&str]) -> bool {
     let name = name.to_lowercase();
     words.iter().any(|word| name.contains(word))

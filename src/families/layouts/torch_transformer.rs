@@ -1,4 +1,4 @@
-//! `torch.nn.Transformer`, or its encoder and decoder, inside a model whose other parts have names of their own.
+//! `torch.nn.Transformer`, or its encoder and decoder, in a model that names its other parts freely.
 
 use attnscope_compute::error::Result;
 
@@ -12,7 +12,7 @@ pub const LAYOUT: Layout = Layout {
 
 const CROSS_ATTENTION: &str = "multihead_attn.in_proj_weight";
 
-/// What a layer of a decoder has beside the parts of an encoder's.
+/// Tensors that a decoder layer has in addition to an encoder layer's.
 const CROSS_PARTS: &[&str] = &[
     CROSS_ATTENTION,
     "multihead_attn.in_proj_bias",
@@ -22,9 +22,9 @@ const CROSS_PARTS: &[&str] = &[
     "norm3.bias",
 ];
 
-/// One side: how its parts are called by people, by us, and in the configuration.
+/// Names of one side (encoder or decoder): in users' tensors, in ours, and in the configuration.
 struct Side {
-    /// Words for what the side reads, then for the side.
+    /// Words for the input of the side, then for the side itself.
     words: [&'static [&'static str]; 2],
     tokens: &'static str,
     our_tokens: &'static str,
@@ -105,7 +105,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     ] {
         facts.layers(side.n_layers, before, SELF_ATTENTION, parts)?;
         facts.by_names(side.layers, before.clone());
-        // torch.nn's encoders and decoders keep their last norm beside their layers.
+        // torch.nn's encoders and decoders store their final norm beside their layers.
         let norm = format!(
             "{}norm.weight",
             before.strip_suffix("layers.").unwrap_or(before)
@@ -158,10 +158,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// The part of one side: the only one there is serves both; of several, those whose names hold the side's words.
+/// The part of one side: a single candidate serves both sides; of several, the one whose name contains the side's words.
 ///
 /// # Errors
-/// When the words leave several, or none of several.
+/// When the words match several candidates, or none of several.
 fn of_side(
     facts: &Facts<'_>,
     found: &[String],

@@ -1,4 +1,4 @@
-//! TransformerLens: matrices by heads under short names, `blocks.0.attn.W_Q` and its like.
+//! TransformerLens: one matrix per head under short names such as `blocks.0.attn.W_Q`.
 
 use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
@@ -44,15 +44,15 @@ const PARTS: &[&str] = &[
     "mlp.b_out",
 ];
 
-/// Exchanges the axes of matrices that EasyTransformer saved, before it became TransformerLens: outputs stood before inputs, and a
-/// vocabulary's words were columns.
+/// Transposes matrices saved by EasyTransformer, the predecessor of TransformerLens: it stored outputs before inputs, and the
+/// vocabulary as columns.
 fn turn(facts: &mut Facts<'_>, tokens: &str) {
     let (Some(&[_, d_head, d_model]), Some(&[n_rows, n_columns])) =
         (facts.shape(PROBE), facts.shape(tokens))
     else {
         return;
     };
-    // In TransformerLens the table's columns are as many as the second axis of the probe.
+    // In TransformerLens, the table has as many columns as the probe's second axis.
     if n_rows != d_model || n_columns == d_head {
         return;
     }
@@ -91,7 +91,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     facts.by_names("model_type", "described");
     facts.by_shape("n_heads", n_heads, PROBE, &["n_heads"])?;
     facts.by_shape("d_head", d_head, PROBE, &["d_head"])?;
-    // Keys and values that serve several heads are stored once, under names of their own.
+    // With grouped-query attention, keys and values are stored once, under their own names.
     let is_grouped = facts.has("blocks.0.attn._W_K");
     let key = if is_grouped {
         "blocks.0.attn._W_K"
@@ -104,7 +104,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         .unwrap_or(n_heads);
     facts.by_shape("n_kv_heads", n_kv_heads, key, &[])?;
 
-    // A gated layer adds this bias to the gated product, which is zero in every model that was converted.
+    // A gated block adds this bias to the gated product; in every converted model it is zero.
     let has_gate = facts.has("blocks.0.mlp.W_gate");
     let gate_bias = facts.tensors.get("blocks.0.mlp.b_in").filter(|_| has_gate);
     if let Some(values) = gate_bias.map(|view| view.widen()).transpose()?
@@ -148,7 +148,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         } else if facts.has(&weight.replace("{layer}", "0")) {
             json!({ "weight": weight })
         } else {
-            // Gains that were folded into the maps behind them.
+            // The gains are folded into the maps that follow.
             json!({})
         }
     };

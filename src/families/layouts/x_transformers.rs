@@ -1,4 +1,4 @@
-//! x-transformers: attention and feed-forward layers in turn, `attn_layers.layers.0.1.to_q.weight` and its like.
+//! x-transformers: alternating attention and feed-forward layers, `attn_layers.layers.0.1.to_q.weight` and so on.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ const ROTATION: &str = "attn_layers.rotary_pos_emb.inv_freq";
 const POSITIONS: &str = "pos_emb.emb.weight";
 const EMBED_NORM: &str = "post_emb_norm.gamma";
 
-/// The norms of a layer: before the branch, behind it, and behind the sum.
+/// The norms of a layer: before the branch, on its output, and after the sum.
 const NORMS: [&str; 3] = ["0.0", "0.1", "0.2"];
-/// The gain of a norm: of LayerNorm, of RMSNorm, and of older versions' `nn.LayerNorm`.
+/// The gain of a norm: LayerNorm, RMSNorm, and `nn.LayerNorm` of older versions.
 const GAINS: [&str; 3] = ["gamma", "g", "weight"];
 
 const MAPS: [&str; 4] = [
@@ -31,7 +31,7 @@ const MAPS: [&str; 4] = [
     "1.to_out.weight",
 ];
 
-/// Parts of a feed-forward layer behind its own name.
+/// Parts of a feed-forward block, after the block's name.
 const FEEDS: [&str; 8] = [
     "0.0.weight",
     "0.0.bias",
@@ -42,7 +42,7 @@ const FEEDS: [&str; 8] = [
     "3.weight",
     "3.bias",
 ];
-/// What the feed-forward layer is called, now and in older versions.
+/// Names of the feed-forward block: now, and in older versions.
 const FEED_NAMES: [&str; 2] = ["1.ff", "1.net"];
 
 const AROUND: [&str; 9] = [
@@ -57,7 +57,7 @@ const AROUND: [&str; 9] = [
     "norm.bias",
 ];
 
-/// `F.normalize` divides by the length, and by 1e-12 where that is shorter.
+/// `F.normalize` divides by the length, but at least by 1e-12.
 const RMS_EPS: f64 = 1e-30;
 const LAYER_EPS: f64 = 1e-5;
 
@@ -114,7 +114,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let has_final = facts.has("norm.weight") || !gains.is_empty();
     let is_rms = gains.contains("g") || !has_final;
     if !has_final {
-        // SimpleRMSNorm has no gain at all.
+        // SimpleRMSNorm has no gain.
         for place in ["attn_pre", "mlp_pre", "final_norm"] {
             parts.put(place, json!({}));
         }
@@ -129,13 +129,13 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
             return Err(facts.at(EMBED_NORM, problem.to_owned()));
         }
         parts.put("embed_norm", json!({ "weight": EMBED_NORM }));
-        // This norm's gain is stored as it is, whatever the others are.
+        // The gain of this norm is stored as is, even if the other gains are stored minus one.
         if facts.overrides.flag("norm_adds_one") == Some(true) {
             facts.tensors.add(EMBED_NORM, -1.0);
         }
     }
     if !parts.around(facts, "unembed", "to_logits.weight", "to_logits.bias") {
-        // Tied logits are divided by the root of d_model, or by another number, or in older versions by none.
+        // Tied logits are divided by √d_model or by another number; older versions do not scale them.
         facts.needed("logit_scale", "logit_scale", &[]);
     }
     positions(facts, &mut parts, d_model)?;
@@ -152,7 +152,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Layers in turn: attention at even numbers, feed-forward at odd ones, and nothing else in any of them.
+/// Counts alternating layers: attention at even indices, feed-forward at odd ones, and nothing else.
 fn count(facts: &Facts<'_>) -> Result<usize> {
     let mut found: BTreeSet<usize> = BTreeSet::new();
     for (name, _) in facts.tensors.iter() {
@@ -217,7 +217,7 @@ fn heads(facts: &mut Facts<'_>) -> Result<()> {
     facts.by_shape("n_kv_heads", d_k / d_head, &keys, &[])
 }
 
-/// The norms of the layer that `parts` numbers; the names of their gains.
+/// Adds the norms of the layer that `parts` numbers; returns the names of their gains.
 fn norms(
     facts: &Facts<'_>,
     parts: &mut Parts,
@@ -265,12 +265,12 @@ fn positions(facts: &mut Facts<'_>, parts: &mut Parts, d_model: usize) -> Result
             return Err(facts.at(ROTATION, problem));
         }
     }
-    // Neighbouring pairs rotate since version 1.31; halves did before.
+    // Interleaved pairs rotate since version 1.31; before, halves did.
     facts.needed("rope_interleaved", "rope_interleaved", &[]);
     Ok(())
 }
 
-/// The base of frequencies that fall evenly from 1.
+/// The base of frequencies that form a geometric series from 1.
 fn base_of(frequencies: &[f32]) -> Option<f64> {
     let n = frequencies.len();
     let last = f64::from(*frequencies.last()?);
@@ -278,7 +278,7 @@ fn base_of(frequencies: &[f32]) -> Option<f64> {
         return None;
     }
     let theta = last.powf(-(n as f64) / (n as f64 - 1.0));
-    // Six digits are what f32 keeps of it.
+    // f32 keeps six digits of it.
     let digits = 10f64.powi(5 - theta.log10().floor() as i32);
     let theta = (theta * digits).round() / digits;
     let is_even = frequencies.iter().enumerate().all(|(idx, frequency)| {
@@ -293,7 +293,7 @@ mod tests {
     use super::base_of;
 
     #[test]
-    fn the_base_comes_from_frequencies_and_scaled_ones_have_none() {
+    fn the_base_comes_from_evenly_spaced_frequencies_and_scaled_ones_have_none() {
         for theta in [10_000f64, 500_000.0, 1234.5] {
             let of = |n: usize| -> Vec<f32> {
                 let one = |idx: usize| theta.powf(-(idx as f64) / n as f64) as f32;

@@ -1,4 +1,4 @@
-//! Puts what a person sets into every attention of a spec, and says how many changed.
+//! Applies a setting to every attention of a spec and counts the changes.
 
 use attnscope_compute::attention::{AttentionSpec, Bias, Mask, Window};
 use attnscope_prompt::PositionRule;
@@ -7,7 +7,7 @@ use attnscope_spec::{ModelSpec, StackSpec};
 
 use super::Given;
 
-/// Changes every attention that has what is given; says how many have.
+/// Changes every attention that the setting applies to; returns how many there are.
 pub(super) fn change(spec: &mut ModelSpec, given: &Given) -> usize {
     let mut n_changed = 0;
     if let (Some(head), Given::LogitScale(_) | Given::LogitSoftcap(_)) = (&mut spec.head, given) {
@@ -65,7 +65,7 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
         Given::Causal(causal) => {
             let width = match attention.mask.window {
                 Some(Window::Back(width) | Window::Around(width)) => Some(width),
-                // Chunks are the same whatever the direction.
+                // Chunks are the same in both directions.
                 Some(Window::Chunk(_)) => {
                     attention.mask.causal = *causal;
                     return true;
@@ -98,7 +98,7 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
     true
 }
 
-/// A window reaches back where the future is hidden, and to both sides where it is not.
+/// A mask whose window reaches back if causal, and to both sides otherwise.
 fn masked(causal: bool, width: Option<usize>) -> Mask {
     let window = width.map(|width| {
         if causal {

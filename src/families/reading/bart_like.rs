@@ -1,4 +1,4 @@
-//! The families that keep BART's names: an encoder, a decoder that attends to it, learned or sinusoidal positions.
+//! Families that use BART's names: an encoder, a decoder with cross-attention, learned or sinusoidal positions.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Window};
@@ -14,26 +14,26 @@ use attnscope_spec::{
 use super::windows::windows_around;
 use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
 
-/// Not stated by any configuration.
+/// Fixed; no configuration states it.
 const EPS: f64 = 1e-5;
 
-/// Where positions come from.
+/// How positions are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Positions {
-    /// A learned table whose first rows are for no position.
+    /// A learned table; its first rows belong to no position.
     Learned { n_rows_before: usize },
-    /// Sines and cosines, stored or not.
+    /// Sines and cosines, stored or computed.
     Sinusoid,
-    /// Sines and cosines, counted over tokens other than the padding token, from the one after it.
+    /// Sines and cosines; positions count only tokens other than the padding token, from the index after it.
     SinusoidNotPad,
 }
 
-/// Names inside a layer that a family gives otherwise.
+/// Names inside a layer that differ between families.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerNames {
-    /// Of the first layer: a tensor that tells whether a side is there.
+    /// A tensor of the first layer that shows whether the encoder or decoder exists.
     pub probe: &'static str,
-    /// What stands before the maps of the feed-forward layer.
+    /// Prefix of the feed-forward maps.
     pub mlp: &'static str,
     pub mlp_norm: &'static str,
     pub cross: &'static str,
@@ -41,7 +41,7 @@ pub struct LayerNames {
 }
 
 impl LayerNames {
-    /// BART's own.
+    /// BART's own names.
     pub const USUAL: Self = Self {
         probe: "fc1.weight",
         mlp: "",
@@ -51,38 +51,38 @@ impl LayerNames {
     };
 }
 
-/// What a family of this kind changes.
+/// How a family of this kind differs from BART.
 #[derive(Debug, Clone, Copy)]
 pub struct BartLike {
     pub positions: Positions,
-    /// Norms stand before the branches, and one after the last block; else after each branch.
+    /// Pre-norm, with a final norm after the last block; otherwise post-norm.
     pub norms_before: bool,
     pub norms_embedding: bool,
-    /// The decoder's embeddings are normed before positions are added.
+    /// The decoder normalises embeddings before it adds positions.
     pub norms_before_positions: bool,
-    /// The switch without which encoder and decoder have words of their own.
+    /// A switch; if it is off, encoder and decoder have separate token tables.
     pub shared_words: Option<&'static str>,
-    /// A tied head shows in no tensor: there is no bias of logits.
+    /// No tensor shows that the head is tied, because there is no logit bias.
     pub tied_alone: bool,
-    /// What the decoder reads where no target is given and none can be written.
+    /// What the decoder reads when no target is given and none can be generated.
     pub reads_again: ReadsAgain,
-    /// The decoder's first token where the configuration names none.
+    /// The decoder's first token if the configuration names none.
     pub start_token: Option<&'static str>,
-    /// What the names of its tensors begin with, where its base is saved inside a larger model.
+    /// Prefix of the base model's tensors inside a larger model.
     pub base: &'static str,
     /// Keys of the numbers of positions of encoder and decoder.
     pub n_ctx: [&'static str; 2],
-    /// The activation where the configuration names none.
+    /// The activation if the configuration names none.
     pub activation: &'static str,
-    /// Whether embeddings are multiplied where the configuration does not say; `None` where they never are.
+    /// Whether embeddings are scaled if the configuration does not say; `None` if they never are.
     pub scales: Option<bool>,
-    /// The widths of windows of the encoder that reach to both sides; its maps then have names of their own.
+    /// Key of the widths of the encoder's two-sided windows; its attention maps then have their own names.
     pub window: Option<&'static str>,
     pub names: LayerNames,
 }
 
 impl BartLike {
-    /// Learned positions from the first row on, norms after the branches.
+    /// Learned positions from the first row on, post-norm.
     pub const PLAIN: Self = Self {
         positions: Positions::Learned { n_rows_before: 0 },
         norms_before: false,
@@ -101,7 +101,7 @@ impl BartLike {
     };
 }
 
-/// Sizes and switches of one side.
+/// Sizes and switches of the encoder or the decoder.
 struct Side<'a> {
     tensors: &'a Tensors,
     like: BartLike,
@@ -116,7 +116,7 @@ struct Side<'a> {
     activation: Activation,
     scale: f32,
     tokens: TableSource,
-    /// One for each layer.
+    /// One entry per layer.
     windows: Vec<Option<Window>>,
 }
 
@@ -256,10 +256,10 @@ pub fn read(
         Positions::SinusoidNotPad => reader.count_or("pad_token", "pad_token_id", 1)? as u32,
         _ => 0,
     };
-    // A half that was saved alone is a model of one stack.
+    // An encoder or decoder saved alone is a model of one stack.
     let start = match half {
         None => Some(DecoderStart {
-            // What one side's ids mean is nothing to the other.
+            // Ids of one side mean nothing to the other if they do not share a vocabulary.
             reads_again: if shares {
                 like.reads_again
             } else {
@@ -325,10 +325,10 @@ pub fn read(
     })
 }
 
-/// The token that a target begins with, and those that end it.
+/// Reads the token that a target begins with, and those that end it.
 ///
 /// # Errors
-/// When the configuration names none, or gives something that is not a token.
+/// When the configuration names none, or a value is not a token.
 pub fn decoder_start(
     reader: &mut Reader<'_>,
     otherwise: Option<&str>,
@@ -347,7 +347,7 @@ pub fn decoder_start(
     let mut end_tokens = reader.tokens("end_token", "eos_token_id");
     end_tokens.extend(reader.tokens("forced_end_token", "forced_eos_token_id"));
     let forced = reader.value("forced_bos_token_id").and_then(|v| v.as_u64());
-    // What is never written is a matter of whoever lets the model write.
+    // Suppressed tokens only matter for generation; reading the key marks it as known.
     reader.value("bad_words_ids");
     Ok(DecoderStart {
         prefixes: [Prefix::NONE; 2],
@@ -384,7 +384,7 @@ impl Side<'_> {
         ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
     }
 
-    /// The maps of attention to a window.
+    /// The maps of windowed attention.
     fn windowed(&self, at: &str) -> ProjectionSpec {
         let d = self.d_model;
         let inner = |name: &str| self.linear(&format!("{at}.longformer_self_attn.{name}"), d, d);
@@ -402,7 +402,7 @@ impl Side<'_> {
             self.linear(&format!("{at}.{}fc2", names.mlp), self.d_mlp, self.d_model),
             self.activation,
         );
-        // A norm stands before its branch or after it, under the same name.
+        // The norm has the same name before and after its branch.
         let placed =
             |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.like.norms_before);
         let (attn_pre, attn_post) = placed("self_attn_layer_norm");
@@ -439,7 +439,7 @@ impl Side<'_> {
         }
     }
 
-    /// The stack of a side that is a model of its own: without the attention to the other.
+    /// The stack of an encoder or decoder that is a model by itself: without cross-attention.
     fn alone(&self) -> StackSpec {
         let mut stack = self.stack();
         stack
@@ -472,7 +472,7 @@ impl Side<'_> {
         };
         let like = self.like;
         let embed = EmbedSpec {
-            // The norm before positions takes the scale away again, but for its epsilon: the decoder has none.
+            // The norm before the positions undoes the scale, except for epsilon: the decoder has none.
             scale: if like.norms_before_positions && self.stack == Stack::Decoder {
                 1.0
             } else {

@@ -1,4 +1,4 @@
-//! The families that keep parts of BERT: its embeddings, its blocks, and a masked-language head, with names and switches of their own.
+//! Families derived from BERT: its embeddings, its blocks and a masked-language head, with their own names and switches.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Bias, Buckets};
@@ -17,61 +17,61 @@ use super::{
     activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
 };
 
-/// What a family of this kind changes.
+/// How a family of this kind differs from BERT.
 #[derive(Debug, Clone, Copy)]
 pub struct BertLike {
-    /// What the names of its tensors begin with, where its base is saved inside a larger model.
+    /// Prefix of the base model's tensors inside a larger model.
     pub base: &'static str,
     pub head: MaskedHead,
-    /// Positions are counted over tokens other than the padding token, from the one after it.
+    /// Positions count only tokens other than the padding token, from the index after it.
     pub counts_not_pad: bool,
-    /// The padding token, where no key counts.
+    /// The padding token of a family that ignores the key; `None` if the key counts.
     pub pad: Option<usize>,
     pub widens: Option<Widening>,
     pub norms: Norms,
-    /// What is added to variances, where the configuration does not say it.
+    /// Epsilon of the norms, if the configuration does not state it.
     pub eps: f64,
-    /// The norm of embeddings; `None` where there is none.
+    /// The norm of embeddings; `None` if there is none.
     pub embed_norm: Option<&'static str>,
-    /// Without this switch there is no norm of embeddings.
+    /// A switch; if it is off, embeddings are not normalised.
     pub embed_norm_if: Option<&'static str>,
     pub has_token_types: bool,
     pub positions: Positions,
     pub names: Names,
-    /// A switch without which queries, keys and values have no biases.
+    /// A switch; if it is off, queries, keys and values have no biases.
     pub qkv_bias: Option<&'static str>,
-    /// A switch that multiplies embeddings by the root of their width.
+    /// A switch that multiplies embeddings by √d_model.
     pub rescales: Option<&'static str>,
-    /// A switch that leaves masked tokens out of embeddings, and makes the others larger.
+    /// A switch that zeroes the embeddings of mask tokens and scales up the others.
     pub drops_masked: Option<&'static str>,
-    /// The widths of windows that reach to both sides: one for all layers, or one for each.
+    /// Key of the widths of two-sided windows: one for all layers, or one per layer.
     pub window: Option<&'static str>,
-    /// The key of the activation function; fixed where there is none.
+    /// The key of the activation, if any, and its default.
     pub activation: (Option<&'static str>, &'static str),
-    /// Whether `is_decoder` turns the model to earlier tokens alone; else the class passes over it.
+    /// Whether `is_decoder` makes attention causal; otherwise the class ignores it.
     pub may_decode: bool,
-    /// Switches that would make another model of it, and why.
+    /// Switches that would make it a different model, and why.
     pub must_be_off: &'static [(&'static str, &'static str)],
 }
 
-/// A map that brings narrow embeddings to the width of the residual.
+/// A map from narrow embeddings to the width of the residual.
 #[derive(Debug, Clone, Copy)]
 pub struct Widening {
     /// The key of the narrow width.
     pub key: &'static str,
     pub map: &'static str,
-    /// The map is there although both widths are the same.
+    /// The map exists even if both widths are equal.
     pub is_always: bool,
-    /// The key of the width that the head's words have, where it is another.
+    /// The key of the width of the head's token table, if it differs.
     pub head_key: Option<&'static str>,
 }
 
-/// Where norms stand.
+/// Placement of the norms.
 #[derive(Debug, Clone, Copy)]
 pub enum Norms {
-    /// After each branch has been added.
+    /// After the residual sum of each branch.
     After,
-    /// Before each branch, and one after the last block.
+    /// Before each branch, and a final norm after the last block.
     Before {
         attention: &'static str,
         mlp: &'static str,
@@ -79,16 +79,16 @@ pub enum Norms {
     },
 }
 
-/// What position does.
+/// How positions are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Positions {
-    /// Learned rows are added to embeddings.
+    /// Learned rows, added to the embeddings.
     Learned,
-    /// Queries and keys rotate in interleaved pairs.
+    /// Rotary embedding in interleaved pairs.
     Rotary,
-    /// Learned rows, or rotation by halves, as a key says.
+    /// Learned rows or rotary embedding by halves; a key decides.
     LearnedOrRotary,
-    /// Learned rows, and a learned bias by buckets of distance under this name.
+    /// Learned rows, and a learned bias by distance bucket under this name.
     LearnedAndBuckets(&'static str),
 }
 
@@ -103,7 +103,7 @@ pub struct Names {
 }
 
 impl BertLike {
-    /// BERT under some names.
+    /// Plain BERT under the given names.
     pub const fn plain(base: &'static str, head: MaskedHead) -> Self {
         Self {
             base,
@@ -152,16 +152,16 @@ pub fn read(
     read_part(family, checkpoint, reader, like, alone)
 }
 
-/// A model of this kind that is a part of another.
+/// Where a model of this kind is part of another model.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
-    /// What stands before the names of its tensors.
+    /// Prefix of its tensors.
     pub at: &'a str,
-    /// Whether there is an encoder whose output its blocks may attend to.
+    /// Whether there is an encoder that its blocks may attend to.
     pub may_cross: bool,
 }
 
-/// Reads a model of this kind that may be a part of another.
+/// Reads a model of this kind that may be part of another.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
@@ -348,7 +348,7 @@ fn activation_of(reader: &mut Reader<'_>, like: BertLike) -> Result<Activation> 
     }
 }
 
-/// Widths of embeddings, and of what the head multiplies with the words.
+/// Widths of the embeddings, and of the head's input to the token table.
 fn embedding_widths(
     reader: &mut Reader<'_>,
     like: BertLike,
@@ -366,7 +366,7 @@ fn embedding_widths(
     Ok((d_embed, d_words))
 }
 
-/// Puts what position does to scores into an attention; says whether rows are added to embeddings.
+/// Adds the effect of positions on scores to an attention; returns whether rows are added to embeddings.
 fn position(
     reader: &mut Reader<'_>,
     like: BertLike,
@@ -412,7 +412,7 @@ fn position(
     Ok(true)
 }
 
-/// Buckets of MPNet, whatever its configuration says.
+/// MPNet's buckets; its configuration cannot change them.
 const N_BUCKETS: usize = 32;
 
 fn buckets(like: BertLike, attention: &AttentionSpec, base: &str) -> Option<TableSource> {
@@ -451,13 +451,13 @@ fn counted(
     Ok((PositionRule::NotPad { pad: pad as u32 }, Some(n_ctx)))
 }
 
-/// Which token is left out of embeddings.
+/// The token whose embedding is zeroed, if any.
 fn dropped(
     reader: &mut Reader<'_>,
     like: BertLike,
     d_vocab: usize,
 ) -> Result<Option<DroppedToken>> {
-    /// The share of tokens that were masked in training, wherever it is.
+    /// The share of tokens masked in training; the same in every configuration.
     const SHARE: f32 = 0.15 * 0.8;
     let Some(key) = like.drops_masked else {
         return Ok(None);

@@ -1,14 +1,14 @@
-//! Whether a map has a bias, as its family says.
+//! Rules for whether a map has a bias.
 
 use attnscope_checkpoint::Reader;
 use attnscope_compute::error::Result;
 
-/// Whether a map has a bias.
+/// Whether a map has a bias, as its family defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BiasRule {
     Never,
     Always,
-    /// As a key of the configuration says; and what holds without it.
+    /// A key of the configuration decides, with this default.
     Key(&'static str, bool),
 }
 

@@ -1,4 +1,4 @@
-//! DeBERTa's two generations: BERT whose scores have learned vectors of distances beside content.
+//! Both versions of DeBERTa: BERT with learned relative-position vectors in the scores.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Bias, Relative, Scale};
@@ -14,26 +14,26 @@ use super::{
     activation, even_heads, grouped, layer_norm, linear, note_attention, note_bias, prefix,
 };
 
-/// What a generation changes.
+/// How the two versions differ.
 #[derive(Debug, Clone, Copy)]
 pub struct DebertaLike {
     pub family: &'static str,
-    /// Query, key and value of each head stand in one tensor, and keys have no biases.
+    /// Query, key and value of each head are in one tensor, and keys have no biases.
     pub is_fused: bool,
-    /// Long distances may share vectors, vectors may be normed, and made by the maps of queries and keys themselves.
+    /// Long distances may share vectors; vectors may be normalised, and may pass through the query and key maps themselves.
     pub is_second: bool,
-    /// Names of the maps that make keys and queries of the vectors.
+    /// Names of the maps that turn the vectors into keys and queries.
     pub maps: [&'static str; 2],
 }
 
-/// What position adds to scores.
+/// Relative-position terms of the scores.
 struct Position {
     relative: Relative,
-    /// Queries are multiplied with vectors of distances.
+    /// Queries are multiplied with the distance vectors.
     of_queries: bool,
-    /// Keys are multiplied with vectors of distances.
+    /// Keys are multiplied with the distance vectors.
     of_keys: bool,
-    /// The maps of queries and keys make the vectors too.
+    /// The vectors pass through the maps of queries and keys.
     shares_maps: bool,
     is_normed: bool,
 }
@@ -148,7 +148,7 @@ pub fn read(
         width: d_embed,
     };
     let tokens = table("word_embeddings", d_vocab);
-    // Newer models have a head of their own, under whichever name it is stored.
+    // Newer models have their own head; transformers stores it under either set of names.
     let is_newer = tensors.contains("lm_predictions.lm_head.dense.weight")
         && !tensors.contains("cls.predictions.transform.dense.weight");
     reader.value("legacy");
@@ -196,7 +196,7 @@ pub fn read(
     })
 }
 
-/// Names of the head that transformers makes.
+/// Names of the head as transformers creates it.
 const OLDER: MaskedHead = MaskedHead {
     dense: Some("cls.predictions.transform.dense"),
     norm: "cls.predictions.transform.LayerNorm",
@@ -214,7 +214,7 @@ const NEWER: MaskedHead = MaskedHead {
     activation: None,
 };
 
-/// Refuses what changes numbers and is not read.
+/// Refuses settings that change the computation and are not supported.
 fn refuse_others(reader: &mut Reader<'_>, d_head: usize) -> Result<()> {
     super::must_be_off(reader, "talking_head", "maps between heads are not read")?;
     let refused = |reader: &Reader<'_>, key: &str, problem: String| {
@@ -241,7 +241,7 @@ fn refuse_others(reader: &mut Reader<'_>, d_head: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many parts a score has beside content, and what position adds.
+/// Reads the relative-position terms, and how many parts a score has besides content.
 fn position(
     reader: &mut Reader<'_>,
     like: DebertaLike,
@@ -267,7 +267,7 @@ fn position(
         let problem = format!("expected c2p or p2c, found {other:?}");
         return Err(Error::config(reader.path(), KINDS, problem));
     }
-    // A kind that is named twice counts once, but not in the first version.
+    // Version 2 counts a kind once even if it is named twice; version 1 does not.
     if like.is_second {
         kinds.sort_unstable();
         kinds.dedup();

@@ -1,4 +1,4 @@
-//! Feed-forward layers of many experts: the keys that describe them, and the names under which they are stored.
+//! Mixture-of-experts blocks: the configuration keys that describe them, and their tensor names.
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
@@ -11,7 +11,7 @@ use attnscope_spec::{
 use super::bias_rule::BiasRule;
 use super::{check_counts, check_used, sparse_layers};
 
-/// Names of the three maps of a gated feed-forward layer.
+/// Names of the three maps of a gated feed-forward block.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedNames {
     pub gate: &'static str,
@@ -33,7 +33,7 @@ pub const NUMBERED: GatedNames = GatedNames {
     down: "w2",
 };
 
-/// down(act(gate x) · up x), stored under `at`.
+/// Builds down(act(gate x) · up x), stored under `at`.
 pub fn gated(
     at: &str,
     names: GatedNames,
@@ -58,34 +58,34 @@ pub fn gated(
 /// How the experts of a layer are stored.
 #[derive(Debug, Clone, Copy)]
 pub enum ExpertStore {
-    /// Each with tensors of its own.
+    /// Each expert has its own tensors.
     Each(GatedNames),
-    /// All in two tensors of three axes: gate above up, and down.
+    /// Two tensors of three axes: gate above up, and down.
     Slabs {
         gate_up: &'static str,
         down: &'static str,
     },
-    /// As slabs, each matrix stored by its inputs: gate before up in every row.
+    /// As `Slabs`, but each matrix is input-major: gate before up in every row.
     SlabsByInput {
         gate_up: &'static str,
         down: &'static str,
     },
 }
 
-/// The width of the expert that every token uses.
+/// The width of the shared expert.
 #[derive(Debug, Clone, Copy)]
 pub enum SharedWidth {
     Key(&'static str),
-    /// As many experts as the key says, or as hold without it, side by side.
+    /// As many experts side by side as the key states, with this default.
     Times(&'static str, usize),
 }
 
-/// The expert that every token uses.
+/// The shared expert, which every token uses.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedKeys {
     pub name: &'static str,
     pub width: SharedWidth,
-    /// The map whose sigmoid weighs it.
+    /// The map whose sigmoid weights its output.
     pub gate: Option<&'static str>,
 }
 
@@ -93,20 +93,20 @@ pub struct SharedKeys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SparseLayers {
     All,
-    /// Every n-th, unless it is listed as a dense one.
+    /// Every n-th layer, unless listed as dense.
     Stepped,
-    /// All from the one that the key names on; and what holds without it.
+    /// All layers from the one that the key names, with this default.
     From(&'static str, usize),
-    /// Every n-th from one layer to another.
+    /// Every n-th layer in a range.
     Between,
-    /// Those of a list; without it every n-th.
+    /// The layers of a list; without it, every n-th.
     ListedOrStepped {
         list: &'static str,
         step: &'static str,
     },
 }
 
-/// Groups of experts: how many of a group's best scores judge it, and what holds without keys.
+/// Expert groups: how many of a group's best scores rank it, and the defaults of the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupKeys {
     pub n_best: usize,
@@ -115,7 +115,7 @@ pub struct GroupKeys {
 }
 
 impl GroupKeys {
-    /// Where the configuration has to say that there are groups.
+    /// Groups exist only if the configuration states them.
     pub const fn if_stated(n_best: usize) -> Self {
         Self {
             n_best,
@@ -125,35 +125,35 @@ impl GroupKeys {
     }
 }
 
-/// What a family says of its experts, and where.
+/// A family's keys and conventions for experts.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertsKeys {
-    /// Under the layer: where experts and router stand.
+    /// Name under the layer of the module with experts and router.
     pub at: &'static str,
     pub store: ExpertStore,
     pub router: &'static str,
-    /// Two names of the number of experts.
+    /// Two names for the number of experts.
     pub n_experts: [&'static str; 2],
     pub d_expert: &'static str,
     pub n_used: &'static str,
     pub scores: RouterScores,
-    /// Added to the scores for the choice only: its name, and whether it is stored as a matrix of one row.
+    /// Bias added to the scores for selection only: its name, and whether it is stored as a one-row matrix.
     pub choice_bias: Option<(&'static str, bool)>,
-    /// How experts stand in groups, where they do.
+    /// Expert groups, if there are any.
     pub groups: Option<GroupKeys>,
     pub normalises: BiasRule,
-    /// The key of what normalised weights are divided by at least, and what holds without it.
+    /// The key of the lower bound for the sum that normalises weights, with its default.
     pub least_sum: Option<(&'static str, f64)>,
-    /// The key of what multiplies the weights, and what holds without it.
+    /// The key of the factor of the weights, with its default.
     pub scale: Option<(&'static str, f64)>,
     pub shared: Option<SharedKeys>,
     pub layers: SparseLayers,
-    /// Weights multiply what experts read, not what they give.
+    /// Weights multiply the experts' inputs instead of their outputs.
     pub scales_inputs: bool,
 }
 
 impl ExpertsKeys {
-    /// Experts in every layer, weighed by a softmax over all, as OLMoE has them.
+    /// Experts in every layer, weighted by a softmax over all, as in OLMoE.
     pub const PLAIN: Self = Self {
         at: "mlp",
         store: ExpertStore::Each(USUAL),
@@ -172,10 +172,10 @@ impl ExpertsKeys {
         scales_inputs: false,
     };
 
-    /// Reads what the keys say.
+    /// Reads the keys.
     ///
     /// # Errors
-    /// When a value is missing or impossible, or more is described than the file can hold.
+    /// When a value is missing or impossible, or the configuration describes more than the file can hold.
     pub fn read(
         &self,
         reader: &mut Reader<'_>,
@@ -242,7 +242,7 @@ impl ExpertsKeys {
     }
 }
 
-/// The width of the expert that every token uses; `None` where there is none.
+/// The width of the shared expert; `None` if there is none.
 fn shared_width(
     reader: &mut Reader<'_>,
     width: SharedWidth,
@@ -257,7 +257,7 @@ fn shared_width(
     })
 }
 
-/// Groups of experts, of which some are chosen from; one group is none.
+/// Expert groups, some of which are selected; one group is the same as none.
 fn groups(
     reader: &mut Reader<'_>,
     (n_experts, n_used): (usize, usize),
@@ -285,7 +285,7 @@ fn groups(
             "missing, expected how many groups are kept",
         ));
     }
-    // Which of the experts in other groups would fill up is chance.
+    // With too few experts left, the selection from the other groups would be arbitrary.
     let n_left = n_kept * (n_experts / n);
     if n_used > n_left {
         let problem =
@@ -295,7 +295,7 @@ fn groups(
     Ok(Some(ExpertGroups { n, n_kept, n_best }).filter(|_| n > 1))
 }
 
-/// Every n-th layer from one to another, both included; the last one is also called −1.
+/// Every n-th layer in an inclusive range; -1 also stands for the last layer.
 fn between(reader: &mut Reader<'_>, n_layers: usize) -> Result<Box<dyn Fn(usize) -> bool>> {
     let first = reader.count_or("first_sparse_layer", "moe_layer_start_index", 1)?;
     const END: &str = "moe_layer_end_index";
@@ -331,7 +331,7 @@ impl Experts {
         (self.is_sparse)(layer_idx)
     }
 
-    /// The experts of one layer; `has_bias` says whether the one that every token uses has biases.
+    /// The experts of one layer; `has_bias` says whether the shared expert has biases.
     pub fn of_layer(
         &self,
         tensors: &Tensors,
@@ -347,10 +347,10 @@ impl Experts {
             tensor: format!("{at}.{name}"),
             shape: if is_row { vec![1, n] } else { vec![n] },
         });
-        // Some versions write all experts together, whatever the family's own way.
+        // Some versions store all experts together in every family.
         let fused = format!("{at}.experts.gate_up_proj");
         let expert = |idx: usize| match keys.store {
-            // Files of other formats hold each of them.
+            // Other file formats store each expert separately.
             ExpertStore::SlabsByInput { .. }
                 if tensors.contains(&format!("{at}.experts.0.gate_proj.weight")) =>
             {
@@ -406,7 +406,7 @@ impl Experts {
     }
 }
 
-/// One expert of two tensors that hold all of them.
+/// One expert of the two slabs that hold all of them.
 pub fn slabs(
     (gate_up, down): (&str, &str),
     (idx, n): (usize, usize),
@@ -432,7 +432,7 @@ pub fn slabs(
     }
 }
 
-/// One expert of two tensors that hold all of them by their inputs.
+/// One expert of the two input-major slabs that hold all of them.
 fn slabs_by_input(
     (gate_up, down): (&str, &str),
     (idx, n): (usize, usize),

@@ -1,4 +1,4 @@
-//! Which tokens of a model with windows are global, by its class or by what a person says, and the maps that they have.
+//! Global tokens of models with windows: set by the user or implied by the class, and their attention maps.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::Globals;
@@ -8,30 +8,30 @@ use serde_json::Value;
 
 use super::linear;
 
-/// The name of the knob, and of the key that a person sets.
+/// The name of the knob and of the setting.
 const KEY: &str = "global_tokens";
 
-/// The words that `--set` takes.
+/// Values that `--set` takes.
 pub(crate) const WORDS: [&str; 4] = ["none", FIRST, QUESTION, ANSWER];
 
 const FIRST: &str = "first";
 const QUESTION: &str = "question";
 const ANSWER: &str = "answer";
 
-/// The separator of those vocabularies, where none is stated.
+/// The separator token of these vocabularies, if the configuration states none.
 const SEPARATOR: u32 = 2;
 
-/// Endings of classes, and the tokens that each lets see all others where it is not told.
+/// Suffixes of class names, and the global tokens that each class uses by default.
 const BY_CLASS: [(&str, &str); 3] = [
     ("ForSequenceClassification", FIRST),
     ("ForQuestionAnswering", QUESTION),
     ("ForMultipleChoice", ANSWER),
 ];
 
-/// Gives the blocks of a stack their global tokens. Without being told, only classes of Longformer have some.
+/// Gives the blocks of a stack their global tokens. Without a setting, only Longformer's classes have some.
 ///
 /// # Errors
-/// When a value is not what it must be.
+/// When a value is invalid.
 pub(crate) fn settle(
     reader: &mut Reader<'_>,
     stack: &mut StackSpec,
@@ -74,7 +74,7 @@ pub(crate) fn settle(
     Ok(())
 }
 
-/// What the class says, and notes it.
+/// Reads the default of the class, and notes it.
 fn by_class(reader: &mut Reader<'_>, goes_by_class: bool) -> &'static str {
     let classes = reader.value("architectures");
     let class = classes.and_then(|list| list.get(0)?.as_str());

@@ -1,4 +1,4 @@
-//! Norms of queries and keys in families of Llama's kind.
+//! Query and key norms in Llama-like families.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::Result;
@@ -6,10 +6,10 @@ use attnscope_spec::NormSource;
 
 use super::recipe::{NormStyle, QkNorm, Recipe};
 
-/// Whether and how queries and keys are normed, the configuration asked.
+/// Reads whether and how queries and keys are normalised.
 ///
 /// # Errors
-/// When a switch is no truth value.
+/// When a switch is not true or false.
 pub(super) fn qk_norm(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<QkNorm> {
     let norm = match recipe.qk_norm {
         QkNorm::OwnGainsIf(key)
@@ -35,7 +35,7 @@ pub(super) fn qk_norm(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<QkNorm
     Ok(norm)
 }
 
-/// The norm of one side's heads.
+/// The norm of queries or of keys.
 pub(super) fn head_norm(
     style: NormStyle,
     norm: QkNorm,
@@ -45,7 +45,7 @@ pub(super) fn head_norm(
     d_head: usize,
     eps: f64,
 ) -> Option<NormSource> {
-    // Norms of heads have a bias in one family alone, whatever the others have.
+    // Only one family gives head norms a bias, whatever its other norms have.
     let style = NormStyle {
         has_bias: false,
         has_gain: true,

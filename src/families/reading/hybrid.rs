@@ -1,19 +1,19 @@
-//! Models of which some layers attend and others mix tokens by something else.
+//! Hybrid models: some layers attend, others use another token mixer.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{BlockSpec, LinearSource, Mixer, ModelSpec, Part, TokenMixer};
 use serde_json::Value;
 
-/// The words by which configurations name layers: new and old.
+/// Names of attention layers in configurations: new and old.
 const ATTENDS: [&str; 2] = ["full_attention", "attention"];
 
 const MIXES: [&str; 2] = ["linear_attention", "mamba"];
 
-/// Which layers attend, of a list of words.
+/// Turns a list of layer types into which layers attend.
 ///
 /// # Errors
-/// When a word is neither.
+/// When a layer type is not known.
 pub fn attending(reader: &Reader<'_>, key: &str, words: &[String]) -> Result<Vec<bool>> {
     let attends = |word: &String| {
         if ATTENDS.contains(&word.as_str()) {
@@ -28,7 +28,7 @@ pub fn attending(reader: &Reader<'_>, key: &str, words: &[String]) -> Result<Vec
     words.iter().map(attends).collect()
 }
 
-/// Notes how many layers attend, and what stands in the others.
+/// Notes how many layers attend, and what the other layers do.
 pub fn note_attending(reader: &mut Reader<'_>, attends: &[bool], others: &str, origin: Origin) {
     let n = attends.iter().filter(|attends| **attends).count();
     let all = attends.len();
@@ -40,8 +40,8 @@ pub fn note_attending(reader: &mut Reader<'_>, attends: &[bool], others: &str, o
     reader.note("attending_layers", said, origin);
 }
 
-/// Puts a mixer into every layer that does not attend, given the name of the layer. `suffix` is what the name of the norm before
-/// attention has behind it.
+/// Replaces attention by a mixer in every layer that does not attend; `mixer` gets the layer's name. `suffix` ends the name of
+/// the norm before attention.
 pub fn replace(
     spec: &mut ModelSpec,
     attends: &[bool],
@@ -56,14 +56,14 @@ pub fn replace(
     }
 }
 
-/// The name of a layer, from that of the norm before its first branch.
+/// The name of a layer, taken from the norm before its first branch.
 pub fn layer_of(block: &BlockSpec, suffix: &str) -> String {
     let norm = block.attn_pre.as_ref().and_then(|norm| norm.gain.first());
     let norm = norm.map_or("", String::as_str);
     norm.strip_suffix(suffix).unwrap_or(norm).to_owned()
 }
 
-/// Parts of one map whose outputs stand one after another.
+/// Splits a map into parts whose outputs are stored one after another.
 pub fn split<const N: usize>(fused: &LinearSource, widths: [usize; N]) -> [LinearSource; N] {
     let group = widths.iter().sum();
     let mut offset = 0;
@@ -74,7 +74,7 @@ pub fn split<const N: usize>(fused: &LinearSource, widths: [usize; N]) -> [Linea
     })
 }
 
-/// A number, or one that JSON has no word for and transformers writes as an object.
+/// A number, or one that JSON cannot express and transformers writes as an object.
 pub fn number(value: &Value) -> Option<f64> {
     let tagged = value.get("__float__").and_then(Value::as_str);
     match tagged {
@@ -85,10 +85,10 @@ pub fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// How many layers divide a size evenly.
+/// Checks that the number of layers divides a size evenly.
 ///
 /// # Errors
-/// When it does not come out even.
+/// When it does not.
 pub fn check_divides(reader: &Reader<'_>, key: &str, n: usize, of: usize) -> Result<()> {
     if n > 0 && of.is_multiple_of(n) {
         return Ok(());
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_that_json_has_no_word_for() {
+    fn numbers_that_json_cannot_express_are_read_from_objects() {
         assert_eq!(
             number(&json!({"__float__": "Infinity"})),
             Some(f64::INFINITY)

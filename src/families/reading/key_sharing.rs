@@ -1,4 +1,4 @@
-//! Layers that take keys and values from earlier ones: which, and where rows keep them between.
+//! KV sharing: which layers reuse keys and values of earlier layers, and the columns of a row that keep them.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
@@ -6,19 +6,19 @@ use attnscope_spec::KeySharing;
 
 const KEY: &str = "num_kv_shared_layers";
 
-/// Heads of one layer's keys and values.
+/// Key and value heads of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHeads {
     pub n: usize,
     pub d: usize,
-    /// Layers with and without a window share among themselves.
+    /// Layers with a window share only among themselves, and so do those without.
     pub is_windowed: bool,
 }
 
-/// What every layer does with its keys.
+/// Every layer's role in KV sharing.
 pub struct Sharing {
     layers: Vec<Option<Place>>,
-    /// Columns that rows keep.
+    /// Number of columns that a row keeps for later layers.
     pub n_kept: usize,
 }
 
@@ -29,10 +29,10 @@ enum Place {
 }
 
 impl Sharing {
-    /// The last layers take keys and values of the last one before them of their own kind.
+    /// The last layers reuse keys and values of the last earlier layer of their kind.
     ///
     /// # Errors
-    /// When there is none of the kind, or its heads are others.
+    /// When there is no such layer, or its heads differ.
     pub fn read(reader: &mut Reader<'_>, default: usize, heads: &[KeyHeads]) -> Result<Self> {
         let n_shared = reader.count_or("n_layers_of_shared_keys", KEY, default)?;
         let mut layers = vec![None; heads.len()];
@@ -103,7 +103,7 @@ impl Sharing {
         }
     }
 
-    /// What a layer's projections say; `attn` is the name of its attention.
+    /// The KV-sharing entry of a layer's projections; `attn` is the name of its attention.
     pub fn of(&self, layer_idx: usize, attn: &str) -> Option<Box<KeySharing>> {
         Some(Box::new(match self.layers[layer_idx]? {
             Place::Leaves(column) => KeySharing::Left(column),

@@ -1,4 +1,4 @@
-//! The families whose queries, keys and values come through latent vectors, with experts from some layer on.
+//! Families with latent attention (MLA), and experts from some layer on.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, RopeSpec, Scale};
@@ -12,15 +12,15 @@ use super::experts::{ExpertsKeys, USUAL, gated};
 use super::rope::{RopeRule, rope, score_sharpening};
 use super::{activation, linear, note_attention, prefix, rms_norm, tied_head};
 
-/// The norms of latent vectors have an epsilon of their own.
+/// Epsilon of the norms of latent vectors.
 const LATENT_EPS: f64 = 1e-6;
 
-/// What a family of this kind changes.
+/// How a family of this kind differs from the others.
 #[derive(Debug, Clone, Copy)]
 pub struct LatentLike {
     pub family: &'static str,
     pub experts: ExpertsKeys,
-    /// The switch that says whether pairs of rotating dimensions are neighbours; they are where there is none.
+    /// The switch for interleaved rotating pairs; without a switch they are interleaved.
     pub interleaves: Option<&'static str>,
 }
 
@@ -36,7 +36,7 @@ pub fn read(
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("num_hidden_layers")?;
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
-    // Keys and values are made per head from the latent, whatever this says.
+    // Keys and values are expanded from the latent for every head, whatever this key says.
     reader.value("num_key_value_heads");
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_own = reader.size("d_head_own", "qk_nope_head_dim")?;

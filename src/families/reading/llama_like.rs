@@ -1,4 +1,4 @@
-//! The many families that are Llama with a few things changed: each change is a field of a recipe.
+//! The many Llama-like families: each difference from Llama is a field of a recipe.
 
 pub use super::bias_rule::BiasRule;
 pub use super::experts::{ExpertStore, ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
@@ -23,7 +23,7 @@ use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
 use super::windows::layer_windows;
 use super::{activation, grouped, linear, note_attention, prefix, stacked, tied_head};
 
-/// Which feed-forward layer stands in a layer.
+/// Builds the feed-forward block of a layer, given its index and name.
 pub type MlpOf<'a> = dyn Fn(usize, &str) -> FeedForward + 'a;
 
 /// Reads a family by its recipe.
@@ -48,7 +48,7 @@ pub fn read(
             .as_ref()
             .is_some_and(|experts| experts.are_in(layer_idx))
     };
-    // Families whose layers all have experts state no other width.
+    // Families with experts in every layer state no other width.
     let d_mlp = match &experts {
         Some(experts) if (0..sizes.n_layers).all(is_sparse) => experts.d_expert,
         _ => reader.size("d_mlp", "intermediate_size")?,
@@ -71,7 +71,7 @@ pub fn read(
     read_with(family, checkpoint, reader, recipe, sizes, &mlp)
 }
 
-/// Checks that a family with learned activations names no other; what stands for it is never applied.
+/// Checks that a family with learned activations names no other. The returned placeholder is never applied.
 fn learned_activation(
     reader: &mut Reader<'_>,
     (key, default): (&'static str, &'static str),
@@ -131,7 +131,7 @@ fn dense(
     }
 }
 
-/// Prefixes under which such models are saved: plain, without their base, inside a model of text and pictures.
+/// Prefixes under which such models are saved: plain, without their base, or inside a multimodal model.
 const BASES: [&str; 6] = [
     "model.",
     "",
@@ -141,7 +141,7 @@ const BASES: [&str; 6] = [
     "model.text_model.",
 ];
 
-/// Reads a family by its recipe; `mlp` makes the feed-forward layer of a layer.
+/// Reads a family by its recipe; `mlp` builds the feed-forward block of a layer.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
@@ -334,7 +334,7 @@ pub fn read_with(
     })
 }
 
-/// A cap, and what holds without its key; 0 there stands for none.
+/// Reads a cap, with its default; 0 as the default means no cap.
 fn cap(
     reader: &mut Reader<'_>,
     knob: &'static str,
@@ -346,6 +346,6 @@ fn cap(
         let problem = "expected null or a number other than 0, found 0";
         return Err(Error::config(reader.path(), key, problem));
     }
-    // Either sign gives the same curve.
+    // Either sign gives the same function.
     Ok(cap.map(f64::abs))
 }

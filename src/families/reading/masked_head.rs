@@ -1,4 +1,4 @@
-//! The head of a masked language model: a map, an activation, a norm, and the words.
+//! The head of a masked language model: a dense layer, an activation, a norm and the token table.
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
@@ -10,13 +10,13 @@ use super::{either, layer_norm, linear};
 /// Names of a masked-language head.
 #[derive(Debug, Clone, Copy)]
 pub struct MaskedHead {
-    /// The map before the words; `None` where there is none, nor a norm.
+    /// The dense layer; `None` if there is neither a dense layer nor a norm.
     pub dense: Option<&'static str>,
     pub norm: &'static str,
     pub decoder: &'static str,
-    /// Where the decoder's bias is kept when it is not with it.
+    /// Where the decoder's bias is stored if it is not beside its weight.
     pub bias: &'static str,
-    /// `None` for that of the feed-forward layers.
+    /// `None` for the activation of the feed-forward blocks.
     pub activation: Option<Activation>,
 }
 
@@ -27,7 +27,7 @@ pub struct MaskedHead {
 pub fn absolute_positions(reader: &mut Reader<'_>) -> Result<()> {
     const KEY: &str = "position_embedding_type";
     let positions = reader.word_or("positions", KEY, "absolute")?;
-    // Those that a person leaves out are taken away later.
+    // Positions that the user switches off are removed later.
     if ["absolute", "none"].contains(&positions.as_str()) {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub fn absolute_positions(reader: &mut Reader<'_>) -> Result<()> {
     Err(Error::config(reader.path(), KEY, problem))
 }
 
-/// Notes whether there is a masked-language head; whether it is tied shows in its tensors.
+/// Notes whether there is a masked-language head; its tensors show whether it is tied.
 pub fn note_head(reader: &mut Reader<'_>, has_head: bool) {
     let what = if has_head {
         "masked language model"
@@ -46,8 +46,8 @@ pub fn note_head(reader: &mut Reader<'_>, has_head: bool) {
     reader.value("tie_word_embeddings");
 }
 
-/// The masked-language head, when its dense layer is stored. The last matrix is often the embedding itself. What is given with
-/// the names stands before them.
+/// Reads the masked-language head, if its dense layer is stored. The last matrix is often the embedding itself. The prefix
+/// belongs before all names.
 pub fn masked_head(
     reader: &mut Reader<'_>,
     tensors: &Tensors,
@@ -70,12 +70,12 @@ pub fn masked_head(
     if !is_stored {
         return None;
     }
-    // Untied and not stored is a lack, not an embedding.
+    // If the head is untied, a missing weight is an error, not the embedding.
     let weight = match reader.value("tie_word_embeddings") {
         Some(serde_json::Value::Bool(false)) => own,
         _ => either(tensors, [own, tokens.tensor.clone()]),
     };
-    // A stored decoder bias wins: transformers ignores the other one then.
+    // A stored decoder bias takes precedence: transformers then ignores the other one.
     let bias = either(tensors, [bias, own_bias]);
     let transform = names.dense.map(|dense| TransformSpec {
         dense: linear(&format!("{at}{dense}"), d_model, width, true),

@@ -1,4 +1,4 @@
-//! Reading habits that several families share: activations by name, tensor prefixes, head counts, norms, windows.
+//! Helpers that several families share: activations by name, tensor prefixes, head counts, norms, windows.
 
 pub(super) mod bart_like;
 pub(super) mod bert_like;
@@ -91,7 +91,7 @@ pub(super) fn activation_named(reader: &Reader<'_>, key: &str, name: &str) -> Re
         })
 }
 
-/// The first prefix under which the probe tensor exists: checkpoints are saved with and without it.
+/// The first prefix for which the probe tensor exists: checkpoints are saved with and without a prefix.
 pub(super) fn prefix<'a>(tensors: &Tensors, candidates: &[&'a str], probe: &str) -> &'a str {
     let found = candidates
         .iter()
@@ -99,7 +99,7 @@ pub(super) fn prefix<'a>(tensors: &Tensors, candidates: &[&'a str], probe: &str)
     found.or(candidates.first()).copied().unwrap_or_default()
 }
 
-/// The first of some names that exists, or the first of them.
+/// The second name if only that one exists, otherwise the first.
 pub(super) fn either(tensors: &Tensors, names: [String; 2]) -> String {
     let [first, second] = names;
     if !tensors.contains(&first) && tensors.contains(&second) {
@@ -109,12 +109,12 @@ pub(super) fn either(tensors: &Tensors, names: [String; 2]) -> String {
     }
 }
 
-/// The tensor that unembeds: a stored head, or the embedding where the head is tied to it and not stored.
+/// Reads the unembedding: a stored head, or the token table if the head is tied and not stored.
 ///
-/// A head that is stored is used even when the configuration says that it is tied, as transformers does.
+/// Like transformers, uses a stored head even if the configuration says that it is tied.
 ///
 /// # Errors
-/// When the configuration gives something other than a truth value.
+/// When the configuration's value is not true or false.
 pub(super) fn tied_head(
     reader: &mut Reader<'_>,
     tensors: &Tensors,
@@ -140,7 +140,7 @@ pub(super) fn tied_head(
     Ok(chosen)
 }
 
-/// A layer norm with weight and bias under `name`; the oldest checkpoints say gamma and beta.
+/// A LayerNorm with weight and bias under `name`; the oldest checkpoints call them gamma and beta.
 pub(super) fn layer_norm(tensors: &Tensors, name: &str, width: usize, eps: f64) -> NormSource {
     let stored = |now: &str, once: &str| {
         either(tensors, [format!("{name}.{now}"), format!("{name}.{once}")])
@@ -156,7 +156,7 @@ pub(super) fn layer_norm(tensors: &Tensors, name: &str, width: usize, eps: f64) 
     }
 }
 
-/// A norm of a branch: before it, or after what it adds has been added.
+/// The norm of a branch: before the branch, or after its residual sum.
 pub(super) fn beside_branch(
     norm: NormSource,
     is_before: bool,
@@ -168,7 +168,7 @@ pub(super) fn beside_branch(
     }
 }
 
-/// A layer norm whose bias may be left out.
+/// A LayerNorm whose bias may be absent.
 pub(super) fn layer_norm_bias_if_stored(
     tensors: &Tensors,
     name: &str,
@@ -187,12 +187,12 @@ pub(super) fn layer_norm_bias_if_stored(
     }
 }
 
-/// A norm by the root mean square.
+/// An RMSNorm.
 pub(super) fn rms_norm(name: String, width: usize, eps: f64) -> NormSource {
     NormSource::new(NormKind::RmsNorm, eps, width, Some(name))
 }
 
-/// An affine map under `name`, with a bias where one is stored.
+/// A linear map under `name`, with a bias if one is stored.
 pub(super) fn linear_bias_if_stored(
     tensors: &Tensors,
     name: &str,
@@ -203,13 +203,13 @@ pub(super) fn linear_bias_if_stored(
     LinearSource::whole(format!("{name}.weight"), bias, n_in, n_out)
 }
 
-/// An affine map under `name`, with or without a bias.
+/// A linear map under `name`, with or without a bias.
 pub(super) fn linear(name: &str, n_in: usize, n_out: usize, has_bias: bool) -> LinearSource {
     let bias = has_bias.then(|| format!("{name}.bias"));
     LinearSource::whole(format!("{name}.weight"), bias, n_in, n_out)
 }
 
-/// Queries, keys and values out of one tensor that holds all of the one, then all of the other.
+/// Queries, keys and values from one tensor that stores all queries, then all keys, then all values.
 pub(super) fn stacked(fused: &LinearSource, sizes: [usize; 3]) -> [LinearSource; 3] {
     let group = sizes.iter().sum();
     let offsets = [0, sizes[0], sizes[0] + sizes[1]];
@@ -222,7 +222,7 @@ pub(super) fn stacked(fused: &LinearSource, sizes: [usize; 3]) -> [LinearSource;
     })
 }
 
-/// Queries, keys and values out of one tensor that holds them group by group: some queries, their key, their value.
+/// Queries, keys and values from one tensor that stores them by group: some queries, their key, their value.
 pub(super) fn grouped(fused: &LinearSource, per_group: usize, d_head: usize) -> [LinearSource; 3] {
     let group = (per_group + 2) * d_head;
     let spans = [
@@ -233,10 +233,10 @@ pub(super) fn grouped(fused: &LinearSource, per_group: usize, d_head: usize) -> 
     spans.map(|(offset, len)| fused.clone().part(Part { group, offset, len }))
 }
 
-/// Refuses a head count that the number of key and value heads does not divide.
+/// Refuses a number of heads that is not a multiple of the number of key-value heads.
 ///
 /// # Errors
-/// When it does not.
+/// When it is not a multiple.
 pub(super) fn check_groups(
     reader: &Reader<'_>,
     n_heads: usize,
@@ -250,7 +250,7 @@ pub(super) fn check_groups(
     Err(Error::config(reader.path(), key, problem))
 }
 
-/// Refuses a switch that would make another model of it.
+/// Refuses a switch that would make it a different model.
 ///
 /// # Errors
 /// When the switch is on.
@@ -265,10 +265,10 @@ pub(super) fn must_be_off(reader: &mut Reader<'_>, key: &str, why: &str) -> Resu
     Ok(())
 }
 
-/// Reads the width of a head as d_model / n_heads, which must come out even.
+/// Computes the head width d_model / n_heads, which must be a whole number.
 ///
 /// # Errors
-/// When it does not.
+/// When it is not.
 pub(super) fn even_heads(
     reader: &mut Reader<'_>,
     n_heads_key: &str,
@@ -287,7 +287,7 @@ pub(super) fn even_heads(
     Ok(d_model / n_heads)
 }
 
-/// Notes the knobs that the attention spec holds, and where its scale comes from.
+/// Notes the knobs of the attention spec, and where its scale comes from.
 pub(super) fn note_attention(reader: &mut Reader<'_>, spec: &AttentionSpec, scale: Origin) {
     reader.note("scale", spec.scale, scale);
     let factor = format!("{:.6}", spec.scale.factor(spec.d_head));
@@ -296,10 +296,10 @@ pub(super) fn note_attention(reader: &mut Reader<'_>, spec: &AttentionSpec, scal
     reader.note("mask", spec.mask, Origin::Family);
 }
 
-/// Which layers have experts: every n-th, unless they are listed as dense ones.
+/// Reads which layers have experts: every n-th, unless listed as dense.
 ///
 /// # Errors
-/// When the step or the list is not what it must be.
+/// When the step or the list is invalid.
 pub(super) fn sparse_layers(reader: &mut Reader<'_>) -> Result<Box<dyn Fn(usize) -> bool>> {
     let default = Origin::Default("decoder_sparse_step".to_owned());
     let step = reader.size_or("experts_every", "decoder_sparse_step", 1, default)?;
@@ -314,15 +314,15 @@ pub(super) fn sparse_layers(reader: &mut Reader<'_>) -> Result<Box<dyn Fn(usize)
     }))
 }
 
-/// Notes what position adds to scores.
+/// Notes how position changes the scores.
 pub(super) fn note_bias(reader: &mut Reader<'_>, what: &str) {
     reader.note("score_bias", what, Origin::Family);
 }
 
-/// Refuses more experts for a token than there are.
+/// Refuses more experts per token than exist.
 ///
 /// # Errors
-/// When it is more.
+/// When there are more.
 pub(super) fn check_used(reader: &Reader<'_>, n_used: usize, n_experts: usize) -> Result<()> {
     if n_used <= n_experts {
         return Ok(());
@@ -332,9 +332,9 @@ pub(super) fn check_used(reader: &Reader<'_>, n_used: usize, n_experts: usize) -
     Err(Error::config(reader.path(), "num_experts_per_tok", problem))
 }
 
-/// Refuses more layers and experts than the file can hold, before each of them is described.
+/// Refuses more layers and experts than the file can hold, before describing each of them.
 ///
-/// `n_shared` experts of a layer share their tensors; the others have tensors of their own.
+/// `n_shared` experts of a layer share their tensors; the others have their own.
 ///
 /// # Errors
 /// When there are more than the number of tensors allows.
@@ -344,9 +344,9 @@ pub(super) fn check_counts(
     n_layers: usize,
     (n_experts, share_tensors): (usize, bool),
 ) -> Result<()> {
-    /// No model has more experts in one tensor.
+    /// No known model stores more experts in one tensor.
     const MOST_SHARING: usize = 1024;
-    /// Layers without experts stand between those with them, but not more of them than this.
+    /// At most this many layers per layer with experts.
     const SPARSENESS: usize = 16;
     let fits = if share_tensors {
         n_layers <= tensors.len() && n_experts <= MOST_SHARING
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_activation_is_written_as_it_is_asked_for() {
+    fn activation_names_are_written_as_configurations_spell_them() {
         for (_, activation) in ACTIVATIONS {
             let name = activation.to_string();
             assert_eq!(activation_by_name(&name), Some(*activation), "{name}");

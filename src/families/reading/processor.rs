@@ -1,18 +1,18 @@
-//! What `preprocessor_config.json` says is done to a picture, and what the class of a processor does where it says nothing.
+//! Picture preprocessing from `preprocessor_config.json`, with the defaults of the processor's class.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Filter, Look, Size};
 use serde_json::{Map, Value};
 
-/// The file beside the weights; newer ones hold it as a part of another.
+/// The file beside the weights; newer ones are a part of another file.
 const FILE: &str = "preprocessor_config.json";
 const NEWER: (&str, &str) = ("processor_config.json", "image_processor");
 
-/// What the class of a processor does.
+/// Defaults of a processor class.
 #[derive(Debug, Clone, Copy)]
 pub struct Processor {
-    /// The size to which a picture is brought.
+    /// The size to which a picture is resized.
     pub size: Size,
     pub crop: Option<usize>,
     pub filter: Filter,
@@ -51,10 +51,10 @@ impl Processor {
     };
 }
 
-/// Reads what is done to a picture; `plain` has what the model itself says, and `model_size` the size it states.
+/// Reads how pictures are preprocessed; `plain` holds the model's own values, and `model_size` the size that it states.
 ///
 /// # Errors
-/// When a value cannot be right, or a step is not known.
+/// When a value is impossible, or a step is not known.
 pub(super) fn look(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
@@ -87,7 +87,7 @@ pub(super) fn look(
     Ok(look)
 }
 
-/// The steps in a few words.
+/// Describes the steps briefly.
 fn steps(look: &Look) -> String {
     let mut steps = Vec::new();
     if let Some((size, filter)) = look.resize {
@@ -107,7 +107,7 @@ fn steps(look: &Look) -> String {
     steps.join("; ")
 }
 
-/// A file, and the values of it.
+/// The values of a configuration file, with its path.
 struct Stated {
     path: std::path::PathBuf,
     values: Map<String, Value>,
@@ -118,7 +118,7 @@ impl Stated {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
-    /// The class that the file names, which says what holds where it says nothing; `None` where it names none that is known.
+    /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     fn class(&self) -> Option<Processor> {
         const KNOWN: [(&str, Processor); 5] = [
             ("CLIP", Processor::CLIP),
@@ -224,7 +224,7 @@ impl Stated {
             (1..=1 << 15).contains(&side).then_some(side as usize)
         };
         if let Some(one) = side(Some(size)) {
-            // Older files give one number, which some classes take for the shorter side.
+            // Older files give one number, which some classes apply to the shorter side.
             return Ok(match class.size {
                 Size::Exactly(_) => Size::Exactly([one; 2]),
                 Size::Shortest(_) => Size::Shortest(one),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_every_age_are_read_and_the_class_fills_what_they_leave_out() {
+    fn preprocessor_files_of_every_version_are_read_with_class_defaults() {
         let old = look(r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 384}"#);
         let old = old.expect("is read");
         assert_eq!(
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_right_is_refused_by_its_key() {
+    fn an_impossible_preprocessor_value_is_refused_and_its_key_named() {
         for (text, key) in [
             (r#"{"size": 0}"#, "size"),
             (r#"{"size": {"longest_edge": 20}}"#, "size"),

@@ -1,4 +1,4 @@
-//! What models of two towers make of a picture or a caption: one vector, which a map of its own brings to the width of both.
+//! Projections of two-tower models: a tower's output for a picture or a caption becomes one vector of the shared width.
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_spec::{
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::{layer_norm, linear, stacked};
 
-/// The token that ends captions where a configuration names none, and the number that old ones name, which is no token of theirs.
+/// The default token that ends captions, and the number that old configurations give, which is not such a token.
 const END: u64 = 49_407;
 
 const WRONG_END: u64 = 2;
 
-/// Classes whose towers are projected, by how the name begins.
+/// Prefixes of the classes whose towers are projected.
 const BOTH: [&str; 2] = ["CLIPModel", "SiglipModel"];
 
-/// Gives a tower the map of its class, where the class has one.
+/// Adds the projection to a tower, if its class has one.
 pub(super) fn settle(
     tensors: &Tensors,
     reader: &mut Reader<'_>,
@@ -91,7 +91,7 @@ fn give(
     spec.is_causal_lm = false;
 }
 
-/// SigLIP's head of pictures: a learned query that looks at all patches.
+/// Adds SigLIP's pooling head for pictures: a learned query that attends to all patches.
 fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, class: &str) -> bool {
     let d_model = spec.d_model;
     let at = format!("{}head", base_of(spec));
@@ -136,7 +136,7 @@ fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, clas
     true
 }
 
-/// What stands before the names of a tower.
+/// The prefix of a tower's tensor names.
 fn base_of(spec: &ModelSpec) -> &str {
     let table = spec.stacks[0].embed.tokens.tensor.as_str();
     table.split_once("embeddings.").map_or("", |(base, _)| base)

@@ -1,4 +1,4 @@
-//! What a family of Llama's kind changes, as data: one field per quirk.
+//! The recipe of a Llama-like family: its differences from Llama as data, one field each.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
@@ -13,7 +13,7 @@ use super::windows::WindowRule;
 #[derive(Debug, Clone, Copy)]
 pub struct NormStyle {
     pub kind: NormKind,
-    /// The key that states epsilon; `None` where it is fixed.
+    /// The key that states epsilon; `None` if epsilon is fixed.
     pub eps_key: Option<&'static str>,
     pub eps: f64,
     pub adds_one: bool,
@@ -21,7 +21,7 @@ pub struct NormStyle {
     pub has_bias: bool,
 }
 
-/// Root mean square, epsilon stated.
+/// RMSNorm with a stated epsilon.
 pub const RMS: NormStyle = NormStyle {
     kind: NormKind::RmsNorm,
     eps_key: Some("rms_norm_eps"),
@@ -42,26 +42,26 @@ impl NormStyle {
     }
 }
 
-/// Where norms stand in a block.
+/// Placement of norms in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormPlaces {
     /// Before each branch.
     Before,
-    /// On the output of each branch.
+    /// On the output of each branch, before the residual sum.
     Output,
-    /// Both.
+    /// Both before each branch and on its output.
     Around,
-    /// Before each branch, under names that say which branch a norm stands before.
+    /// Before each branch, with names that say which branch follows.
     BeforeByBranch,
-    /// Before each branch, under these names.
+    /// Before each branch, with these names.
     BeforeNamed([&'static str; 2]),
-    /// Both, under names that say which branch a norm follows.
+    /// Before and on the output of each branch, with names that say which branch precedes.
     AroundByBranch,
-    /// Both, under names that call attention to the block's own tokens self_attn.
+    /// Before and on the output of each branch, with names that call self-attention `self_attn`.
     AroundSelf,
-    /// One before both branches, which run side by side.
+    /// One norm for both branches, which run in parallel.
     Shared,
-    /// As `Before`, or as `Shared` where this key is true.
+    /// `Shared` if this key is true, otherwise `Before`.
     SharedIf(&'static str),
 }
 
@@ -69,37 +69,37 @@ pub enum NormPlaces {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     None,
-    /// Over each head, one gain for all.
+    /// Per head, one gain for all heads.
     Head,
     /// Over the whole projection.
     Whole,
-    /// Over each head, one gain for all, after the rotation.
+    /// Per head, one gain for all heads, after the rotation.
     HeadAfterRope,
-    /// Unless the key is false: over each head, without a gain, after the rotation.
+    /// Unless the key is false: per head, without a gain, after the rotation.
     BareAfterRopeIf(&'static str),
-    /// Where the key is true: over each head, one gain for all.
+    /// If the key is true: per head, one gain for all heads.
     HeadIf(&'static str),
-    /// Where the key is true: over each head, one gain and one bias for all.
+    /// If the key is true: per head, one gain and one bias for all heads.
     BiasedHeadIf(&'static str, bool),
-    /// Where the key is true: over each head with a gain of its own, stored as one matrix.
+    /// If the key is true: per head with its own gain, stored as one matrix.
     OwnGainsIf(&'static str),
-    /// Where the key is true: over each head with a gain of its own, stored one by one.
+    /// If the key is true: per head with its own gain, stored one by one.
     ListedGainsIf(&'static str),
 }
 
-/// How the feed-forward layer is stored.
+/// How the feed-forward block is stored.
 #[derive(Debug, Clone)]
 pub enum MlpStore {
     /// Gate, up and down.
     Gated(GatedNames),
     /// Gate and up in one tensor, the gate first.
     FusedGated,
-    /// Up and down, no gate.
+    /// Up and down, without a gate.
     Plain {
         up: &'static str,
         down: &'static str,
     },
-    /// Up and down, no gate, and an activation with learned curvatures under this name.
+    /// Up and down, without a gate, and an activation whose learned parameters have this name.
     Learned(&'static str),
 }
 
@@ -107,21 +107,21 @@ pub enum MlpStore {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkvStore {
     Apart,
-    /// All queries, all keys, all values, in one tensor.
+    /// All queries, then all keys, then all values, in one tensor.
     Stacked,
-    /// Query, key and value of each head in turn, in one tensor.
+    /// Query, key and value head by head, in one tensor.
     PerHead,
 }
 
-/// Names of a block that some families give otherwise.
+/// Names of a block that differ between families.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockNames {
-    /// Under the layer: where queries, keys, values and output stand.
+    /// Name under the layer of the module with queries, keys, values and output.
     pub attn: &'static str,
     pub qkv: &'static str,
     pub o: &'static str,
     pub final_norm: &'static str,
-    /// Under the layer: where the feed-forward layer stands.
+    /// Name under the layer of the feed-forward block.
     pub mlp: &'static str,
 }
 
@@ -136,7 +136,7 @@ impl BlockNames {
     };
 }
 
-/// A factor and where it comes from.
+/// A factor and where its value comes from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FactorRule {
     One,
@@ -175,36 +175,36 @@ impl FactorRule {
     }
 }
 
-/// Which layers rotate.
+/// Which layers use the rotary embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeLayers {
     All,
     Never,
-    /// All where this key is `rope`, none where it is null.
+    /// All if this key is `rope`, none if it is null.
     IfNamed(&'static str),
-    /// Those with a window.
+    /// Layers with a window.
     Windowed,
-    /// Those with a window, or all where this key is null.
+    /// Layers with a window, or all if this key is null.
     WindowedUnlessNull(&'static str),
-    /// Those whose entry in this list is not 0; without the list, all but every n-th.
+    /// Layers whose entry in this list is not 0; without the list, all except every n-th.
     Listed(&'static str, usize),
-    /// As `Listed`, where an empty list is none.
+    /// As `Listed`, but an empty list counts as absent.
     ListedIfAny(&'static str, usize),
 }
 
-/// A rotary embedding of its own for layers with a window.
+/// A separate rotary embedding for layers with a window.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalRope {
-    /// The key of its base; a constant where there is none.
+    /// The key of its base; `None` if the base is constant.
     pub theta_key: Option<&'static str>,
     pub theta: f64,
 }
 
-/// What a family changes of Llama.
+/// How a family differs from Llama.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     pub theta: f64,
-    /// The share of a head that rotates where `partial_rotary_factor` states none; all of it where there is no share.
+    /// The share of a head that rotates if `partial_rotary_factor` is absent; `None` for the whole head.
     pub rotary_share: Option<f64>,
     pub yarn_is_long: bool,
     pub interleaved: bool,
@@ -225,30 +225,30 @@ pub struct Recipe {
     pub embed_scale: FactorRule,
     pub branch_scale: FactorRule,
     pub logit_scale: FactorRule,
-    /// The key of the factor of scores, as it is or to the power −1/2; 1/√d_head where there is none.
+    /// The key of the factor of scores, and its power (1 or −1/2); 1/√d_head if `None`.
     pub score_factor: Option<(&'static str, ScorePower)>,
-    /// Keys of the caps of scores and logits, with what holds without them.
+    /// Keys of the caps of scores and logits, with their defaults.
     pub caps: Option<[(&'static str, f64); 2]>,
     pub window: WindowRule,
     pub has_sinks: bool,
     pub is_causal: bool,
-    /// The key that turns attention to both sides; a window then reaches half as far either way.
+    /// The key that makes attention bidirectional; a window then reaches half as far either way.
     pub both_sides: Option<&'static str>,
-    /// What holds without `head_dim`; d_model / n_heads where there is nothing.
+    /// The head width if `head_dim` is absent; d_model / n_heads if `None`.
     pub d_head: Option<usize>,
-    /// Experts, in all layers or in some.
+    /// Experts, in all or some layers.
     pub experts: Option<ExpertsKeys>,
-    /// Queries grow far into a text, as a key inside the rotary parameters says.
+    /// Queries are scaled by position far into a text, by a key inside the rotary parameters.
     pub grows: bool,
-    /// Keys that no model of the family may state, and why.
+    /// Keys that the family does not support, and why.
     pub stateless: &'static [(&'static str, &'static str)],
-    /// Whether the rotary parameters have to be stated: without them transformers takes factors that no file states.
+    /// Whether rotary parameters are required: transformers would otherwise use factors that no file states.
     pub states_rope: bool,
-    /// What the names of tensors begin with, where it is not found out.
+    /// Prefix of tensor names; found by probing if `None`.
     pub base: Option<&'static str>,
 }
 
-/// How a score factor is stated.
+/// The power of a score factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScorePower {
     AsIs,

@@ -1,24 +1,24 @@
-//! Rotary embeddings as configurations state them: in the keys of transformers 4, or in those of 5.
+//! Rotary embeddings as configurations state them: in the keys of transformers 4 or 5.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::{RopeScaling, RopeSpec};
 use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
-/// What a family knows of its rotary embedding before the configuration is read.
+/// A family's rules for its rotary embedding, before the configuration is read.
 #[derive(Debug, Clone, Copy)]
 pub struct RopeRule<'a> {
-    /// Width of what rotates, before the share of it is taken.
+    /// The width that rotates, before the share is applied.
     pub d_head: usize,
     pub theta: f64,
     pub theta_key: &'a str,
-    /// The share of the width that rotates, and the key that states it; without a key all of it does.
+    /// The share of the width that rotates, and the key that states it; without a key the whole width rotates.
     pub share: f64,
     pub share_key: Option<&'a str>,
-    /// YaRN is called so where long-context factors are meant.
+    /// Whether `yarn` means long-context factors (`longrope`) in this family.
     pub yarn_is_long: bool,
     pub interleaved: bool,
-    /// The kind of layer whose parameters are meant, where they are kept apart.
+    /// The type of layer whose parameters to read, if each type has its own.
     pub layer_type: Option<&'a str>,
     /// Whether `rope_scaling` applies.
     pub is_scaled: bool,
@@ -26,7 +26,7 @@ pub struct RopeRule<'a> {
 }
 
 impl RopeRule<'_> {
-    /// All of a head, by halves, base 10,000.
+    /// The whole head, by halves, base 10,000.
     pub fn plain(d_head: usize, n_ctx: usize) -> Self {
         Self {
             d_head,
@@ -43,7 +43,7 @@ impl RopeRule<'_> {
     }
 }
 
-/// Parameters inside one key of the configuration.
+/// Parameters nested under one key of the configuration.
 struct Inside<'a> {
     path: String,
     values: Option<&'a Value>,
@@ -58,7 +58,7 @@ impl<'a> Inside<'a> {
         format!("{}.{key}", self.path)
     }
 
-    /// A number, noted as a knob; `None` where it is absent.
+    /// Reads a number and notes it as a knob; `None` if absent.
     fn number(
         &self,
         reader: &mut Reader<'_>,
@@ -107,7 +107,7 @@ impl<'a> Inside<'a> {
 /// Reads a rotary embedding.
 ///
 /// # Errors
-/// When a value is missing or impossible, or the scaling is of a kind that is not known.
+/// When a value is missing or impossible, or the kind of scaling is not known.
 pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     let inside = parameters(reader, rule);
     check_versions(reader, &inside, rule)?;
@@ -156,10 +156,11 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     })
 }
 
-/// A rotary embedding of all of a head, never scaled: `has_key` says whether `rope_theta` counts, or only what a person sets.
+/// Reads an unscaled rotary embedding over the whole head. `has_key` says whether `rope_theta` counts, or only the user's
+/// setting.
 ///
 /// # Errors
-/// When what a person set is impossible.
+/// When the user's setting is impossible.
 pub fn plain_rope(
     reader: &mut Reader<'_>,
     d_rotary: usize,
@@ -187,8 +188,8 @@ pub fn plain_rope(
     })
 }
 
-/// Refuses what versions of transformers read differently where kinds of layers rotate apart: version 5 passes over a scaling
-/// that is named by `type`, and puts `rope_scaling` into what stands beside it.
+/// Refuses settings that versions of transformers read differently if layer types have separate parameters: version 5 ignores a
+/// scaling that is named by `type`, and merges `rope_scaling` into the parameters beside it.
 fn check_versions(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'_>) -> Result<()> {
     const KEY: &str = "rope_scaling";
     if rule.layer_type.is_none() || inside.path != KEY || inside.values.is_none() {
@@ -209,7 +210,7 @@ fn check_versions(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'
 fn rotating_share(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'_>) -> Result<f64> {
     const INNER: &str = "partial_rotary_factor";
     let Some(key) = rule.share_key else {
-        // A family that turns all of a head does so whatever this says: better refused than read otherwise.
+        // A family that rotates the whole head ignores this value: refuse it rather than guess.
         let stated = inside.get(INNER).or_else(|| reader.value(INNER));
         return match stated.map(|value| (value, value.as_f64())) {
             None | Some((_, Some(1.0))) => Ok(1.0),
@@ -226,16 +227,16 @@ fn rotating_share(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'
     reader.number_or("rotary_share", key, rule.share)
 }
 
-/// Parameters under a key; `None` where they are empty, which transformers takes for absent.
+/// Parameters under a key; `None` if empty, which transformers treats as absent.
 pub fn stated<'a>(reader: &mut Reader<'a>, key: &str) -> Option<&'a Value> {
     let value = reader.value(key)?;
     let is_empty = value.as_object().is_some_and(|values| values.is_empty());
     (!is_empty).then_some(value)
 }
 
-/// Where the parameters stand: `rope_parameters`, perhaps by layer type, or `rope_scaling`.
+/// Finds the parameters: in `rope_parameters`, perhaps by layer type, or in `rope_scaling`.
 fn parameters<'a>(reader: &mut Reader<'a>, rule: RopeRule<'_>) -> Inside<'a> {
-    // The older key wins where both stand, as in transformers.
+    // The older key takes precedence if both exist, as in transformers.
     let scaling = stated(reader, "rope_scaling");
     let newer = stated(reader, "rope_parameters");
     if let Some(values) = scaling.filter(|_| rule.is_scaled || newer.is_none()) {
@@ -265,7 +266,7 @@ fn parameters<'a>(reader: &mut Reader<'a>, rule: RopeRule<'_>) -> Inside<'a> {
     }
 }
 
-/// The rescaling of frequencies, and what multiplies cosines and sines.
+/// The rescaling of frequencies, and the factor of cosines and sines.
 fn scaling(
     reader: &mut Reader<'_>,
     inside: &Inside<'_>,
@@ -291,9 +292,9 @@ fn scaling(
     reader.note("rope_scaling", kind, origin);
     let n_ctx = rule.n_ctx as f64;
     let scaling = match kind {
-        // Without pictures all three of its positions are the same one.
+        // For text, all three of its positions are equal.
         "default" | "mrope" => return Ok((RopeScaling::None, 1.0)),
-        // A base that a fixed factor stretches, whatever the length of the text.
+        // A fixed factor stretches the base, whatever the length of the text.
         "dynamic"
             if inside
                 .get("alpha")
@@ -334,7 +335,7 @@ fn scaling(
 
 fn original_n_ctx(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<f64> {
     const KEY: &str = "original_max_position_embeddings";
-    // What stands outside wins, as in transformers.
+    // The outer value takes precedence, as in transformers.
     if reader.value(KEY).is_some() {
         let outer = reader.number_or("rope_original_n_ctx", KEY, n_ctx)?;
         if outer < 1.0 {
@@ -366,7 +367,7 @@ fn yarn(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<(Rop
     };
     let is_null = inside.values.and_then(|values| values.get("truncate")) == Some(&Value::Null);
     let truncates = match inside.get("truncate") {
-        // Python takes what says nothing for false.
+        // Python treats null as false.
         None => !is_null,
         Some(Value::Bool(truncates)) => *truncates,
         Some(other) => {
@@ -387,7 +388,7 @@ fn yarn(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<(Rop
         truncates,
     };
     let stated = optional(reader, "rope_attention_factor", "attention_factor")?;
-    // 0 stands for absent here.
+    // 0 means absent here.
     let plain = |key: &str| {
         inside
             .get(key)
@@ -402,10 +403,10 @@ fn yarn(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<(Rop
     Ok((scaling, magnitude))
 }
 
-/// What the scaling multiplies the scale of scores by: DeepSeek's models keep the sharpening there.
+/// The factor that the scaling adds to the scale of scores: DeepSeek's models apply the sharpening there.
 ///
 /// # Errors
-/// When the factor is missing where it is needed.
+/// When a required factor is missing.
 pub fn score_sharpening(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<f64> {
     let inside = parameters(reader, rule);
     let m = inside.get("mscale_all_dim").and_then(Value::as_f64);

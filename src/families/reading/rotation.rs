@@ -1,4 +1,4 @@
-//! What position does in a family of Llama's kind: rotation, layers without it, and the scale of scores.
+//! Effects of position in Llama-like families: rotary embedding, layers without it, and the scale of scores.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::{Growth, RopeSpec, Scale};
@@ -66,7 +66,7 @@ fn rotates(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<bool> {
         RopeLayers::Never => Ok(false),
         RopeLayers::IfNamed(key) => match reader.value(key).map(|kind| (kind, kind.as_str())) {
             None => Ok(false),
-            // Any other word is taken for none.
+            // Any other word counts as none.
             Some((_, Some(kind))) => Ok(kind == "rope"),
             Some((kind, None)) => {
                 let problem = format!("expected null or rope, found {kind}");
@@ -77,7 +77,7 @@ fn rotates(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<bool> {
     }
 }
 
-/// Which layers rotate.
+/// Which layers use the rotary embedding.
 ///
 /// # Errors
 /// When a list does not fit the layers.
@@ -141,7 +141,7 @@ pub(super) fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(S
     }
 }
 
-/// How queries grow far into a text, where the rotary parameters say so.
+/// How queries are scaled far into a text, if the rotary parameters say so.
 ///
 /// # Errors
 /// When a value is missing or impossible.
@@ -181,10 +181,10 @@ pub(super) fn growth(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<Option<
     }))
 }
 
-/// Refuses keys that no model of the family may state, and rotary parameters that are missing where they must be stated.
+/// Refuses keys that the family does not support, and rotary parameters that are missing but required.
 ///
 /// # Errors
-/// When the configuration is not as the recipe needs it.
+/// When the configuration does not fit the recipe.
 pub(super) fn check_keys(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<()> {
     for (key, why) in recipe.stateless {
         let found = reader.value(key);

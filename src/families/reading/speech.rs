@@ -1,4 +1,4 @@
-//! What stands beside a speech model's configuration: how sound is turned into frames, and how its decoder begins.
+//! Settings beside a speech model's configuration: how sound becomes frames, and how the decoder begins.
 
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
 
-/// What newer versions of transformers write instead: the settings of a feature extractor beside those of a tokenizer.
+/// The file of newer transformers versions: settings of a feature extractor beside those of a tokenizer.
 const PROCESSOR: &str = "processor_config.json";
 
-/// Samples that a model can hear at most: ten minutes at 48 kHz.
+/// Upper limit of samples per input: ten minutes at 48 kHz.
 const MOST_SAMPLES: usize = 10 * 60 * 48_000;
 
-/// Samples of a window at most.
+/// Upper limit of samples per window.
 const WIDEST_WINDOW: usize = 1 << 14;
 
-/// How sound becomes frames of `n_mels` bands, as many as the model has places for.
+/// Reads how sound becomes frames of `n_mels` bands, as many frames as the model has positions for.
 ///
 /// # Errors
-/// When a setting of the feature extractor cannot be right, or does not fit the model.
+/// When a setting of the feature extractor is impossible, or does not fit the model.
 pub fn sound_rule(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
@@ -109,16 +109,16 @@ pub fn sound_rule(
     Ok(rule)
 }
 
-/// Settings of generation: those of their own file, or those of the configuration where there is no such file.
+/// Generation settings: from their own file or, without such a file, from the configuration.
 pub struct Generation {
     values: Option<Map<String, Value>>,
 }
 
-/// What a target begins with, after its start token.
+/// A token that follows the start token of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begin {
     Token(u32),
-    /// The language that the model recognises.
+    /// The language that the model detects.
     Language,
 }
 
@@ -137,7 +137,7 @@ impl Generation {
         }
     }
 
-    /// A value that the configuration gives where the file does not.
+    /// A value of the file, or of the configuration if the file does not give it.
     fn get_or_config(&self, reader: &mut Reader<'_>, key: &str) -> Option<Value> {
         self.get(reader, key).or_else(|| reader.value(key).cloned())
     }
@@ -150,7 +150,7 @@ impl Generation {
         ids_of(self.get(reader, key).as_ref())
     }
 
-    /// Tokens by their names: of languages, of tasks.
+    /// Tokens by name: of languages, of tasks.
     fn named(&self, key: &str) -> Vec<(String, u32)> {
         let map = self
             .values
@@ -162,10 +162,10 @@ impl Generation {
             .collect()
     }
 
-    /// How the decoder begins, and what it never writes.
+    /// How the decoder begins, and the tokens that it never generates.
     ///
     /// # Errors
-    /// When the start token, the language or the task is none of the model's.
+    /// When the model does not have the start token, the language or the task.
     pub fn start(&self, reader: &mut Reader<'_>, d_vocab: usize) -> Result<DecoderStart> {
         const KEY: &str = "decoder_start_token_id";
         let set = reader.token("start_token", KEY, d_vocab)?;
@@ -236,7 +236,7 @@ impl Generation {
         })
     }
 
-    /// What follows the start token, as transformers' generation has it: a language, a task, and whether times are written.
+    /// Tokens after the start token, as transformers generates them: a language, a task, and whether timestamps follow.
     fn begins(&self, reader: &mut Reader<'_>) -> Result<Vec<Begin>> {
         let languages = self.named("lang_to_id");
         let tasks = self.named("task_to_id");
@@ -284,7 +284,7 @@ impl Generation {
         Ok(begins)
     }
 
-    /// A word that a person gives, or else the file.
+    /// A word that the user sets, or else the file.
     fn word(&self, reader: &mut Reader<'_>, key: &'static str) -> Option<String> {
         if let Some(word) = reader.word_if_set(key) {
             return Some(word);
@@ -294,10 +294,10 @@ impl Generation {
         Some(word)
     }
 
-    /// The heads that follow the time, as far as the decoder has them.
+    /// The heads used for word timestamps, as far as the decoder has them.
     ///
     /// # Errors
-    /// When the width of the median is even.
+    /// When the width of the median filter is even.
     pub fn timing(
         &self,
         reader: &mut Reader<'_>,
@@ -369,7 +369,7 @@ fn known(
     })
 }
 
-/// Tokens for the places 1, 2, … after the start token; `None` for one that is left open.
+/// Tokens at positions 1, 2, … after the start token; `None` for a position that is left open.
 fn forced_in_order(stored: Option<&Value>) -> Vec<Option<Begin>> {
     let pairs = stored.and_then(Value::as_array).into_iter().flatten();
     let pair = |pair: &Value| match pair.as_array()?.as_slice() {

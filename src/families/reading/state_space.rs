@@ -1,4 +1,4 @@
-//! The mixer of Mamba-2 as several families state and store it.
+//! The Mamba-2 mixer, as several families configure and store it.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
@@ -9,7 +9,7 @@ use attnscope_spec::mixers::{GatedNormSource, ShortConvolution, StateSpaceSpec};
 use super::hybrid::{check_divides, number, split};
 use super::linear;
 
-/// Sizes and switches of all layers.
+/// Sizes and switches of the mixer, for all layers.
 #[derive(Debug, Clone)]
 pub struct StateSpaceSizes {
     pub d_model: usize,
@@ -19,25 +19,25 @@ pub struct StateSpaceSizes {
     pub d_state: usize,
     pub n_tokens: usize,
     pub has_kernel_bias: bool,
-    /// Of the maps into and out of the mixer.
+    /// For the maps into and out of the mixer.
     pub has_bias: [bool; 2],
     pub step_limits: [f32; 2],
     pub activation: Activation,
     pub norm: Option<NormRule>,
-    /// What the input is multiplied with; and gate, x, b, c and steps; and the output.
+    /// Factors of gate, x, B, C and steps; then of input and output.
     pub factors: ([f32; 5], [f32; 2]),
 }
 
-/// The norm beside the gate.
+/// The norm next to the gate.
 #[derive(Debug, Clone, Copy)]
 pub struct NormRule {
     pub order: GateOrder,
-    /// How many groups of channels are normed by themselves.
+    /// Number of channel groups that are normalised separately.
     pub n_groups: usize,
     pub eps: f64,
 }
 
-/// The norm that most families have: behind the gate, over all channels.
+/// The usual norm: after the gate.
 impl NormRule {
     pub fn behind_gate(n_groups: usize, eps: f64) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl NormRule {
 }
 
 impl StateSpaceSizes {
-    /// Reads keys that begin with `mamba_`; `d_inner` is what all heads are wide together.
+    /// Reads keys that begin with `mamba_`; `d_inner` is the total width of all heads.
     ///
     /// # Errors
     /// When a value is impossible.
@@ -93,12 +93,12 @@ impl StateSpaceSizes {
         })
     }
 
-    /// Channels of all heads.
+    /// Number of channels of all heads.
     pub fn n_inner(&self) -> usize {
         self.n_heads * self.d_head
     }
 
-    /// The mixer that is stored under `at`.
+    /// The mixer stored under `at`.
     pub fn at(&self, at: &str) -> StateSpaceSpec {
         let (n_inner, n_along) = (self.n_inner(), self.n_groups * self.d_state);
         let widths = [n_inner, n_inner, n_along, n_along, self.n_heads];
@@ -154,7 +154,7 @@ impl StateSpaceSizes {
     }
 }
 
-/// The width of a head, which the number of heads already says.
+/// The head width, which follows from the number of heads.
 fn head_width(reader: &mut Reader<'_>, n_heads: usize, d_inner: usize) -> Result<usize> {
     const KEY: &str = "mamba_d_head";
     let width = d_inner / n_heads;
@@ -171,10 +171,10 @@ fn head_width(reader: &mut Reader<'_>, n_heads: usize, d_inner: usize) -> Result
     Ok(width)
 }
 
-/// The shortest and the longest step that a configuration allows.
+/// Reads the shortest and the longest step that a configuration allows.
 ///
 /// # Errors
-/// When it is no pair of numbers.
+/// When the value is not a pair of numbers.
 pub fn step_limits(reader: &mut Reader<'_>, key: &str) -> Result<[f32; 2]> {
     if reader.is_null(key) {
         let problem = "expected the shortest and the longest step, found null";

@@ -1,4 +1,4 @@
-//! What a model was made for, by the class that it was saved from: predicting words, labels, spans, or nothing at all.
+//! The task of a model, from the class that it was saved from: predicting words, labels, spans, or nothing.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::projections;
 
-/// Labels of one head at most.
+/// Upper limit of labels per head.
 const MOST_LABELS: usize = 1 << 16;
 
-/// What a class does.
+/// The task of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
-    /// It gives hidden states.
+    /// Hidden states only.
     Hidden,
     Words,
     /// A label for the text.
@@ -25,15 +25,15 @@ enum Task {
     Token,
     /// Whether a second sentence follows the first.
     Next,
-    /// Whether each token was replaced.
+    /// Whether each token was replaced (ELECTRA).
     Replaced,
     /// Where an answer starts and ends.
     Question,
-    /// A number at each token beside words.
+    /// A number for each token, besides words.
     Value,
     /// A label for a picture.
     Picture,
-    /// No class is named, or none that is known.
+    /// No class is named, or an unknown one.
     Unknown,
 }
 
@@ -73,10 +73,10 @@ impl Task {
     }
 }
 
-/// Gives a model the head that its class has, whatever the family took for one.
+/// Gives a model the head of its class, replacing the head that the family read.
 ///
 /// # Errors
-/// When the labels of a configuration cannot be right.
+/// When the labels of a configuration are impossible.
 pub fn settle(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
@@ -94,7 +94,7 @@ pub fn settle(
         return Ok(());
     }
     let task = Task::of(&class);
-    // A head of its own that is stored counts, whatever the class is called.
+    // A separately stored head counts, whatever the class is called.
     let embeddings: Vec<&str> = spec
         .stacks
         .iter()
@@ -136,7 +136,7 @@ pub fn settle(
             });
             spec.is_causal_lm = false;
         }
-        // Without a class, a head that is missing is a lack.
+        // Without a class, a missing head is an error.
         (None, Task::Unknown) => {}
         (None, _) => {
             let origin = Origin::Derived(format!("class {class}"));
@@ -155,10 +155,10 @@ pub fn settle(
     Ok(())
 }
 
-/// Refuses the classes of a family that compute something else than its others, by the ends of their names.
+/// Refuses classes of a family that compute something different, by the suffixes of their names.
 ///
 /// # Errors
-/// When the class is one of them: what was expected, and what this class does.
+/// When the class is one of them: says what was expected, and what this class does.
 pub(crate) fn refuse_classes(
     reader: &mut Reader<'_>,
     ends: &[&str],
@@ -175,19 +175,19 @@ pub(crate) fn refuse_classes(
     Err(Error::config(reader.path(), KEY, problem))
 }
 
-/// The map by which a family narrows its hidden states for any head, where it has one.
+/// The map with which a family narrows its hidden states before any head, if it has one.
 fn narrowing(spec: &ModelSpec) -> Option<&TransformSpec> {
     let own = spec.head.as_ref()?.transform.as_ref()?;
     let is_map = own.activation.is_none() && own.norm.is_none();
     (is_map && own.dense.n_out() != spec.d_hidden()).then_some(own)
 }
 
-/// What a family said of a head that is not the one that counts.
+/// Removes the family's knobs of a head that is not used.
 fn drop_head_knobs(reader: &mut Reader<'_>) {
     reader.forget(&["head", "unembedding", "tied_unembedding"]);
 }
 
-/// The head that gives labels, by the names of its tensors.
+/// Reads the head that predicts labels, by the names of its tensors.
 fn label_head(
     tensors: &Tensors,
     spec: &ModelSpec,
@@ -220,7 +220,7 @@ fn label_head(
         Task::Replaced => &["discriminator_predictions.dense_prediction"],
         _ => &OF_TEXT,
     };
-    // Names may stand in a wrapper.
+    // A wrapper may prefix the names.
     let shape_of = |name: &str| {
         tensors
             .info(&format!("{name}.weight"))
@@ -244,7 +244,7 @@ fn label_head(
             activation,
             norm: None::<NormSource>,
         }),
-        // What a family sets between its hidden states and any head narrows them for this one too.
+        // A family's map between hidden states and any head applies to this head too.
         None => narrowing(spec)
             .filter(|map| map.dense.n_out() == n_in)
             .cloned(),
@@ -257,31 +257,31 @@ fn label_head(
     })
 }
 
-/// The classifier of DeiT's second token, whose labels a teacher gave.
+/// The classifier of DeiT's distillation token, trained on a teacher's labels.
 const TEACHER: &str = "distillation_classifier";
 
-/// What stands between the last hidden state and a head's last map.
+/// The map between the last hidden state and a head's last map.
 enum Transform {
-    /// One that the family knows.
+    /// The family's own.
     Own(Box<TransformSpec>),
-    /// A map of this name, and what follows it.
+    /// A map with this name, and the activation after it.
     Dense(String, Option<Activation>),
 }
 
-/// What follows the maps before a head's last one.
+/// Activations after the maps before a head's last one.
 #[derive(Debug, Clone, Copy)]
 struct Between {
-    /// After the head's own map.
+    /// After the head's own dense layer.
     dense: Activation,
     /// After the map of the first token's state.
     pooler: Activation,
-    /// After the map of a text's summary.
+    /// After the map of the text's summary.
     summary: Option<Activation>,
-    /// Before the score of a token that was replaced or not.
+    /// Before the score of the replaced-token discriminator.
     discriminator: Activation,
 }
 
-/// The map of a text's summary: one hidden state, or the mean of all.
+/// The map of a text's summary, which is one hidden state or the mean of all.
 const SUMMARY: &str = "sequence_summary.summary";
 
 impl Between {
@@ -360,7 +360,7 @@ fn transform_of(
     }
 }
 
-/// What the configuration calls the labels.
+/// The names of the labels in the configuration.
 fn names(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> Vec<String> {
     reader.value("label2id");
     reader.value("num_labels");
@@ -421,7 +421,7 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
     }
     let out = head.unembed.weight.trim_end_matches(".weight");
     let through = head.transform.as_ref().map(|map| map.dense.weight.as_str());
-    // RoFormer sums a text up by its last state where nothing is said, and without a map.
+    // By default RoFormer uses the last state as the summary, without a map.
     let takes_last = spec.family == "roformer" && out == "classifier";
     let has_map = out == SUMMARY || through.is_some_and(|through| through.starts_with(SUMMARY));
     if has_map || takes_last {
@@ -457,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_tell_their_task() {
+    fn class_names_map_to_tasks() {
         for (class, task) in [
             ("LlamaForCausalLM", Task::Words),
             ("GPT2LMHeadModel", Task::Words),

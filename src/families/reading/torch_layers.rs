@@ -1,4 +1,4 @@
-//! Layers of `torch.nn`: keys are the arguments of its classes, weights have the names that its modules give them.
+//! Layers of `torch.nn`: keys are the arguments of its classes, and weights have its modules' names.
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
@@ -14,13 +14,13 @@ use super::{
     note_attention, stacked,
 };
 
-/// In the place of a name: a part that is not there.
+/// Value of a name key for an absent part.
 pub const NONE: &str = "none";
 
-/// In the place of a name: positions that are computed and not stored.
+/// Value of a name key for positions that are computed instead of stored.
 const SINES: &str = "sines";
 
-/// What all layers of a model share, whichever side they stand on.
+/// Settings that all layers of a model share, in encoder and decoder.
 pub struct TorchLayers<'a> {
     tensors: &'a Tensors,
     pub n_heads: usize,
@@ -52,17 +52,17 @@ impl<'a> TorchLayers<'a> {
         })
     }
 
-    /// Self-attention of one side; notes it.
+    /// Builds the self-attention of the encoder or decoder, and notes it.
     pub fn attention(&self, reader: &mut Reader<'_>, is_causal: bool) -> AttentionSpec {
         let attention = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal);
         note_attention(reader, &attention, Origin::Family);
         attention
     }
 
-    /// The layers under a prefix; those of a decoder attend to the encoder after themselves.
+    /// Builds the layers under a prefix; those of a decoder also attend to the encoder.
     ///
     /// # Errors
-    /// When there are more of them than tensors.
+    /// When there are more layers than tensors.
     pub fn blocks(
         &self,
         reader: &Reader<'_>,
@@ -87,7 +87,7 @@ impl<'a> TorchLayers<'a> {
             self.linear(&format!("{at}.linear2"), self.d_mlp, self.d_model),
             self.activation,
         );
-        // A norm stands before its branch or after the addition, under the same name.
+        // The norm has the same name before its branch and after the residual sum.
         let placed =
             |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.is_norm_first);
         let (attn_pre, attn_post) = placed("norm1");
@@ -137,7 +137,7 @@ impl<'a> TorchLayers<'a> {
         HeadSpec::plain(self.linear(name, self.d_model, d_vocab))
     }
 
-    /// Scaled rows of a table, with positions added.
+    /// Scaled token embeddings, with positions added.
     pub fn embed(
         &self,
         tokens: String,
@@ -156,10 +156,10 @@ impl<'a> TorchLayers<'a> {
         }
     }
 
-    /// The positions that a word says: none, sines, or a table whose length stands under a key.
+    /// Reads positions: none, sines, or a table whose length has its own key.
     ///
     /// # Errors
-    /// When there is a table and no length.
+    /// When there is a table without a length.
     pub fn positions(
         &self,
         reader: &mut Reader<'_>,
@@ -178,7 +178,7 @@ impl<'a> TorchLayers<'a> {
     }
 }
 
-/// The name of a part that may not be there.
+/// Reads the name of a part that may be absent.
 ///
 /// # Errors
 /// When it is not a word.
@@ -187,7 +187,7 @@ pub fn named(reader: &mut Reader<'_>, knob: &'static str) -> Result<Option<Strin
     Ok(Some(name).filter(|name| name != NONE))
 }
 
-/// What rows of tokens are multiplied by: a number, or the root of their width.
+/// Factor of the token embeddings: a number, or √d_model.
 fn embed_scale(reader: &mut Reader<'_>, d_model: usize) -> Result<f32> {
     const KEY: &str = "embed_scale";
     if reader.is_word(KEY, KEY, "sqrt_d") {

@@ -1,4 +1,4 @@
-//! Layers of `torch.nn.LSTM`, by the names that it gives its weights.
+//! Layers of `torch.nn.LSTM`, by the names of its weights.
 
 use attnscope_checkpoint::{Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
@@ -23,7 +23,7 @@ pub fn cell(tensors: &Tensors, module: &str, layer: &str, n_in: usize, width: us
     }
 }
 
-/// Refuses more layers than there are tensors, before a list of them is made.
+/// Refuses more layers than there are tensors, before building a list of them.
 ///
 /// # Errors
 /// When there are more.

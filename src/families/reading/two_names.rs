@@ -1,9 +1,10 @@
-//! A size that a configuration states twice, by its family's key and by the name that all families share, with two values.
+//! Sizes that a configuration states twice with different values: under its family's key and under the name that all families
+//! share.
 
 use attnscope_checkpoint::{Config, Knob, Origin};
 use serde_json::Value;
 
-/// Knobs, and the names by which transformers lets every family be asked for them.
+/// Knobs, and the configuration attributes that transformers defines for every family.
 const SHARED: [(&str, &str); 4] = [
     ("n_layers", "num_hidden_layers"),
     ("n_heads", "num_attention_heads"),
@@ -11,7 +12,7 @@ const SHARED: [(&str, &str); 4] = [
     ("n_ctx", "max_position_embeddings"),
 ];
 
-/// What there is to say of each such size: the family's key is read, where some versions of transformers take the other.
+/// Remarks on such sizes: attnscope uses the family's key, but some versions of transformers use the other one.
 pub fn remarks(config: &Config, knobs: &[Knob]) -> Vec<String> {
     let of_knob = |(knob, shared): &(&str, &str)| {
         let other = config.get(shared).and_then(Value::as_u64)?;
@@ -19,11 +20,11 @@ pub fn remarks(config: &Config, knobs: &[Knob]) -> Vec<String> {
         for known in knobs.iter().filter(|known| known.name == *knob) {
             match &known.origin {
                 Origin::Key(key) => stated.push((key, &known.value)),
-                // What a person gave, and what other keys decide, is not in doubt.
+                // Values set by the user or derived from other keys are not in doubt.
                 _ => return None,
             }
         }
-        // An encoder and a decoder may differ, and one of them is what is shared.
+        // Encoder and decoder may differ, and the shared name stands for one of them.
         let is_read = |(key, value): &(&String, &String)| {
             key == shared || value.parse::<u64>().is_ok_and(|value| value == other)
         };
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_second_value_is_told_of() {
+    fn only_a_contradicting_second_value_is_remarked_on() {
         let told = |text: &str, knobs: &[(&'static str, &str, &str)]| {
             let config = Config::parse(Path::new("config.json"), text).expect("is read");
             let knobs: Vec<Knob> = knobs

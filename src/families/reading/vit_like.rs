@@ -1,5 +1,5 @@
-//! Encoders of pictures and of their captions: blocks with norms before both branches, a kernel that makes rows of patches, a table of
-//! positions of a grid.
+//! Encoders of pictures and of their captions: pre-norm blocks, a convolution that turns patches into rows, a grid of learned
+//! positions.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
@@ -14,21 +14,21 @@ use attnscope_spec::{
 use super::processor::{Processor, look};
 use super::{activation, even_heads, layer_norm, linear, note_attention};
 
-/// What a family of this kind changes.
+/// How a family of this kind differs from the others.
 #[derive(Debug, Clone, Copy)]
 pub struct VitLike {
-    /// What names may begin with: the first of these under which the embeddings are found.
+    /// Possible prefixes; the first one under which the embeddings exist is used.
     pub bases: &'static [&'static str],
     pub sizes: Sizes,
     pub eps: f64,
     pub activation: &'static str,
     pub names: Names,
     pub reads: Reads,
-    /// The norm after the last block that the last hidden states have gone through; `None` where they have not.
+    /// The norm after the last block, if it is part of the last hidden states; `None` if it is not.
     pub last_norm: Option<&'static str>,
 }
 
-/// Sizes that hold where the configuration states none.
+/// Default sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub d_model: usize,
@@ -37,7 +37,7 @@ pub struct Sizes {
     pub n_heads: usize,
 }
 
-/// What the base models of nearly all families have.
+/// Sizes of nearly every family's base model.
 pub const BASE: Sizes = Sizes {
     d_model: 768,
     d_mlp: 3072,
@@ -48,7 +48,7 @@ pub const BASE: Sizes = Sizes {
 /// Names of a block's tensors.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
-    /// What stands before the number of a layer.
+    /// Prefix of the layer number.
     pub layers: &'static str,
     pub q: &'static str,
     pub k: &'static str,
@@ -57,13 +57,13 @@ pub struct Names {
     pub norms: [&'static str; 2],
     pub up: &'static str,
     pub down: &'static str,
-    /// A switch without which queries, keys and values have no biases.
+    /// A switch; if it is off, queries, keys and values have no biases.
     pub qkv_bias: Option<&'static str>,
-    /// Factors of what each branch adds.
+    /// Factors of the output of each branch.
     pub factors: Option<[&'static str; 2]>,
 }
 
-/// ViT and what follows it.
+/// Names of ViT and its descendants.
 pub const OF_VIT: Names = Names {
     layers: "encoder.layer",
     q: "attention.attention.query",
@@ -77,7 +77,7 @@ pub const OF_VIT: Names = Names {
     factors: None,
 };
 
-/// CLIP and what follows it.
+/// Names of CLIP and its descendants.
 pub const OF_CLIP: Names = Names {
     layers: "encoder.layers",
     q: "self_attn.q_proj",
@@ -91,14 +91,14 @@ pub const OF_CLIP: Names = Names {
     factors: None,
 };
 
-/// What is read, and how it becomes rows.
+/// The input, and how it becomes rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Reads {
     Pictures(Pictures),
     Text(Text),
 }
 
-/// Rows of patches.
+/// Pictures, as rows of patches.
 #[derive(Debug, Clone, Copy)]
 pub struct Pictures {
     pub kernel: &'static str,
@@ -107,18 +107,18 @@ pub struct Pictures {
     /// Tensors of the learned tokens before the patches, in order.
     pub class: Option<&'static str>,
     pub distillation: Option<&'static str>,
-    /// And the key of their number.
+    /// The tensor of registers, and the key of their number.
     pub registers: Option<(&'static str, &'static str)>,
     pub positions: &'static str,
-    /// What is done where a picture has another grid than the positions.
+    /// How positions are resampled if a picture has another grid.
     pub resampled: Option<Resampling>,
-    /// A norm after positions were added.
+    /// A norm after adding positions.
     pub norm: Option<&'static str>,
     pub patch: usize,
     pub processor: Processor,
 }
 
-/// Rows of a table of words.
+/// Text, as rows of a token table.
 #[derive(Debug, Clone, Copy)]
 pub struct Text {
     pub d_vocab: usize,
@@ -126,7 +126,7 @@ pub struct Text {
     pub is_causal: bool,
 }
 
-/// Where the projections of a block stand, and what they are made of.
+/// Builder of a block's projections.
 struct Block<'a> {
     tensors: &'a Tensors,
     names: Names,
@@ -222,7 +222,7 @@ pub fn read(
     })
 }
 
-/// The width of a feed-forward layer that is stated as a multiple of the model's, and whether it has a gate.
+/// The width of a feed-forward block stated as a multiple of d_model, and whether the block has a gate.
 fn widened(reader: &mut Reader<'_>, d_model: usize) -> Result<(usize, bool)> {
     let ratio = reader.number_or("mlp_ratio", "mlp_ratio", 4.0)?;
     let wide = (d_model as f64 * ratio) as usize;
@@ -274,7 +274,7 @@ impl Block<'_> {
             let down = scaled(linear(&map(self.names.down), d_mlp, d_model, true), 1);
             return MlpSpec::plain(up, down, self.activation);
         }
-        // Gate and up are stored in one matrix, the gate first.
+        // One matrix holds the gate first, then up.
         let both = linear(&map("mlp.weights_in"), d_model, 2 * d_mlp, true);
         let half = |nth: usize| {
             both.clone().part(attnscope_spec::Part {
@@ -291,7 +291,7 @@ impl Block<'_> {
     }
 }
 
-/// The table of words of an encoder of captions.
+/// The token table of a caption encoder.
 const WORDS: &str = "embeddings.token_embedding.weight";
 
 fn of_text(
@@ -419,7 +419,7 @@ fn of_pictures(
     Ok((embed, pictures.resampled.is_none().then_some(n_tokens)))
 }
 
-/// The shape of stored rows, which may have an axis of length 1 before them, or be one row without an axis.
+/// The shape of stored rows: they may have a leading axis of length 1, or a single row may have one axis.
 fn shape_of(tensors: &Tensors, name: &str, n_rows: usize, width: usize) -> Vec<usize> {
     let forms = [vec![1, n_rows, width], vec![n_rows, width], vec![width]];
     let stored = tensors.info(name).map(|info| &info.shape);
@@ -431,7 +431,7 @@ fn shape_of(tensors: &Tensors, name: &str, n_rows: usize, width: usize) -> Vec<u
     found.unwrap_or(&forms[1]).clone()
 }
 
-/// Rows and columns, which a key may give as one number.
+/// Rows and columns; a key may give one number for both.
 fn sides(reader: &mut Reader<'_>, key: &'static str, default: usize) -> Result<[usize; 2]> {
     if reader.value(key).is_some_and(serde_json::Value::is_array) {
         let numbers = reader.numbers(key)?.unwrap_or_default();

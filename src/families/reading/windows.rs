@@ -1,22 +1,22 @@
-//! Which layers look back only so far, and how far.
+//! Which layers have a sliding window, and how wide it is.
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::Window;
 use attnscope_compute::error::{Error, Result};
 
-/// Which layers have a sliding window where no list says so.
+/// Which layers have a sliding window if no list says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowRule {
     Never,
-    /// All, where a width is stated; and the width without one.
+    /// All if a width is stated; and the default width.
     Always(Option<usize>),
-    /// All but every n-th; the key that states n, where one may, and the default width.
+    /// All but every n-th; the key that states n, if any, and the default width.
     AllBut {
         every: usize,
         every_key: Option<&'static str>,
         width: usize,
     },
-    /// Those that a list names; all without a list, where a width is stated; and the width without one.
+    /// The layers of a list; without a list, all if a width is stated; and the default width.
     ListedOrAlways(Option<usize>),
     /// All but the first of every n; and the default width.
     AllButFirst {
@@ -29,20 +29,20 @@ pub enum WindowRule {
         every_key: &'static str,
         width: usize,
     },
-    /// Where `use_sliding_window` is on: from this layer on; without the key from the layer of this number.
+    /// If `use_sliding_window` is on: from the layer that the key names on; without the key, from the layer with this number on.
     From(&'static str, usize),
-    /// Where `use_sliding_window` is on: every second layer before this one.
+    /// If `use_sliding_window` is on: every second layer before this one.
     EvenBefore(&'static str),
-    /// Where `use_sliding_window` is on: all.
+    /// If `use_sliding_window` is on: all.
     IfUsed,
-    /// Where `use_sliding_window` is on: layers whose entry in this list is 0; without it every n-th.
+    /// If `use_sliding_window` is on: layers whose entry in this list is 0; without the list, every n-th.
     WhereZero(&'static str, usize),
 }
 
-/// The window of every layer.
+/// Reads the window of every layer.
 ///
 /// # Errors
-/// When a width or a list is not what it must be.
+/// When a width or a list is invalid.
 pub fn layer_windows(
     reader: &mut Reader<'_>,
     n_layers: usize,
@@ -62,7 +62,7 @@ pub fn layer_windows(
     let width =
         reader.number_or_none("window", "sliding_window", default_width.map(|w| w as f64))?;
     let is_optional = default_width.is_none() && !matches!(rule, WindowRule::Always(_));
-    // A list of layers speaks for itself in the family that has both.
+    // In the family that has both, a list of layers takes precedence.
     let has_list =
         matches!(rule, WindowRule::WhereZero(..)) && reader.value("layer_types").is_some();
     if is_optional && !reader.flag_or("uses_window", "use_sliding_window", false)? && !has_list {
@@ -74,7 +74,7 @@ pub fn layer_windows(
         return Ok(none);
     }
     let types = reader.words_by_layer("layer_types", n_layers)?;
-    // Families whose layers are all alike carry the list at most by accident, and transformers passes it by.
+    // If all layers of a family are alike, a list is there by accident, and transformers ignores it.
     let is_listed = !matches!(rule, WindowRule::Always(_));
     let slides_by_list = types
         .as_ref()
@@ -170,10 +170,10 @@ pub fn layer_windows(
     Ok(windows)
 }
 
-/// The window of every layer, half of whose width lies on either side: one width for all layers, or one for each.
+/// Reads two-sided windows, half of the width on either side: one width for all layers, or one per layer.
 ///
 /// # Errors
-/// When there are not as many as layers, or one is no even number above 0.
+/// When the number of widths is not the number of layers, or a width is not even and positive.
 pub fn windows_around(
     reader: &mut Reader<'_>,
     key: &str,

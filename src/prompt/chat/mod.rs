@@ -1,4 +1,4 @@
-//! Conversations as a checkpoint's chat template writes them: messages → the text that the model was trained on.
+//! Conversations in the format of a checkpoint's chat template: messages → text as the model was trained on.
 
 mod namespaces;
 mod python;
@@ -13,7 +13,7 @@ use minijinja::Value as Item;
 use minijinja::value::ValueKind;
 use serde_json::{Map, Value};
 
-/// A chat template, and the special tokens that it may name.
+/// A chat template with the special tokens that it may use.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     path: PathBuf,
@@ -21,18 +21,18 @@ pub struct ChatTemplate {
     tokens: BTreeMap<String, String>,
 }
 
-/// A conversation: messages with a role and a content each, as templates take them.
+/// A conversation: messages with a role and content, in the form that templates take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Messages(Vec<Item>);
 
-/// The file of a template alone, and the one of settings that may hold one.
+/// The file that holds only a template, and the settings file that may contain one.
 const ALONE: &str = "chat_template.jinja";
 const SETTINGS: &str = "tokenizer_config.json";
-/// The template of several that is meant where none is named.
+/// The name of the default template among several.
 const USUAL: &str = "default";
 
 impl Messages {
-    /// One turn of a person, behind what the system says if it says something.
+    /// One user message, after a system message if there is one.
     pub fn turn(system: Option<&str>, text: &str) -> Self {
         Self(vec![said("user", text)]).with_system(system)
     }
@@ -43,7 +43,7 @@ impl Messages {
     /// When it cannot be read, or a message has no role.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path, CONFIGURATION)?;
-        // Read as the template's own values: the keys of a call of a tool keep their order.
+        // Parsed as template values, so that the arguments of a tool call keep their order.
         let value: Item = serde_json::from_str(&text)
             .map_err(|e| Error::file(path, format!("is not JSON ({e})")))?;
         let list = match value.kind() {
@@ -67,7 +67,7 @@ impl Messages {
         }
     }
 
-    /// Puts what the system says before the messages.
+    /// Puts a system message before the messages.
     #[must_use]
     pub fn with_system(mut self, system: Option<&str>) -> Self {
         if let Some(text) = system {
@@ -76,7 +76,7 @@ impl Messages {
         self
     }
 
-    /// Steps that a template may take with them, and memory with these: templates of chat models take some dozen for a message.
+    /// Upper limit of steps, and so of memory, for rendering them; templates of chat models take some dozens per message.
     fn steps(&self) -> u32 {
         const LEAST: usize = 200_000;
         const OF_MESSAGE: usize = 1_000;
@@ -86,7 +86,7 @@ impl Messages {
         u32::try_from(n_steps).unwrap_or(MOST).min(MOST)
     }
 
-    /// Whether a person or a tool spoke last, so that it is the model's turn.
+    /// Whether the user or a tool spoke last, so that the model answers next.
     fn awaits_answer(&self) -> bool {
         let last = self.0.last().and_then(role);
         last.as_deref() != Some("assistant")
@@ -103,7 +103,7 @@ fn role(message: &Item) -> Option<String> {
 }
 
 impl ChatTemplate {
-    /// The template of a checkpoint.
+    /// Reads the template of a checkpoint.
     ///
     /// # Errors
     /// When there is none, or a file that may hold one cannot be read.
@@ -146,7 +146,7 @@ impl ChatTemplate {
         })
     }
 
-    /// A template as text.
+    /// A template from its source text.
     pub fn new(path: PathBuf, source: String, tokens: BTreeMap<String, String>) -> Self {
         Self {
             path,
@@ -155,8 +155,8 @@ impl ChatTemplate {
         }
     }
 
-    /// The text of a conversation, up to where the model's answer begins. `now` is the time that the template may ask for, in
-    /// seconds since 1970.
+    /// Renders a conversation up to where the model's answer begins. `now` is the time that a template may ask for, in seconds
+    /// since 1970.
     ///
     /// # Errors
     /// When the template is broken, refuses the conversation, or takes too long or too much memory.
@@ -176,7 +176,7 @@ impl ChatTemplate {
     }
 }
 
-/// The template among what settings may hold: a text, or a list of names and texts.
+/// The template in a settings value: a string, or a list of names and strings.
 fn template_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -193,7 +193,7 @@ fn template_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Special tokens by the names that templates use.
+/// Special tokens, by the names that templates use.
 fn special_tokens(settings: &Map<String, Value>) -> BTreeMap<String, String> {
     let is_token = |name: &&String| name.ends_with("_token");
     let names = settings.keys().filter(is_token);

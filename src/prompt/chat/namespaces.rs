@@ -1,13 +1,13 @@
-//! Namespaces of a template, the only values of it that change: one that held itself would be written and compared without end.
+//! Namespaces, the only mutable values of a template: one that contained itself would make printing and comparing endless.
 
 use std::collections::BTreeSet;
 
-/// The function that makes one.
+/// The function that makes a namespace.
 const MAKER: &str = "namespace";
 
-/// Looks for a namespace that may become part of a value, and so of itself; names the first. Each has to be made as in
-/// `set ns = namespace(…)` and to be used by its attributes, as in `ns.found`. Words of the text around blocks count too: what stands
-/// in a block cannot be told from it without the library's own reader.
+/// Finds the first namespace that may become part of a value, and so of itself. Each namespace must be made as in `set ns =
+/// namespace(…)` and used only by its attributes, as in `ns.found`. Words outside blocks count too: only the library's own parser
+/// could tell them apart.
 pub(super) fn unbounded(source: &str) -> Option<&str> {
     let words: Vec<(usize, &str)> = words(source).collect();
     let mut names = BTreeSet::new();
@@ -40,12 +40,12 @@ pub(super) fn unbounded(source: &str) -> Option<&str> {
     words.iter().find(is_bare).map(|(_, word)| *word)
 }
 
-/// Whether what comes next is an attribute of something.
+/// Whether the following word is an attribute.
 fn is_attribute(before: &str) -> bool {
     before.trim_end().ends_with('.')
 }
 
-/// Words as the library reads names, with their places.
+/// Words as the library splits names, with their byte offsets.
 fn words(source: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     source
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_used_by_their_attributes_alone() {
+    fn namespaces_are_only_used_by_their_attributes() {
         for source in [
             "{{ messages }}",
             "{%- set ns = namespace(found=false, text='') -%}{% if ns.found %}{% set ns.text = ns.text ~ 'a' %}{% endif %}",

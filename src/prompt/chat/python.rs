@@ -1,4 +1,4 @@
-//! What templates expect of Python: methods of texts, dates, and how values are written as JSON.
+//! Python features that templates expect: string methods, dates, and values as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-/// Characters of what a method may make at most: some megabytes.
+/// Upper limit of characters that a method may produce: some megabytes.
 const MOST: usize = 4 << 20;
 
-/// Methods of Python's values, where what they give cannot be too large.
+/// Calls a method of Python's values, if its result cannot be too large.
 pub(super) fn method(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -40,7 +40,7 @@ pub(super) fn method(
             };
             n.saturating_mul(between.len()).saturating_add(of_all)
         }
-        // A width may ask for any number of blanks.
+        // A width in a format may ask for any number of blanks.
         ("format", Some(of)) if widest(of) > 4 => MOST + 1,
         _ => 0,
     };
@@ -51,7 +51,7 @@ pub(super) fn method(
     unknown_method_callback(state, value, name, args)
 }
 
-/// Digits of the longest number in a text.
+/// Number of digits of the longest number in a text.
 fn widest(text: &str) -> usize {
     let numbers = text.split(|c: char| !c.is_ascii_digit());
     numbers.map(str::len).max().unwrap_or(0)
@@ -81,7 +81,7 @@ const DAYS: [&str; 7] = [
     "Wednesday",
 ];
 
-/// A time, in seconds since 1970, as `strftime` writes it in English and in universal time; letters that it does not know stay.
+/// Formats a time, in seconds since 1970, like `strftime` in English and UTC; unknown letters stay as they are.
 pub(super) fn strftime(format: &str, seconds: u64) -> String {
     let days = seconds / 86_400;
     let (year, month, day) = date(days);
@@ -134,7 +134,7 @@ fn is_leap(year: u64) -> bool {
     (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
 }
 
-/// Days from 1970 to the first of a year.
+/// Days from 1970 to the start of a year.
 fn days_before(year: u64) -> u64 {
     (1970..year)
         .map(|year| if is_leap(year) { 366 } else { 365 })
@@ -173,7 +173,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     (year, month, left + 1)
 }
 
-/// A value as Python's `json.dumps` writes it, with characters as they are.
+/// Formats a value like Python's `json.dumps`, without escaping non-ASCII characters.
 pub(super) fn json(value: &Value, indent: Option<usize>) -> Result<String, Error> {
     let mut text = String::new();
     write_json(value, indent, 0, &mut text)?;
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         let format = "%A %d %B %Y %H:%M:%S %j %a %b %y %-d %I%p %%";
         for (seconds, expected) in [
             (

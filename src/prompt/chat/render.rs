@@ -1,4 +1,4 @@
-//! Runs one template, as the library of chat models runs it: its whitespace, its functions, and limits on what it may take.
+//! Runs one template as chat model libraries do: their whitespace rules and functions, with limits on time and memory.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -12,28 +12,28 @@ use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
 use super::{namespaces, python};
 
-/// Bytes of a template at most: those of chat models have some ten thousand.
+/// Upper limit of a template in bytes; those of chat models have some ten thousand.
 const LONGEST: usize = 128 << 10;
-/// Operators in a template at most, in its text or not: templates of chat models have some hundred. Compiling one expression takes
-/// time with the square of them.
+/// Upper limit of operators in a template; templates of chat models have some hundred. Compiling an expression takes time
+/// quadratic in their number.
 const MOST_OPERATORS: usize = 4096;
-/// Stack that the library may need. A byte of a template and a step of its run each make its data one level deeper at most, and it
-/// goes through these levels by recursion when it parses, compiles, compares, writes and drops them. Measured without optimisation:
-/// 2.4 KiB for a byte (`-` before a number), 1.9 KiB for a step (a map around a map).
+/// Stack that the library may need. Each byte of a template and each step of its run nests data by at most one level, and the
+/// library parses, compiles, compares, prints and drops nested data recursively. Measured without optimisation: 2.4 KiB per byte
+/// (`-` before a number), 1.9 KiB per step (a map in a map).
 const STACK: usize = 16 << 20;
 const STACK_OF_BYTE: usize = 4 << 10;
 const STACK_OF_STEP: usize = 2 << 10;
-/// How deep macros and includes may call each other.
+/// Maximum call depth of macros and includes.
 const DEPTH: usize = 100;
 
-/// Marks that say which part of a text a model wrote itself: they change nothing.
+/// Tags that mark text written by the model; they do not change the output.
 static GENERATION: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\{%(-|\+)?\s*(end)?generation\s*(-|\+)?%\}").ok());
 
-/// The text that a template makes of some values, in at most so many steps.
+/// Renders a template with some values, in at most `n_steps` steps.
 ///
 /// # Errors
-/// One line that says why there is none.
+/// One line that says why it failed.
 pub(super) fn render(
     source: &str,
     context: Value,
@@ -55,7 +55,7 @@ pub(super) fn render(
             "expected every namespace to be set by its name and used by its attributes alone, found {name} as a value"
         ));
     }
-    // A stack that overflows would end the program: this thread has as much as the template can take.
+    // A stack overflow would end the program, so this thread gets as much stack as the template can need.
     let stack = STACK + source.len() * STACK_OF_BYTE + n_steps as usize * STACK_OF_STEP;
     let work = || caught(|| run(source, context, now, n_steps)).and_then(|done| done);
     thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(super) fn render(
     })
 }
 
-/// How often signs and words that are operators occur, the marks of blocks aside.
+/// Counts operators, both signs and words, outside block delimiters.
 fn n_operators(source: &str) -> usize {
     let bytes = source.as_bytes();
     let at = |idx: Option<usize>| idx.and_then(|idx| bytes.get(idx)).copied();
@@ -140,7 +140,7 @@ fn environment(now: u64, n_steps: u32) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// Writes a value as Python would.
+/// Prints a value as Python would.
 fn shown(output: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     let word = match value.kind() {
         ValueKind::Bool if value.is_true() => "True",
@@ -151,16 +151,16 @@ fn shown(output: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> R
     output.write_str(word).map_err(Error::from)
 }
 
-/// A value as Python's `json.dumps` writes it.
+/// Converts a value to JSON like Python's `json.dumps`.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // What else may be said is how Python writes already.
+    // The output already follows either value of this argument.
     let _: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
     Ok(Value::from(python::json(value, indent.map(|n| n.min(16)))?))
 }
 
-/// What went wrong, in one line with its place in the template.
+/// Formats an error in one line, with its place in the template.
 fn line(error: &Error) -> String {
     let said = match (error.kind(), error.detail()) {
         (ErrorKind::OutOfFuel, _) => {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_leave_no_whitespace_and_python_s_words_are_written() {
+    fn blocks_leave_no_whitespace_and_constants_are_printed_as_in_python() {
         let source = "{% for m in messages %}\n  {% if loop.first %}\nfirst {{ true }} {{ none }}\n  {% endif %}\n{{ m.content.strip() }}\n{% endfor %}\n";
         let found = rendered(
             source,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_written_as_python_writes_it_in_the_order_of_the_file() {
+    fn json_is_written_as_in_python_and_keeps_the_order_of_the_file() {
         let value = r#"{"v": {"b": [1, 2.5, "ü\"<"], "a": null, "e": {}}}"#;
         let found = rendered("{{ v | tojson }}", value);
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_what_a_model_wrote_change_nothing() {
+    fn generation_tags_do_not_change_the_output() {
         for (begins, expected) in [("{%-", "abc"), ("{%", "a\nbc")] {
             let source = format!("a\n{begins} generation %}}\nb\n{{%- endgeneration -%}}\n c");
             let found = rendered(&source, "{}");
@@ -219,9 +219,9 @@ mod tests {
         }
     }
 
-    /// Each construct that the library goes through by recursion, as deep as a template can be long.
+    /// Every construct that the library handles recursively, nested as deep as the length limit allows.
     #[test]
-    fn a_template_as_deep_as_it_is_long_ends_no_process() {
+    fn a_template_nested_to_the_length_limit_does_not_crash() {
         let n = |text: &str| {
             let most = (MOST_OPERATORS - 20) / n_operators(text).max(1);
             (LONGEST / text.len() - 20).min(most)
@@ -299,7 +299,7 @@ mod tests {
         }
         for source in &sources {
             assert!(source.len() <= LONGEST, "{}", source.len());
-            // Any answer will do, as long as there is one.
+            // Any answer is fine, as long as there is one.
             if let Err(said) = rendered(source, r#"{"a": 1}"#) {
                 assert!(!said.contains('\n') && said.len() < 400, "{said}");
             }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn values_as_deep_as_a_run_is_long_end_no_process() {
+    fn values_nested_to_the_step_limit_do_not_crash() {
         for [open, close] in [["[", "]"], ["{'a': ", "}"], ["(", ",)"]] {
             let deeper = format!("{}ns.x{}", open.repeat(40), close.repeat(40));
             for end in [
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_or_grows_without_end_is_refused_in_one_line() {
+    fn endless_templates_and_outputs_are_refused_in_one_line() {
         for source in [
             "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
             "{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",

@@ -1,4 +1,4 @@
-//! PNG and JPEG files → bytes of red, green and blue, turned as the camera was held.
+//! PNG and JPEG files → bytes of red, green and blue, rotated as the camera was held.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -11,14 +11,14 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// Bytes of a file at most.
+/// Upper limit of a file, in bytes.
 const MOST_BYTES: usize = 1 << 28;
-/// Rows and columns at most, and pixels.
+/// Upper limits of rows, columns and pixels.
 const MOST_SIDE: usize = 1 << 15;
 pub(super) const MOST_PIXELS: usize = 1 << 27;
-/// Bytes that deflate can make of one.
+/// Upper limit of bytes that deflate makes of one byte.
 const MOST_DEFLATED: usize = 1032;
-/// Pixels that a byte of a JPEG file can stand for at most: each block of 64, of which four may share their colours, takes some bits.
+/// Upper limit of pixels per byte of a JPEG file: each block of 64 takes some bits, and four blocks may share their colours.
 const MOST_OF_BYTE: usize = 1024;
 
 /// A picture as bytes. // bytes: [row, column, channel]
@@ -34,13 +34,13 @@ impl Image {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is no PNG or JPEG file, is cut, or is too large.
+    /// When it is not a PNG or JPEG file, is truncated, or is too large.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = read_whole(path, MOST_BYTES)?;
         Self::decode(&bytes).map_err(|problem| Error::file(path, problem))
     }
 
-    /// Reads the bytes of a file; what is wrong with them where they are no picture.
+    /// Decodes the bytes of a file; the error says what is wrong with them.
     pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
         let decoder: fn(&[u8]) -> std::result::Result<Self, String> =
             if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
@@ -59,7 +59,7 @@ impl Image {
         Ok(image)
     }
 
-    /// The picture in colours, without transparency.
+    /// Converts to colour, without transparency.
     pub fn coloured(self) -> Self {
         let bytes = match self.n_channels {
             1 | 2 => {
@@ -79,7 +79,7 @@ impl Image {
         }
     }
 
-    /// The picture in grey, by the weights of ITU-R 601.
+    /// Converts to grey, with the weights of ITU-R 601.
     pub fn grey(self) -> Self {
         let bytes = match self.n_channels {
             1 | 2 => {
@@ -101,7 +101,7 @@ impl Image {
         }
     }
 
-    /// A picture whose pixels are given by their places in the new one.
+    /// Rearranges pixels by a map from new to old positions.
     fn rearranged(
         &self,
         height: usize,
@@ -125,7 +125,7 @@ impl Image {
         }
     }
 
-    /// The picture upright, by the orientation that a camera noted.
+    /// Rotates the picture upright, by the orientation that the camera recorded.
     fn turned(self, orientation: u16) -> Self {
         let (h, w) = (self.height, self.width);
         match orientation {
@@ -178,7 +178,7 @@ fn png(bytes: &[u8]) -> std::result::Result<Image, String> {
             bytes: pixels,
         });
     }
-    // Row by row: a header that lies takes no memory for rows that never come.
+    // Row by row, so that a header with a false size does not allocate memory for missing rows.
     let mut pixels = Vec::new();
     while let Some(row) = reader.next_row().map_err(said)? {
         pixels.extend_from_slice(row.data());
@@ -198,7 +198,7 @@ fn jpeg(bytes: &[u8]) -> std::result::Result<Image, String> {
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     let said = |e| {
-        // What the library says may go over several lines.
+        // The library's message may have several lines.
         let why = format!("{e:?}");
         let why: Vec<&str> = why.split_whitespace().collect();
         format!("is not a JPEG file that can be read ({})", why.join(" "))
@@ -226,7 +226,7 @@ fn jpeg(bytes: &[u8]) -> std::result::Result<Image, String> {
     Ok(image.turned(orientation.unwrap_or(1)))
 }
 
-/// How a camera was held, from what it wrote beside the picture.
+/// The camera's orientation, from EXIF data.
 fn orientation(exif: &[u8]) -> Option<u16> {
     const ORIENTATION: u16 = 0x0112;
     let exif = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_camera_that_was_turned_gives_an_upright_picture() {
+    fn a_picture_of_a_rotated_camera_becomes_upright() {
         // Two rows of three pixels.
         let image = Image {
             height: 2,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_refused() {
+    fn bytes_that_are_no_picture_are_refused() {
         for bytes in [&b""[..], b"GIF89a", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"] {
             assert!(Image::decode(bytes).is_err());
         }

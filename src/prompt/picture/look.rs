@@ -1,38 +1,38 @@
-//! What a model's own processor does to a picture before the model sees it: size, crop, scale, and where the tokens lie.
+//! A model's picture preprocessing: resize, crop, rescale, and the layout of the tokens.
 
 use super::image::{self, Image};
 use super::resize::resized;
 use super::taps::Filter;
 
-/// Pixels of a picture at most after each step, and patches.
+/// Upper limits of pixels after each step, and of patches.
 const MOST_PIXELS: usize = 1 << 24;
 const MOST_PATCHES: usize = 1 << 16;
 
-/// How a picture becomes the values of patches, and these become tokens.
+/// How a picture becomes patch values, and these become tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// 1 for grey, 3 for colours.
+    /// 1 for grey, 3 for colour.
     pub n_channels: usize,
-    /// To which size it is brought, and by which filter; `None` where it stays as it is.
+    /// Target size and filter; `None` to keep the size.
     pub resize: Option<(Size, Filter)>,
-    /// Rows and columns that are cut out of the middle; what a picture lacks is black.
+    /// Rows and columns of the centre crop; a smaller picture is padded with black.
     pub crop: Option<[usize; 2]>,
-    /// Multiplies bytes.
+    /// Factor of the bytes.
     pub rescale: f64,
-    /// What is taken from each channel, and what that is divided by.
+    /// Per channel: the mean to subtract, and the standard deviation to divide by.
     pub mean: [f32; 3],
     pub std: [f32; 3],
     /// Rows and columns of a patch.
     pub patch: [usize; 2],
-    /// Rows and columns that the model takes; `None` where it takes any.
+    /// Rows and columns that the model accepts; `None` for any size.
     pub takes: Option<[usize; 2]>,
     pub firsts: Firsts,
 }
 
-/// No value of a look is NaN: each was checked where it was read.
+/// No value is NaN: each was checked when it was read.
 impl Eq for Look {}
 
-/// The learned tokens before the patches.
+/// Learned tokens before the patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Firsts {
     pub has_class: bool,
@@ -49,7 +49,7 @@ impl Firsts {
         self.len() == 0
     }
 
-    /// What they are called, in order.
+    /// Their labels, in order.
     pub fn labels(self) -> impl Iterator<Item = String> {
         let class = self.has_class.then(|| "[CLS]".to_owned());
         let distillation = self.has_distillation.then(|| "[DIST]".to_owned());
@@ -58,17 +58,17 @@ impl Firsts {
     }
 }
 
-/// To which size a picture is brought.
+/// The target size of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Rows and columns, whatever its own.
+    /// These rows and columns, whatever the original size.
     Exactly([usize; 2]),
-    /// The shorter side, the other in proportion.
+    /// This length for the shorter side, the other in proportion.
     Shortest(usize),
 }
 
 impl Look {
-    /// The size of every picture after it was brought to size and cut; `None` where it depends on the picture.
+    /// The size of every picture after resizing and cropping; `None` if it depends on the picture.
     pub fn fixed_size(&self) -> Option<[usize; 2]> {
         match (self.crop, self.resize) {
             (Some(crop), _) => Some(crop),
@@ -77,7 +77,7 @@ impl Look {
         }
     }
 
-    /// Refuses steps that would make more of a picture of this size than a model can be given.
+    /// Refuses a picture size if a step would make it larger than the limits.
     pub(super) fn check_work(&self, size: [usize; 2]) -> Result<(), String> {
         let mut made = size;
         if let Some((to, _)) = self.resize {
@@ -85,7 +85,7 @@ impl Look {
                 Size::Exactly(to) => to,
                 Size::Shortest(shortest) => in_proportion(shortest, size[0], size[1]),
             };
-            // One direction is brought to size before the other.
+            // Resizing changes one direction before the other.
             let between = (made[0].saturating_mul(size[1])).max(size[0].saturating_mul(made[1]));
             check_pixels("resizing", made, MOST_PIXELS)?;
             if between > image::MOST_PIXELS {
@@ -112,7 +112,7 @@ impl Look {
         Ok(())
     }
 
-    /// The picture as the model's processor makes it, as bytes still.
+    /// The preprocessed picture, still as bytes.
     pub(super) fn shown(&self, image: Image) -> Image {
         let mut image = if self.n_channels == 1 {
             image.grey()
@@ -155,7 +155,7 @@ fn check_pixels(step: &str, [rows, columns]: [usize; 2], most: usize) -> Result<
     ))
 }
 
-/// The size of a picture whose shorter side is given, as Python's whole numbers have it.
+/// The size of a picture with the given shorter side, rounded like Python's integer division.
 fn in_proportion(shortest: usize, height: usize, width: usize) -> [usize; 2] {
     let (short, long) = (height.min(width), height.max(width));
     let other = shortest.saturating_mul(long) / short.max(1);
@@ -166,7 +166,7 @@ fn in_proportion(shortest: usize, height: usize, width: usize) -> [usize; 2] {
     }
 }
 
-/// The middle of a picture, black where it is smaller.
+/// The centre of a picture, padded with black if the picture is smaller.
 fn middle(image: &Image, [height, width]: [usize; 2]) -> Image {
     let n = image.n_channels;
     let (rows, columns) = (sources(image.height, height), sources(image.width, width));
@@ -188,7 +188,8 @@ fn middle(image: &Image, [height, width]: [usize; 2]) -> Image {
     }
 }
 
-/// Where each sample of a piece of a line comes from; `None` beyond its ends. A line that is too short has half a sample more before it.
+/// The source index of each sample in a centre crop of a line; `None` for padding. A line that is too short by an odd number gets
+/// the larger half before it.
 fn sources(whole: usize, piece: usize) -> impl Iterator<Item = Option<usize>> + Clone {
     let skipped = whole.saturating_sub(piece) / 2;
     let before = piece.saturating_sub(whole).div_ceil(2);
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_does_not_become_larger_than_a_model_can_be_given() {
+    fn a_picture_cannot_exceed_the_model_limits() {
         let plain = Look {
             n_channels: 3,
             resize: None,
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_is_cut_out_or_filled_with_black() {
+    fn the_centre_is_cropped_or_padded_with_black() {
         let of = |whole, piece| sources(whole, piece).collect::<Vec<_>>();
         assert_eq!(of(6, 3), [Some(1), Some(2), Some(3)]);
         assert_eq!(of(3, 3), [Some(0), Some(1), Some(2)]);

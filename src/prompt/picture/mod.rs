@@ -1,4 +1,4 @@
-//! A picture as a prompt: read from a file, made into what the model's processor gives, and cut into patches.
+//! Picture prompts: reads a file, preprocesses it for the model, and cuts it into patches.
 
 mod image;
 mod look;
@@ -14,10 +14,10 @@ pub use taps::{Cubic, Filter, taps};
 use self::image::Image;
 use attnscope_compute::error::{Error, Result};
 
-/// Where a picture comes from.
+/// The source of a picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PictureSource {
-    /// A drawing that needs no file: a disc and a square on a ground that grows lighter.
+    /// A built-in drawing: a disc and a square on a background that gets lighter.
     BuiltIn,
     File(PathBuf),
 }
@@ -31,7 +31,7 @@ impl fmt::Display for PictureSource {
     }
 }
 
-/// Whether a word names a file of a picture by its ending.
+/// Whether a path is a picture file, by its extension.
 pub fn is_picture(path: &Path) -> bool {
     let ending = path.extension().map(|ending| ending.to_string_lossy());
     ending.is_some_and(|ending| {
@@ -40,7 +40,7 @@ pub fn is_picture(path: &Path) -> bool {
     })
 }
 
-/// A picture as a model sees it.
+/// A preprocessed picture, as the model receives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
     pub source: PictureSource,
@@ -51,14 +51,14 @@ pub struct Picture {
     pub firsts: Firsts,
 }
 
-/// Its values are bytes that were scaled: none is NaN.
+/// Its values are rescaled bytes: none is NaN.
 impl Eq for Picture {}
 
 impl Picture {
-    /// Reads a picture, and makes it what a model sees.
+    /// Reads and preprocesses a picture.
     ///
     /// # Errors
-    /// When the file is no picture, or the model takes no picture of its size.
+    /// When the file is not a picture, or the model does not accept its size.
     pub fn read(source: &PictureSource, look: &Look) -> Result<Self> {
         let refused = |problem: String| Error::Prompt(format!("{source}: {problem}"));
         let image = match source {
@@ -103,7 +103,7 @@ impl Picture {
         })
     }
 
-    /// Rows and columns of patches; pixels that fill no patch are left out.
+    /// Rows and columns of patches, ignoring pixels that do not fill a patch.
     pub fn grid(&self) -> [usize; 2] {
         [
             self.image.height / self.patch[0],
@@ -111,7 +111,7 @@ impl Picture {
         ]
     }
 
-    /// Rows and columns of pixels of a patch.
+    /// Rows and columns of pixels in a patch.
     pub fn patch_size(&self) -> [usize; 2] {
         self.patch
     }
@@ -120,12 +120,12 @@ impl Picture {
         self.grid().iter().product()
     }
 
-    /// Tokens of it: learned ones, then patches row by row.
+    /// Number of tokens: learned ones, then patches row by row.
     pub fn n_tokens(&self) -> usize {
         self.firsts.len() + self.n_patches()
     }
 
-    /// Its tokens in a few words.
+    /// Describes its tokens briefly.
     pub fn describe(&self) -> String {
         let ([rows, columns], [tall, wide]) = (self.grid(), self.patch);
         let learned = match self.firsts.len() {
@@ -137,7 +137,7 @@ impl Picture {
         format!("{learned}{columns} × {rows} patches of {wide} × {tall} pixels of {source}")
     }
 
-    /// What its tokens are called: rows and columns are counted from 1.
+    /// Labels of its tokens; rows and columns are counted from 1.
     pub fn labels(&self) -> Vec<String> {
         let [_, n_columns] = self.grid();
         let patches = (0..self.n_patches()).map(|patch_idx| {
@@ -152,7 +152,7 @@ impl Picture {
         [self.image.height, self.image.width]
     }
 
-    /// The colour of a pixel, as it is after it was brought to size.
+    /// The colour of a pixel, after resizing.
     pub fn pixel(&self, row: usize, column: usize) -> [u8; 3] {
         let n = self.image.n_channels;
         let at = (row * self.image.width + column) * n;
@@ -182,7 +182,7 @@ impl Picture {
         sums.map(|sum| (sum / n) as u8)
     }
 
-    /// The values of a patch, behind what is there: channels, rows, columns.
+    /// Appends the values of a patch: channels, rows, columns.
     pub fn patch(&self, patch_idx: usize, to: &mut Vec<f32>) {
         let ([_, n_columns], [height, width]) = (self.grid(), self.patch);
         let (top, left) = (
@@ -199,7 +199,7 @@ impl Picture {
     }
 }
 
-/// The built-in picture: shades from left to right, a light disc, and a dark square.
+/// The built-in picture: a gradient from left to right, a light disc and a dark square.
 fn drawing([height, width]: [usize; 2]) -> Image {
     let mut bytes = Vec::with_capacity(height * width * 3);
     let (h, w) = (height.max(1), width.max(1));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_lie_row_by_row_and_tokens_are_named_by_their_places() {
+    fn patches_are_in_row_order_and_tokens_are_named_by_their_places() {
         let picture = Picture::read(&PictureSource::BuiltIn, &look()).expect("draws");
         assert_eq!((picture.grid(), picture.n_tokens()), ([2, 3], 9));
         let labels = picture.labels();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_another_size_than_the_model_takes_is_refused() {
+    fn a_picture_of_a_size_the_model_does_not_accept_is_refused() {
         let look = Look {
             takes: Some([8, 8]),
             ..look()

@@ -1,12 +1,12 @@
-//! Bytes of a picture at another size, bit by bit as Pillow 13 makes them: lines and columns one after the other, each rounded to bytes.
+//! Resizes pictures, bit-identical to Pillow 13: rows and columns one after the other, each rounded to bytes.
 
 use super::image::Image;
 use super::taps::{Filter, Taps, filter_taps};
 
-/// Bits behind the point of a weight.
+/// Fractional bits of a fixed-point weight.
 const BITS: u32 = 22;
 
-/// The picture at another size.
+/// Resizes a picture.
 pub(super) fn resized(image: &Image, height: usize, width: usize, filter: Filter) -> Image {
     if columns_first(image, height, width) {
         let short = with_height(image, height, filter);
@@ -16,8 +16,8 @@ pub(super) fn resized(image: &Image, height: usize, width: usize, filter: Filter
     with_height(&wide, height, filter)
 }
 
-/// Whether columns are resampled before lines: where that leaves less to do. Pillow before 13 always begins with lines, which differs
-/// by one level here and there.
+/// Whether to resample columns before rows, if that is less work. Pillow before 13 always begins with rows, which differs by one
+/// level in places.
 fn columns_first(image: &Image, height: usize, width: usize) -> bool {
     let fewer_rows = image.height as i64 - height as i64;
     let fewer_columns = image.width as i64 - width as i64;
@@ -60,7 +60,7 @@ fn with_height(image: &Image, height: usize, filter: Filter) -> Image {
     }
 }
 
-/// Weights as whole numbers of 2⁻²², rounded away from zero at the half.
+/// Weights in fixed point, in units of 2⁻²², rounded half away from zero.
 fn fixed(taps: &[Taps], filter: Filter) -> Vec<Vec<(usize, i64)>> {
     let one = f64::from(1u32 << BITS);
     let whole = |weight: f64| match filter {

@@ -1,6 +1,6 @@
-//! Which samples of a line make those of a longer or shorter one, and with which weights.
+//! Resampling weights: the source samples of each sample of a resized line.
 
-/// A filter by the number that Pillow gives it, in `preprocessor_config.json`.
+/// A filter, by Pillow's number in `preprocessor_config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     Nearest,
@@ -11,20 +11,20 @@ pub enum Filter {
     Hamming,
 }
 
-/// A cubic filter over samples that are not those of a picture.
+/// A cubic filter for data other than pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cubic {
-    /// The four nearest samples, a = −0.75; samples beyond the ends are those at the ends.
+    /// The four nearest samples, a = −0.75; beyond the ends, the end samples repeat.
     Clamped,
-    /// As many samples as the scale asks for, a = −0.5.
+    /// A kernel that widens with the scale, a = −0.5.
     Antialiased,
 }
 
-/// The samples of one new sample, and their weights.
+/// Source samples of one new sample, with their weights.
 pub type Taps = Vec<(usize, f64)>;
 
 impl Filter {
-    /// The filter of a number.
+    /// The filter with a Pillow number.
     pub fn of_number(number: u64) -> Option<Self> {
         Some(match number {
             0 => Self::Nearest,
@@ -37,7 +37,7 @@ impl Filter {
         })
     }
 
-    /// The name for people.
+    /// The name in messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Nearest => "nearest",
@@ -49,7 +49,7 @@ impl Filter {
         }
     }
 
-    /// How far it reaches to either side, in samples.
+    /// Its radius, in samples.
     fn reach(self) -> f64 {
         match self {
             Self::Nearest => 0.0,
@@ -86,7 +86,7 @@ impl Filter {
     }
 }
 
-/// The cubic convolution of Keys (1981) at a distance.
+/// The cubic convolution kernel of Keys (1981) at a distance.
 fn cubic(size: f64, a: f64) -> f64 {
     if size < 1.0 {
         ((a + 2.0) * size - (a + 3.0)) * size * size + 1.0
@@ -97,7 +97,7 @@ fn cubic(size: f64, a: f64) -> f64 {
     }
 }
 
-/// The taps of every sample of a line of `to` samples made of `from` samples.
+/// The taps for resizing a line of `from` samples to `to` samples.
 pub fn taps(from: usize, to: usize, cubic: Cubic) -> Vec<Taps> {
     match cubic {
         Cubic::Antialiased => filter_taps(from, to, Filter::Bicubic),
@@ -120,7 +120,7 @@ pub fn taps(from: usize, to: usize, cubic: Cubic) -> Vec<Taps> {
     }
 }
 
-/// The taps of a filter that widens where a line becomes shorter, normalised at its ends.
+/// The taps of a filter that widens when a line is shortened; normalised at the ends.
 pub(super) fn filter_taps(from: usize, to: usize, filter: Filter) -> Vec<Taps> {
     let scale = from as f64 / to as f64;
     let widened = scale.max(1.0);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_of_every_filter_sum_to_one_and_a_line_of_equal_length_stays() {
+    fn weights_of_every_filter_sum_to_one_and_equal_lengths_are_copied() {
         for number in 0..6 {
             let filter = Filter::of_number(number).expect("known");
             for (from, to) in [(7, 3), (3, 7), (5, 5), (1, 4), (4, 1)] {

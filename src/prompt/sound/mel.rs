@@ -1,17 +1,17 @@
-//! Samples → the logarithm of their power in bands that are as far apart as the ear tells pitches apart.
+//! Samples → log power in mel bands, which are spaced like perceived pitch.
 
 use rayon::prelude::*;
 
 use super::rule::SoundRule;
 
-/// The least power that has a logarithm.
+/// Lower limit of the power, before the logarithm.
 const FLOOR: f64 = 1e-10;
-/// Powers that are this many tenfolds below the largest count as that.
+/// Powers more than this many decades below the maximum are raised to that level.
 const RANGE: f64 = 8.0;
-/// The highest frequency of a band, whatever the rate.
+/// The upper frequency limit of the bands, at any sample rate.
 const HIGHEST: f64 = 8_000.0;
 
-/// The log-mel spectrogram as Whisper takes it: frames around every `hop`th sample, mirrored at both ends. // [frame, mel]
+/// The log-mel spectrogram as in Whisper: frames around every `hop`th sample, mirrored at both ends. // [frame, mel]
 pub(super) fn log_mel(samples: &[f32], rule: SoundRule) -> Vec<f32> {
     let filters = Filters::new(rule);
     let fourier = Fourier::new(rule.n_window);
@@ -32,7 +32,7 @@ pub(super) fn log_mel(samples: &[f32], rule: SoundRule) -> Vec<f32> {
     scaled.map(|value| value as f32).collect()
 }
 
-/// The power of a windowed stretch of samples at every frequency.
+/// The power spectrum of a windowed frame.
 struct Fourier {
     /// Hann's window, periodic.
     window: Vec<f64>,
@@ -51,7 +51,7 @@ impl Fourier {
         }
     }
 
-    /// The power around a sample; `None` where all is silence. // [frequency]
+    /// The power spectrum around a sample; `None` for silence. // [frequency]
     fn power(&self, samples: &[f32], centre: usize) -> Option<Vec<f64>> {
         let n = self.window.len();
         let first = centre as isize - (n / 2) as isize;
@@ -64,7 +64,7 @@ impl Fourier {
         if windowed.iter().all(|value| *value == 0.0) {
             return None;
         }
-        // A real signal is a sum of an even part, which only meets cosines, and an odd one, which only meets sines.
+        // A real signal is the sum of an even part, with only cosine terms, and an odd part, with only sine terms.
         let half = n.div_ceil(2);
         let (even, odd): (Vec<f64>, Vec<f64>) = (1..half)
             .map(|idx| {
@@ -94,7 +94,7 @@ impl Fourier {
     }
 }
 
-/// The place of a sample before the first or after the last one, as in a mirror that stands on that sample.
+/// The index of a sample beyond the ends, mirrored at the end sample.
 fn mirrored(at: isize, n: usize) -> usize {
     let last = n as isize - 1;
     let mut at = at;
@@ -107,9 +107,9 @@ fn mirrored(at: isize, n: usize) -> usize {
     at as usize
 }
 
-/// Triangles over frequencies, all of one area, after Slaney's Auditory Toolbox.
+/// Triangular mel filters of equal area, as in Slaney's Auditory Toolbox.
 struct Filters {
-    /// The first frequency that a band weighs, and its weights from there on. // [mel]
+    /// The first frequency bin of each band, and its weights from there on. // [mel]
     bands: Vec<(usize, Vec<f64>)>,
 }
 
@@ -125,7 +125,7 @@ impl Filters {
             let weight = |idx: usize| {
                 let at = frequency(idx);
                 let (up, down) = ((at - low) / (centre - low), (high - at) / (high - centre));
-                // The transposed filters are used as f32.
+                // Whisper stores the filters as f32.
                 f64::from((up.min(down).max(0.0) * 2.0 / (high - low)) as f32)
             };
             let first = (0..n_frequencies).find(|idx| weight(*idx) > 0.0);
@@ -138,7 +138,7 @@ impl Filters {
         }
     }
 
-    /// The logarithm of the power in every band. // [mel]
+    /// The log power in every band. // [mel]
     fn apply(&self, power: &[f64]) -> Vec<f64> {
         let log = |(first, weights): &(usize, Vec<f64>)| {
             let sum: f64 = weights
@@ -152,12 +152,12 @@ impl Filters {
     }
 }
 
-/// Where the scale turns from linear to logarithmic.
+/// Where the mel scale changes from linear to logarithmic.
 const TURN_HERTZ: f64 = 1_000.0;
 const TURN_MEL: f64 = 15.0;
 const HERTZ_A_MEL: f64 = 200.0 / 3.0;
 
-/// One step of the logarithmic part, as a logarithm: 27 steps are a factor of 6.4.
+/// The logarithm of one mel step in the logarithmic part: 27 steps are a factor of 6.4.
 fn log_step() -> f64 {
     6.4f64.ln() / 27.0
 }
@@ -192,7 +192,7 @@ mod tests {
     };
 
     #[test]
-    fn a_tone_is_loudest_in_the_band_of_its_pitch() {
+    fn a_tone_is_strongest_in_the_band_of_its_pitch() {
         for pitch in [440.0, 1_000.0, 3_000.0] {
             let sample = |idx: usize| {
                 let at = idx as f64 / RULE.rate as f64;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn power_agrees_with_the_sum_that_defines_it() {
+    fn the_power_spectrum_agrees_with_its_definition() {
         let samples: Vec<f32> = (0..30).map(|idx| ((idx * idx) as f32).sin()).collect();
         for n in [9, 12] {
             let fourier = Fourier::new(n);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_mirrored_without_the_sample_at_the_end_twice() {
+    fn ends_are_mirrored_without_repeating_the_end_sample() {
         let at: Vec<usize> = (-3..7).map(|at| mirrored(at, 4)).collect();
         assert_eq!(at, [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
         assert_eq!(mirrored(-5, 1), 0);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_one_value() {
+    fn silence_gives_a_constant_spectrogram() {
         let mel = log_mel(&vec![0.0; RULE.n_samples()], RULE);
         assert!(mel.iter().all(|value| *value == -1.5));
     }

@@ -1,13 +1,14 @@
-//! WAV files: PCM of 8, 16, 24 and 32 bits and floats, channels mixed down to one.
+//! WAV files: PCM of 8, 16, 24 and 32 bits and floats, with channels mixed down to one.
 
 use std::io::Cursor;
 
 use hound::{SampleFormat, WavReader};
 
-/// The samples of a file between −1 and 1.
+/// Reads the samples of a file, scaled to between −1 and 1.
 ///
 /// # Errors
-/// Says what is wrong: the bytes are no WAV, or cut; there is no sound in them, another rate than `rate`, or a value that is not finite.
+/// When the bytes are not a WAV file, are truncated, contain no sound, have a sample rate other than `rate`, or a value is not
+/// finite.
 pub fn samples_of(bytes: &[u8], rate: usize) -> Result<Vec<f32>, String> {
     if bytes.is_empty() {
         return Err("expected a WAV file, found an empty one".to_owned());
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sound_is_refused_with_a_reason() {
+    fn bytes_that_are_no_sound_are_refused_with_a_reason() {
         let ten = |spec: WavSpec| {
             written(spec, |writer| {
                 (0..10i32).for_each(|value| writer.write_sample(value).expect("writes"));

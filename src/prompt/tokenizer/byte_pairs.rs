@@ -1,4 +1,4 @@
-//! `vocab.json` and `merges.txt`: byte-level BPE as GPT-2 and those after it have it.
+//! `vocab.json` and `merges.txt`: byte-level BPE as in GPT-2 and its successors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,18 +11,18 @@ use super::special::{NAMES, Settings, Token};
 use super::{Inner, Reading, Tokenizer, directory_of, file_name, stored};
 use crate::languages::code_of as language_code;
 
-/// How a text is cut into words before bytes are merged.
+/// How a text is split into words before bytes are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Words {
     Gpt2,
-    /// Digits one by one; the text is composed first.
+    /// Single digits; the text is first normalised to composed characters.
     Qwen2,
 }
 
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Words {
-    /// As `tokenizer.json` writes it.
+    /// The `pre_tokenizer` in the form of `tokenizer.json`.
     pub fn json(self, prefix_space: bool) -> Value {
         let bytes = |own_words: bool| json!({"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": true, "use_regex": own_words});
         let by = |pattern: &str| {
@@ -43,18 +43,18 @@ impl Words {
     }
 }
 
-/// What is written around a text.
+/// Tokens added around a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Around {
-    /// The first token where a flag asks for it, else as the family does.
+    /// The first token if a flag asks for it; the value is the family's default.
     Begin(bool),
-    /// The classifier before, the separator after.
+    /// The classifier token before, the separator after.
     Both,
-    /// What says how speech is written down before, the end after.
+    /// The transcription tokens of a speech model before, the end token after.
     Speech,
 }
 
-/// The habits of a family.
+/// A family's conventions.
 struct Habits {
     words: Words,
     named: [Option<&'static str>; 7],
@@ -90,7 +90,7 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<Habits> {
             ],
             around: Around::Both,
         },
-        // How transcripts are normalised (normalizer.json) counts where they are compared alone.
+        // The rules for normalising transcripts (normalizer.json) only matter for comparing them.
         (Some("WhisperTokenizer"), _) | (None, "whisper") => Habits {
             around: Around::Speech,
             ..gpt2(END, false)
@@ -99,7 +99,7 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<Habits> {
     })
 }
 
-/// The tokens that a decoder of speech begins with, by the settings of its tokenizer.
+/// The first tokens of a speech model's decoder, from the settings of its tokenizer.
 fn speech(settings: &Settings, id_of: impl Fn(&str) -> Option<u32>) -> Result<Vec<(String, u32)>> {
     let mut tokens = vec!["<|startoftranscript|>".to_owned()];
     if let Some(language) = settings.word("language")? {
@@ -125,7 +125,7 @@ fn speech(settings: &Settings, id_of: impl Fn(&str) -> Option<u32>) -> Result<Ve
 /// Opens a vocabulary and its merges.
 ///
 /// # Errors
-/// When a file is not what it must be, or a merge names what is not a token.
+/// When a file is invalid, or a merge names something that is not a token.
 pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<Reading> {
     let vocab = read_vocab(vocab_path)?;
     let merges = read_merges(merges_path, &vocab)?;
@@ -189,7 +189,7 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
     }))
 }
 
-/// A byte-level tokenizer as `tokenizer.json` writes it.
+/// A byte-level tokenizer in the form of `tokenizer.json`.
 pub fn assemble(
     normalizer: &Value,
     pre_tokenizer: &Value,
@@ -204,7 +204,7 @@ pub fn assemble(
     })
 }
 
-/// Tokens before and after a text, as `tokenizer.json` writes them.
+/// Tokens before and after a text, in the form of `tokenizer.json`.
 pub fn template(before: Option<(String, u32)>, after: Option<(String, u32)>) -> Value {
     around(&Vec::from_iter(before), &Vec::from_iter(after))
 }

@@ -1,4 +1,4 @@
-//! A table of single characters and their ids, as character models keep it.
+//! A table of single characters and their ids, as stored by character models.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Characters {
 
 impl Characters {
     /// # Errors
-    /// When the text holds a character that has no id.
+    /// When the text contains a character without an id.
     pub fn encode(&self, text: &str) -> Result<Vec<Token>> {
         let token = |(at, (byte, character)): (usize, (usize, char))| {
             let id = self.ids.get(&character).copied().ok_or_else(|| {
@@ -42,10 +42,10 @@ impl Characters {
     }
 }
 
-/// Opens a pickled table; one without characters gives the reason to use ids.
+/// Opens a pickled table. A table without characters yields a reading by ids, with the reason.
 ///
 /// # Errors
-/// When the file cannot be read, is no plain pickle, or its table is none of characters.
+/// When the file cannot be read, is not a plain pickle, or its table does not hold characters.
 pub fn open(path: &Path) -> Result<Reading> {
     let bytes = read_whole(path, VOCABULARY)?;
     if path.extension().is_some_and(|ending| ending == "json") {
@@ -60,7 +60,7 @@ pub fn open(path: &Path) -> Result<Reading> {
     }
 }
 
-/// A table of characters as JSON: a text or a list, whose characters are counted from 0, or a map to ids.
+/// A table of characters as JSON: a string or a list, numbered from 0, or a map to ids.
 fn from_json(path: &Path, bytes: &[u8]) -> Result<Reading> {
     let value: Value = serde_json::from_slice(bytes)
         .map_err(|e| Error::file(path, format!("is not valid JSON ({e})")))?;
@@ -85,10 +85,10 @@ fn from_json(path: &Path, bytes: &[u8]) -> Result<Reading> {
     Ok(Reading::Tokenizer(tokenizer(path, &stoi)?))
 }
 
-/// A tokenizer from a map of characters to ids; `path` is the file that holds it.
+/// A tokenizer from a map of characters to ids; `path` is the file that contains it.
 ///
 /// # Errors
-/// When the value is no such map, a key is not one character, or an id comes twice.
+/// When the value is not such a map, a key is not one character, or an id occurs twice.
 pub fn tokenizer(path: &Path, stoi: &Value) -> Result<Tokenizer> {
     let Some(map) = stoi.as_object().filter(|map| !map.is_empty()) else {
         return Err(Error::config(

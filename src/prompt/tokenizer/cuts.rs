@@ -1,37 +1,37 @@
-//! How byte-level vocabularies of GGUF files cut a text into words: by the name under `tokenizer.ggml.pre`.
+//! How byte-level vocabularies of GGUF files split a text into words, by the name under `tokenizer.ggml.pre`.
 
 use serde_json::{Value, json};
 
-/// One way to cut.
+/// A way to split text into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// What becomes a word of its own, one pattern after another on what the last one left.
+    /// Patterns of words, each applied to what the previous one left over.
     patterns: &'static [&'static str],
-    /// Whether characters are composed first.
+    /// Whether the text is first normalised to composed characters.
     composes: bool,
-    /// Whether a whole word that is a token is taken without merging.
+    /// Whether a word that is a token is taken without merging.
     pub keeps_whole: bool,
-    /// Whether a text begins with a token where the file does not say.
+    /// Whether a text begins with a token if the file does not say.
     pub begins: bool,
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Digits one by one.
+/// Single digits.
 const ONES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Digits in threes.
+/// Digits in groups of three.
 const THREES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Marks belong to letters.
+/// Combining marks belong to letters.
 const MARKS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Words begin with their capitals; digits one by one.
+/// Words begin at capitals; single digits.
 const CAPITALS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Words begin with their capitals and end with what is cut short behind them; digits in threes.
+/// Words begin at capitals and end with contractions; digits in groups of three.
 const CAPITALS_THREES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DEEPSEEK: [&str; 3] = [
     r"\p{N}{1,3}",
     r"[一-龥\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+",
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
 ];
-/// Words of scripts that know capitals, with all letters of such scripts as they were listed.
+/// Words of scripts with capitals, with the explicit list of their letters.
 const DEEPSEEK_FIRST: [&str; 6] = [
     r"[\r\n]",
     r"\s?[A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}\x{295}-\x{2af}\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a}\x{38c}\x{38e}-\x{3a1}\x{3a3}-\x{3f5}\x{3f7}-\x{481}\x{48a}-\x{52f}\x{531}-\x{556}\x{10a0}-\x{10c5}\x{13a0}-\x{13f5}\x{13f8}-\x{13fd}\x{1c90}-\x{1cba}\x{1cbd}-\x{1cbf}\x{1d00}-\x{1d2b}\x{1d6b}-\x{1d77}\x{1d79}-\x{1d9a}\x{1e00}-\x{1f15}\x{1f18}-\x{1f1d}\x{1f20}-\x{1f45}\x{1f48}-\x{1f4d}\x{1f50}-\x{1f57}\x{1f59}\x{1f5b}\x{1f5d}\x{1f5f}-\x{1f7d}\x{1f80}-\x{1fb4}\x{1fb6}-\x{1fbc}\x{1fbe}\x{1fc2}-\x{1fc4}\x{1fc6}-\x{1fcc}\x{1fd0}-\x{1fd3}\x{1fd6}-\x{1fdb}\x{1fe0}-\x{1fec}\x{1ff2}-\x{1ff4}\x{1ff6}-\x{1ffc}\x{2102}\x{2107}\x{210a}-\x{2113}\x{2115}\x{2119}-\x{211d}\x{2124}\x{2126}\x{2128}\x{212a}-\x{212d}\x{212f}-\x{2134}\x{2139}\x{213c}-\x{213f}\x{2145}-\x{2149}\x{214e}\x{2183}\x{2184}\x{2c00}-\x{2c7b}\x{2c7e}-\x{2ce4}\x{2ceb}-\x{2cee}\x{2cf2}\x{2cf3}\x{a640}-\x{a66d}\x{a680}-\x{a69b}\x{a722}-\x{a76f}\x{a771}-\x{a787}\x{a78b}-\x{a78e}\x{ab70}-\x{abbf}\x{fb00}-\x{fb06}\x{fb13}-\x{fb17}\x{ff21}-\x{ff3a}\x{ff41}-\x{ff5a}\x{10400}-\x{1044f}\x{104b0}-\x{104d3}\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}]+",
@@ -40,9 +40,9 @@ const DEEPSEEK_FIRST: [&str; 6] = [
     r"[一-龥ࠀ-一가-\x{d7ff}]+",
     r"\p{N}",
 ];
-/// Words begin with their capitals; Chinese characters are words of their own; digits in threes.
+/// Words begin at capitals; Chinese characters are separate words; digits in groups of three.
 const KIMI: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Words without what ends a sentence, in several scripts.
+/// Words without sentence-ending punctuation of several scripts.
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
 const PLAIN: Cut = Cut {
@@ -59,7 +59,7 @@ const LLAMA3: Cut = Cut {
     ..PLAIN
 };
 
-/// The names that mean one way each.
+/// Names, with the way to split that each group of them stands for.
 const CUTS: &[(&[&str], Cut)] = &[
     (
         &[
@@ -85,7 +85,7 @@ const CUTS: &[(&[&str], Cut)] = &[
         PLAIN,
     ),
     (
-        // Their files are of GPT-NeoX's vocabulary.
+        // Their files use GPT-NeoX's vocabulary.
         &["mpt", "olmo"],
         Cut {
             composes: true,
@@ -196,7 +196,7 @@ const CUTS: &[(&[&str], Cut)] = &[
         },
     ),
     (
-        // A vocabulary of tiktoken, which takes whole words first.
+        // A tiktoken vocabulary, which takes whole words first.
         &["kimi-k2"],
         Cut {
             patterns: &[KIMI],
@@ -266,13 +266,13 @@ const CUTS: &[(&[&str], Cut)] = &[
 ];
 
 impl Cut {
-    /// The way of a name; `None` where it is not known.
+    /// The way to split with a name; `None` for an unknown name.
     pub fn named(pre: &str) -> Option<Self> {
         let known = CUTS.iter().find(|(names, _)| names.contains(&pre));
         known.map(|(_, cut)| *cut)
     }
 
-    /// As `tokenizer.json` writes what comes before the cutting.
+    /// The `normalizer` before splitting, in the form of `tokenizer.json`.
     pub fn normalizer(self) -> Value {
         if self.composes {
             json!({"type": "NFC"})
@@ -281,10 +281,10 @@ impl Cut {
         }
     }
 
-    /// As `tokenizer.json` writes the cutting.
+    /// The `pre_tokenizer`, in the form of `tokenizer.json`.
     pub fn pre_tokenizer(self, prefix_space: bool) -> Value {
         let split = |pattern: &&str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
-        // Bytes are cut by the pattern of GPT-2 where they are asked to be, behind the blank that is put before a text.
+        // If GPT-2's pattern is the last, the byte-level step applies it, after it adds the blank before a text.
         let (patterns, own_words) = match self.patterns {
             [before @ .., GPT2] => (before, true),
             all => (all, false),
@@ -303,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// The words of a text; bytes are shown as byte-level vocabularies show them.
+    /// The words of a text, with bytes as byte-level vocabularies write them.
     fn words(pre: &str, text: &str) -> Vec<String> {
         let cut = Cut::named(pre).expect("a known name");
         let how: PreTokenizerWrapper =
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pattern_can_be_used_and_loses_no_byte() {
+    fn every_pattern_compiles_and_loses_no_byte() {
         let text =
             "Hello  world, 12345 it's ÉCOLE\r\n\tनमस्ते 汉字かな ﬁ 3.14 «x» ¿y? __init__ 🦙\n\n ";
         for (names, _) in CUTS {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_for_one_way_each() {
+    fn every_name_stands_for_one_way_to_split() {
         let mut all: Vec<&str> = CUTS.iter().flat_map(|(names, _)| *names).copied().collect();
         let n = all.len();
         all.sort_unstable();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_differ_in_digits_capitals_and_punctuation() {
+    fn ways_to_split_differ_in_digits_capitals_and_punctuation() {
         for (pre, text, expected) in [
             ("gpt-2", "it's 12345!", vec!["it", "'s", "Ġ12345", "!"]),
             ("qwen2", "I'M 123", vec!["I", "'M", "Ġ", "1", "2", "3"]),

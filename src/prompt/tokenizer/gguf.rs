@@ -1,4 +1,4 @@
-//! The vocabulary inside a GGUF file, as the reader of such files hands it over.
+//! The tokenizer of a GGUF file, from the vocabulary in its header.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,37 +14,37 @@ use super::sentence_piece::{
 use super::special::Token;
 use super::{Inner, Reading, Tokenizer, stored};
 
-/// What the keys under `tokenizer.ggml` say; flags that a file leaves out hold their kind's default.
+/// The values under `tokenizer.ggml`; absent flags have the default of the tokenizer's kind.
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
     /// `gpt2`, `llama`, `t5`, `bert` or `gemma4`.
     pub model: String,
-    /// How a text is cut into words, for `gpt2`.
+    /// The way to split text into words, for `gpt2`.
     pub pre: Option<String>,
     pub tokens: Vec<String>,
     pub scores: Vec<f32>,
-    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty where the file has none.
+    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty if the file has none.
     pub token_types: Vec<i32>,
-    /// Two tokens with a blank between them.
+    /// Pairs of tokens, separated by a blank.
     pub merges: Vec<String>,
     pub bos: Option<u32>,
     pub eos: Option<u32>,
     pub unk: Option<u32>,
-    /// What stands before and after a text of word pieces.
+    /// Tokens before and after a text of word pieces.
     pub cls: Option<u32>,
     pub sep: Option<u32>,
     pub add_bos: bool,
     pub add_eos: bool,
     pub add_space_prefix: bool,
     pub remove_extra_whitespaces: bool,
-    /// Whether capitals of word pieces become small letters, and accents are dropped; as the first says where there is no word.
+    /// Whether word pieces are lowercased and accents stripped; `None` for `strip_accents` means as `lowercase`.
     pub lowercase: bool,
     pub strip_accents: Option<bool>,
-    /// The table of replacements of a `t5` vocabulary; empty where the file has none.
+    /// The replacement table of a `t5` vocabulary; empty if the file has none.
     pub precompiled_charsmap: Vec<u8>,
 }
 
-/// Makes a tokenizer of the vocabulary as the file stores it, or says why not: the weights beside it serve all the same.
+/// Makes a tokenizer from the stored vocabulary. If that fails, returns the reason, because the weights are usable without it.
 pub fn open_stored(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) -> Reading {
     stored_reading(path, stored).unwrap_or_else(|error| {
         let reason = match error {
@@ -55,9 +55,9 @@ pub fn open_stored(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary)
     })
 }
 
-/// What a file leaves out is as llama.cpp takes it.
+/// Absent values have llama.cpp's defaults.
 fn stored_reading(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) -> Result<Reading> {
-    // What files of a kind leave out: whether a text begins and ends with a token, and whether a blank is put before it.
+    // Defaults by kind: whether a text begins and ends with a token, and whether a blank is added before it.
     let [begins, ends, leads] = match stored.model.as_str() {
         "llama" => [true, false, true],
         "gpt2" => {
@@ -97,10 +97,10 @@ fn stored_reading(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) 
     open(path, &vocabulary)
 }
 
-/// Makes a tokenizer of it.
+/// Makes a tokenizer from a vocabulary.
 ///
 /// # Errors
-/// When its lists do not fit each other.
+/// When its lists contradict each other.
 pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
     let kinds = kinds(path, vocabulary)?;
     for (key, id) in [
@@ -197,11 +197,11 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     }))
 }
 
-/// What a tokenizer of byte pairs is made of.
+/// Parts of a byte-pair tokenizer.
 struct Lists<'a> {
     vocab: BTreeMap<&'a str, u32>,
     merges: Vec<[&'a str; 2]>,
-    /// Tokens that are found in a text before it is cut.
+    /// Tokens matched in a text before it is split.
     added: Vec<Value>,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Lists<'a> {
         }
         let mut merges = Vec::new();
         for (idx, merge) in vocabulary.merges.iter().enumerate() {
-            // A token may begin with a blank.
+            // The first token may begin with a blank.
             let blank = merge.char_indices().skip(1).find(|(_, c)| *c == ' ');
             let Some((a, b)) = blank.map(|(at, _)| (&merge[..at], &merge[at + 1..])) else {
                 let problem = format!("merge {idx}: expected two tokens, found {merge:?}");
@@ -245,7 +245,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Byte pairs of Gemma 4: a text is not cut, its blanks are written as marks, and characters without a token are their bytes.
+/// Gemma 4's byte pairs: the text is not split, blanks become `▁`, and characters without a token become bytes.
 fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
     const MARK: &str = "\u{2581}";
     let Lists {
@@ -277,7 +277,7 @@ fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<
     }))
 }
 
-/// Word pieces: those that begin a word are stored with a mark before them, the others without.
+/// Word pieces: those that begin a word are stored with a mark, the others without.
 fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
     const BEGINS: char = '\u{2581}';
     const INSIDE: &str = "##";
@@ -295,7 +295,7 @@ fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<R
         if is_special {
             added.push(Token::special(&text).json(idx as u32));
         }
-        // Of a token that comes twice the last place counts, as in a list of word pieces.
+        // For a repeated token, the last index counts, as in a list of word pieces.
         vocab.insert(text, idx as u32);
     }
     let special = |stored: Option<u32>, text: &str| -> Result<(String, u32)> {
@@ -333,7 +333,7 @@ fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<R
     }))
 }
 
-/// The tokens before and after a text, where the file asks for them.
+/// The tokens before and after a text, if the file asks for them.
 fn around(vocabulary: &Vocabulary) -> (Option<u32>, Option<u32>) {
     (
         vocabulary.bos.filter(|_| vocabulary.add_bos),

@@ -1,8 +1,8 @@
-//! A tokenizer of the `tokenizers` crate, held to what a file may ask of it.
+//! Tokenizers of the `tokenizers` crate, with limits on what a file may ask of them.
 //!
-//! Before a text is encoded it goes through the same normalizers and the same cuts once, step by step: a step that would make
-//! it many times longer is refused, and so is a pattern that gives up in the middle of it. The crate takes a pattern that gives
-//! up for one that does not match, and goes on with other ids.
+//! Before a text is encoded, it passes once through the same normalizers and pre-tokenizers step by step. A step that would make
+//! the text many times longer is refused, and so is a pattern that hits the regex engine's limit: the crate would treat it as not
+//! matching, and return other ids.
 
 use std::sync::Arc;
 
@@ -18,40 +18,40 @@ use tokenizers::{
 use super::Token;
 use super::limited::within_limits;
 
-/// How many times longer a text may become, and how long whatever it was.
+/// Upper limit of a text's growth, as a factor; and the length that is always allowed.
 const MOST_GROWTH: usize = 64;
 const ALWAYS_ALLOWED: usize = 1 << 18;
-/// The pattern by which byte-level pre-tokenizers cut, unless they are told not to.
+/// The default splitting pattern of byte-level pre-tokenizers.
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// How a file names the token for what is not known.
+/// How a file names the unknown token.
 #[derive(Debug, Clone)]
 pub enum Unknown {
     Id(u32),
     Text(String),
 }
 
-/// A tokenizer, and what each of its steps does.
+/// A tokenizer, and its steps.
 #[derive(Clone)]
 pub struct Library(Arc<Steps>);
 
 struct Steps {
-    /// The token that stands for what is not known.
+    /// The unknown token.
     unknown: Option<u32>,
     library: tokenizers::Tokenizer,
     normalizers: Vec<(NormalizerWrapper, Option<Swap>)>,
     cuts: Vec<(PreTokenizerWrapper, Option<Regex>)>,
 }
 
-/// What stands in for whatever a pattern finds.
+/// The replacement for a pattern.
 struct Swap {
     pattern: Regex,
     n_bytes: usize,
 }
 
 impl Library {
-    /// Reads the text of a `tokenizer.json`; without its decoder, labels are spelled as the vocabulary does.
+    /// Reads the text of a `tokenizer.json`; without a decoder, labels use the vocabulary's spelling.
     ///
     /// # Errors
     /// One clause, when the crate cannot read it.
@@ -98,7 +98,7 @@ impl Library {
     }
 
     /// # Errors
-    /// One clause, when a limit is passed or the crate cannot encode the text.
+    /// One clause, when a limit is exceeded or the crate cannot encode the text.
     pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<Token>, String> {
         let (steps, text) = (self.0.clone(), text.to_owned());
         within_limits(text.len(), move || {
@@ -113,12 +113,12 @@ impl Library {
         self.0.library.id_to_token(id)
     }
 
-    /// The text of some ids, marks left out.
+    /// The text of some ids, without special tokens.
     pub fn text(&self, ids: &[u32]) -> Option<String> {
         self.0.library.decode(ids, true).ok()
     }
 
-    /// What one id reads as; `None` where it is not text.
+    /// The text of one id; `None` if it is not text.
     pub fn decoded(&self, id: u32) -> Option<String> {
         let text = self.0.library.decode(&[id], false).ok()?;
         (!text.is_empty() && !text.contains('\u{fffd}')).then_some(text)
@@ -126,7 +126,7 @@ impl Library {
 }
 
 impl Steps {
-    /// The tokens of an encoded text, each with the bytes that it stands for.
+    /// The tokens of an encoded text, each with the bytes that it covers.
     fn tokens(&self, encoded: &tokenizers::Encoding, text: &str) -> Vec<Token> {
         let added = self.library.get_added_tokens_decoder();
         let (ids, offsets) = (encoded.get_ids(), encoded.get_offsets());
@@ -134,7 +134,7 @@ impl Steps {
         let mut at = 0;
         let each = ids.iter().zip(offsets).zip(masks);
         each.map(|((id, (start, end)), mask)| {
-            // A token that was put around the text stands where it was put.
+            // A token added around the text covers no bytes, at the place where it was added.
             let bytes = if *mask == 1 { at..at } else { *start..*end };
             at = bytes.end;
             let is_spelled = text.get(bytes.clone()).is_some_and(|text| {
@@ -151,7 +151,7 @@ impl Steps {
         .collect()
     }
 
-    /// Goes through every step before the model.
+    /// Tries every step before the model.
     fn try_out(&self, text: &str) -> Result<(), String> {
         let most = text.len().saturating_mul(MOST_GROWTH).max(ALWAYS_ALLOWED);
         let too_long = || longer("normalizer");
@@ -182,7 +182,7 @@ impl Steps {
                 }
             }
             cut.pre_tokenize(&mut pieces).map_err(|e| e.to_string())?;
-            // A step that spells bytes as letters doubles some of them, and may stand there many times.
+            // A byte-level step doubles some bytes, and a file may repeat it many times.
             let now = pieces.get_splits(OffsetReferential::Normalized, OffsetType::None);
             if now.iter().map(|(piece, ..)| piece.len()).sum::<usize>() > most {
                 return Err(longer("pre-tokenizer"));
@@ -196,7 +196,7 @@ fn longer(step: &str) -> String {
     format!("its {step} makes the text more than {MOST_GROWTH} times longer")
 }
 
-/// How often a pattern is found.
+/// Counts the matches of a pattern.
 fn matches(pattern: &Regex, text: &str) -> Result<usize, String> {
     let mut n = 0;
     for found in pattern.find_iter(text) {
@@ -253,7 +253,7 @@ fn flatten_cut(
     Ok(())
 }
 
-/// The pattern of a step, as the crate compiles it.
+/// The pattern of a step, compiled as in the crate.
 fn pattern_of(described: &Value) -> Result<Regex, String> {
     let pattern = &described["pattern"];
     match (pattern["Regex"].as_str(), pattern["String"].as_str()) {

@@ -1,4 +1,4 @@
-//! Work of a library that a file can make endless, huge or broken: done on a thread that can be given up.
+//! Runs library code that a file can make endless, huge or panicking, on a thread that can be abandoned.
 
 use std::sync::mpsc;
 use std::thread;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use attnscope_checkpoint::caught::caught;
 
-/// Time for anything at all, and more for every byte.
+/// Time limit of any call, and extra time per byte.
 const TIME: Duration = Duration::from_secs(4);
 const TIME_PER_BYTE: Duration = Duration::from_micros(10);
 
-/// Does some work that goes through `n_bytes`, unless it takes too long.
+/// Runs work over `n_bytes`, with a time limit.
 ///
-/// What takes too long goes on by itself until it ends or the process does: a thread cannot be stopped from outside.
+/// Work that takes too long continues until it or the process ends, because a thread cannot be stopped from outside.
 ///
 /// # Errors
-/// One clause: that it took too long, that the library stumbled, or what it says itself.
+/// One clause: that it took too long, that the library panicked, or the work's own error.
 pub fn within_limits<T: Send + 'static>(
     n_bytes: usize,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -31,7 +31,7 @@ fn within<T: Send + 'static>(
     let (sender, done) = mpsc::channel();
     let body = move || {
         let result = caught(work);
-        // Nobody listens any more when it took too long.
+        // After a timeout, nobody receives the result.
         drop(sender.send(result));
     };
     thread::Builder::new()
@@ -51,7 +51,7 @@ mod tests {
     use attnscope_checkpoint::caught::panics_are_caught;
 
     #[test]
-    fn results_errors_and_panics_come_back() {
+    fn results_errors_and_panics_are_returned() {
         assert_eq!(within_limits(0, || Ok(7)), Ok(7));
         let refused = within_limits::<()>(0, || Err("no".to_owned()));
         assert_eq!(refused, Err("no".to_owned()));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_given_up() {
+    fn endless_work_is_abandoned() {
         let endless = within::<()>(Duration::from_millis(900), || {
             loop {
                 thread::park();

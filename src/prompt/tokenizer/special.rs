@@ -1,4 +1,4 @@
-//! What the small JSON files beside a vocabulary say about special and added tokens.
+//! Special and added tokens, from the small JSON files beside a vocabulary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use attnscope_checkpoint::{CONFIGURATION, read_whole};
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// The tokens that have a name, in the order in which those that the vocabulary lacks are given ids.
+/// The named tokens, in the order in which those missing from the vocabulary get ids.
 pub const NAMES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -18,10 +18,10 @@ pub const NAMES: [&str; 7] = [
     "mask_token",
 ];
 
-/// Keys that hold lists of further tokens.
+/// Keys that contain lists of further tokens.
 const FURTHER: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-/// The key that names the class; in `config.json` where the tokenizer's own file does not say.
+/// The key that names the class; read from `config.json` if the tokenizer's own file does not have it.
 const CLASS: &str = "tokenizer_class";
 
 /// A token matched in the text as a whole.
@@ -47,7 +47,7 @@ impl Token {
         }
     }
 
-    /// As `tokenizer.json` writes it.
+    /// The token in the form of `tokenizer.json`.
     pub fn json(&self, id: u32) -> Value {
         json!({
             "id": id, "content": self.content, "single_word": self.single_word, "lstrip": self.lstrip,
@@ -61,11 +61,11 @@ impl Token {
 pub struct Settings {
     pub path: PathBuf,
     values: Map<String, Value>,
-    /// Tokens with the ids that the files give them.
+    /// Tokens with ids that the files state.
     added: BTreeMap<u32, Token>,
 }
 
-/// A JSON object; empty where there is no file.
+/// Reads a JSON object; empty if there is no file.
 fn object(path: &Path) -> Result<Map<String, Value>> {
     if !path.exists() {
         return Ok(Map::new());
@@ -82,11 +82,11 @@ fn object(path: &Path) -> Result<Map<String, Value>> {
 }
 
 impl Settings {
-    /// Reads `tokenizer_config.json`, and beside it `special_tokens_map.json` and `added_tokens.json` where the first does
-    /// not list the added tokens itself.
+    /// Reads `tokenizer_config.json`, and beside it `special_tokens_map.json` and `added_tokens.json` if the first does not list
+    /// the added tokens.
     ///
     /// # Errors
-    /// When a file is there and is not what it must be.
+    /// When a file exists but is invalid.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join("tokenizer_config.json");
         let mut values = object(&path)?;
@@ -138,13 +138,13 @@ impl Settings {
         })
     }
 
-    /// The class that is to read the vocabulary, without the ending that says how fast it is.
+    /// The tokenizer class, without the `Fast` suffix.
     pub fn class(&self) -> Option<&str> {
         let class = self.values.get(CLASS)?.as_str()?;
         Some(class.strip_suffix("Fast").unwrap_or(class))
     }
 
-    /// A yes or no; `None` where the key is absent or null.
+    /// A truth value; `None` if the key is absent or null.
     ///
     /// # Errors
     /// When the value is something else.
@@ -160,7 +160,7 @@ impl Settings {
         }
     }
 
-    /// A word; `None` where the key is absent or null.
+    /// A string; `None` if the key is absent or null.
     ///
     /// # Errors
     /// When the value is something else.
@@ -176,7 +176,7 @@ impl Settings {
         }
     }
 
-    /// A whole number; `None` where the key is absent or null.
+    /// A whole number; `None` if the key is absent or null.
     ///
     /// # Errors
     /// When the value is something else, or absurdly large.
@@ -194,7 +194,7 @@ impl Settings {
         }
     }
 
-    /// A token that has a name: what the files say, else the default; `None` where there is neither.
+    /// A named token: from the files, or the default; `None` without either.
     ///
     /// # Errors
     /// When the value is not a token.
@@ -213,7 +213,7 @@ impl Settings {
                 }
             },
         };
-        // What the list of added tokens says about it goes first.
+        // The list of added tokens takes precedence for its properties.
         Ok(stated.map(|stated| {
             let listed = self
                 .added
@@ -226,7 +226,7 @@ impl Settings {
         }))
     }
 
-    /// Every token to be matched in a text: those with an id, those with a name, further ones; each with its id.
+    /// Every token to match in a text, with its id: those with an id, named ones, and further ones.
     ///
     /// # Errors
     /// When the files contradict each other, or the vocabulary, about an id.
@@ -271,7 +271,7 @@ impl Settings {
         Ok(all)
     }
 
-    /// The tokens that are only listed.
+    /// The tokens that are only in the lists of further tokens.
     fn listed(&self) -> Result<Vec<Token>> {
         let mut all = Vec::new();
         for key in FURTHER {
@@ -304,7 +304,7 @@ impl Settings {
         Ok(all)
     }
 
-    /// Why ids by these settings would not be certain.
+    /// Why ids under these settings would not be certain.
     pub fn unusual(&self) -> Option<String> {
         let set = |key: &str| match self.values.get(key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
@@ -319,12 +319,12 @@ impl Settings {
         ))
     }
 
-    /// Whether some token is only to be found where no letter is beside it.
+    /// Whether some token only matches without letters next to it.
     pub fn has_single_word(&self) -> bool {
         self.added.values().any(|token| token.single_word)
     }
 
-    /// Whether some added token is only to be found after the text was normalised.
+    /// Whether some added token only matches after normalisation.
     pub fn has_normalized(&self) -> bool {
         self.added
             .values()
@@ -332,7 +332,7 @@ impl Settings {
     }
 }
 
-/// A token as a word, or as an object with its content and how it is matched.
+/// A token given as a string, or as an object with its content and matching rules.
 fn token(value: &Value, special: bool) -> Option<Token> {
     if let Some(content) = value.as_str() {
         return Some(Token::special(content));

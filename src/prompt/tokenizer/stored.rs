@@ -1,4 +1,4 @@
-//! `tokenizer.json`, read from a file or put together from others; checked for what its reader takes on trust.
+//! Opens `tokenizer.json`, read from a file or assembled from others; checks what the library does not check itself.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 use super::library::{Library, Unknown};
 use super::sentence_piece::Charsmap;
 
-/// Opens the text of a `tokenizer.json`, with the truncation and padding it stores switched off.
+/// Opens the text of a `tokenizer.json`, with its truncation and padding switched off.
 ///
 /// # Errors
-/// When it is not a tokenizer, or holds what its reader would stumble over.
+/// When it is not a tokenizer, or contains something that would make the library panic.
 pub fn open(path: &Path, bytes: &[u8]) -> Result<Library> {
     let fault = |e: &dyn std::fmt::Display| {
         Error::file(path, format!("is not a tokenizer that can be read ({e})"))
     };
     let mut value: Value = serde_json::from_slice(bytes).map_err(|e| fault(&e))?;
     sound(&value).map_err(|problem| fault(&problem))?;
-    // Made for training: merges are left out at random, and every run would have other ids.
+    // Dropout is for training: it omits merges at random, so every run would have different ids.
     let dropout = value
         .get_mut("model")
         .and_then(|model| model.get_mut("dropout"));
@@ -40,17 +40,17 @@ pub fn open(path: &Path, bytes: &[u8]) -> Result<Library> {
     Library::read(bytes, reads_labels, unknown).map_err(|problem| fault(&problem))
 }
 
-/// How many times longer a decoder's replacements may make a token, all of them together.
+/// Upper limit of a token's growth through all of a decoder's replacements, as a factor.
 const MOST_GROWTH: usize = 1 << 12;
 
-/// Whether a decoder can be asked for any token.
+/// Whether a decoder can safely decode any token.
 fn decoder_is_sound(decoder: &Value) -> bool {
     let mut growth = 1usize;
     let all = parts(decoder, "decoders");
     all.iter().all(|part| {
         let n_bytes = |field: &Value| field.as_str().map_or(1, str::len);
         match part["type"].as_str() {
-            // It cuts behind the beginning of a token that is shorter than what is cut.
+            // It slices without checking whether the token is long enough.
             Some("Strip") => part["stop"] == 0 && part["start"].as_u64().is_some_and(|n| n < 64),
             Some("Replace") => {
                 growth = growth.saturating_mul(1 + n_bytes(&part["content"]));
@@ -61,7 +61,7 @@ fn decoder_is_sound(decoder: &Value) -> bool {
     })
 }
 
-/// A step, or the steps inside it, in order.
+/// A step, or the nested steps inside it, in order.
 fn parts<'v>(step: &'v Value, inside: &str) -> Vec<&'v Value> {
     let mut waiting = vec![step];
     let mut parts = Vec::new();
@@ -74,7 +74,7 @@ fn parts<'v>(step: &'v Value, inside: &str) -> Vec<&'v Value> {
     parts
 }
 
-/// Puts a tokenizer together from what other files say; `path` is the file to blame.
+/// Assembles a tokenizer from other files' contents; `path` is the file named in errors.
 ///
 /// # Errors
 /// When the parts do not make a tokenizer.
@@ -82,7 +82,7 @@ pub fn build(path: &Path, value: &Value) -> Result<Library> {
     open(path, value.to_string().as_bytes())
 }
 
-/// What would make the reader, or the tokenizer later, look where there is nothing.
+/// Refuses a file that would make the library index out of bounds.
 fn sound(value: &Value) -> std::result::Result<(), String> {
     for normalizer in parts(&value["normalizer"], "normalizers") {
         let Some(encoded) = normalizer["precompiled_charsmap"].as_str() else {
@@ -104,7 +104,7 @@ fn sound(value: &Value) -> std::result::Result<(), String> {
     merges_are_sound(&value["model"])
 }
 
-/// A template names special tokens, whose ids stand beside it.
+/// Checks that the ids of a template's special tokens are listed beside it.
 fn template_is_sound(processor: &Value) -> std::result::Result<(), String> {
     for template in ["single", "pair"] {
         let pieces = processor[template].as_array().into_iter().flatten();
@@ -119,7 +119,7 @@ fn template_is_sound(processor: &Value) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// The bytes that a text of the usual 64 letters stands for.
+/// Decodes base64 with the standard alphabet.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut held, mut n_bits) = (0u32, 0);
@@ -142,7 +142,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A merge longer than every token would make the reader write past its room.
+/// Checks merges: one longer than every token would make the library write out of bounds.
 fn merges_are_sound(model: &Value) -> std::result::Result<(), String> {
     let (Some(vocab), Some(merges)) = (model["vocab"].as_object(), model["merges"].as_array())
     else {

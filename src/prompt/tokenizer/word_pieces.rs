@@ -1,4 +1,4 @@
-//! `vocab.txt`: WordPiece as BERT and those after it have it.
+//! `vocab.txt`: WordPiece as in BERT and its successors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ const NAMED: [Option<&str>; 7] = [
 /// Opens a list of word pieces.
 ///
 /// # Errors
-/// When a file is not what it must be, or a token that every text needs is missing.
+/// When a file is invalid, or a token that every text needs is missing.
 pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     let text = read_text(path, VOCABULARY)?;
     let settings = Settings::read(directory_of(path))?;
@@ -46,7 +46,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     if let Some(reason) = settings.unusual() {
         return Ok(Reading::Ids(format!("{name}: {reason}")));
     }
-    // Of a token that comes twice the last place counts.
+    // For a repeated token, the last index counts.
     let lines = text.lines().enumerate();
     let vocab: BTreeMap<&str, u32> = lines
         .map(|(idx, line)| (line.trim_end(), idx as u32))

@@ -1,4 +1,5 @@
-//! Models that `attnscope.toml` describes whole: which tensors hold which part, and every setting that names and shapes leave open.
+//! Models that `attnscope.toml` describes completely: the tensors of each part, and every setting that names and shapes leave
+//! open.
 
 mod parts;
 mod spec;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 
 use self::parts::Tables;
 
-/// The places that a norm of a layer can have, and their keys.
+/// Places of a norm in the model, by key.
 pub const NORM_PLACES: [&str; 6] = [
     "attn_pre",
     "attn_out",
@@ -26,16 +27,16 @@ pub const NORM_PLACES: [&str; 6] = [
     "mlp_post",
 ];
 
-/// Queries, keys and values.
+/// The maps of queries, keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Qkv {
     Separate([MapPart; 3]),
-    /// Queries, and keys with values.
+    /// Separate queries; keys fused with values.
     Paired(MapPart, FusedPart),
     Fused(FusedPart),
 }
 
-/// The feed-forward layer.
+/// The maps of the feed-forward block.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mlp {
     Plain(MapPart),
@@ -43,7 +44,7 @@ pub enum Mlp {
     Fused(FusedPart),
 }
 
-/// Positions that are computed, beside or in place of a stored table.
+/// Computed positions, in addition to or instead of a stored table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Positions {
     None,
@@ -51,20 +52,20 @@ pub enum Positions {
     Rotary {
         theta: f64,
         interleaved: bool,
-        /// Dimensions of each head that rotate.
+        /// Number of dimensions of each head that rotate.
         d_rotary: usize,
     },
     Alibi,
 }
 
-/// What rows of tokens are multiplied by.
+/// Factor of the token embeddings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EmbedScale {
     SqrtD,
     Factor(f64),
 }
 
-/// A model described whole.
+/// A completely described model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
     pub n_layers: usize,
@@ -85,12 +86,12 @@ pub struct Described {
     pub k_norm: Option<NormPart>,
     pub sinks: Option<String>,
     pub final_norm: Option<NormPart>,
-    /// The head's own layer before it unembeds, and its norm.
+    /// The dense layer of the head before the unembedding, and its norm.
     pub head_dense: Option<MapPart>,
     pub head_norm: Option<NormPart>,
-    /// `None` where the table of tokens unembeds.
+    /// `None` if the token table is the unembedding.
     pub unembed: Option<MapPart>,
-    /// Added to the logits.
+    /// Bias of the logits.
     pub logit_bias: Option<String>,
     pub computed: Positions,
     pub causal: bool,
@@ -102,14 +103,14 @@ pub struct Described {
     pub embed_scale: EmbedScale,
     pub scale: Scale,
     pub window: Option<usize>,
-    /// Which layers have the window: all of them, or every n-th from one on.
+    /// Which layers have the window: all, or every n-th from a first one on.
     pub window_layers: Option<(usize, usize)>,
     pub softcap: Option<f32>,
     pub logit_scale: f32,
     pub logit_softcap: Option<f32>,
 }
 
-/// Values under `[set]` that a description needs beside its tensors.
+/// Values under `[set]` that a description needs besides its tensors.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     pub n_layers: usize,
@@ -119,10 +120,10 @@ pub struct Sizes {
 }
 
 impl Described {
-    /// Reads which tensors hold which part; everything else is as usual until it is set.
+    /// Reads which tensors hold which part; all other settings keep their usual values.
     ///
     /// # Errors
-    /// When a part is missing, is given twice, or is not what it must be.
+    /// When a part is missing, is given twice, or has an invalid form.
     pub fn read(values: &Map<String, Value>, sizes: &Sizes) -> Result<Self, String> {
         let known = Self::keys();
         if let Some(other) = values.keys().find(|key| !known.contains(&key.as_str())) {
@@ -192,7 +193,7 @@ impl Described {
         })
     }
 
-    /// The width of a head where heads share the inputs of the output map evenly.
+    /// The head width if the heads divide the inputs of the output map evenly.
     pub fn even_d_head(&self, tensors: &Tensors) -> Option<usize> {
         let [o, tokens] = [name_in_layer(&self.o.weight, 0), self.tokens.clone()];
         let n = tensors.info(&o)?.n_elements();
@@ -222,7 +223,7 @@ impl Described {
         [&around[..], &NORM_PLACES, &of_layers].concat()
     }
 
-    /// Every part that there is, under its key, in the order of computation.
+    /// Every part that exists, with its key, in the order of computation.
     pub fn parts(&self) -> Vec<(&'static str, Part)> {
         let mut parts = vec![("tokens", Part::Table(self.tokens.clone()))];
         let table = |key: &'static str, name: &Option<String>| {
@@ -269,7 +270,7 @@ impl Described {
         parts
     }
 
-    /// Every setting, as `[set]` has it; those that are as usual and that nobody would look for are left out.
+    /// Every setting in the form of `[set]`; settings with uninteresting usual values are left out.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         let text = |word: &str| quoted(word);
         let mut all = vec![
@@ -357,7 +358,7 @@ impl Described {
     }
 }
 
-/// A number as a person writes it.
+/// Formats a number as a person would write it.
 fn number(number: f64) -> String {
     if number != 0.0 && (number.abs() < 1e-3 || number.abs() >= 1e7) {
         format!("{number:e}")

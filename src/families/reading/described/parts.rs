@@ -1,19 +1,19 @@
-//! The parts of a described model: which tensors hold each of them, in which axes, under names with a place for the layer.
+//! Parts of a described model: the tensors of each, the meaning of their axes, and names with a placeholder for the layer.
 
 use serde_json::{Map, Value};
 
-/// The part of a name that stands for the number of a layer: `{layer}`, `{layer+1}`, `{2*layer}`, `{2*layer+1}`.
+/// The placeholder for the layer number: `{layer}`, `{layer+1}`, `{2*layer}`, `{2*layer+1}`.
 const LAYER: &str = "layer";
 
-/// The part of a name that stands for the number of a head, where each head has a tensor of its own.
+/// The placeholder for the head number, if each head has its own tensor.
 pub const HEAD: &str = "{head}";
 
-/// The name of the tensor that holds what heads have apart.
+/// The name of the tensor that joins the tensors of single heads.
 pub fn name_of_all_heads(name: &str) -> String {
     name.replace(HEAD, "*")
 }
 
-/// The name of a layer's tensor.
+/// The name of a tensor in one layer.
 pub fn name_in_layer(template: &str, layer_idx: usize) -> String {
     match hole(template) {
         Some((before, (step, first), after)) => {
@@ -23,7 +23,7 @@ pub fn name_in_layer(template: &str, layer_idx: usize) -> String {
     }
 }
 
-/// What stands around the number of a layer, and how the number follows from the layer: so many times the layer, plus so many.
+/// Splits a template around its layer number; returns the factor and offset that make the number from the layer index.
 fn hole(template: &str) -> Option<(&str, (usize, usize), &str)> {
     let mut from = 0;
     while let Some(open) = template[from..].find('{').map(|at| from + at) {
@@ -49,7 +49,7 @@ fn rule(inside: &str) -> Option<(usize, usize)> {
     Some((step, first))
 }
 
-/// The place for the number of a layer, as it is written.
+/// The placeholder for the layer number, as written in a template.
 pub fn written_hole(step: usize, first: usize) -> String {
     let factor = if step == 1 {
         String::new()
@@ -64,13 +64,13 @@ pub fn written_hole(step: usize, first: usize) -> String {
     format!("{{{factor}{LAYER}{sum}}}")
 }
 
-/// What an axis of a stored matrix counts.
+/// The meaning of an axis of a stored matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
     Out,
     In,
     Head,
-    /// Queries, keys and values, or gate and up.
+    /// Query, key and value, or gate and up.
     Part,
 }
 
@@ -81,23 +81,23 @@ const AXES: [(&str, Axis); 4] = [
     ("part", Axis::Part),
 ];
 
-/// An affine map.
+/// A linear map.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MapPart {
     pub weight: String,
     pub bias: Option<String>,
-    /// What each axis counts; outputs, then inputs, where nothing is said.
+    /// The meaning of each axis; by default outputs, then inputs.
     pub axes: Vec<Axis>,
 }
 
-/// How the parts of a fused map follow each other.
+/// How the parts of a fused map are interleaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Per {
     /// All of one part, then all of the next.
     All,
-    /// Each head of keys has its parts together.
+    /// The parts of each key head are adjacent.
     Head,
-    /// The parts of each single output lie together.
+    /// The parts of each single output are adjacent.
     Unit,
 }
 
@@ -105,31 +105,31 @@ pub enum Per {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FusedPart {
     pub map: MapPart,
-    /// Their names, in the order in which they are stored.
+    /// Names of the maps, in stored order.
     pub order: Vec<&'static str>,
     pub per: Per,
 }
 
-/// Names of maps that may be fused.
+/// Names of maps that can be fused.
 const FUSED: [&str; 5] = ["q", "k", "v", "gate", "up"];
 
-/// A norm; one without names has neither gain nor bias.
+/// A norm; without names it has neither gain nor bias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NormPart {
     pub gain: Option<String>,
     pub bias: Option<String>,
-    /// `rms` or `layer`, where it is another than that of the other norms.
+    /// `rms` or `layer`, if it differs from the other norms.
     pub kind: Option<&'static str>,
 }
 
-/// How a tensor has to be arranged to become a matrix.
+/// How a stored tensor becomes a matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arranged {
-    /// It lies as [out, in].
+    /// Stored as [out, in].
     AsItLies,
-    /// It lies as [in, out].
+    /// Stored as [in, out].
     InputMajor,
-    /// It has more axes, or others between: the order in which they are taken, and whether inputs come first then.
+    /// More axes, or another order: the permutation, and whether inputs come first afterwards.
     Turned {
         order: Vec<usize>,
         is_input_major: bool,
@@ -146,7 +146,7 @@ impl MapPart {
         }
     }
 
-    /// How its weight becomes a matrix. Heads are outputs, or inputs of the map that follows attention.
+    /// How its weight becomes a matrix. A head axis counts as outputs, or as inputs for the output map of attention.
     pub fn arranged(&self, heads_are_inputs: bool, must_be_output_major: bool) -> Arranged {
         let is_input = |axis: &Axis| *axis == Axis::In || (*axis == Axis::Head && heads_are_inputs);
         let at = |wanted: bool| {
@@ -175,7 +175,7 @@ impl MapPart {
         }
     }
 
-    /// What the arranged tensor is called.
+    /// The name of the rearranged tensor.
     pub fn arranged_name(&self, weight: &str) -> String {
         format!("{weight} ({})", words(&self.axes))
     }
@@ -311,7 +311,7 @@ fn word(table: &Map<String, Value>, key: &str) -> Result<Option<String>, String>
     }
 }
 
-/// What stands under one key of `[tensors]`.
+/// The value of one key of `[tensors]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
     Table(String),
@@ -321,7 +321,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// As it is written in TOML.
+    /// Formats the part as TOML.
     pub fn written(&self) -> String {
         let (entries, is_bare) = match self {
             Self::Table(name) => return quoted(name),
@@ -366,7 +366,7 @@ impl Part {
     }
 }
 
-/// A text as TOML writes it.
+/// Quotes a string for TOML.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for character in text.chars() {
@@ -383,14 +383,14 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// Reads the tables of `[tensors]`.
+/// Reader of the `[tensors]` tables.
 pub struct Tables<'a> {
     pub values: &'a Map<String, Value>,
 }
 
 impl Tables<'_> {
     /// # Errors
-    /// When the value is none that the key takes, with what is wrong; so for all that follow.
+    /// When the value is not valid for the key, with the problem; the same holds for the methods below.
     pub fn map(&self, key: &'static str) -> Result<Option<MapPart>, String> {
         self.read(key, MapPart::read)
     }
@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_has_its_place_in_a_name() {
+    fn a_name_has_a_placeholder_for_the_layer() {
         for (template, expected) in [
             ("a.{layer}.w", "a.3.w"),
             ("a.{layer+1}.w", "a.4.w"),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_say_how_a_tensor_becomes_a_matrix() {
+    fn the_axes_decide_how_a_tensor_becomes_a_matrix() {
         let arranged = |text: &str, heads_are_inputs| {
             let axes = axes(text).expect(text);
             MapPart {
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn parts_written_as_toml_are_read_back_unchanged() {
         let part = FusedPart {
             map: MapPart {
                 weight: "a \"b\"".to_owned(),

@@ -1,4 +1,4 @@
-//! A description of a model becomes the spec that runs it.
+//! Turns the description of a model into the spec that runs it.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::{Alibi, AttentionSpec, Bias, Mask, RopeSpec, Window};
@@ -12,16 +12,16 @@ use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all
 use super::{Arranged, Described, EmbedScale, Mlp, Positions, Qkv};
 use crate::reading::activation_by_name;
 
-/// The name under which a stored vector of several axes is read.
+/// The name for a stored vector of several axes once it is flattened.
 pub fn flat_name(name: &str) -> String {
     format!("{name} (as one row)")
 }
 
 impl Described {
-    /// The spec, with sizes from the shapes of tensors.
+    /// Builds the spec, with sizes taken from tensor shapes.
     ///
     /// # Errors
-    /// When a tensor is missing or two shapes contradict each other, with what is wrong.
+    /// When a tensor is missing or two shapes contradict each other, with the problem.
     pub fn spec(&self, tensors: &Tensors) -> Result<ModelSpec, String> {
         let sizes = Sizes::of(self, tensors)?;
         let activation = activation_by_name(&self.activation)
@@ -48,7 +48,7 @@ impl Described {
     }
 }
 
-/// Sizes that shapes tell.
+/// Sizes taken from shapes.
 struct Sizes {
     d_vocab: usize,
     d_model: usize,
@@ -115,7 +115,7 @@ impl Reads<'_> {
         }
     }
 
-    /// The name of a vector, or of what was made of one that is stored with several axes.
+    /// The name of a vector, or of its flattened copy if it is stored with several axes.
     fn vector(&self, template: &str, layer_idx: usize) -> String {
         let name = name_of_all_heads(&name_in_layer(template, layer_idx));
         let flat = flat_name(&name);
@@ -141,7 +141,7 @@ impl Reads<'_> {
         }
     }
 
-    /// A norm of queries or keys: of each head where the gain has the width of a head.
+    /// A norm of queries or keys: per head if the gain has the width of a head.
     fn head_norm(&self, part: &NormPart, layer_idx: usize, n_heads: usize) -> NormSource {
         let d_head = self.of.d_head;
         let stored = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
@@ -350,7 +350,7 @@ impl Reads<'_> {
     }
 }
 
-/// One of the maps that a tensor holds.
+/// One of the maps in a fused tensor.
 fn part_of(
     fused: &FusedPart,
     whole: &LinearSource,

@@ -1,4 +1,4 @@
-//! Brings the stored tensors of a described model into the shapes in which it reads them: heads beside each other, axes of one gone.
+//! Rearranges the stored tensors of a described model as its spec expects them: heads joined, axes of length one removed.
 
 use attnscope_checkpoint::Tensors;
 
@@ -7,10 +7,10 @@ use super::spec::flat_name;
 use super::{Arranged, Described, MapPart, Part};
 
 impl Described {
-    /// Adds what the description reads and no file holds as it is; where `replaces`, in the place of what it was made from.
+    /// Adds rearranged tensors that the description needs; if `replaces`, the originals are removed.
     ///
     /// # Errors
-    /// When a tensor is missing or cannot be arranged, with what is wrong.
+    /// When a tensor is missing or cannot be rearranged, with the problem.
     pub fn arrange(&self, tensors: &mut Tensors, replaces: bool) -> Result<(), String> {
         let mut used = Vec::new();
         for (key, part) in self.parts() {
@@ -50,7 +50,7 @@ impl Described {
             }
         }
         if replaces {
-            // The table of tokens may be the unembedding too, in other axes.
+            // The token table may also be the unembedding, with other axes.
             let tokens = &self.tokens;
             used.iter()
                 .filter(|name| *name != tokens)
@@ -120,7 +120,7 @@ impl Described {
     }
 }
 
-/// The name of a tensor that holds all heads, which is made of those of single heads where these lie apart.
+/// The name of the tensor of all heads, joined from the tensors of single heads if these are separate.
 fn joined(tensors: &mut Tensors, name: &str, used: &mut Vec<String>) -> String {
     let whole = name_of_all_heads(name);
     if !name.contains(HEAD) || tensors.contains(&whole) {

@@ -1,13 +1,13 @@
-//! The table of replacements inside a SentencePiece model: a double-array trie over bytes, and the texts its leaves point at.
+//! The replacement table in a SentencePiece model: a double-array trie over bytes, and the texts that its leaves refer to.
 
-/// Replaces the longest prefix that it knows; every step is checked, since the table comes from a file.
+/// Replaces the longest known prefix; every step is bounds-checked, because the table comes from a file.
 #[derive(Debug, Clone, Default)]
 pub struct Charsmap {
     units: Vec<u32>,
     texts: Vec<u8>,
 }
 
-/// The most bytes of a prefix that are looked at: no table holds longer ones.
+/// Upper limit of a prefix in bytes: no table has longer ones.
 const LONGEST_PREFIX: usize = 1024;
 
 impl Charsmap {
@@ -33,7 +33,7 @@ impl Charsmap {
         })
     }
 
-    /// Whether no text leads outside the table, for a reader that takes this on trust.
+    /// Whether no text leads outside the table; other readers rely on that.
     pub fn is_closed(&self) -> bool {
         let (Some(root), Ok(texts)) = (self.units.first(), std::str::from_utf8(&self.texts)) else {
             return false;
@@ -65,12 +65,12 @@ impl Charsmap {
         true
     }
 
-    /// The replacement of the longest known prefix of `text`, and how many bytes it stands for.
+    /// The replacement of the longest known prefix of `text`, and the number of bytes it replaces.
     pub fn longest(&self, text: &str) -> Option<(&str, usize)> {
         let mut at = offset(*self.units.first()?);
         let mut found = None;
         for (idx, byte) in text.bytes().take(LONGEST_PREFIX).enumerate() {
-            // A zero byte is the end of a key to the trie.
+            // A zero byte ends a key of the trie.
             if byte == 0 {
                 break;
             }
@@ -78,7 +78,7 @@ impl Charsmap {
             let Some(unit) = self.units.get(at).copied() else {
                 break;
             };
-            // The top bit marks a leaf's value, which is not a label.
+            // The top bit marks the value of a leaf, which is not a label.
             if unit & 0x8000_00ff != u32::from(byte) {
                 break;
             }
@@ -96,7 +96,7 @@ impl Charsmap {
     }
 }
 
-/// Where the children of a unit lie, relative to it.
+/// The offset from a unit to its children.
 fn offset(unit: u32) -> usize {
     ((unit >> 10) as usize) << ((unit & (1 << 9)) >> 6)
 }

@@ -1,4 +1,4 @@
-//! Which tokens a family puts around a text cut by SentencePiece, and how it numbers the pieces.
+//! A family's tokens around a text that SentencePiece splits, and its numbering of the pieces.
 
 use std::path::Path;
 
@@ -10,18 +10,18 @@ use super::super::{Inner, Reading, Tokenizer, directory_of, file_name};
 use super::proto::{self, Kind, ModelFile};
 use super::{Algorithm, Encoder, Listing, Mark, Marks, Model, Numbering, Parts};
 
-/// The habits of a family.
+/// A family's conventions.
 struct Habits {
     numbering: Numbering,
     /// Default texts of the named tokens, in the order of `NAMES`.
     named: [Option<&'static str>; 7],
-    /// Whether flags of the configuration say what is written around a text.
+    /// Whether flags of the configuration decide which tokens are added around a text.
     obeys_flags: bool,
     begins: bool,
     ends: bool,
-    /// Sentinels numbered downwards after the pieces, unless the configuration says how many.
+    /// Number of sentinels, numbered downwards after the pieces, unless the configuration says how many.
     n_sentinels: u32,
-    /// Codes numbered after the pieces; the one of the text's language ends a text.
+    /// Language codes, numbered after the pieces; the code of the text's language ends the text.
     languages: &'static [&'static str],
     /// Whether the text after a special token begins with a blank again.
     every_stretch_begins: bool,
@@ -99,7 +99,7 @@ const MARIAN: Habits = Habits {
     ..T5
 };
 
-/// The class that the configuration names, else the one that the kind of model has.
+/// The conventions of the class that the configuration names, or of the model type.
 fn habits(class: Option<&str>, model_type: &str) -> Option<&'static Habits> {
     Some(match (class, model_type) {
         (Some("LlamaTokenizer"), _) | (None, "llama" | "mistral" | "mixtral") => &LLAMA,
@@ -111,10 +111,10 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<&'static Habits> {
     })
 }
 
-/// Opens a `.model` file.
+/// Opens a `.model` file. If it is readable but its ids are not certain, returns a reading by ids with the reason.
 ///
 /// # Errors
-/// When the file, or one beside it, is not what it must be. What is readable but unknown gives the reason to use ids.
+/// When the file, or one beside it, is invalid.
 pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     let bytes = read_whole(path, VOCABULARY)?;
     let fault = |problem: String| {
@@ -183,7 +183,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     }))
 }
 
-/// Why a model that can be read is not one whose ids are certain.
+/// Why the ids of a readable model are not certain.
 fn unusual(file: &ModelFile, settings: &Settings, habits: &Habits) -> Option<String> {
     if file.blank_as_suffix || !file.escape_blanks {
         return Some("its blanks are written in a way that is not known here".to_owned());

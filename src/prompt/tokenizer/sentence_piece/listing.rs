@@ -1,4 +1,4 @@
-//! Marian's numbering: a model cuts the text, and `vocab.json` says which id each piece has.
+//! Marian's numbering: a model splits the text, and `vocab.json` gives each piece its id.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -66,7 +66,7 @@ impl Listing {
         self.unknown
     }
 
-    /// Ids of a stretch, each with the bytes that it stands for; a language code in front, `>>fr<<`, is one token.
+    /// Ids of a stretch, each with the bytes that it covers; a leading language code, `>>fr<<`, is one token.
     pub fn encode(&self, model: &Model, text: &str) -> Vec<(u32, Range<usize>)> {
         let id = |text: &str| self.id_of(text).unwrap_or(self.unknown);
         let end = text.starts_with(">>").then(|| text.find("<<")).flatten();

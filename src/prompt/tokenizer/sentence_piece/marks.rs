@@ -1,20 +1,20 @@
-//! Tokens that are found in a text before anything else happens: the leftmost, and of those the longest.
+//! Tokens matched in a text before anything else: the leftmost, and among those the longest.
 
 use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-/// A token that is matched in the text as it stands.
+/// A token matched verbatim in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub text: String,
     pub id: u32,
-    /// Whether blanks to its left and right belong to it.
+    /// Whether it includes blanks to its left and right.
     pub takes_left: bool,
     pub takes_right: bool,
 }
 
-/// All of them, found in one pass however many there are.
+/// All marks, searched in one pass.
 #[derive(Debug)]
 pub struct Marks {
     all: Vec<Mark>,
@@ -24,7 +24,7 @@ pub struct Marks {
 
 impl Marks {
     /// # Errors
-    /// One clause, when they are too many to be looked for together.
+    /// One clause, when there are too many to search together.
     pub fn new(marks: impl IntoIterator<Item = Mark>) -> Result<Self, String> {
         let all: Vec<Mark> = marks
             .into_iter()
@@ -34,7 +34,7 @@ impl Marks {
             .match_kind(MatchKind::LeftmostLongest)
             .build(all.iter().map(|mark| &mark.text))
             .map_err(|e| format!("its special tokens cannot be looked for ({e})"))?;
-        // Of two with one id, the first is what the id reads as.
+        // If two marks have the same id, the first is the label of the id.
         let places = all.iter().enumerate().rev();
         Ok(Self {
             place_of_id: places.map(|(place, mark)| (mark.id, place)).collect(),
@@ -43,7 +43,7 @@ impl Marks {
         })
     }
 
-    /// The first mark of a text, and the byte it begins at.
+    /// The first mark in a text, and its byte offset.
     pub fn first(&self, text: &str) -> Option<(usize, &Mark)> {
         let found = self.finder.find(text)?;
         Some((found.start(), &self.all[found.pattern().as_usize()]))
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leftmost_is_found_and_of_those_the_longest() {
+    fn the_leftmost_mark_is_found_and_the_longest_of_several() {
         let marks = [
             mark(1, "<a>"),
             mark(2, "<a><b>"),

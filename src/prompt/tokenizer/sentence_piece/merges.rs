@@ -1,4 +1,4 @@
-//! Cutting by byte-pair merges: of all neighbours that join to a piece, the best-scored join first, the leftmost of equal ones.
+//! Splitting by byte-pair merges: among neighbours that join to a piece, the best score goes first, then the leftmost.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -7,16 +7,16 @@ use std::ops::Range;
 use super::pieces::Pieces;
 use super::proto::Kind;
 
-/// A stretch of the text that is one piece so far; empty once it was joined to its left neighbour.
+/// A stretch of the text that is one piece so far; empty once it has been joined to its left neighbour.
 struct Symbol {
     range: Range<usize>,
     left: Option<usize>,
     right: Option<usize>,
-    /// A user-defined symbol joins nothing.
+    /// Whether it is a user-defined symbol, which is never joined.
     is_fixed: bool,
 }
 
-/// Two neighbours that can be joined.
+/// A possible join of two neighbours.
 struct Join {
     score: f32,
     left: usize,
@@ -48,17 +48,17 @@ impl PartialEq for Join {
 
 impl Eq for Join {}
 
-/// The work on one text.
+/// State of splitting one text.
 struct Cutting<'p, 'a> {
     pieces: &'p Pieces,
     text: &'a str,
     symbols: Vec<Symbol>,
     agenda: BinaryHeap<Join>,
-    /// What a piece that may not be written was joined from.
+    /// The two parts of each joined piece that must not be output.
     parts: HashMap<&'a str, (Range<usize>, Range<usize>)>,
 }
 
-/// The pieces of a normalised text, in order, each with its stretch; none for a character that is unknown.
+/// Splits a normalised text into pieces, in order, each with its stretch; `None` for an unknown character.
 pub fn cut<'a>(pieces: &Pieces, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
     let mut cutting = Cutting {
         pieces,
@@ -145,7 +145,7 @@ impl<'a> Cutting<'_, 'a> {
         }
     }
 
-    /// Writes a piece, or the parts it was joined from where it may not be written.
+    /// Outputs a piece, or its parts if it must not be output.
     fn write(&self, range: Range<usize>, path: &mut Vec<(Option<u32>, &'a str)>) {
         let mut waiting = vec![range];
         while let Some(range) = waiting.pop() {

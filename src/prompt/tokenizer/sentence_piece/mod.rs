@@ -1,4 +1,4 @@
-//! SentencePiece: text normalised by the model's own table, then cut into pieces exactly as the reference does.
+//! SentencePiece: normalises text with the model's own table, then splits it into pieces exactly as the reference does.
 
 mod charsmap;
 mod family;
@@ -19,27 +19,27 @@ pub use marks::{Mark, Marks};
 use pieces::Pieces;
 pub use proto::{Kind, Piece};
 
-/// How a normalised text is cut.
+/// How a normalised text is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Unigram,
     Merges,
 }
 
-/// Everything that a model is made from.
+/// The parts of a model.
 #[derive(Debug)]
 pub struct Parts<'a> {
     pub pieces: Vec<Piece>,
     pub algorithm: Algorithm,
     pub byte_fallback: bool,
     pub charsmap: &'a [u8],
-    /// Whether a blank is put before the text.
+    /// Whether a blank is added before the text.
     pub dummy_prefix: bool,
-    /// Whether blanks at both ends are dropped, and others written once.
+    /// Whether blanks at both ends are dropped, and repeated blanks merged.
     pub collapse_blanks: bool,
 }
 
-/// A model that cuts text.
+/// A model that splits text.
 #[derive(Debug)]
 pub struct Model {
     pieces: Pieces,
@@ -49,12 +49,12 @@ pub struct Model {
     collapse_blanks: bool,
 }
 
-/// What a blank is written as inside pieces.
+/// The character for a blank inside pieces.
 const BLANK: char = '▁';
 
 impl Model {
     /// # Errors
-    /// When the parts do not make a model; says which.
+    /// When the parts do not make a model; says which part.
     pub fn new(parts: Parts<'_>) -> Result<Self, String> {
         Ok(Self {
             pieces: Pieces::new(parts.pieces, parts.byte_fallback)?,
@@ -79,7 +79,7 @@ impl Model {
         self.pieces.unknown
     }
 
-    /// Ids of a stretch of text, each with the bytes that it stands for; `begins` where the blank before the text belongs.
+    /// Ids of a stretch of text, each with the bytes that it covers; `begins` says whether to add the blank before the text.
     pub fn encode(&self, text: &str, begins: bool) -> Vec<(u32, Range<usize>)> {
         let normal = self.normalise(text, begins);
         let mut found: Vec<(u32, Range<usize>)> = Vec::new();
@@ -89,7 +89,7 @@ impl Model {
             at += text.len();
             let ids = self.pieces.ids(piece, text);
             match found.last_mut() {
-                // An unknown character after another one is the same token.
+                // Consecutive unknown characters become one token.
                 Some((last, whole)) if *last == unknown && ids == [unknown] => {
                     whole.end = range.end
                 }
@@ -99,7 +99,7 @@ impl Model {
         found
     }
 
-    /// The texts of the pieces, each with the bytes that it stands for; of neighbours that are unknown, one text.
+    /// The texts of the pieces, each with the bytes that it covers; consecutive unknown characters form one text.
     pub fn split(&self, text: &str) -> Vec<(String, Range<usize>)> {
         let normal = self.normalise(text, true);
         let mut texts: Vec<(String, Range<usize>)> = Vec::new();
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// What the longest known beginning of `text` becomes, and how many bytes it takes.
+    /// The replacement of the longest known prefix of `text`, and the number of bytes it replaces.
     fn replaced<'a>(&'a self, text: &'a str) -> (&'a str, usize) {
         if let Some(n) = self.pieces.symbol(text) {
             return (&text[..n], n);
@@ -177,11 +177,11 @@ impl Model {
     }
 }
 
-/// A normalised text, and where its characters come from.
+/// A normalised text, and the origin of its characters.
 #[derive(Debug, Default)]
 struct Normal {
     text: String,
-    /// For each byte, the stretch of the text as it was given.
+    /// For each byte, the stretch of the original text.
     from: Vec<(usize, usize)>,
 }
 
@@ -191,7 +191,7 @@ impl Normal {
         self.from.resize(self.text.len(), (from.start, from.end));
     }
 
-    /// The stretch of the given text that a stretch of the normalised one comes from.
+    /// The stretch of the original text for a stretch of the normalised one.
     fn origin(&self, range: Range<usize>) -> Range<usize> {
         let ends = self
             .from
@@ -201,29 +201,29 @@ impl Normal {
     }
 }
 
-/// A model with the tokens around and inside the text that it does not cut itself.
+/// A model with the tokens around and inside the text that it does not split itself.
 #[derive(Debug)]
 pub struct Encoder {
     pub model: Model,
-    /// What is written before and after a text, as ids of the vocabulary.
+    /// Ids of the vocabulary added before and after a text.
     pub before: Vec<u32>,
     pub after: Vec<u32>,
-    /// Tokens matched in the text as they stand.
+    /// Tokens matched verbatim in the text.
     pub marks: Marks,
-    /// Whether the blank before the text stands after every mark too.
+    /// Whether the blank before the text is also added after every mark.
     pub every_stretch_begins: bool,
-    /// Whether what is written after a text is left out where the text ends with it.
+    /// Whether the end tokens are omitted if the text already ends with them.
     pub ends_once: bool,
     pub numbering: Numbering,
 }
 
-/// How ids of the vocabulary follow from places in the model.
+/// How piece indices become ids of the vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numbering {
     Same,
     /// Four special tokens first (begin, padding, end, unknown), then the model's pieces from the fourth on.
     Fairseq,
-    /// A list beside the model gives every text its id.
+    /// A list beside the model gives each text its id.
     Listed(Listing),
 }
 
@@ -231,7 +231,7 @@ pub enum Numbering {
 const FAIRSEQ_UNKNOWN: u32 = 3;
 
 impl Encoder {
-    /// Tokens of a text, with what stands around it where asked.
+    /// Encodes a text, with the tokens around it on request.
     pub fn encode(&self, text: &str, special_tokens: bool) -> Vec<Token> {
         let around = |ids: &[u32], at: usize| -> Vec<Token> {
             let token = |id: &u32| Token {
@@ -265,7 +265,7 @@ impl Encoder {
             begins = self.every_stretch_begins;
         }
         self.stretch(rest, text.len() - rest.len(), begins, &mut tokens);
-        // T5's own tokenizer writes no second end after one that is spelled out.
+        // T5's own tokenizer adds no end token if the text already ends with one.
         let ends =
             self.ends_once && tokens.last().map(|token| token.id) == self.after.first().copied();
         if !ends {
@@ -274,7 +274,7 @@ impl Encoder {
         tokens
     }
 
-    /// Tokens of a stretch that begins at byte `at`, between special ones.
+    /// Appends the tokens of a stretch between special tokens that begins at byte `at`.
     fn stretch(&self, text: &str, at: usize, begins: bool, tokens: &mut Vec<Token>) {
         let unknown = self.model.unknown();
         let number = |place: u32| match &self.numbering {
@@ -297,7 +297,7 @@ impl Encoder {
         tokens.extend(cut.map(|(id, bytes)| token(number(id), bytes, id != unknown)));
     }
 
-    /// What an id is written as in the vocabulary.
+    /// The vocabulary's spelling of an id.
     pub fn text_of(&self, id: u32) -> Option<&str> {
         if let Some(mark) = self.marks.of_id(id) {
             return Some(&mark.text);

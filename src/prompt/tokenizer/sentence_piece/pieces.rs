@@ -1,22 +1,22 @@
-//! The vocabulary of a SentencePiece model, as both ways of cutting need it.
+//! The vocabulary of a SentencePiece model, for both ways of splitting.
 
 use super::proto::{Kind, Piece};
 
-/// Pieces by id, and in byte order for looking up every piece that a text begins with.
+/// Pieces by id, and sorted by bytes to look up every piece that is a prefix of a text.
 #[derive(Debug, Clone)]
 pub struct Pieces {
     pub list: Vec<Piece>,
-    /// Ids of the pieces that a text can hold, in the order of their bytes.
+    /// Ids of the pieces that can occur in a text, sorted by their bytes.
     sorted: Vec<u32>,
     pub unknown: u32,
-    /// Ids of the 256 bytes, when what is unknown is written byte by byte.
+    /// Ids of the 256 bytes, if unknown characters are encoded byte by byte.
     bytes: Option<Vec<u32>>,
     longest_symbol: usize,
 }
 
 impl Pieces {
     /// # Errors
-    /// When a piece is empty or comes twice, a score is not a number, or there is not exactly one unknown piece.
+    /// When a piece is empty or repeated, a score is not a number, or there is not exactly one unknown piece.
     pub fn new(list: Vec<Piece>, byte_fallback: bool) -> Result<Self, String> {
         let mut unknown = Vec::new();
         let mut all: Vec<u32> = (0..list.len() as u32).collect();
@@ -60,14 +60,14 @@ impl Pieces {
         })
     }
 
-    /// The piece that is this text.
+    /// The piece with this text.
     pub fn find(&self, text: &str) -> Option<u32> {
         let order = |id: &u32| self.list[*id as usize].text.as_bytes().cmp(text.as_bytes());
         let idx = self.sorted.binary_search_by(order).ok()?;
         Some(self.sorted[idx])
     }
 
-    /// Every piece that `text` begins with, shortest first.
+    /// Every piece that is a prefix of `text`, shortest first.
     pub fn prefixes(&self, text: &str) -> Vec<u32> {
         let mut found = Vec::new();
         let mut range = &self.sorted[..];
@@ -86,7 +86,7 @@ impl Pieces {
         found
     }
 
-    /// Length in bytes of the longest user-defined symbol that `text` begins with; such a symbol is never cut or changed.
+    /// Length in bytes of the longest user-defined symbol at the start of `text`; such symbols are never split or changed.
     pub fn symbol(&self, text: &str) -> Option<usize> {
         if self.longest_symbol == 0 {
             return None;
@@ -96,7 +96,7 @@ impl Pieces {
         Some(self.list[longest as usize].text.len())
     }
 
-    /// The ids of a piece that was found, or of what stands for a text that is none: its bytes, or the unknown token.
+    /// The ids of a found piece or, for a text without one, of its bytes or the unknown token.
     pub fn ids(&self, piece: Option<u32>, text: &str) -> Vec<u32> {
         match (piece, &self.bytes) {
             (Some(id), _) => vec![id],

@@ -1,6 +1,6 @@
-//! The protobuf of a SentencePiece model: pieces, scores, kinds, and how text is normalised before it is cut.
+//! The protobuf of a SentencePiece model: pieces, scores, kinds, and normalisation.
 
-/// What a piece is for.
+/// The kind of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Normal,
@@ -26,7 +26,7 @@ impl Kind {
     }
 }
 
-/// One entry of the vocabulary; its place in the list is its id.
+/// One entry of the vocabulary; its index in the list is its id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
     pub text: String,
@@ -34,7 +34,7 @@ pub struct Piece {
     pub kind: Kind,
 }
 
-/// What a `.model` file says.
+/// The contents of a `.model` file.
 #[derive(Debug, Clone)]
 pub struct ModelFile {
     pub pieces: Vec<Piece>,
@@ -58,7 +58,7 @@ enum Field<'a> {
     Other,
 }
 
-/// Walks over the fields of a message.
+/// Iterator over the fields of a message.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -115,10 +115,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a model.
+/// Parses a model.
 ///
 /// # Errors
-/// When the bytes are no such message, or a piece cannot be one.
+/// When the bytes are not such a message, or a piece is invalid.
 pub fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     let mut model = ModelFile {
         pieces: Vec::new(),

@@ -1,21 +1,21 @@
-//! Cutting by a unigram language model: the path of pieces whose scores add up to the most.
+//! Splitting by a unigram language model: the path of pieces with the highest total score.
 
 use super::pieces::Pieces;
 use super::proto::Kind;
 
-/// What a character that is not a piece costs below the worst piece.
+/// The score of an unknown character is this much below the worst piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
 
-/// The best path that ends at one byte.
+/// The best path that ends at a byte.
 #[derive(Clone, Copy, Default)]
 struct Node {
     piece: Option<u32>,
     score: f32,
-    /// Where its last piece begins; `None` when no path ends here.
+    /// Start of its last piece; `None` if no path ends here.
     start: Option<usize>,
 }
 
-/// The pieces of a normalised text, in order, each with its stretch; none for a character that is unknown.
+/// Splits a normalised text into pieces, in order, each with its stretch; `None` for an unknown character.
 pub fn cut<'a>(pieces: &Pieces, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
     let normal = || {
         let only = |p: &&super::proto::Piece| p.kind == Kind::Normal;
@@ -35,7 +35,7 @@ pub fn cut<'a>(pieces: &Pieces, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
             }
             let length = piece.text.len();
             let score = match piece.kind {
-                // High enough to be taken wherever it stands.
+                // High enough to be chosen wherever it occurs.
                 Kind::UserDefined => length as f64 * f64::from(highest) - 0.1,
                 _ => f64::from(piece.score),
             };
@@ -62,7 +62,7 @@ pub fn cut<'a>(pieces: &Pieces, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
     path
 }
 
-/// Keeps the better of two paths to one place; of equal ones the first.
+/// Keeps the better of two paths to a byte; the first if they are equal.
 fn reach(node: &mut Node, score: f64, start: usize, piece: Option<u32>) {
     if node.start.is_none() || score > f64::from(node.score) {
         *node = Node {
