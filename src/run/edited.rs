@@ -1,4 +1,4 @@
-//! What of a run still holds when the end of its text changes: in a causal model, all of the tokens before.
+//! Reuses an earlier run after the end of its text changed: in a causal model, results for tokens before the change still hold.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::job::Outcome;
 use super::kept::Kept;
 use super::predictions::Predictions;
 
-/// A run of the same model that is over.
+/// A finished run of the same model.
 #[derive(Debug, Clone, Copy)]
 pub struct Earlier<'a> {
     pub input: &'a Input,
@@ -17,19 +17,19 @@ pub struct Earlier<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// What an earlier run knows of another text.
+/// Results of an earlier run that are valid for another text.
 #[derive(Debug, Clone, Copy)]
 pub struct Shared<'a> {
     kept: &'a Kept,
     predictions: Option<&'a Predictions>,
-    /// Tokens at the beginning that are the same, seen from each of them.
+    /// Number of leading tokens that are equal and see the same keys.
     n: usize,
 }
 
 impl<'a> Earlier<'a> {
-    /// What both texts share; `None` where nothing would be spared.
+    /// Finds what both texts share; `None` if reuse would save nothing.
     pub fn shared_with(&self, spec: &ModelSpec, input: &Input) -> Option<Shared<'a>> {
-        // A NaN is looked for where it first comes up, not in what was kept.
+        // After a NaN, run everything again: only a full run finds where it first appears.
         if self.outcome.nonfinite.is_some() || self.input.source != input.source {
             return None;
         }
@@ -47,17 +47,17 @@ impl<'a> Earlier<'a> {
 }
 
 impl Shared<'_> {
-    /// Tokens at the beginning that both texts share.
+    /// Number of leading tokens that both texts share.
     pub fn n_tokens(&self) -> usize {
         self.n
     }
 
-    /// What a layer of the main stack adds to the shared tokens after attention, as far as it was kept. // [position, d_model]
+    /// Output of a layer's feed-forward block for the shared tokens in the main stack, if it was kept. // [position, d_model]
     pub(super) fn added(&self, layer_idx: usize) -> Option<Arc<Vec<f32>>> {
         self.kept.added(layer_idx)
     }
 
-    /// Predictions, and for how many positions they hold: the last shared token may be followed by another one than before.
+    /// Predictions, and the number of positions that they hold for: the token after the last shared one may have changed.
     pub(super) fn predictions(&self) -> Option<(&Predictions, usize)> {
         let predictions = self.predictions?;
         let n = self.n.saturating_sub(1).min(predictions.top.len());

@@ -13,10 +13,10 @@ pub struct NonFinite {
     pub layer_idx: usize,
     pub hook: Hook,
     pub position_idx: usize,
-    /// Which value of the position's; of scores and of the pattern, which head.
+    /// Index within the position's vector; for scores and the pattern, the head.
     pub column_idx: usize,
     pub value: f32,
-    /// A tensor of the layer that holds a NaN or infinity itself, and at which element.
+    /// Name of a tensor of the layer that itself holds a NaN or infinity, and the index of that element.
     pub tensor: Option<(String, usize)>,
 }
 
@@ -48,8 +48,8 @@ impl std::fmt::Display for NonFinite {
 }
 
 impl NonFinite {
-    /// What came before the output of an attention that is not finite: scores that are not, or else a pattern. No hook sees those of
-    /// every head, but the summaries of their rows tell.
+    /// Traces a non-finite attention output back to non-finite scores or, failing that, a non-finite pattern. No hook sees
+    /// these for every head, but the summaries of their rows show it.
     pub(super) fn traced_back(self, ran: Option<&AttentionRun>) -> Self {
         let Some(ran) = ran.filter(|_| self.hook == Hook::Z) else {
             return self;
@@ -92,7 +92,7 @@ impl NonFinite {
     }
 }
 
-/// A tensor that holds a NaN or infinity itself, and at which element, among those that could have brought one here.
+/// Among the tensors used so far, finds one that itself holds a NaN or infinity, and the index of that element.
 pub(super) fn guilty_tensor(
     model: &Model,
     stack: Stack,
@@ -101,13 +101,13 @@ pub(super) fn guilty_tensor(
 ) -> Option<(String, usize)> {
     let spec = model.spec.stack_of(stack);
     let suspects: Vec<NeededTensor<'_>> = match hook {
-        // After the last block only the final norm and the head have run; the head may be the embedding.
+        // After the last block only the final norm and the LM head run; the LM head may be the embedding.
         Hook::Logits => {
             let mut suspects = spec.norm_tensors();
             suspects.extend(model.spec.head_tensors());
             suspects
         }
-        // Before the first block only the embedding has run; cross-attention begins inside a block.
+        // Before the first block only the embedding runs; cross-attention begins inside a block.
         Hook::ResidPre if stack != Stack::Cross => spec.embedding_tensors(),
         _ => spec.layer_tensors(layer_idx)?,
     };
@@ -117,23 +117,23 @@ pub(super) fn guilty_tensor(
     )
 }
 
-/// Values that are looked through at a time: 16 MiB.
+/// Number of values scanned at a time: 16 MiB.
 const SCAN_VALUES: usize = 4 << 20;
 
-/// The first of some tensors that holds a NaN or infinity, and at which element.
+/// First of some tensors that holds a NaN or infinity, and the index of that element.
 fn in_tensors<'a>(
     tensors: &Tensors,
     names: impl Iterator<Item = &'a str>,
 ) -> Option<(String, usize)> {
     names.into_iter().find_map(|name| {
         let view = tensors.get(name)?;
-        // What cannot be read any more stops the run itself.
+        // An unreadable tensor also stops the run itself.
         let [n_rows, row_shape @ ..] = view.shape() else {
             let values = view.widen().ok()?;
             return first_nonfinite(&values).map(|element| (name.to_owned(), element));
         };
         let row_len = row_shape.iter().product::<usize>().max(1);
-        // A vocabulary's table may be larger than all layers: some rows at a time.
+        // An embedding table may be larger than all layers: read some rows at a time.
         let n_at_once = (SCAN_VALUES / row_len).max(1);
         (0..*n_rows).step_by(n_at_once).find_map(|start| {
             let rows = start..(start + n_at_once).min(*n_rows);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_several_is_found_wherever_it_stands() {
+    fn the_first_nonfinite_value_is_found_in_every_part_of_a_slice() {
         let mut values = vec![1.0; 5000];
         assert_eq!(first_nonfinite(&values), None);
         values[4097] = f32::NEG_INFINITY;

@@ -1,4 +1,4 @@
-//! One head at full resolution, run again from a kept layer input: for the head on screen.
+//! Recomputes one head at full resolution from a kept layer input, for the Head panel.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,18 +17,18 @@ use super::kept::Kept;
 use super::pyramid::Pyramid;
 use super::rerun::{Streams, input_of_layer};
 
-/// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
+/// Most cells per side of a detail. Longer sequences are max-pooled, and the screen says so.
 pub const FULL_CELLS: usize = 4096;
 
-/// Which head is asked for, and how it is to be shown.
+/// Which head to compute, and how to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadQuery {
     pub stack: Stack,
     pub layer_idx: usize,
     pub head_idx: usize,
-    /// Leave key 0 out and let the other probabilities of each row sum to what they would without it.
+    /// Hide key 0 and scale up the other probabilities of each row to the row's full mass.
     pub hides_first_key: bool,
-    /// Bring what the head carries as well, where lengths of values are known.
+    /// Also compute the contribution, if the norms of the values are known.
     pub weighs_values: bool,
 }
 
@@ -57,19 +57,19 @@ impl HeadMap {
 pub struct HeadDetail {
     pub n_queries: usize,
     pub n_keys: usize,
-    /// −inf where masked; by cells. // [query, key]
+    /// −inf where masked; pooled into cells. // [query, key]
     pub scores: Pyramid,
-    /// 0 where masked; by cells. // [query, key]
+    /// 0 where masked; pooled into cells. // [query, key]
     pub pattern: Pyramid,
-    /// The pattern times ‖v W_O‖ of each key, where that was asked for; by cells. // [query, key]
+    /// The pattern times ‖v W_O‖ of each key, if requested; pooled into cells. // [query, key]
     pub contribution: Option<Pyramid>,
     pub histogram: Histogram,
-    /// What parts at full resolution are computed from, where cells are pooled and rows can be run alone.
+    /// Inputs for computing parts at full resolution, if cells are pooled and rows can be computed alone.
     pub rows: Option<Arc<HeadRows>>,
 }
 
 impl HeadDetail {
-    /// One of the matrices; `None` where it is not there.
+    /// One of the matrices; `None` if it was not computed.
     pub fn map(&self, which: HeadMap) -> Option<&Pyramid> {
         match which {
             HeadMap::Pattern => Some(&self.pattern),
@@ -84,10 +84,10 @@ impl HeadDetail {
     }
 }
 
-/// Runs one head again and keeps all of it.
+/// Recomputes one head and keeps its full matrices.
 ///
 /// # Errors
-/// When nothing was kept to start from, a tensor is not as the spec says, or the pace stops it.
+/// When no layer input was kept to start from, a tensor contradicts the spec, or the pace stops it.
 pub fn head_detail<O: Ops>(
     ops: &O,
     model: &Model,
@@ -135,7 +135,7 @@ pub fn head_detail<O: Ops>(
     };
     let mut rows = None;
     if stack == Stack::Cross {
-        // Its queries come after the block's self-attention: the whole block runs.
+        // Cross-attention queries come after the block's self-attention, so the whole block has to run.
         let mut hooks = OnlyCross(&mut sink);
         let weights = LayerWeights::read(ops, tensors, spec, layer_idx, pace)?;
         run_layer(
@@ -187,7 +187,7 @@ pub struct PartDetail {
 }
 
 impl PartDetail {
-    /// One of the matrices; `None` where it is not there.
+    /// One of the matrices; `None` if it was not computed.
     pub fn map(&self, which: HeadMap) -> Option<&Pyramid> {
         match which {
             HeadMap::Pattern => Some(&self.pattern),
@@ -197,7 +197,7 @@ impl PartDetail {
     }
 }
 
-/// Computes a part of a head, from what its detail left.
+/// Computes a part of a head from the rows that its detail kept.
 pub fn part_detail(
     rows: &HeadRows,
     query: HeadQuery,
@@ -239,7 +239,7 @@ pub fn part_detail(
     }
 }
 
-/// Hands the row blocks of a block's cross-attention to a sink, and looks at nothing else.
+/// Passes the row blocks of a block's cross-attention to a sink and ignores everything else.
 struct OnlyCross<'a>(&'a mut Collect);
 
 impl Hooks for OnlyCross<'_> {
@@ -284,20 +284,20 @@ impl Hooks for Collect {
     }
 }
 
-/// Collects the blocks of one head.
+/// Collects the row blocks of one head.
 struct Collect {
     head_idx: usize,
     n_keys: usize,
     hides_first_key: bool,
     weighs_values: bool,
-    /// ‖v W_O‖ of the head, before its blocks come. // [key]
+    /// ‖v W_O‖ of the head, set before its blocks arrive. // [key]
     value_norms: Vec<f32>,
-    /// What global tokens look at.
+    /// Keys and values that global tokens attend to.
     globals: Option<GlobalKeys>,
     held: Mutex<Maps>,
 }
 
-/// The matrices of one head, by cells.
+/// The matrices of one head, pooled into cells.
 struct Maps {
     scores: Pooled,
     pattern: Pooled,
@@ -329,7 +329,7 @@ impl BlockSink for Collect {
     }
 }
 
-/// A row without key 0, the rest scaled up to the row's mass. A row that gave all to key 0 has nothing left.
+/// Removes key 0 from a row and scales the rest up to the row's mass. A row with all its mass on key 0 becomes zero.
 pub(super) fn without_first(row: &[f32]) -> Vec<f32> {
     let mass: f32 = row.iter().sum();
     let rest: f32 = row.iter().skip(1).sum();
@@ -345,7 +345,7 @@ mod tests {
     use super::without_first;
 
     #[test]
-    fn without_its_first_key_a_row_keeps_its_mass() {
+    fn a_row_without_its_first_key_keeps_its_mass() {
         assert_eq!(without_first(&[0.5, 0.25, 0.25]), [0.0, 0.5, 0.5]);
         assert_eq!(without_first(&[1.0, 0.0]), [0.0, 0.0]);
     }

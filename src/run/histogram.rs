@@ -1,6 +1,6 @@
-//! How often scores of a head fall into each of some bins.
+//! Histogram of a head's scores.
 
-/// Bins of a histogram.
+/// Number of bins.
 const N_BINS: usize = 60;
 
 /// Counts of values in equally wide bins between the smallest and the largest finite value.
@@ -13,7 +13,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts the finite values; masked scores (−inf) are none.
+    /// Counts the finite values; masked scores (−inf) are left out.
     pub fn of(values: &[f32]) -> Self {
         let finite = || values.iter().copied().filter(|v| v.is_finite());
         let (min, max) = finite().fold((f32::INFINITY, f32::NEG_INFINITY), |(a, b), v| {
@@ -42,7 +42,7 @@ impl Histogram {
         f64::from(self.max - self.min) / self.counts.len() as f64
     }
 
-    /// The middle of each bin and its density, such that the densities integrate to 1.
+    /// Centre and density of each bin; the densities integrate to 1.
     pub fn densities(&self) -> Vec<(f64, f64)> {
         let width = self.bin_width();
         let middle = |bin_idx: usize| f64::from(self.min) + (bin_idx as f64 + 0.5) * width;

@@ -1,4 +1,4 @@
-//! A checkpoint judged: its prompts are run, it is asked on changed ones, and every check says what it makes of that.
+//! Judges a checkpoint: runs its prompts, probes the model with changed prompts, and runs every check on the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ use super::remedies::{Measure, add_remedies};
 use super::separators::Separators;
 use super::weights::survey;
 
-/// What is done at the moment, in words, and how much of it.
+/// Current step in words, and its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub what: String,
@@ -34,47 +34,47 @@ pub struct Step {
     pub n: usize,
 }
 
-/// Which checks are asked, where they draw their lines, and who hears how far it is.
+/// Which checks to run, with which thresholds, and who receives progress.
 pub struct Judging<'a> {
     pub thresholds: &'a Thresholds,
-    /// An earlier report, by prompt.
+    /// Results of an earlier report, by prompt.
     pub baselines: &'a BTreeMap<String, Baseline>,
     pub wants: &'a dyn Fn(&Check) -> bool,
-    /// How much of the texts their tokenizer does not know.
+    /// How much of the texts the tokenizer does not know.
     pub lost: Lost,
     pub told: &'a mut dyn FnMut(Step),
     pub pace: &'a dyn Pace,
 }
 
-/// What came of all checks, in the registry's order.
+/// Verdicts of all checks, in registry order.
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub verdicts: Vec<(&'static Check, Verdict)>,
     pub probes: Probes,
 }
 
-/// Prompts whose layers are held at a time.
+/// Number of prompts whose layers are in memory at a time.
 const N_AT_ONCE: usize = 8;
 
-/// For layer inputs of the first prompt, from which heads are run again with a change.
+/// Memory for layer inputs of the first prompts, from which single heads are rerun with a change.
 const KEEP_BYTES: usize = 256 << 20;
 
-/// Rows of our own runs are sums of f32.
+/// Tolerance of row sums in our own runs, which add in f32.
 const ROW_TOLERANCE: f64 = 1e-5;
 
-/// A batch or a packed row is what training code makes of prompts.
+/// Reason given for batch and packing checks: only training code builds batches and packed rows.
 const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
 
-/// What is said of checks that were left out.
+/// Reason given for checks that were not selected.
 const UNASKED: &str = "it was not asked for";
 
-/// How the training code runs is not in a checkpoint.
+/// Reason given for checks of the training code: a checkpoint does not contain it.
 const NO_CODE: &str = "this program runs the model itself: a probe of the training code tells (attnscope capture-script)";
 
-/// Judges a checkpoint on prompts, each with its name.
+/// Judges a checkpoint on named prompts.
 ///
 /// # Errors
-/// When a tensor is not as the spec says, the device fails, or the work is stopped.
+/// When a tensor contradicts the spec, the device fails, or the work is stopped.
 pub fn judge<O: Ops>(
     ops: &O,
     model: &Model,
@@ -112,7 +112,7 @@ pub fn judge<O: Ops>(
     })
 }
 
-/// Looks at the weights, where a check wants that.
+/// Measures the weights, if a selected check needs that.
 fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Probed<Arc<Weights>>> {
     let of_weights = attnscope_checks::CHECKS
         .iter()
@@ -131,7 +131,7 @@ fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Probed<Ar
     survey(model, &mut told, judging.pace).map(|seen| Probed::Ran(Arc::new(seen)))
 }
 
-/// What is known of a model that was run and not asked further; `why` says what asks it.
+/// Probes of a model that ran but was not probed; `why` tells the user how to probe it.
 pub fn unasked(why: &str) -> Probes {
     let untried = || why.to_owned();
     Probes {
@@ -152,7 +152,7 @@ pub fn unasked(why: &str) -> Probes {
     }
 }
 
-/// Asks the model on changed prompts and looks at its weights, as far as the wanted checks need it.
+/// Probes the model with changed prompts and measures its weights, as far as the selected checks need it.
 ///
 /// # Errors
 /// When the model cannot be run, or the work is stopped.
@@ -209,7 +209,7 @@ pub fn probe<O: Ops>(
     Ok(probes)
 }
 
-/// What a run of one prompt left.
+/// Results of running one prompt.
 struct Seen {
     layers: Vec<Arc<LayerReport>>,
     outcome: Outcome,
@@ -271,7 +271,7 @@ fn run<O: Ops>(
             observer,
             tap: None,
         });
-    // Heads are only run again for a prompt that stands alone, or is the first of a set.
+    // Heads are rerun only for the first prompts, so only these keep layer inputs.
     let options = Options {
         keep_bytes: (nth == 0).then_some(KEEP_BYTES / chunk.len()),
         predicts: true,
@@ -288,7 +288,7 @@ fn run<O: Ops>(
     Ok(seen.collect())
 }
 
-/// What every check makes of a run that is over, and of what probes saw; `lost` is how much of its text the tokenizer does not know.
+/// Runs every check on a finished run and its probes; `lost` is how much of its text the tokenizer does not know.
 pub fn judge_layers(
     model: &Model,
     layers: &[Arc<LayerReport>],
@@ -304,7 +304,7 @@ pub fn judge_layers(
     judge_run(model, (layers, outcome), probes, thresholds, known)
 }
 
-/// What is known of a run from elsewhere.
+/// Facts about a run from other sources.
 struct Known<'a> {
     baseline: Option<&'a Baseline>,
     lost: Lost,
@@ -350,7 +350,7 @@ fn judge_run(
     attnscope_checks::judge(&evidence, thresholds)
 }
 
-/// Puts the verdicts of one more prompt to those of the others: of a place the worst finding stays.
+/// Merges the verdicts of one more prompt into `all`: for each place, the worst finding stays.
 fn merge(
     all: &mut Vec<(&'static Check, Verdict)>,
     verdicts: Vec<(&'static Check, Verdict)>,
@@ -358,7 +358,7 @@ fn merge(
 ) {
     let is_first = all.is_empty();
     for (nth, (check, mut verdict)) in verdicts.into_iter().enumerate() {
-        // A probe speaks once for all prompts, and so do the weights.
+        // Probes and weights are judged once for all prompts.
         let is_probe = matches!(check.needs, Needs::Probes | Needs::Weights);
         if let (Some(prompt), false) = (prompt, is_probe) {
             for finding in &mut verdict.findings {
@@ -377,7 +377,7 @@ fn merge(
 
 fn merge_one(into: &mut Verdict, verdict: Verdict) {
     for finding in verdict.findings {
-        // A head has one finding of a check; a layer or the model may have several, of different severity.
+        // A head has at most one finding per check; a layer or the model may have several, of different severity.
         let is_same = |known: &&mut Finding| {
             known.place.is_same_head(&finding.place)
                 && (known.severity == finding.severity || finding.place.head_idx.is_some())
@@ -389,7 +389,7 @@ fn merge_one(into: &mut Verdict, verdict: Verdict) {
             None => into.findings.push(finding),
         }
     }
-    // What fired on one prompt has fired; what passed on one and does not apply to another has passed.
+    // Fired on one prompt is fired; passed on one and not applicable on another is passed.
     if verdict.status < into.status {
         (into.status, into.why) = (verdict.status, verdict.why);
     }

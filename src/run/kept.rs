@@ -1,5 +1,5 @@
-//! What is kept of layers up to a memory budget: inputs, so that a head can be run again without running the model again, and what
-//! feed-forward layers add, so that an edited text is not run again from its beginning.
+//! Layer values kept within a memory budget: layer inputs, so that a head can be recomputed without running the whole model,
+//! and outputs of feed-forward blocks, so that an edited text need not be run from its beginning.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,35 +7,35 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use attnscope_forward::recurrent::Ends;
 use attnscope_spec::Stack;
 
-/// A layer by its stack and its place in it.
+/// A layer by its stack and its index in the stack.
 pub type LayerAt = (Stack, usize);
 
-/// Every how many layers an input is kept, and those that were.
+/// Kept layer inputs and feed-forward outputs of a run.
 #[derive(Debug, Default)]
 pub struct Kept {
     stride: usize,
     /// By layer. // [position, width of the layer's input]
     inputs: Mutex<BTreeMap<LayerAt, Arc<Vec<f32>>>>,
-    /// The first layers of the main stack of which it is kept what their feed-forward layers add.
+    /// Number of leading layers of the main stack whose feed-forward output is kept.
     n_added: usize,
     /// By layer of the main stack. // [position, d_model]
     added: Mutex<BTreeMap<usize, Arc<Vec<f32>>>>,
     memory: OnceLock<Encoded>,
 }
 
-/// What a decoder needs of its encoder.
+/// Encoder results that a decoder needs.
 #[derive(Debug)]
 pub struct Encoded {
     /// [source position, d_model]
     pub hidden: Vec<f32>,
-    /// What a recurrent one ended with.
+    /// Final states of a recurrent encoder.
     pub ends: Ends,
 }
 
 impl Kept {
     /// Plans what to keep within `budget` bytes; stacks as (stack, layers, values of one input).
     ///
-    /// Layer 0 of each stack is always kept: it is where everything can be recomputed from.
+    /// Layer 0 of each stack is always kept, because everything can be recomputed from it.
     pub fn plan(stacks: Vec<(Stack, usize, usize)>, budget: usize) -> Self {
         let bytes_at = |stride: usize| -> usize {
             let kept = stacks.iter().map(|(_, n_layers, n_values)| {
@@ -51,7 +51,7 @@ impl Kept {
         }
     }
 
-    /// Plans to keep what feed-forward layers of the main stack add, from the first on and within a budget of bytes for it alone.
+    /// Plans to keep feed-forward outputs of the main stack, from the first layer on, within a separate budget of bytes.
     #[must_use]
     pub fn with_added(self, n_layers: usize, n_values: usize, budget: usize) -> Self {
         let n_fit = budget / (n_values * size_of::<f32>()).max(1);
@@ -61,7 +61,7 @@ impl Kept {
         }
     }
 
-    /// Whether it is to be kept what a layer's feed-forward layer adds.
+    /// Whether to keep the output of a layer's feed-forward block.
     pub fn wants_added(&self, layer_idx: usize) -> bool {
         layer_idx < self.n_added
     }
@@ -71,13 +71,13 @@ impl Kept {
         all.insert(layer_idx, Arc::new(added));
     }
 
-    /// What the feed-forward layer of a layer of the main stack added. // [position, d_model]
+    /// Output of the feed-forward block of a layer in the main stack, if kept. // [position, d_model]
     pub fn added(&self, layer_idx: usize) -> Option<Arc<Vec<f32>>> {
         let all = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&layer_idx).cloned()
     }
 
-    /// Whether a layer's input is to be kept.
+    /// Whether to keep a layer's input.
     pub fn wants(&self, (_, layer_idx): LayerAt) -> bool {
         layer_idx.is_multiple_of(self.stride)
     }
@@ -86,7 +86,7 @@ impl Kept {
         self.lock().insert(at, Arc::new(input));
     }
 
-    /// The nearest kept input at or before a layer of the same stack, and which layer's it is.
+    /// Nearest kept input at or before a layer of the same stack, and the index of its layer.
     pub fn nearest(&self, (stack, layer_idx): LayerAt) -> Option<(usize, Arc<Vec<f32>>)> {
         self.lock()
             .range((stack, 0)..=(stack, layer_idx))
@@ -94,7 +94,7 @@ impl Kept {
             .map(|((_, idx), input)| (*idx, input.clone()))
     }
 
-    /// Takes over what another run kept of the layers of a stack before one.
+    /// Copies what another run kept for the layers of a stack before `before`.
     pub fn share(&self, other: &Self, stack: Stack, before: usize) {
         let shared: Vec<_> = {
             let theirs = other.lock();
@@ -105,7 +105,7 @@ impl Kept {
     }
 
     pub fn put_memory(&self, hidden: Vec<f32>, ends: Ends) {
-        // A run has one encoder: what is there already is the same.
+        // A run has one encoder, so an existing value is the same.
         let _ = self.memory.set(Encoded { hidden, ends });
     }
 
@@ -114,7 +114,7 @@ impl Kept {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<LayerAt, Arc<Vec<f32>>>> {
-        // A panic elsewhere cannot leave a map of finished values half-written.
+        // A panic elsewhere cannot leave this map half-written: its values are complete when inserted.
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_for_all_keeps_all_and_a_small_one_keeps_every_few() {
+    fn a_large_budget_keeps_every_layer_and_a_small_one_every_nth() {
         let of = |budget| Kept::plan(vec![(Stack::Only, 12, 100)], budget);
         assert_eq!(kept_layers(&of(12 * 400), 12).len(), 12);
         assert_eq!(kept_layers(&of(3 * 400), 12), [0, 4, 8]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_input_is_the_last_one_before_in_the_same_stack() {
+    fn the_nearest_input_is_the_last_kept_one_of_the_same_stack() {
         let kept = Kept::plan(vec![(Stack::Encoder, 4, 1), (Stack::Decoder, 4, 1)], 16);
         kept.put((Stack::Encoder, 0), vec![1.0]);
         kept.put((Stack::Encoder, 2), vec![2.0]);

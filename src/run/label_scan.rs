@@ -1,4 +1,4 @@
-//! What a head that gives labels says: its logits are few, and are kept whole.
+//! Predictions of a classification head: it has few logits, which are kept whole.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use attnscope_spec::{LabelKind, Labels};
 
 use super::predictions::{LabelAt, N_TOP, Predictions, TopToken};
 
-/// Reads logits range by range.
+/// Collects logits range by range.
 #[derive(Debug)]
 pub struct LabelScan<'a> {
     labels: &'a Labels,
     /// [position, label]
     logits: Vec<f32>,
     is_real: Vec<bool>,
-    /// The position that counts; `None` where all do.
+    /// Position whose labels count; `None` if all positions count.
     pooled: Option<usize>,
 }
 
 impl<'a> LabelScan<'a> {
-    /// One for the tokens of a text, as it was given and as the head's stack reads it; `is_real` says which are no padding.
+    /// Scan of a text's tokens, as given and as the head's stack reads them; `is_real` is false for padding.
     pub fn new(
         labels: &'a Labels,
         [given, tokens]: [&[u32]; 2],
@@ -32,7 +32,7 @@ impl<'a> LabelScan<'a> {
         }
     }
 
-    /// Takes in the logits of a range of labels. // [position, range]
+    /// Adds the logits of a range of labels. // [position, range]
     pub fn add(&mut self, range: &Range<usize>, logits: &[f32]) {
         let n = self.labels.names.len();
         for (row, part) in self.logits.chunks_mut(n).zip(logits.chunks(range.len())) {
@@ -40,7 +40,7 @@ impl<'a> LabelScan<'a> {
         }
     }
 
-    /// Closes the scan.
+    /// Ends the scan and returns the predictions.
     pub fn finish(self) -> Predictions {
         let n = self.labels.names.len().max(1);
         let n_positions = self.is_real.len();
@@ -92,7 +92,7 @@ impl<'a> LabelScan<'a> {
         }
     }
 
-    /// The likeliest position of each label.
+    /// Most likely position of each label.
     fn spans(&self, at: &dyn Fn(usize) -> Vec<LabelAt>) -> Vec<LabelAt> {
         let n_positions = self.is_real.len();
         let real = || (0..n_positions).filter(|idx| self.is_real[*idx]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn scanned(labels: &Labels) -> Predictions {
-        // Three tokens, the last of them padding.
+        // Three tokens; the last one is padding.
         let mut scan = LabelScan::new(labels, [&[4, 5, 0]; 2], |idx| idx < 2);
         scan.add(&(0..1), &[1.0, 3.0, 9.0]);
         scan.add(&(1..2), &[2.0, 0.0, 9.0]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_has_one_set_of_labels_at_its_position() {
+    fn a_pooled_text_has_one_set_of_labels_at_its_pooled_position() {
         let labels = labels(LabelKind::OneOf, Pooled::Last(Some(0)));
         let found = scanned(&labels);
         assert_eq!(found.labels.len(), 2);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_likely_among_real_positions() {
+    fn span_ends_are_chosen_among_real_positions() {
         let found = scanned(&labels(LabelKind::Span, Pooled::Every));
         let at: Vec<usize> = found
             .labels
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_independent_labels_are_no_shares() {
+    fn values_have_no_probability_and_independent_labels_use_a_sigmoid() {
         let found = scanned(&labels(LabelKind::Value, Pooled::First));
         assert_eq!(found.labels[1].logit, 2.0);
         assert_eq!(found.labels[1].probability, None);

@@ -1,4 +1,4 @@
-//! Judges what the attention of one layer did: its statistics, and which of its heads are alike.
+//! Judges the attention of one layer: its statistics, and which of its heads are alike.
 
 use attnscope_checks::stats::{
     Alike, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values,
@@ -10,10 +10,10 @@ use rayon::prelude::*;
 
 use super::watch::Norms;
 
-/// Pairs of heads that lie farther apart are not alike by anyone's measure.
+/// Pairs of heads with a larger divergence are not alike by any measure.
 const MOST_DIVERGENCE: f64 = 0.1;
 
-/// Judges what one attention of a layer did.
+/// Judges the result of one attention of a layer.
 pub(super) fn report(
     stack: Stack,
     layer_idx: usize,
@@ -59,8 +59,8 @@ pub(super) fn report(
     }
 }
 
-/// Statistics and kind of one head; norms are of what it adds and of the residual before it, empty where they are not known.
-/// `has_sink` is what is declared; a sink that the audit found counts as well.
+/// Statistics and type of one head. The norms are of the head's output and of the residual before it, empty if unknown.
+/// `has_sink` is declared; a sink that the audit found counts as well.
 pub(super) fn head_report(
     spec: &AttentionSpec,
     summary: HeadSummary,
@@ -86,12 +86,12 @@ pub(super) fn head_report(
     }
 }
 
-/// Whether scores and pattern of a head agree on a learned sink.
+/// Whether the audit found a learned sink that explains both scores and pattern.
 pub(super) fn found_sink(audit: Option<&Audit>) -> bool {
     audit.is_some_and(|audit| audit.learned_sink.is_some())
 }
 
-/// Compares the sampled rows of all heads, and lets go of them; where a head has a sink, what the sink leaves.
+/// Compares the sampled rows of all heads and frees them; for a head with a sink, compares what the sink leaves over.
 pub(super) fn alike(heads: &mut [HeadSummary], has_sink: &dyn Fn(usize) -> bool) -> Vec<Alike> {
     let n_keys = heads.first().map_or(0, |head| head.column_sums.len());
     let samples: Vec<Sampled> = heads

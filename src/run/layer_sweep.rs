@@ -1,4 +1,4 @@
-//! The scores of some heads of one layer against a scale, from one run of a prompt.
+//! Sweeps the scale of the scores of some heads in one layer, in one run of a prompt.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -18,28 +18,28 @@ use super::pipeline::run;
 use super::sweep::Sweep;
 use super::tap::Tap;
 
-/// Which rows are swept.
+/// Rows to sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepPlace {
     pub stack: Stack,
     pub layer_idx: usize,
     pub heads: Range<usize>,
-    /// One query, or all that are not padding.
+    /// One query, or `None` for all that are not padding.
     pub query_idx: Option<usize>,
 }
 
-/// What a run saw of the place.
+/// Result of a layer sweep.
 #[derive(Debug, Clone)]
 pub struct LayerSweep {
     pub sweep: Sweep,
-    /// The whole layer as it is.
+    /// Report of the whole layer, with unchanged scale.
     pub layer: LayerReport,
 }
 
-/// Runs a prompt up to a layer and sweeps its scores as they pass: those that enter the softmax, after scale, softcap and bias.
+/// Runs a prompt up to a layer and sweeps the scores that enter its softmax, after scale, softcap and bias.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, or the device fails.
+/// When the pace stops it, a tensor contradicts the spec, or the device fails.
 pub fn sweep_layer<O: Ops>(
     ops: &O,
     model: &Model,
@@ -74,7 +74,7 @@ pub fn sweep_layer<O: Ops>(
         predicts: false,
     };
     match run(ops, model, input, options, &mut watch, Some(&mut tap), pace) {
-        // The layers after the one that was asked for are not run.
+        // The run stopped itself after the requested layer.
         Err(Error::Cancelled) if watch.seen.is_some() => {}
         Err(error) => return Err(error),
         Ok(_) => {}
@@ -91,7 +91,7 @@ pub fn sweep_layer<O: Ops>(
     Ok(LayerSweep { sweep, layer })
 }
 
-/// Sweeps blocks of rows from whatever thread they come; head and first query put them in order again.
+/// Sweeps row blocks from any thread; head and first query sort them afterwards.
 struct Rows<'a> {
     place: &'a SweepPlace,
     n_keys: usize,
@@ -137,7 +137,7 @@ impl Tap for Rows<'_> {
     }
 }
 
-/// Stops the run after the layer that was asked for.
+/// Stops the run after the requested layer.
 struct UpTo<'a> {
     place: &'a SweepPlace,
     seen: Option<LayerReport>,

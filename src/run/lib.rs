@@ -1,4 +1,4 @@
-//! The pipeline: a prompt through the model layer by layer, each layer judged by its statistics as it passes.
+//! The pipeline: runs a prompt through the model layer by layer, and computes the statistics of each layer as it finishes.
 
 pub mod align;
 mod captured;

@@ -1,4 +1,4 @@
-//! A prompt and changed copies of it, run side by side layer by layer, so that what moves is seen without keeping any layer.
+//! Runs a prompt and changed copies of it side by side, layer by layer, to see what moves without storing any layer.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -18,22 +18,22 @@ use super::observer::{Observer, Progress};
 use super::pipeline::run_all;
 use super::tap::Tap;
 
-/// Positions of a copy that stand for the first positions of the prompt.
+/// Positions of a copy that correspond to the first positions of the prompt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
-    /// Where the prompt's position 0 stands in the copy.
+    /// Index in the copy of the prompt's position 0.
     pub offset: usize,
-    /// How many positions are compared.
+    /// Number of positions to compare.
     pub n: usize,
 }
 
-/// A changed copy, and what of it is compared: nothing of a stack without a span.
+/// A changed copy, and the positions to compare in each stack; a stack without a span is not compared.
 #[derive(Debug, Clone)]
 pub(super) struct Copy {
     pub input: Input,
     pub source: Option<Span>,
     pub main: Option<Span>,
-    /// Movements up to here are rounding.
+    /// Movements up to this are rounding.
     pub tolerance: f64,
 }
 
@@ -46,33 +46,33 @@ impl Copy {
     }
 }
 
-/// What moved in one copy.
+/// What moved in one copy, compared with the prompt.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Moved {
     pub first_pattern: Option<Movement>,
     pub first_residual: Option<Movement>,
-    /// The largest movement of any residual, tolerated or not.
+    /// Largest movement of any residual, whether within tolerance or not.
     pub largest: f64,
-    /// A NaN or an infinity stands in a residual of the prompt or of the copy: 0·NaN is NaN, so that it spreads to rows that
-    /// do not see it, and what moves by it tells nothing.
+    /// Whether a residual of the prompt or of the copy contains a NaN or an infinity. Since 0·NaN is NaN, it spreads even to
+    /// rows that do not see it, so movements then mean nothing.
     pub is_nonfinite: bool,
-    /// How far each position had moved after the last layer, all positions of the copy. // [position]
+    /// Movement of each position after the last layer, for all positions of the copy. // [position]
     pub at_end: Vec<f32>,
-    /// How far the last position had moved after each layer of the stack that predicts. // [layer]
+    /// Movement of the last position after each layer of the stack that predicts. // [layer]
     pub of_last: Vec<f32>,
 }
 
-/// The prompt's own values of the layer that runs.
+/// The prompt's own values in the current layer.
 #[derive(Default)]
 struct Base {
     resid: Vec<f32>,
     largest: f32,
     is_nonfinite: bool,
-    /// By stack of attention. // [head, query]
+    /// Row summaries by stack of attention. // [head, query]
     rows: Vec<(Stack, Vec<Vec<RowSummary>>)>,
 }
 
-/// Runs the prompt and its copies, and tells what moved in each copy.
+/// Runs the prompt and its copies, and returns what moved in each copy.
 ///
 /// # Errors
 /// As for [`run_all`].
@@ -130,7 +130,7 @@ pub(super) fn lockstep<O: Ops>(
     Ok(moved.into_iter().map(RefCell::into_inner).collect())
 }
 
-/// Keeps the prompt's rows of the layer that runs.
+/// Keeps the prompt's rows of the current layer.
 struct Listener<'a> {
     base: &'a RefCell<Base>,
     progress: &'a mut dyn FnMut(Progress),
@@ -201,8 +201,7 @@ impl Observer for Watcher<'_> {
     }
 }
 
-/// How far two rows of a pattern lie apart, by what their summaries hold: hardly anything moves in a row without moving one of
-/// these.
+/// Difference between two rows of a pattern, from their summaries: hardly any change of a row leaves all these numbers equal.
 fn difference(a: &RowSummary, b: &RowSummary) -> f64 {
     let of = |row: &RowSummary| {
         [
@@ -221,7 +220,7 @@ fn difference(a: &RowSummary, b: &RowSummary) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// |a − b|; nothing between two NaNs or equal infinities, and as far as can be where only one is a NaN.
+/// |a − b|; 0 between two NaNs or equal infinities, and infinite if only one is a NaN.
 fn distance(a: f32, b: f32) -> f32 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0.0;
@@ -234,7 +233,7 @@ fn distance(a: f32, b: f32) -> f32 {
     }
 }
 
-/// Keeps the prompt's residual of the layer that runs.
+/// Keeps the prompt's residual of the current layer.
 struct Keeper<'a>(&'a RefCell<Base>);
 
 /// Compares a copy's residual with the prompt's.
@@ -293,7 +292,7 @@ impl Tap for Comparer<'_> {
         let amounts = pairs.map(|(a, b)| {
             let pairs = a.iter().zip(b);
             let most = pairs.fold(0.0f32, |most, (a, b)| most.max(distance(*a, *b)));
-            // Nothing moves by a share of nothing, or of an infinity.
+            // A movement relative to 0 or to infinity is undefined, so count it as none.
             if most == 0.0 { 0.0 } else { most / largest }
         });
         let amounts: Vec<f32> = amounts.collect();

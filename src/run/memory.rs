@@ -1,4 +1,4 @@
-//! How much memory a run will need, told before it begins.
+//! Estimates the memory of a run before it begins.
 
 use attnscope_checkpoint::{Dtype, Tensors};
 use attnscope_compute::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
@@ -11,27 +11,27 @@ use super::pipeline::KEEP_BYTES;
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();
 
-/// Queries of a row block, and matrices of them that a thread holds.
+/// Queries in a row block; `BLOCK_MATRICES` is how many such matrices each thread holds.
 const BLOCK_ROWS: usize = 64;
 
 const BLOCK_MATRICES: usize = 2;
 
-/// Logits and the weights they come from, a chunk of the vocabulary at a time.
+/// Logits and their weights, for one chunk of the vocabulary at a time.
 const LOGIT_BYTES: usize = 12 << 20;
 
-/// Anonymous memory that a run needs at its peak, in bytes; what the system keeps of files comes and goes beside it.
+/// Peak anonymous memory of a run, in bytes. The system's file cache is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// Weights of the largest layer that are not used as they lie in the file.
+    /// Weights of the largest layer that must be converted from their form in the file.
     pub weights: usize,
     /// Activations, row blocks and row summaries.
     pub working: usize,
-    /// What is kept for looking at heads later.
+    /// Layer values kept for inspecting heads later.
     pub kept: usize,
 }
 
 impl MemoryNeed {
-    /// What some prompts will need, run together.
+    /// Need of several prompts run together.
     pub fn of(model: &Model, inputs: &[Input], options: Options, n_threads: usize) -> Self {
         let spec = &model.spec;
         let tensors = &model.checkpoint.tensors;
@@ -46,7 +46,7 @@ impl MemoryNeed {
         });
         let (n_all, n_longest) =
             lengths.fold((0, 0), |(all, longest), n| (all + n, longest.max(n)));
-        // The largest prompt's buffers, and every prompt's residual.
+        // Buffers of the longest prompt, and the residuals of all prompts.
         let of_blocks = blocks().map(|block| activations(block, spec.d_model));
         let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
         let width = of_blocks.chain(of_recurrences).max();
@@ -63,7 +63,7 @@ impl MemoryNeed {
         let all_rows: usize = spec.grids().into_iter().map(rows).sum();
         let n_layers = blocks().count().max(1);
         let kept = match options.keep_bytes {
-            // Inputs of layers, and what their feed-forward layers add.
+            // Layer inputs, and outputs of feed-forward blocks.
             Some(budget) => 2 * budget.min(n_layers * n_longest * d_row * VALUE) + all_rows,
             None => 0,
         };
@@ -74,7 +74,7 @@ impl MemoryNeed {
         }
     }
 
-    /// What a prompt will need on the screen, which keeps layers.
+    /// Need of a prompt on the screen, which keeps layers.
     pub fn on_screen(model: &Model, input: &Input, n_threads: usize) -> Self {
         let options = Options {
             keep_bytes: Some(KEEP_BYTES),
@@ -88,7 +88,7 @@ impl MemoryNeed {
     }
 }
 
-/// Bytes of a layer's maps as they are used; of experts, one at a time.
+/// Bytes of a layer's linear maps after conversion; of experts, one at a time.
 fn widened(tensors: &Tensors, linears: Vec<&LinearSource>) -> usize {
     let of_map = |linear: &LinearSource| -> usize {
         let info = tensors.info(&linear.weight);
@@ -99,25 +99,25 @@ fn widened(tensors: &Tensors, linears: Vec<&LinearSource>) -> usize {
         match (is_whole, is_plain) {
             (true, _) => stored,
             (false, true) => chosen,
-            // While a part is chosen, all of it may be there.
+            // While a part is copied out, the whole map may be in memory too.
             (false, false) => stored + chosen,
         }
     };
     linears.into_iter().map(of_map).sum()
 }
 
-/// Values that the maps of a layer give per position.
+/// Number of values that a layer's linear maps output per position.
 fn outputs(linears: &[&LinearSource]) -> usize {
     linears.iter().map(|linear| linear.n_out()).sum()
 }
 
 /// Values per position in the buffers of a block.
 fn activations(block: &BlockSpec, d_model: usize) -> usize {
-    // Beside what maps give: residual, its norms, what branches add, and a copy of each head's output.
+    // Besides outputs of linear maps: the residual, its norms, branch outputs, and a copy of each head's output.
     let of_heads = |own: &AttentionSpec| own.n_heads * own.d_value;
-    // Another mixer holds what its maps give on the host too: together, convolved, and taken apart.
+    // Other mixers also hold their projections on the host: joined, convolved and split.
     let of_other = |mixer: &TokenMixer| 3 * outputs(&mixer.linears());
-    // Rows that hold more are taken apart, and put together again.
+    // Rows with several streams or kept values are split and joined again.
     let of_row = |row: &BlockRow| {
         let n = row.streams.as_ref().map_or(1, |streams| streams.n);
         4 * (n * d_model + row.n_kept)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_do_not_grow_with_the_text_and_the_rest_grows_linearly() {
+    fn need_for_weights_is_constant_and_the_rest_is_linear_in_text_length() {
         let (short, long) = (need(10), need(1000));
         assert_eq!(short.weights, long.weights);
         let grown = (long.working - LOGIT_BYTES) as f64 / (short.working - LOGIT_BYTES) as f64;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn f32_weights_of_a_layer_are_held_once() {
+    fn f32_weights_of_a_layer_are_counted_once() {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
             .join("induction");
         let checkpoint = Checkpoint::open(&path).expect("opens");

@@ -1,4 +1,4 @@
-//! Who hears of a run as it goes, and can stop it.
+//! Observers that follow a run and can stop it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use attnscope_spec::Stack;
 use super::first_nonfinite::NonFinite;
 use super::kept::Kept;
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     Embedding,
-    /// This layer runs now, after so many others.
+    /// This layer is running now, after `n_done` others.
     Layer {
         stack: Stack,
         layer_idx: usize,
@@ -22,17 +22,17 @@ pub enum Progress {
     Predictions,
 }
 
-/// Hears of a run as it goes, and can stop it.
+/// Receives the progress and results of a run, and can stop it.
 pub trait Observer {
     fn progress(&mut self, progress: Progress) -> ControlFlow<()>;
     fn layer(&mut self, report: LayerReport) -> ControlFlow<()>;
-    /// Called once, before the first layer, with where layer inputs will be kept.
+    /// Called once, before the first layer, with the store of kept layer inputs.
     fn keeping(&mut self, _: &Arc<Kept>) {}
-    /// Called once, when the first NaN or infinity appears.
+    /// Called once, at the first NaN or infinity.
     fn nonfinite(&mut self, _: &NonFinite) {}
 }
 
-/// Hears of nothing and stops nothing.
+/// Ignores everything and never stops a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -46,7 +46,7 @@ impl Observer for Silent {
     }
 }
 
-/// Keeps every layer's report and stops nothing.
+/// Collects every layer's report and never stops a run.
 #[derive(Debug, Clone, Default)]
 pub struct Layers(pub Vec<LayerReport>);
 

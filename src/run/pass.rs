@@ -1,4 +1,4 @@
-//! One prompt on its way through the model: what is kept of each layer, told to the observer, and predicted at the end.
+//! One prompt's pass through the model: runs blocks, keeps layer values, reports to the observer, and predicts at the end.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use super::resume::{Begin, Resume};
 use super::tap::Tap;
 use super::watch::{Norms, Watch};
 
-/// One run, under way.
+/// A run in progress.
 pub struct Pass<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     job: Job<'a>,
     pace: &'a dyn Pace,
     kept: Option<Arc<Kept>>,
-    /// What an earlier run knows of the first tokens.
+    /// Results of an earlier run that hold for the first tokens.
     shared: Option<Shared<'a>>,
     /// The encoder's output. // [source position, d_model]
     memory: O::Buffer,
-    /// What a recurrent encoder ended with.
+    /// Final states of a recurrent encoder.
     ends: Ends,
-    /// Layers that have run.
+    /// Number of layers that have run.
     n_done: usize,
     pub(super) outcome: Outcome,
 }
@@ -94,7 +94,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         })
     }
 
-    /// Takes over what an earlier run knows of the first tokens.
+    /// Reuses an earlier run's results for the first tokens.
     pub(super) fn sharing(&mut self, shared: Shared<'a>) {
         self.shared = Some(shared);
     }
@@ -104,12 +104,12 @@ impl<'a, O: Ops> Pass<'a, O> {
         tokens_of(stack, self.job.input).ok_or_else(missing)
     }
 
-    /// The width of what the layers of a stack read.
+    /// Width of the input of a stack's layers.
     pub fn d_input(&self, stack: &StackSpec) -> usize {
         self.model.spec.d_input(stack)
     }
 
-    /// The input of a stack's first block. // [position, width of a row]
+    /// Computes the input of a stack's first block. // [position, width of a row]
     pub fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         let sequence = self.tokens(stack)?;
@@ -119,7 +119,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(resid)
     }
 
-    /// Begins a stack where a changed model first differs: the layer, and its input. All of an encoder may be over already.
+    /// Starts a stack at the first layer that a changed model affects: its index and input. Skips an unaffected encoder.
     pub(super) fn resume(
         &mut self,
         stack: &StackSpec,
@@ -145,7 +145,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         }
     }
 
-    /// What an earlier run told of the layers before one, and kept of them.
+    /// Reports an earlier run's results again for the layers before `before`, and copies what was kept of them.
     fn tell_again(&mut self, stack: &StackSpec, before: usize, resume: &Resume<'_>) -> Result<()> {
         self.n_done += before;
         if let Some(kept) = &self.kept {
@@ -157,7 +157,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(())
     }
 
-    /// Says which layer runs now.
+    /// Reports which layer is running.
     pub fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
         let n_done = self.n_done;
         go_on(self.job.observer.progress(Progress::Layer {
@@ -167,7 +167,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         }))
     }
 
-    /// Runs one block on the residual, and judges it.
+    /// Runs one block on the residual and judges it.
     pub fn block(
         &mut self,
         stack: &StackSpec,
@@ -258,8 +258,8 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(())
     }
 
-    /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept. Cross-attention looks at
-    /// the encoder's output of another run, where one is given. Other tokens may stand for those of the prompt: some of the first.
+    /// Reruns a block from its input for what `hooks` still has to observe, without judging or keeping anything. `encoded` is
+    /// another run whose encoder output cross-attention reads; `tokens` may replace the prompt by a prefix of it.
     pub fn block_again(
         &self,
         (stack, layer_idx): (&StackSpec, usize),
@@ -286,7 +286,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(())
     }
 
-    /// What follows a stack's last block: the encoder's output is kept, the others predict.
+    /// Finishes a stack after its last block: an encoder's output is kept, other stacks predict.
     pub fn end(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
         if stack.stack != Stack::Encoder {
             return self.predict(stack, resid, predicts);
@@ -302,7 +302,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         self.outcome.nonfinite = Some(found);
     }
 
-    /// Keeps the encoder's output for whoever wants it later.
+    /// Keeps the encoder's output for later use.
     fn remember(&mut self) -> Result<()> {
         let host = self.ops.get(&self.memory)?;
         if let Some(kept) = &self.kept {
@@ -314,7 +314,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         }
     }
 
-    /// Final norm and head, where somebody wants what they give.
+    /// Runs the final norm and LM head, if anyone needs their output.
     fn predict(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
         match self.begin_predictions(stack, resid, predicts)? {
             Some((hidden, taking)) => self.predictions(stack, &hidden, taking),
@@ -322,7 +322,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         }
     }
 
-    /// The last hidden states, and what is to be taken of the logits; `None` where nobody wants these.
+    /// Computes the last hidden states and sets up the reading of the logits; `None` if no logits are needed.
     pub(super) fn begin_predictions(
         &mut self,
         stack: &StackSpec,
@@ -376,7 +376,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(Some((hidden, taking)))
     }
 
-    /// Takes all logits of this prompt alone.
+    /// Computes and reads all logits of this prompt alone.
     pub(super) fn predictions(
         &mut self,
         stack: &StackSpec,
@@ -394,7 +394,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         self.end_predictions(stack, taking)
     }
 
-    /// Takes the logits of a range of the vocabulary. // [position, range]
+    /// Reads the logits of a range of the vocabulary. // [position, range]
     pub(super) fn take_logits(
         &mut self,
         stack: &StackSpec,
@@ -426,10 +426,10 @@ impl<'a, O: Ops> Pass<'a, O> {
         }
     }
 
-    /// Keeps what the logits tell.
+    /// Stores the predictions read from the logits.
     pub(super) fn end_predictions(&mut self, stack: &StackSpec, taking: Taking<'a>) -> Result<()> {
         let sequence = self.tokens(stack)?;
-        // A pair counts when both its tokens are real: padding is neither context nor label.
+        // A pair counts if both its tokens are real: padding is neither context nor target.
         let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
         self.outcome.predictions = Some(match taking.labels {
             Some(labels) => labels.finish(),
@@ -444,16 +444,16 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 }
 
-/// What is taken of a prompt's logits as they come.
+/// State of reading a prompt's logits as they arrive.
 pub(super) struct Taking<'a> {
     scan: Scan,
-    /// Positions at the beginning whose predictions are known; the logits are of those after them.
+    /// Number of leading positions with known predictions; logits are computed only for later positions.
     n_known: usize,
     labels: Option<LabelScan<'a>>,
     wants_logits: bool,
 }
 
-/// The tokens that a stack reads.
+/// Tokens that a stack reads.
 fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
     match stack.stack {
         Stack::Encoder => input.source.as_ref(),
@@ -461,7 +461,7 @@ fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
     }
 }
 
-/// What cross-attention looks at, for the stack that has it.
+/// Encoder output for the stack that has cross-attention.
 fn memory_of<'m, O: Ops>(
     input: &'m Input,
     stack: &StackSpec,
@@ -484,7 +484,7 @@ fn go_on(flow: ControlFlow<()>) -> Result<()> {
     }
 }
 
-/// The token that follows each position, where the model predicts it.
+/// Token that follows each position, for models that predict the next token.
 pub fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
     let next = |i: usize| {
         sequence

@@ -1,4 +1,4 @@
-//! A prompt through the model, layer by layer, under an observer that can stop it. Batch and screen both run this.
+//! Runs prompts through the model layer by layer, under an observer that can stop it. Batch commands and the screen use this.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
@@ -14,13 +14,13 @@ use super::resume::Resume;
 use super::tap::Tap;
 use super::together::predict_all;
 
-/// Memory for kept layer inputs unless something else is asked for: 256 MiB.
+/// Default memory for kept layer inputs: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;
 
 /// Runs a prompt through the model.
 ///
 /// # Errors
-/// When it was stopped, a tensor is not as the spec says, the device fails, or the tap cannot keep a value.
+/// When it was stopped, a tensor contradicts the spec, the device fails, or the tap cannot store a value.
 pub fn run<'a, O: Ops>(
     ops: &'a O,
     model: &'a Model,
@@ -39,10 +39,10 @@ pub fn run<'a, O: Ops>(
     Ok(outcomes.pop().unwrap_or_default())
 }
 
-/// Runs several prompts at once, layer by layer: the weights of a layer are read once for all of them.
+/// Runs several prompts together, layer by layer, so that each layer's weights are read only once.
 ///
 /// # Errors
-/// As for [`run`]; the first that fails ends all.
+/// As for [`run`]; the first failure ends all runs.
 pub fn run_all<'a, O: Ops>(
     ops: &'a O,
     model: &'a Model,
@@ -53,7 +53,7 @@ pub fn run_all<'a, O: Ops>(
     run_passes(ops, model, jobs, options, Begun::Anew, pace)
 }
 
-/// Runs a prompt through a changed model, from the first layer that differs on; of earlier layers, what was told is told again.
+/// Runs a prompt through a changed model, from the first changed layer on. Previous results of earlier layers are reported again.
 ///
 /// # Errors
 /// As for [`run`].
@@ -70,8 +70,8 @@ pub fn run_changed<'a, O: Ops>(
     Ok(outcomes.pop().unwrap_or_default())
 }
 
-/// Runs a prompt that begins as that of an earlier run did: of the tokens that both share, attention runs alone. Gives the bits of
-/// [`run`] on the CPU, but for the rounding of probabilities.
+/// Runs a prompt that shares its beginning with an earlier run. For the shared tokens, only attention is recomputed. On the CPU
+/// the result is bit-identical to [`run`], except for the rounding of probabilities.
 ///
 /// # Errors
 /// As for [`run`].
@@ -88,10 +88,10 @@ pub fn run_edited<'a, O: Ops>(
     Ok(outcomes.pop().unwrap_or_default())
 }
 
-/// What there is already of a run.
+/// Earlier results that a run starts from.
 enum Begun<'a> {
     Anew,
-    /// The same prompt in a model that was changed.
+    /// The same prompt in a changed model.
     Changed(Resume<'a>),
     /// Another prompt with the same beginning.
     Shared(Shared<'a>),
@@ -134,7 +134,7 @@ fn run_passes<'a, O: Ops>(
             let mut weights = None;
             for (pass, resid) in passes.iter_mut().zip(&mut residuals) {
                 pass.say(stack.stack, layer_idx)?;
-                // After the first word of progress: reading a layer may take a while.
+                // Read after the first progress report, because reading a layer may take a while.
                 let weights = match &weights {
                     Some(weights) => weights,
                     None => {
@@ -146,7 +146,7 @@ fn run_passes<'a, O: Ops>(
                 pass.block(stack, layer_idx, weights, resid, &mut scratch)?;
             }
         }
-        drop(reuse); // What is left needs other memory.
+        drop(reuse); // Free the weight buffers: the next steps need other sizes.
         if first == stack.n_layers() {
             continue;
         }

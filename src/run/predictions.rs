@@ -1,41 +1,41 @@
-//! What the model predicts at each position, from logits that pass in chunks of the vocabulary.
+//! The model's predictions at each position, read from logits that arrive in chunks of the vocabulary.
 
 use std::ops::Range;
 
 use attnscope_compute::kernels::logit_row::LogitRow;
 use rayon::prelude::*;
 
-/// How many of the likeliest tokens are remembered per position.
+/// Number of most likely tokens kept per position.
 pub const N_TOP: usize = 3;
 
 /// A likely token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TopToken {
     pub id: u32,
-    /// For a head that gives numbers as they are, the number.
+    /// For a head that predicts plain numbers, the number itself.
     pub probability: f32,
 }
 
-/// A label, at the position that it is for.
+/// A label at its position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LabelAt {
     pub position_idx: usize,
     pub label_idx: usize,
     pub logit: f32,
-    /// Of this label among all, by itself, or of this position among all; `None` for a number as it is.
+    /// Softmax over labels, sigmoid of this label, or softmax over positions, by kind of head; `None` for a plain number.
     pub probability: Option<f32>,
 }
 
 /// Predictions of a whole prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
-    /// Likeliest first. // [position, N_TOP]
+    /// Most likely first. // [position, N_TOP]
     pub top: Vec<Vec<TopToken>>,
-    /// −log p of the token that follows, in nats; for models that predict the next token. // [position − 1]
+    /// −log p of the next token, in nats; for models that predict the next token. // [position − 1]
     pub next_loss: Option<Vec<f32>>,
     /// Mean of `next_loss` over pairs of real tokens, in nats.
     pub loss: Option<f64>,
-    /// Where the head gives labels: all of them at the position that counts, or the likeliest of each position.
+    /// Labels of a classification head: all labels at the position that counts, or the most likely one of each position.
     pub labels: Vec<LabelAt>,
 }
 
@@ -47,12 +47,12 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// `targets` holds the token whose loss is wanted at each position.
+    /// `targets` holds the token whose loss is needed at each position.
     pub fn new(targets: Vec<Option<u32>>) -> Self {
         Self::with_top(targets, N_TOP)
     }
 
-    /// Keeps losses alone, and not the likeliest tokens.
+    /// Keeps only losses, not the most likely tokens.
     pub fn of_losses(targets: impl Iterator<Item = u32>) -> Self {
         Self::with_top(targets.map(Some).collect(), 0)
     }
@@ -64,7 +64,7 @@ impl Scan {
         }
     }
 
-    /// Takes in the logits of a range of the vocabulary. // [position, range]
+    /// Adds the logits of a range of the vocabulary. // [position, range]
     pub fn add(&mut self, range: &Range<usize>, logits: &[f32]) {
         self.rows
             .par_iter_mut()
@@ -72,13 +72,13 @@ impl Scan {
             .for_each(|(row, logits)| row.add(range, logits));
     }
 
-    /// Closes the scan: −log p of each position's target, in nats.
+    /// Ends the scan and returns −log p of each position's target, in nats.
     pub fn losses(self) -> Vec<f32> {
         self.rows.iter().map(|row| row.loss() as f32).collect()
     }
 
-    /// Closes the scan; `is_counted` says which positions enter the mean loss. Where predictions of the first positions are known and
-    /// the scan was of those after them, gives those of all.
+    /// Ends the scan; `is_counted` selects the positions that enter the mean loss. If predictions of the first positions are
+    /// known, the scan covers only later ones and the result covers both.
     pub fn finish(
         self,
         known: Option<(&Predictions, usize)>,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_of_any_size_give_the_same_predictions_as_the_whole_row() {
+    fn chunks_of_any_size_give_the_predictions_of_a_whole_row() {
         let logits: Vec<f32> = (0..2 * 11)
             .map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0)
             .collect();

@@ -1,4 +1,4 @@
-//! The model asked on changed prompts: does anything before a changed token move, do padding and the order of tokens matter?
+//! Probes the model with changed prompts: does anything before a changed token move, and do padding and token order matter?
 
 use attnscope_checks::{
     FutureProbe, Influence, InvarianceProbe, OrderProbe, Probed, Reordered, Worst,
@@ -14,33 +14,33 @@ use attnscope_spec::{BlockSpec, FeedForward, Model, Place, Stack, StackSpec, Tok
 use super::lockstep::{Copy, Span, lockstep};
 use super::observer::Progress;
 
-/// Positions of a prompt that are probed at most, of small and of large models: more would cost more and show the same.
+/// Most positions of a prompt to probe; more would cost more and show nothing new. `MOST_OF_LARGE` is for large models.
 const MOST_POSITIONS: usize = 256;
 
 const MOST_OF_LARGE: usize = 64;
 
-/// Multiplications of a token from which a model is large.
+/// Multiplications per token from which a model counts as large.
 const LARGE: usize = 20_000_000;
 
-/// Positions after which everything is changed, and positions that are changed alone.
+/// Number of positions after which everything is changed; `N_CHANGED` is the number of positions changed alone.
 const N_CUTS: usize = 4;
 
 const N_CHANGED: usize = 16;
 const N_CUTS_OF_LARGE: usize = 2;
 const N_CHANGED_OF_LARGE: usize = 4;
 
-/// Tokens that are shuffled at most, of small and of large models.
+/// Most tokens that are shuffled; `MOST_SHUFFLED_OF_LARGE` is for large models.
 const MOST_SHUFFLED: usize = 64;
 
 const MOST_SHUFFLED_OF_LARGE: usize = 32;
 
-/// Under another order of the tokens, sums are taken in another order.
+/// Reordered tokens change the order of sums.
 const ORDER_TOLERANCE: f64 = 1e-5;
 
-/// Other tokens change the shapes of experts' products: rounding, relative to the largest value.
+/// Other tokens change the shapes of the experts' products: rounding, relative to the largest value.
 const EXPERTS_TOLERANCE: f64 = 1e-5;
 
-/// Padding changes the shapes of all products, and what blocks a row falls into.
+/// Padding changes the shapes of all products and how rows are split into blocks.
 const PADDING_TOLERANCE: f64 = 1e-4;
 
 const N_PADS: usize = 3;
@@ -63,14 +63,14 @@ fn has_experts(model: &Model) -> bool {
     blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }
 
-/// At most `n` numbers below `end`, evenly spread from `start` on.
+/// Returns at most `n` numbers from `start` up to below `end`, evenly spaced.
 fn spread(start: usize, end: usize, n: usize) -> Vec<usize> {
     let n_all = end.saturating_sub(start);
     let n = n.min(n_all);
     (0..n).map(|nth| start + nth * n_all / n).collect()
 }
 
-/// Another token for a place: the one that stands half the prompt away, or any other where that is the same.
+/// Picks a replacement token: the one half a prompt away, or any other if that is the same token.
 fn other_token(tokens: &[u32], position_idx: usize, d_vocab: usize) -> u32 {
     let (n, token) = (tokens.len(), tokens[position_idx]);
     let shifted = (1..n).map(|by| tokens[(position_idx + n / 2 + by) % n]);
@@ -78,7 +78,7 @@ fn other_token(tokens: &[u32], position_idx: usize, d_vocab: usize) -> u32 {
     other.unwrap_or((token + 1) % d_vocab.max(1) as u32)
 }
 
-/// Changes tokens of the stack that predicts, and looks whether anything before them moves.
+/// Changes tokens of the stack that predicts, and measures whether earlier positions move.
 ///
 /// # Errors
 /// When the model cannot be run, or the run is stopped.
@@ -90,7 +90,7 @@ pub fn probe_future<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<Probed<FutureProbe>> {
     let blocks = model.spec.main_stack().blocks();
-    // Steps of a recurrent decoder follow one another, but what it normalises over queries would look ahead.
+    // A recurrent decoder runs step by step, but its attention would look ahead if it were normalised over queries.
     let goes_forward = model.spec.main_stack().recurrence().is_some();
     if !goes_forward
         && !blocks
@@ -186,7 +186,7 @@ pub fn probe_future<O: Ops>(
     }))
 }
 
-/// Pads the stack that reads the prompt on either side, and looks whether real tokens move.
+/// Pads the stack that reads the prompt on either side, and measures whether real tokens move.
 ///
 /// # Errors
 /// When the model cannot be run, or the run is stopped.
@@ -262,7 +262,7 @@ pub fn probe_padding<O: Ops>(
             tolerance: PADDING_TOLERANCE,
         }
     };
-    // Positions that are counted from the first token whatever it is move with pads on the left.
+    // If positions count from the first token, whatever it is, padding on the left moves them.
     let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     let reads_padding = blocks.any(|block| {
         let mixer = block.other_mixer();
@@ -291,7 +291,7 @@ pub fn probe_padding<O: Ops>(
     }))
 }
 
-/// Shuffles the tokens before the last one of the stack that predicts, and looks whether the last position moves.
+/// Shuffles all tokens before the last one in the stack that predicts, and measures whether the last position moves.
 ///
 /// # Errors
 /// When the model cannot be run, or the run is stopped.
@@ -369,7 +369,7 @@ pub fn probe_order<O: Ops>(
         }
     };
     let n_layers = others.of_last.len();
-    // Where tokens meet for the first time.
+    // First layer that mixes tokens.
     let first = (0..n_layers).find(|layer_idx| of(*layer_idx).by_content > PADDING_TOLERANCE);
     let (Some(first), Some(last)) = (first, n_layers.checked_sub(1)) else {
         return Ok(Probed::Not("no layer lets tokens meet".to_owned()));

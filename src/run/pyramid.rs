@@ -1,4 +1,4 @@
-//! A matrix at several resolutions, each cell the maximum of what it covers: any zoom reads one cell per pixel.
+//! A matrix at several resolutions, each cell the maximum of the cells it covers: at any zoom, one cell is read per pixel.
 
 use attnscope_compute::attention::Pooled;
 
@@ -6,7 +6,7 @@ use attnscope_compute::attention::Pooled;
 #[derive(Debug, Clone)]
 pub struct Pyramid {
     levels: Vec<Pooled>,
-    /// Whether one value stands for both it and another.
+    /// Whether the first value represents both when two cells are merged.
     wins: fn(f32, f32) -> bool,
 }
 
@@ -15,7 +15,7 @@ impl Pyramid {
         Self::by(finest, |value, cell| value > cell)
     }
 
-    /// Differences: each cell of a level is the one of what it covers that is farthest from 0.
+    /// Pyramid of differences: each cell is the covered value that is farthest from 0.
     pub fn of_differences(finest: Pooled) -> Self {
         Self::by(finest, |value, cell| value.abs() > cell.abs())
     }
@@ -31,12 +31,12 @@ impl Pyramid {
         Self { levels, wins }
     }
 
-    /// What stands for two cells: neither a NaN nor what is seen is hidden by the other.
+    /// Merges two cells: a NaN wins over any number, and any number over a masked cell.
     pub fn of_two(&self, a: f32, b: f32) -> f32 {
         if takes_place(b, a, self.wins) { b } else { a }
     }
 
-    /// The level at which each cell covers 2^`level` cells of the finest on a side; the coarsest there is beyond it.
+    /// Level at which each cell covers 2^`level` cells per side, or the coarsest level if there are fewer.
     pub fn level(&self, level: usize) -> &Pooled {
         &self.levels[level.min(self.levels.len() - 1)]
     }
@@ -68,7 +68,7 @@ fn halve(from: &Pooled, wins: fn(f32, f32) -> bool) -> Pooled {
     to
 }
 
-/// Whether a value is to stand in the place of another.
+/// Whether a value replaces another when two cells are merged.
 fn takes_place(value: f32, other: f32, wins: fn(f32, f32) -> bool) -> bool {
     let is_first = other == f32::NEG_INFINITY;
     let is_hidden = value == f32::NEG_INFINITY;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_differences_the_largest_either_way_is_seen_from_afar() {
+    fn coarser_levels_of_differences_keep_the_value_farthest_from_zero() {
         let mut finest = Pooled::with_cells(2, 4, 64);
         finest.cells = vec![
             0.1,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_holds_the_maxima_of_the_finer_one_and_odd_sides_are_kept() {
+    fn each_level_holds_maxima_of_the_finer_one_and_odd_sides_are_not_cut() {
         let mut finest = Pooled::with_cells(5, 3, 64);
         for query_idx in 0..5 {
             let row: Vec<f32> = (0..3)

@@ -1,8 +1,8 @@
-//! Why does a softmax collapse? The order in which one asks: is it the norms, is it the angles, is it the scores?
+//! Finds the cause of a collapsed softmax by asking in order: is it the norms, is it the angles, is it the scores?
 //!
-//! Each answer is computed from the rows of one head. Whether it has collapsed, and what the cause is, are decided in `checks`,
-//! where the findings come from. The rule of thumb for scores (norm of a row below 5, variance about 1) is that of a write-up
-//! about translators with unscaled dot products; it depends on the number of keys, and is told as what it is.
+//! Each answer is computed from the rows of one head. Whether the head has collapsed, and why, is decided in `checks`, which
+//! also make the findings. The rule of thumb for scores (row norm below 5, variance about 1) comes from a write-up about
+//! translation models with unscaled dot products. It depends on the number of keys, and the answer says so.
 
 use std::sync::LazyLock;
 
@@ -11,33 +11,33 @@ use attnscope_checks::collapse::{Cause, Sharpness};
 use attnscope_checks::stats::{HeadReport, LayerReport};
 use attnscope_compute::attention::RowSummary;
 
-/// Norm of a row of scores up to which the rule of thumb sees no trouble.
+/// Norm of a row of scores up to which the rule of thumb sees no problem.
 const SCORE_NORM: f64 = 5.0;
 
-/// Variance of a row of scores up to which scores are innocent.
+/// Variance of a row of scores up to which the scores are not the cause.
 const SCORE_VARIANCE: f64 = 2.0;
 
-/// Norms of one side that differ by less than this factor are alike.
+/// Norms that differ by less than this factor count as alike.
 const ALIKE: f64 = 2.0;
 
-/// What is said of an alignment.
+/// Explanation shown for a sharp alignment.
 const ALIGNED: &str = ": each query looks at words of its own, and scores are in range";
 
-/// Screens judge by the defaults.
+/// The screen judges by the default thresholds.
 static THRESHOLDS: LazyLock<Thresholds> = LazyLock::new(Thresholds::default);
 
-/// What an answer means for the next question.
+/// Meaning of an answer for the next question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearing {
     Yes,
-    /// It is so, and no fault.
+    /// True, but intended by the architecture.
     ByDesign,
     No,
     Innocent,
-    /// It fits, and explains nothing.
+    /// Consistent with a collapse, but does not explain it.
     NotConclusive,
     Cause,
-    /// It cannot be told here.
+    /// Cannot be determined here.
     Unknown,
 }
 
@@ -63,7 +63,7 @@ pub struct Question {
     pub bearing: Bearing,
 }
 
-/// Lowest, mean and highest of some numbers; NaN where there are none.
+/// Minimum, mean and maximum of some numbers; NaN if there are none.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     low: f64,
@@ -102,7 +102,7 @@ impl Range {
     }
 }
 
-/// The questions about one head of a layer, in order. `is_delimiter` tells whether a key is a token that separates others.
+/// Answers the questions about one head of a layer, in order. `is_delimiter` is true for keys that are separator tokens.
 pub fn questions(
     layer: &LayerReport,
     head: &HeadReport,
@@ -193,7 +193,7 @@ pub fn questions(
             bearing: match cause {
                 _ if norms.mean.is_nan() => Bearing::Unknown,
                 _ if variances.mean <= SCORE_VARIANCE => Bearing::Innocent,
-                // They are wide for the reason that is named above.
+                // The scores are wide because of the cause named above.
                 Some(Cause::Norms | Cause::Angles) => Bearing::Yes,
                 Some(_) => Bearing::Cause,
                 None => Bearing::NotConclusive,
@@ -215,7 +215,7 @@ mod tests {
 
     const N_KEYS: usize = 8;
 
-    /// A layer of one head of given scores, whose queries and keys have these lengths.
+    /// A layer with one head of the given scores, whose queries and keys all have this norm.
     fn layer(rows: &[[f32; N_KEYS]], norm: f32, scale: Scale) -> LayerReport {
         let spec = AttentionSpec {
             scale,
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Every query prefers another key, by this much.
+    /// Scores in which every query prefers a different key, by this much.
     fn rows(by: f32) -> Vec<[f32; N_KEYS]> {
         let row = |query: usize| {
             std::array::from_fn(|key| {
@@ -283,15 +283,15 @@ mod tests {
     use Bearing::{Cause as TheCause, Innocent, No, NotConclusive, Unknown, Yes};
 
     #[test]
-    fn narrow_scores_are_innocent() {
+    fn narrow_scores_are_not_the_cause() {
         let calm = bearings(&layer(&rows(1.0), 8.0, Scale::InvSqrtD));
         assert_eq!(calm[0], No);
         assert_eq!(calm[3], Innocent);
     }
 
     #[test]
-    fn a_missing_scale_is_told_from_long_queries_and_keys() {
-        // Lengths of 8 in 64 dimensions predict a standard deviation of 1 with a scale, and of 8 without.
+    fn a_missing_scale_is_distinguished_from_large_norms_and_aligned_angles() {
+        // Norms of 8 in 64 dimensions predict a standard deviation of 1 with a scale, and of 8 without.
         let unscaled = bearings(&layer(&rows(160.0), 8.0, Scale::One));
         assert_eq!(unscaled, [Yes, Innocent, NotConclusive, TheCause]);
         let long = bearings(&layer(&rows(160.0), 60.0, Scale::InvSqrtD));
@@ -301,25 +301,25 @@ mod tests {
     }
 
     #[test]
-    fn an_entropy_between_the_old_lines_has_not_collapsed() {
+    fn an_entropy_between_the_old_thresholds_is_not_a_collapse() {
         let layer = layer(&rows(24.0), 60.0, Scale::InvSqrtD);
         let entropy = attnscope_checks::collapse::relative_entropy(&layer, &layer.heads[0]);
         assert!((0.06..0.12).contains(&entropy), "{entropy}");
         assert_eq!(bearings(&layer)[0], No);
-        // Long, and no cause of anything.
+        // Large norms, but no collapse to cause.
         assert_eq!(bearings(&layer)[1], NotConclusive);
-        // Words of another sequence: each query looks at one or at few, and that is sharp.
+        // In cross-attention, each query may attend to one or a few words, and that is sharp.
         let mut alignment = layer;
         alignment.spec.is_cross = true;
         assert_eq!(bearings(&alignment)[0], Yes, "by its wide scores alone");
-        // Of ordinary lengths, its sharpness is that of words that belong together.
+        // With ordinary norms, the sharpness comes from words that belong together.
         let mut calm = self::layer(&rows(24.0), 8.0, Scale::InvSqrtD);
         calm.spec.is_cross = true;
         assert_eq!(bearings(&calm)[0], Bearing::ByDesign);
     }
 
     #[test]
-    fn what_was_not_measured_is_not_known() {
+    fn values_that_were_not_measured_give_unknown() {
         let mut layer = layer(&rows(160.0), 8.0, Scale::One);
         let mut summary = layer.heads[0].summary.clone();
         for row in &mut summary.rows {

@@ -1,4 +1,4 @@
-//! What would help a head whose softmax decided too sharply: changes are tried on it, and only what changes the complaint is said.
+//! Tries changes on a head whose softmax is too sharp, and reports only those that improve the value in the finding.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::kept::Kept;
 use super::rerun::head_with;
 use super::what_if::Change;
 
-/// What a finding complains of, measured again on a changed head.
+/// Value that a finding is about, measured again on a changed head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
     /// Relative entropy, which should rise.
@@ -24,14 +24,14 @@ pub(super) enum Measure {
     Saturated,
 }
 
-/// Temperatures that are tried, until one lifts the complaint.
+/// Temperatures to try, until one satisfies the threshold.
 const TEMPERATURES: [f32; 6] = [2.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
 
-/// A change by less is none.
+/// Smaller changes are ignored.
 const LEAST_CHANGE: f64 = 0.001;
 
 impl Measure {
-    /// What the findings of a check complain of; `None` where nothing is tried.
+    /// Measure of a check's findings; `None` if no remedies are tried for it.
     pub fn of(check: &Check) -> Option<Self> {
         match check.id {
             "entropy-collapse" => Some(Self::Entropy),
@@ -71,10 +71,10 @@ impl Measure {
     }
 }
 
-/// Adds to each finding of a head what other scales would make of the value that it complains of.
+/// Adds to each finding of a head how other scales would change its value.
 ///
 /// # Errors
-/// When a head cannot be run again.
+/// When a head cannot be rerun.
 pub(super) fn add_remedies<O: Ops>(
     ops: &O,
     model: &Model,
@@ -121,7 +121,7 @@ pub(super) fn add_remedies<O: Ops>(
                 break;
             };
             let is_fine = measure.is_fine(then, threshold);
-            // The first is what one would try; a higher one is said where it is the first that is enough.
+            // Report the first temperature, and a higher one only if it is the first that suffices.
             if measure.is_better(now, then) && (temperature == TEMPERATURES[0] || is_fine) {
                 said.push(format!(
                     "{:.1} % with temperature {temperature}",
@@ -146,7 +146,7 @@ pub(super) fn add_remedies<O: Ops>(
     Ok(())
 }
 
-/// Changes other than a temperature, by name, without what the layer has already.
+/// Changes other than a temperature, by name, except those that the layer already has.
 fn others(own: &SelfSpec) -> Vec<(&'static str, Vec<Change>)> {
     let mut others = Vec::new();
     if times_inv_sqrt_d(&own.attention) > 1.0 + 1e-6 {

@@ -1,5 +1,4 @@
-//! What heads do on random tokens said twice: a score of previous-token, duplicate-token and induction heads that depends on
-//! no text.
+//! Scores previous-token, duplicate-token and induction heads on repeated random tokens, independently of any text.
 
 use std::ops::ControlFlow;
 
@@ -14,13 +13,13 @@ use super::job::{Job, Options};
 use super::observer::{Observer, Progress};
 use super::pipeline::run_all;
 
-/// Sequences r‖r, and tokens of one r at most; as in TransformerLens's demo, but for the ids, which are of the whole vocabulary.
+/// Number of sequences r‖r; `MOST_TOKENS` is the longest r. As in TransformerLens's demo, but with ids of the whole vocabulary.
 const N_SEQUENCES: usize = 8;
 
 const MOST_TOKENS: usize = 50;
 const SEED: u64 = 0;
 
-/// Mean probability on the stripes of r‖r, over the second copy: the key one back, the earlier copy, and what followed it.
+/// Mean attention of the second copy in r‖r to the previous token, the token's earlier copy, and the token after that copy.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stripes {
     pub previous: f64,
@@ -28,12 +27,12 @@ pub struct Stripes {
     pub induction: f64,
 }
 
-/// The stripes of every head of a causal model of one stack; `None` for others, or where there is no room for a copy.
+/// Stripes of every head of a causal single-stack model; `None` for other models, or if the context is too short for a copy.
 ///
 /// // [layer, head]
 ///
 /// # Errors
-/// When the model cannot be run, or the run is stopped.
+/// When the model cannot run, or the run is stopped.
 pub fn stripes<O: Ops>(
     ops: &O,
     model: &Model,
@@ -54,7 +53,7 @@ pub fn stripes<O: Ops>(
     let mut random = fastrand::Rng::with_seed(SEED);
     let inputs: Vec<Input> = (0..N_SEQUENCES)
         .map(|_| {
-            // Different tokens: a copy within r would have two earlier ones.
+            // All tokens of r differ: a repeat within r would add a second earlier copy.
             let once: Vec<u32> = random.choose_multiple(0..spec.d_vocab as u32, n);
             let tokens = once.repeat(2);
             Input {
@@ -103,7 +102,7 @@ pub fn stripes<O: Ops>(
     Ok(Some(mean))
 }
 
-/// The stripes of one sequence, layer by layer.
+/// Stripes summed over the second copy of one sequence, layer by layer.
 struct Sums {
     n: usize,
     layers: Vec<Vec<Stripes>>,

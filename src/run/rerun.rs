@@ -1,4 +1,4 @@
-//! Runs part of a model again from a kept layer input: another layer's input, or one head with a change.
+//! Reruns part of a model from a kept layer input: up to another layer's input, or one head with a change.
 
 use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::error::{Error, Result};
@@ -12,7 +12,7 @@ use attnscope_spec::{Model, Place, Stack};
 use super::kept::{Kept, LayerAt};
 use super::what_if::{Change, changed};
 
-/// What a stack reads, and what its cross-attention looks at.
+/// Sequence that a stack reads, and the encoder output for its cross-attention.
 pub(super) struct Streams<'a, O: Ops> {
     pub sequence: &'a Sequence,
     pub encoded: O::Buffer,
@@ -52,10 +52,10 @@ impl<'a, O: Ops> Streams<'a, O> {
     }
 }
 
-/// The input of a layer, run again from the nearest kept one. // [position, d_model]
+/// Recomputes the input of a layer from the nearest kept one. // [position, d_model]
 ///
 /// # Errors
-/// When nothing was kept to start from, a tensor is not as the spec says, or the run is stopped.
+/// When no input was kept to start from, a tensor contradicts the spec, or the run is stopped.
 pub(super) fn input_of_layer<O: Ops>(
     context: &BlockContext<'_, O>,
     model: &Model,
@@ -98,7 +98,7 @@ fn run_layers<O: Ops>(
     Ok(())
 }
 
-/// One self-attention head with a change, from a kept layer input.
+/// Reruns one self-attention head with changes, from a kept layer input.
 ///
 /// # Errors
 /// As for [`input_of_layer`].

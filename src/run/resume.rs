@@ -1,4 +1,4 @@
-//! What of a run still holds when the model is changed from some layer on.
+//! Reuses results of an earlier run after the model changed from some layer on.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use attnscope_spec::{ModelSpec, Stack, StackSpec};
 
 use super::kept::{Encoded, Kept};
 
-/// A run that is over, and the model that it ran.
+/// A finished run, and the spec of its model.
 #[derive(Debug, Clone, Copy)]
 pub struct Resume<'a> {
     pub spec: &'a ModelSpec,
@@ -15,11 +15,11 @@ pub struct Resume<'a> {
     pub layers: &'a [Arc<LayerReport>],
 }
 
-/// Where a changed stack begins.
+/// Where a changed stack starts.
 pub(super) enum Begin {
-    /// With its embedding.
+    /// From its embedding.
     Anew,
-    /// With the input of a layer, which was kept.
+    /// From the kept input of a layer.
     At {
         layer_idx: usize,
         input: Arc<Vec<f32>>,
@@ -27,13 +27,13 @@ pub(super) enum Begin {
 }
 
 impl Resume<'_> {
-    /// What an encoder gave, where it is the same in both models.
+    /// Encoder output, if the encoder is the same in both models.
     pub(super) fn encoded(&self, stack: &StackSpec) -> Option<&Encoded> {
         let is_same = stack.stack == Stack::Encoder && self.spec.stacks.contains(stack);
         self.kept.memory().filter(|_| is_same)
     }
 
-    /// The nearest kept input at or before the first layer that differs; a decoder of a changed encoder begins anew.
+    /// Nearest kept input at or before the first changed layer. If the encoder changed, the decoder starts from its embedding.
     pub(super) fn begin(&self, changed: &ModelSpec, stack: &StackSpec) -> Begin {
         let of_encoder = |spec: &ModelSpec| {
             let encoder = spec.stacks.iter().find(|s| s.stack == Stack::Encoder);
@@ -46,7 +46,7 @@ impl Resume<'_> {
             _ => {
                 let pairs = was.blocks().iter().zip(stack.blocks());
                 let n_same = pairs.take_while(|(was, is)| was == is).count();
-                // Of a stack that is the same, the last layer runs again: what follows it is not kept.
+                // In an unchanged stack the last layer runs again, because its output is not kept.
                 n_same.min(stack.n_layers().saturating_sub(1))
             }
         };
@@ -57,7 +57,7 @@ impl Resume<'_> {
         })
     }
 
-    /// What was told of the layers of a stack, up to one.
+    /// Earlier reports of a stack's layers before `layer_idx`.
     pub(super) fn told_before(
         &self,
         stack: Stack,

@@ -1,4 +1,4 @@
-//! Which tokens of a prompt separate others: punctuation, line breaks, special tokens.
+//! Finds the separator tokens of a prompt: punctuation, line breaks, special tokens.
 
 use std::cell::OnceCell;
 
@@ -7,7 +7,7 @@ use attnscope_spec::{Model, Stack};
 
 use super::job::Outcome;
 
-/// The tokens of a run. Its vocabulary is only read when somebody asks.
+/// Tokens of a run. Their vocabulary is read at the first query.
 pub(super) struct Separators<'a> {
     model: &'a Model,
     outcome: &'a Outcome,
@@ -23,7 +23,7 @@ impl<'a> Separators<'a> {
         }
     }
 
-    /// Whether a key that a stack looks at separates others; never, where there is no vocabulary.
+    /// Whether a key of a stack is a separator; false without a vocabulary.
     pub fn holds(&self, stack: Stack, key_idx: usize) -> bool {
         let tokens = match stack {
             Stack::Encoder | Stack::Cross => &self.outcome.source_tokens,
@@ -39,7 +39,7 @@ impl<'a> Separators<'a> {
     }
 }
 
-/// Whether a token's text is punctuation or blank, or has the look of a special token: `[SEP]`, `</s>`, `<|endoftext|>`.
+/// Whether a token's text is punctuation or blank, or looks like a special token: `[SEP]`, `</s>`, `<|endoftext|>`.
 pub fn separates(label: &str) -> bool {
     let text = label.trim();
     let enclosed = |open, close| text.len() > 2 && text.starts_with(open) && text.ends_with(close);
@@ -51,7 +51,7 @@ mod tests {
     use super::separates;
 
     #[test]
-    fn words_and_numbers_do_not_separate() {
+    fn punctuation_and_special_tokens_are_separators_but_words_and_numbers_are_not() {
         for label in [".", " ,", "\n", " ", "[SEP]", "</s>", "<|endoftext|>", "–"] {
             assert!(separates(label), "{label:?}");
         }

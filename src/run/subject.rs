@@ -1,4 +1,4 @@
-//! What is looked at: a model that can be run, a recorded trace, or an alignment of two sentences.
+//! Subject of an analysis: a model that can run, a recorded trace, or an alignment of two sentences.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,7 +10,7 @@ use attnscope_spec::{Grid, Model, Stack};
 use super::align::{AlignSpec, Alignment};
 use super::captured::Recorded;
 
-/// What is looked at.
+/// What a session analyses.
 #[derive(Debug, Clone)]
 pub enum Subject {
     Model(Arc<Model>),
@@ -18,32 +18,32 @@ pub enum Subject {
     Alignment(Arc<Alignment>),
 }
 
-/// What a subject may be asked for.
+/// An operation that not every subject supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// To run with another attention.
+    /// Run with changed attention.
     WhatIf,
-    /// To run on another text.
+    /// Run on another text.
     AnotherText,
-    /// To tell which tokens it predicts.
+    /// Predict tokens.
     Predict,
-    /// To read its files again.
+    /// Read its files again.
     ReadAgain,
 }
 
-/// The sizes of attention, as a title tells them.
+/// Sizes of attention, as shown in the title.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
-    /// Of each stack that runs, in order.
+    /// Number of layers of each stack, in the order of running.
     pub n_layers: Vec<usize>,
     pub n_heads: usize,
     pub n_kv_heads: usize,
-    /// `None` where nothing tells it.
+    /// `None` if unknown.
     pub d_head: Option<usize>,
 }
 
 impl Subject {
-    /// A model; `None` for what holds no weights.
+    /// The model; `None` for subjects without weights.
     pub fn model(&self) -> Option<&Arc<Model>> {
         match self {
             Self::Model(model) => Some(model),
@@ -51,7 +51,7 @@ impl Subject {
         }
     }
 
-    /// What a title calls it.
+    /// Name in the title.
     pub fn name(&self) -> String {
         match self {
             Self::Model(model) => model.checkpoint.name.clone(),
@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// The family of a model, or what else it is.
+    /// Model family, or the kind of subject.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Model(model) => model.spec.family,
@@ -69,7 +69,7 @@ impl Subject {
         }
     }
 
-    /// Why it cannot do something; `None` where it can.
+    /// Reason why an operation is not possible; `None` if it is.
     pub fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match (self, ability) {
             (Self::Trace(_), Ability::WhatIf) => Some("a trace holds no weights to run again"),
@@ -94,7 +94,7 @@ impl Subject {
         }
     }
 
-    /// Heads of every layer of every grid, in the order in which grids run.
+    /// Heads of every layer of every grid, in the order of running.
     pub fn shape(&self) -> Vec<Grid> {
         match self {
             Self::Model(model) => model.spec.shape(),
@@ -103,7 +103,7 @@ impl Subject {
         }
     }
 
-    /// The grids of heads, in the order in which they run.
+    /// Grids of heads, in the order of running.
     pub fn grids(&self) -> Vec<Stack> {
         match self {
             Self::Model(model) => model.spec.grids(),
@@ -113,7 +113,7 @@ impl Subject {
         }
     }
 
-    /// Layers of a grid; 0 where there is no such grid.
+    /// Number of layers in a grid; 0 if there is no such grid.
     pub fn n_layers(&self, grid: Stack) -> usize {
         match self {
             Self::Model(model) => model.spec.n_layers(grid),
@@ -125,13 +125,13 @@ impl Subject {
         }
     }
 
-    /// Heads of a layer of a grid; 0 where there is none, or it has no attention.
+    /// Number of heads in a layer of a grid; 0 if there is no such layer or it has no attention.
     pub fn n_heads(&self, grid: Stack, layer_idx: usize) -> usize {
         self.attention(grid, layer_idx)
             .map_or(0, |attention| attention.n_heads)
     }
 
-    /// The attention of a layer, as far as it is known.
+    /// Attention of a layer, as far as it is known.
     pub fn attention(&self, grid: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
         match self {
             Self::Model(model) => model.spec.attention(grid, layer_idx),
@@ -143,7 +143,7 @@ impl Subject {
         }
     }
 
-    /// Layers of all stacks, as they run.
+    /// Number of layers in all stacks.
     pub fn n_layers_to_run(&self) -> usize {
         match self {
             Self::Model(model) => model.spec.n_layers_to_run(),
@@ -152,7 +152,7 @@ impl Subject {
         }
     }
 
-    /// The sizes of its attention, by the first layer that has one.
+    /// Sizes of its attention, taken from the first layer that has attention.
     pub fn sizes(&self) -> Sizes {
         let (n_layers, first) = match self {
             Self::Model(model) => {
@@ -167,7 +167,7 @@ impl Subject {
                 (n_layers, last.and_then(|grid| self.attention(grid, 0)))
             }
         };
-        // What attention a trace recorded is known, and not what its scores were made of.
+        // A trace records attention weights, but not the head width behind its scores.
         let knows_width = !matches!(self, Self::Trace(_));
         Sizes {
             n_layers,
@@ -177,7 +177,7 @@ impl Subject {
         }
     }
 
-    /// What there is to say of how it was read, line by line.
+    /// Facts about how it was interpreted, one line each.
     pub fn knobs(&self) -> &[Knob] {
         match self {
             Self::Model(model) => &model.spec.knobs,
@@ -186,7 +186,7 @@ impl Subject {
         }
     }
 
-    /// Keys of a configuration that nothing read.
+    /// Configuration keys that were not used.
     pub fn unread_keys(&self) -> &[String] {
         match self {
             Self::Model(model) => &model.spec.unread_keys,
@@ -194,7 +194,7 @@ impl Subject {
         }
     }
 
-    /// Its tensors, or the arrays of a trace.
+    /// Tensors of a model, or arrays of a trace.
     pub fn tensors(&self) -> &Tensors {
         static NONE: LazyLock<Tensors> = LazyLock::new(Tensors::default);
         match self {
@@ -204,7 +204,7 @@ impl Subject {
         }
     }
 
-    /// Names of tensors that no layer reads.
+    /// Names of tensors that no layer uses.
     pub fn unused_tensors(&self) -> Vec<&str> {
         match self {
             Self::Model(model) => model.spec.unused_tensors(&model.checkpoint.tensors),
@@ -212,7 +212,7 @@ impl Subject {
         }
     }
 
-    /// The element types of its weights, in words; empty where there are none.
+    /// Element types of its weights, in words; empty without weights.
     pub fn dtype_label(&self) -> String {
         match self {
             Self::Model(model) => model.checkpoint.dtype_label(),
@@ -220,19 +220,19 @@ impl Subject {
         }
     }
 
-    /// What there is to say of how it was opened and read, a sentence each.
+    /// Notes on how it was opened, one sentence each.
     pub fn remarks(&self) -> Vec<String> {
         self.model()
             .map_or_else(Vec::new, |model| model.checkpoint.remarks())
     }
 
-    /// What a person or a file set of how it is read.
+    /// Settings given by the user or a file.
     pub fn settings(&self) -> Option<&Settings> {
         Some(&self.model()?.checkpoint.settings)
     }
 
     /// # Errors
-    /// When a file is no longer what was opened: which.
+    /// When a file has changed since it was opened; names the file.
     pub fn unchanged(&self) -> Result<()> {
         match self {
             Self::Model(model) => model.checkpoint.unchanged(),
@@ -241,7 +241,7 @@ impl Subject {
         }
     }
 
-    /// Whether two are one and the same, in memory.
+    /// Whether both are the same object in memory.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Model(a), Self::Model(b)) => Arc::ptr_eq(a, b),

@@ -1,38 +1,38 @@
-//! How a softmax hardens as its scores are multiplied: largest probability, entropy and Jacobian against the scale.
+//! How a softmax sharpens as its scores are multiplied: largest probability, entropy and Jacobian against the scale.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::softmax_row::SoftmaxRow;
 use rayon::prelude::*;
 
-/// Rows that one thread takes at a time. Cut by numbers alone and put together in order: the same sums for any number of threads.
+/// Rows per task. Tasks are split by row number and joined in order, so sums are the same for any number of threads.
 const ROWS_AT_ONCE: usize = 16;
 
-/// Scales at most: each costs a pass over all rows.
+/// Most scales of a sweep: each costs a pass over all rows.
 pub const MOST_SCALES: usize = 10_000;
 
-/// A figure over the rows: its mean and its spread (population standard deviation).
+/// Mean and population standard deviation of a figure over the rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Averaged {
     pub mean: f64,
     pub std: f64,
 }
 
-/// What the rows look like at one scale.
+/// Figures of the rows at one scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SweepPoint {
     pub scale: f64,
     pub max_probability: Averaged,
     /// In nats.
     pub entropy: Averaged,
-    /// Entropy divided by log of the visible keys.
+    /// Entropy divided by the log of the number of visible keys.
     pub relative_entropy: Averaged,
-    /// e^entropy of each row: the keys it uses.
+    /// e^entropy of each row: its effective number of keys.
     pub perplexity: Averaged,
-    /// tr(diag(p) − ppᵀ) = 1 − Σp²: 0 when nothing can move any more.
+    /// tr(diag(p) − ppᵀ) = 1 − Σp²: 0 when no gradient passes.
     pub jacobian_trace: Averaged,
 }
 
-/// Mean and sum of squares around it, one value after another or two parts put together (Chan, Golub and LeVeque 1979).
+/// Mean and sum of squared deviations, updated value by value or merged from two parts (Chan, Golub and LeVeque 1979).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Moments {
     n: f64,
@@ -76,10 +76,10 @@ impl Moments {
 /// Figures of a point, in the order of [`SweepPoint`].
 type Figures = [Moments; 5];
 
-/// Rows of scores, each seen at every scale and then forgotten: rows may come one by one or in blocks, from anywhere.
+/// Sweep over scales that takes rows of scores one by one or in blocks, in any order, without storing them.
 ///
-/// Rows that see fewer than two keys cannot change and count in nothing; rows with a NaN or +∞ have no softmax and are counted
-/// apart.
+/// Rows with fewer than two visible keys cannot change and are only counted. Rows with a NaN or +∞ have no softmax and are
+/// counted separately.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
     scales: Vec<f64>,
@@ -90,7 +90,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Nothing seen yet.
+    /// Sweep without any rows yet.
     pub fn new(scales: &[f64]) -> Self {
         Self {
             scales: scales.to_vec(),
@@ -101,22 +101,22 @@ impl Sweep {
         }
     }
 
-    /// Rows that count in the figures.
+    /// Number of rows in the figures.
     pub fn n_rows(&self) -> u64 {
         self.n_rows
     }
 
-    /// Rows that saw fewer than two keys.
+    /// Number of rows with fewer than two visible keys.
     pub fn n_single(&self) -> u64 {
         self.n_single
     }
 
-    /// Rows left out because of a NaN or +∞.
+    /// Number of rows left out because of a NaN or +∞.
     pub fn n_not_finite(&self) -> u64 {
         self.n_not_finite
     }
 
-    /// Adds one row of scores as they enter the softmax, −∞ where a key is masked. Costs keys × scales.
+    /// Adds one row of scores as they enter the softmax, −∞ for masked keys. Costs keys × scales.
     pub fn add_row<S: Copy + Into<f64>>(&mut self, scores: &[S]) {
         let scores = scores.iter().map(|score| (*score).into());
         let visible: Vec<f64> = scores.filter(|s| *s != f64::NEG_INFINITY).collect();
@@ -139,7 +139,7 @@ impl Sweep {
                     row.perplexity(),
                     row.jacobian_trace,
                 ],
-                // The scale took a score beyond what f64 holds.
+                // A score times the scale overflows f64.
                 None => [f64::NAN; 5],
             };
             for (moments, value) in figures.iter_mut().zip(values) {
@@ -148,7 +148,7 @@ impl Sweep {
         }
     }
 
-    /// Adds rows that lie one after another, in parallel. Costs rows × keys × scales. // [row, key]
+    /// Adds consecutive rows in parallel. Costs rows × keys × scales. // [row, key]
     pub fn add_rows<S: Copy + Into<f64> + Sync>(&mut self, scores: &[S], n_keys: usize) {
         let parts = scores.par_chunks((n_keys * ROWS_AT_ONCE).max(1));
         let parts: Vec<Self> = parts
@@ -165,7 +165,7 @@ impl Sweep {
         }
     }
 
-    /// Adds what another sweep over the same scales has seen.
+    /// Merges another sweep over the same scales.
     pub fn join(&mut self, other: &Self) {
         debug_assert_eq!(self.scales, other.scales);
         self.n_rows += other.n_rows;
@@ -178,7 +178,7 @@ impl Sweep {
         }
     }
 
-    /// The figures at every scale; NaN where no row counted.
+    /// Figures at every scale; NaN if no row was counted.
     pub fn points(&self) -> Vec<SweepPoint> {
         let point = |(scale, figures): (&f64, &Figures)| {
             let [
@@ -201,11 +201,11 @@ impl Sweep {
     }
 }
 
-/// Scales from one to another in equal ratios, together with the round ones between (1, 2 and 5 times powers of ten) and others
-/// that are asked for; in order, each once.
+/// Geometric sequence of scales, plus the round ones in between (1, 2 and 5 times powers of ten) and the `others`; sorted,
+/// without duplicates.
 ///
 /// # Errors
-/// When the ends are not an interval of positive numbers, or there are too many.
+/// When the ends are not an interval of positive numbers, or there are too many scales.
 pub fn sweep_scales(from: f64, to: f64, n_steps: usize, others: &[f64]) -> Result<Vec<f64>> {
     const LEAST: f64 = 1e-9;
     const MOST: f64 = 1e9;
@@ -225,7 +225,7 @@ pub fn sweep_scales(from: f64, to: f64, n_steps: usize, others: &[f64]) -> Resul
     scales.extend(round_scales(from, to));
     scales.extend(others.iter().filter(|s| s.is_finite() && **s > 0.0));
     scales.sort_by(f64::total_cmp);
-    // A step that all but meets a round scale would draw nothing of its own: the round one is kept.
+    // A step that nearly equals a round scale adds nothing: keep the round one.
     let mut kept: Vec<f64> = Vec::with_capacity(scales.len());
     for scale in scales {
         match kept.last_mut() {
@@ -245,10 +245,10 @@ fn is_short(number: f64) -> bool {
     format!("{number}").len() <= 6
 }
 
-/// 1, 2 and 5 times powers of ten in an interval, its ends included.
+/// 1, 2 and 5 times powers of ten in an interval, including its ends.
 pub fn round_scales(from: f64, to: f64) -> Vec<f64> {
     let powers = libm::floor(libm::log10(from)) as i32..=libm::ceil(libm::log10(to)) as i32;
-    // Read as text, so that 0.2 is the number that a person writes.
+    // Parsed from text, so that 0.2 is exactly the number a user writes.
     let rounds = powers.flat_map(|power| [1, 2, 5].map(|digit| format!("{digit}e{power}").parse()));
     rounds
         .filter_map(|scale| scale.ok())

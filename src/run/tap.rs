@@ -1,4 +1,4 @@
-//! Takes values out of a run as they pass: for traces.
+//! Extracts values from a run as they are computed, for traces.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
-/// Receives what it wants of a run, layer by layer. What it does not say otherwise it lets pass.
+/// Receives selected values of a run, layer by layer. Default methods ignore everything.
 pub trait Tap {
     fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool;
 
-    /// One value of a block. // values: [position, width]
+    /// Receives one value of a block. // values: [position, width]
     ///
     /// # Errors
-    /// When it cannot be kept; stops the run.
+    /// When it cannot be stored; stops the run.
     fn values(
         &mut self,
         stack: Stack,
@@ -24,65 +24,66 @@ pub trait Tap {
         width: usize,
     ) -> Result<()>;
 
-    /// Receives scores and pattern of a layer's heads, when they are wanted.
+    /// Sink for scores and pattern of a layer's heads, if wanted.
     fn blocks(&self, _stack: Stack, _layer_idx: usize) -> Option<&dyn BlockSink> {
         None
     }
 
-    /// Whether what branches give is wanted before the norms on it.
+    /// Whether branch outputs are wanted before their norm.
     fn wants_raw(&self) -> bool {
         false
     }
 
-    /// What a branch gives before the norm on it; the hook is `AttnOut` or `MlpOut`. // values: [position, width]
+    /// Receives a branch's output before its norm; the hook is `AttnOut` or `MlpOut`. // values: [position, width]
     ///
     /// # Errors
-    /// When it cannot be kept; stops the run.
+    /// When it cannot be stored; stops the run.
     fn raw(&mut self, _: Stack, _: usize, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
 
-    /// Whether whole rows are wanted, where they hold more than the residual.
+    /// Whether whole rows are wanted, if they hold more than the residual.
     fn wants_rows(&self) -> bool {
         false
     }
 
-    /// Rows that hold more than the residual; the hook is `ResidPre` or `ResidPost`, and comes before. // values: [position, width]
+    /// Receives rows that hold more than the residual; called before `values` for `ResidPre` or `ResidPost`.
+    /// // values: [position, width]
     ///
     /// # Errors
-    /// When they cannot be kept; stops the run.
+    /// When they cannot be stored; stops the run.
     fn rows(&mut self, _: Stack, _: usize, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
 
-    /// Whether it is wanted what global tokens look at.
+    /// Whether the keys of global tokens are wanted.
     fn wants_globals(&self) -> bool {
         false
     }
 
-    /// What global tokens look at in a layer's own attention.
+    /// Receives the keys and values that global tokens attend to in a layer's self-attention.
     fn globals(&mut self, _: Stack, _: &GlobalKeys) {}
 
-    /// Called when a layer is done.
+    /// Called after each layer.
     ///
     /// # Errors
-    /// When something of it could not be kept; stops the run.
+    /// When one of its values could not be stored; stops the run.
     fn end_of_layer(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// The encoder's output. // [source position, d_model]
+    /// Receives the encoder's output. // [source position, d_model]
     ///
     /// # Errors
-    /// When it cannot be kept; stops the run.
+    /// When it cannot be stored; stops the run.
     fn memory(&mut self, _values: &[f32]) -> Result<()> {
         Ok(())
     }
 
-    /// Logits of all positions for a range of the vocabulary, or of the last hidden state's width. // [position, range]
+    /// Receives logits of all positions for a range of the vocabulary, or else the last hidden states. // [position, range]
     ///
     /// # Errors
-    /// When they cannot be kept; stops the run.
+    /// When they cannot be stored; stops the run.
     fn logits(&mut self, _range: Range<usize>, _values: &[f32]) -> Result<()> {
         Ok(())
     }

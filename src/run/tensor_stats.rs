@@ -1,4 +1,4 @@
-//! Smallest, largest and mean value of a stored tensor, and how many of its values are NaN or infinite.
+//! Minimum, maximum and mean of a stored tensor, and how many of its values are NaN or infinite.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
@@ -14,13 +14,13 @@ pub struct TensorStats {
     pub n_infinite: usize,
 }
 
-/// Values looked at in one task.
+/// Number of values per task.
 const TASK: usize = 1 << 16;
 
-/// Computes the figures of a tensor; `None` for element types that are not floating point, or no such tensor.
+/// Computes the figures of a tensor; `None` if it does not exist or is not floating point.
 ///
 /// # Errors
-/// When its file cannot be read, or changed.
+/// When its file cannot be read, or has changed.
 pub fn tensor_stats(tensors: &Tensors, name: &str) -> Result<Option<TensorStats>> {
     let view = tensors.get(name).filter(|view| view.info.dtype.is_float());
     let Some(view) = view else {

@@ -1,4 +1,4 @@
-//! When each token of a transcript was said: the path of time through the patterns of heads that follow the sound.
+//! Times at which each token of a transcript was spoken: a path through the patterns of heads that follow the sound.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,14 +15,14 @@ use super::observer::Silent;
 use super::pipeline::run;
 use super::tap::Tap;
 
-/// Who says which heads tell the time.
+/// How the heads that give times were chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chosen {
     /// The checkpoint names them.
     Named,
-    /// A person does.
+    /// The user names them.
     Asked,
-    /// Nobody: all of the later half of the layers are taken.
+    /// By default, all heads in the later half of the layers.
     LaterHalf,
 }
 
@@ -36,28 +36,28 @@ impl Chosen {
     }
 }
 
-/// When the tokens of a decoder were said.
+/// Times at which a decoder's tokens were spoken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenTimes {
-    /// Layer and head of the cross-attention that tells.
+    /// Layer and head of each cross-attention head used.
     pub heads: Vec<[usize; 2]>,
     pub chosen: Chosen,
-    /// Tokens at the beginning that tell the decoder what to do: they are said at no time.
+    /// Number of leading control tokens of the decoder, which are not spoken.
     pub n_start: usize,
-    /// Keys that belong to the sound.
+    /// Number of keys that cover the sound.
     pub n_keys: usize,
     pub seconds_a_key: f64,
-    /// The first key of every token. // [token]
+    /// First key of every token. // [token]
     pub first_keys: Vec<usize>,
 }
 
 impl TokenTimes {
-    /// The second at which a token begins.
+    /// Start of a token, in seconds.
     pub fn start(&self, token_idx: usize) -> f64 {
         self.first_keys[token_idx] as f64 * self.seconds_a_key
     }
 
-    /// The second at which a token ends: where the next one begins, or the sound ends.
+    /// End of a token, in seconds: the start of the next one, or the end of the sound.
     pub fn end(&self, token_idx: usize) -> f64 {
         let next = self.first_keys.get(token_idx + 1).copied();
         let is_start = token_idx < self.n_start;
@@ -66,14 +66,15 @@ impl TokenTimes {
     }
 }
 
-/// Keys over which the median is taken where no checkpoint says it.
+/// Width of the median filter if the checkpoint does not give one.
 const MEDIAN_WIDTH: usize = 7;
 
-/// Finds when the tokens of a prompt were said, as transformers does it: patterns of the alignment heads, or of those that are asked for, normalised over
-/// queries, smoothed by a median and averaged; then the cheapest path through them that never goes back.
+/// Finds when the tokens of a prompt were spoken, with the method of transformers. It normalises the patterns of the chosen
+/// heads over queries, smooths them by a median and averages them. The result is the cheapest path through them that never goes
+/// back.
 ///
 /// # Errors
-/// When the model hears no sound, or cannot be run.
+/// When the model takes no sound as input, or cannot run.
 pub fn token_times<O: Ops>(
     ops: &O,
     model: &Model,
@@ -123,7 +124,7 @@ pub fn token_times<O: Ops>(
         held: Mutex::default(),
     };
     let patterns = collect(ops, model, input, keeper, pace)?;
-    // The last token is what the others led to: nothing after it says when it was.
+    // The last token is the prediction of the others: no query after it says when it was spoken.
     let told = n_start..tokens.len().saturating_sub(1).max(n_start);
     let n_told = told.len();
     let maps = patterns.iter().map(|pattern| {
@@ -160,7 +161,7 @@ pub fn token_times<O: Ops>(
     })
 }
 
-/// Tokens at the beginning that only tell the decoder what to do: its start token, and what may follow it.
+/// Number of leading control tokens: the decoder's start token, and those that may follow it.
 fn n_start(start: &DecoderStart, tokens: &[u32]) -> usize {
     let is_forced = |id: u32| {
         start.forced.iter().any(|forced| match forced {
@@ -176,12 +177,12 @@ fn n_start(start: &DecoderStart, tokens: &[u32]) -> usize {
     };
     let tells = |id: &&u32| **id == start.start_token || is_forced(**id) || is_prefix(**id);
     let n = tokens.iter().take_while(tells).count();
-    // At most as many as there are: one of them may be a word elsewhere.
+    // At most as many as a checkpoint defines: one of them may also be an ordinary word.
     let longest = start.prefixes.iter().map(|prefix| prefix.ids().len()).max();
     n.min(1 + longest.unwrap_or(0) + start.forced.len())
 }
 
-/// The patterns of some heads of cross-attention. // [head][query, key]
+/// Patterns of some cross-attention heads. // [head][query, key]
 fn collect<O: Ops>(
     ops: &O,
     model: &Model,
@@ -209,14 +210,14 @@ fn collect<O: Ops>(
     Ok(each.collect())
 }
 
-/// Keeps the patterns of some heads of cross-attention.
+/// Keeps the patterns of some cross-attention heads.
 struct Keeper<'a> {
     heads: &'a [[usize; 2]],
     n_keys: usize,
     held: Mutex<Held>,
 }
 
-/// Patterns by layer and head, and the layer that runs. // [query, key]
+/// Patterns by layer and head, and the current layer. // [query, key]
 #[derive(Default)]
 struct Held {
     layer_idx: usize,
@@ -266,7 +267,7 @@ impl BlockSink for Keeper<'_> {
     }
 }
 
-/// Every key's column less its mean, over its standard deviation; a column that never changes is zero. // [query][key]
+/// Standardises each key's column (zero mean, unit standard deviation); a constant column becomes zero. // [query][key]
 fn normalised(mut rows: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     let n = rows.len().max(1) as f64;
     let n_keys = rows.first().map_or(0, Vec::len);
@@ -286,7 +287,7 @@ fn normalised(mut rows: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     rows
 }
 
-/// Every value as the median of those around it in its row, the ends mirrored. // [query][key]
+/// Median filter along each row, mirrored at the ends. // [query][key]
 fn smoothed(rows: Vec<Vec<f32>>, width: usize) -> Vec<Vec<f32>> {
     let reach = (width / 2) as isize;
     let row_of = |row: Vec<f32>| -> Vec<f32> {
@@ -312,7 +313,7 @@ fn smoothed(rows: Vec<Vec<f32>>, width: usize) -> Vec<Vec<f32>> {
     rows.into_iter().map(row_of).collect()
 }
 
-/// Where the path came from.
+/// Direction of the path's last step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Both,
@@ -320,15 +321,15 @@ enum Step {
     NextKey,
 }
 
-/// The first key of every query on the cheapest path from the first query and key to the last, which never goes back
-/// (dynamic time warping). // costs: [query][key]
+/// First key of every query on the cheapest monotonic path from the first query and key to the last (dynamic time warping).
+/// // costs: [query][key]
 fn first_on_path(costs: &[Vec<f64>]) -> Vec<usize> {
     let (n_queries, n_keys) = (costs.len(), costs.first().map_or(0, Vec::len));
     if n_keys == 0 {
         return vec![0; n_queries];
     }
     let width = n_keys + 1;
-    // Sums are f32, as where this comes from: equal ones are decided in the same order.
+    // Sums are f32 as in the original implementation, so that ties break the same way.
     let mut sums = vec![f32::INFINITY; (n_queries + 1) * width];
     let mut steps = vec![Step::NextKey; (n_queries + 1) * width];
     sums[0] = 0.0;
@@ -365,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_follows_what_is_cheap_and_never_goes_back() {
+    fn a_path_follows_low_costs_and_never_goes_back() {
         let cost = |query_idx: usize, key_idx: usize| {
             let on = [0..2, 2..3, 3..6][query_idx].contains(&key_idx);
             if on { -1.0 } else { 1.0 }
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_takes_single_peaks_away_and_mirrors_ends() {
+    fn a_median_filter_removes_single_peaks_and_mirrors_ends() {
         let row = vec![0.0, 9.0, 1.0, 1.0, 2.0];
         assert_eq!(smoothed(vec![row.clone()], 3), [[9.0, 1.0, 1.0, 1.0, 1.0]]);
         assert_eq!(smoothed(vec![vec![3.0, 1.0]], 7), [[3.0, 1.0]]);

@@ -1,4 +1,4 @@
-//! Several prompts predict together: the weights of the vocabulary are read once for all of them.
+//! Predicts several prompts together, so that the LM head's weights are read once for all of them.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -8,14 +8,14 @@ use attnscope_spec::{HeadSpec, Model, StackSpec};
 
 use super::pass::{Pass, Taking};
 
-/// A prompt that waits for its logits.
+/// A prompt whose logits are still to be computed.
 struct Waiting<'p, 'a, O: Ops> {
     pass: &'p mut Pass<'a, O>,
     hidden: O::Buffer,
     taking: Taking<'a>,
 }
 
-/// What follows the last block of a stack that predicts, for all prompts. Each gets what it gets alone, to the last bit.
+/// Finishes a stack that predicts, for all prompts. Each prompt gets bit-identical results to running alone.
 ///
 /// # Errors
 /// As for [`Pass::end`].
@@ -32,7 +32,7 @@ pub(super) fn predict_all<'a, O: Ops>(
         let Some((hidden, taking)) = pass.begin_predictions(stack, resid, predicts)? else {
             continue;
         };
-        // Prompts of no more positions than the head has inputs are given the same ranges.
+        // The LM head splits the vocabulary alike for all prompts with at most as many positions as it has inputs.
         let is_short = pass.tokens(stack)?.len() <= head.unembed.n_in;
         let waiting = Waiting {
             pass,

@@ -1,4 +1,4 @@
-//! Watches one block run: norms for the layer's statistics, the first NaN, the layer's input, and what a tap wants.
+//! Watches one block run, for the statistics' norms, the first NaN, the layer's input, and the values that a tap wants.
 
 use attnscope_compute::attention::{BlockSink, GlobalKeys};
 use attnscope_compute::error::Result;
@@ -10,7 +10,7 @@ use attnscope_spec::Stack;
 use super::first_nonfinite::NonFinite;
 use super::tap::Tap;
 
-/// Lengths of what one attention and its block read and add. // [position]
+/// Norms of the inputs and outputs of one attention and its block. // [position]
 #[derive(Debug)]
 pub(super) struct Norms {
     pub resid_pre: Vec<f32>,
@@ -19,7 +19,7 @@ pub(super) struct Norms {
     pub resid_post: Vec<f32>,
     pub shape: ResidualShape,
     pub peak: Option<Peak>,
-    /// Those of the block's attention to the encoder's output.
+    /// Norms of the block's cross-attention.
     pub cross: Option<Box<Norms>>,
 }
 
@@ -37,17 +37,17 @@ impl Default for Norms {
     }
 }
 
-/// What was seen of one block.
+/// Observations of one block.
 pub(super) struct Watch<'a> {
-    /// Where: changes to `Stack::Cross` while cross-attention runs.
+    /// Current stack: `Stack::Cross` while cross-attention runs.
     stack: Stack,
     layer_idx: usize,
     norms: Norms,
     cross: Norms,
-    /// The block's input, when it is to be kept. // [position, width of a row]
+    /// Input of the block, if it is kept. // [position, width of a row]
     pub input: Option<Vec<f32>>,
     keeps_input: bool,
-    /// What the feed-forward layer gives before any norm on it, when it is to be kept. // [position, d_model]
+    /// Output of the feed-forward block before its norm, if it is kept. // [position, d_model]
     pub added: Option<Vec<f32>>,
     keeps_added: bool,
     /// The first NaN of this block, unless an earlier block had one.
@@ -55,7 +55,7 @@ pub(super) struct Watch<'a> {
     looks_for_nonfinite: bool,
     tap: Option<&'a mut dyn Tap>,
     home: Stack,
-    /// Which positions are not padding.
+    /// Says which positions are not padding.
     sequence: &'a Sequence,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The norms of the block and of its cross-attention.
+    /// Returns the norms of the block and of its cross-attention.
     pub fn finish(mut self) -> Norms {
         self.norms.cross = Some(Box::new(self.cross));
         self.norms
@@ -93,7 +93,7 @@ impl<'a> Watch<'a> {
 
 impl Hooks for Watch<'_> {
     fn wants(&self, hook: Hook) -> bool {
-        // Every value is looked at for NaN; what is not needed for that is asked of the tap.
+        // Every value is checked for NaN; only the tap can want the ones listed here.
         !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
     }
 
@@ -136,7 +136,7 @@ impl Hooks for Watch<'_> {
         }
         let seen_from = self.stack;
         if is_cross && hook == Hook::ResidPost {
-            // Cross-attention is over: what follows belongs to the block again.
+            // Cross-attention is done, so the following values belong to the block again.
             self.stack = self.home;
         }
         match &mut self.tap {

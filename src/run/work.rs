@@ -1,4 +1,4 @@
-//! How much arithmetic a run is, told before it begins, so that progress is that of work and not of layers.
+//! Estimates the arithmetic of a run before it begins, so that progress measures work rather than layers.
 
 use attnscope_compute::attention::Visibility;
 use attnscope_forward::{Input, Sequence};
@@ -8,7 +8,7 @@ use attnscope_spec::{BlockSpec, FeedForward, LinearSource, Model, Stack};
 use super::edited::Shared;
 use super::job::Options;
 
-/// Multiplications of all products of some prompts' runs; at least 1.
+/// Multiplications in all matrix products of some prompts' runs; at least 1.
 pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
     let of_input = |input: &Input| -> u64 {
         let source = input.source.as_ref().map_or(0, Sequence::len);
@@ -32,7 +32,7 @@ pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
     inputs.iter().map(of_input).sum::<u64>().max(1)
 }
 
-/// Multiplications that are spared where an earlier run knows the first tokens.
+/// Multiplications saved by reusing an earlier run's first tokens.
 pub fn work_spared(model: &Model, shared: &Shared<'_>, options: Options) -> u64 {
     let stack = model.spec.main_stack();
     let layers = stack.blocks().iter().enumerate();
@@ -49,7 +49,7 @@ fn of_feed_forward(feed_forward: &FeedForward, n: usize) -> u64 {
     linears.map(|linear| of_linear(linear, n)).sum::<u64>() + of_more_experts(feed_forward, n)
 }
 
-/// One expert counts among the maps of a block; every token runs through as many as its router uses.
+/// Multiplications of the other experts: one is already counted with the block, but every token uses `n_used` of them.
 fn of_more_experts(feed_forward: &FeedForward, n: usize) -> u64 {
     let FeedForward::Experts(experts) = feed_forward else {
         return 0;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_while_a_model_runs_is_what_was_told_before() {
+    fn estimated_work_equals_the_work_counted_during_a_run() {
         let model = attnscope_families::read(
             Checkpoint::open(
                 &std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))

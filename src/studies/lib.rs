@@ -1,6 +1,6 @@
-//! Studies of a model: what its parts do, what unknown weights are, how well it translates, and simulations without a model.
+//! Studies of a model: effects of its parts, identification of unknown weights, translation quality, and seeded simulations.
 //!
-//! The studies do not know each other. Each of them runs models through `attnscope-run`.
+//! The studies do not depend on each other. All of them run models through `attnscope-run`.
 
 pub mod effect;
 pub mod guess;

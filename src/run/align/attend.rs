@@ -1,4 +1,4 @@
-//! The attention between two sentences: one head, rows finished by the definition that every faster path is judged by.
+//! Attention between two sentences: one head, with rows finished by the reference definition that faster paths must match.
 
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally,
@@ -10,10 +10,10 @@ use attnscope_spec::Ablation;
 use super::sentence::Sentence;
 use super::spec::AlignSpec;
 
-/// Added to a mean square, as norms without weights do.
+/// Epsilon added to the mean square, as in RMS norms without weights.
 const EPS: f32 = 1e-6;
 
-/// What came of it.
+/// Result of attending once.
 pub(super) struct Attended {
     pub summary: HeadSummary,
     pub visibility: Visibility,
@@ -25,7 +25,7 @@ pub(super) struct Attended {
     pub output: Vec<f32>,
 }
 
-/// Scores, pattern and output; values are the keys as the table has them.
+/// Computes scores, pattern and output. The values are the key rows as the table stores them, without norm.
 pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> Attended {
     let width = queries.width;
     let spec = &align.attention;
@@ -107,7 +107,7 @@ fn head_math<'a>(
     }
 }
 
-/// log Σ over queries of e^s, where the softmax runs over them. // products: [query, key] → [key]
+/// log Σ e^s of each key's column, if the softmax runs over queries. // products: [query, key] → [key]
 fn column_sums(
     spec: &AttentionSpec,
     visibility: &Visibility,

@@ -1,4 +1,4 @@
-//! What there is to say of the tables and sentences of an alignment.
+//! Settings and facts about the tables and sentences of an alignment, as shown on screen.
 
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_checkpoint::{Knob, Origin, SetBy};
@@ -6,7 +6,7 @@ use attnscope_compute::attention::SoftmaxAxis;
 
 use super::sentence::Sentence;
 
-/// What there is to say of both tables and sentences, line by line.
+/// Lists what is known about both tables and both sentences, one line each.
 pub(super) fn knobs_of(
     tables: &[Table; 2],
     [queries, keys]: [&Sentence; 2],

@@ -1,4 +1,4 @@
-//! Words of two sentences aligned by attention between two tables of embeddings: softmax(Q Kᵀ/√d), values are the keys.
+//! Aligns the words of two sentences by attention between two embedding tables: softmax(Q Kᵀ/√d), with the keys as values.
 
 mod attend;
 mod knobs;
@@ -27,7 +27,7 @@ use super::head::{HeadDetail, HeadQuery};
 use super::layer::head_report;
 use super::what_if::{WhatIf, supposed_alignment};
 
-/// What stands between the two sentences where both are one text.
+/// Separator between the two sentences when both are given as one text.
 const BETWEEN: char = '|';
 
 /// Two sentences, the rows of their words, and the attention between them.
@@ -37,11 +37,11 @@ pub struct Alignment {
     pub queries: Sentence,
     pub keys: Sentence,
     pub spec: AlignSpec,
-    /// What there is to say of tables and sentences, line by line.
+    /// Facts about the tables and sentences, one line each.
     pub knobs: Vec<Knob>,
 }
 
-/// What the attention of an alignment computed.
+/// Attention computed for an alignment.
 #[derive(Debug, Clone)]
 pub struct Aligned {
     pub layer: Arc<LayerReport>,
@@ -57,7 +57,7 @@ pub struct Aligned {
 }
 
 impl Alignment {
-    /// The words of the first table ask, those of the second are looked at.
+    /// Words of the first table are the queries, words of the second the keys.
     ///
     /// # Errors
     /// When the tables are not equally wide, a text has no words or too many, or a row cannot be read.
@@ -92,7 +92,7 @@ impl Alignment {
         plain.supposing(what_ifs)
     }
 
-    /// The alignment of other sentences by these tables and this attention.
+    /// Aligns other sentences with the same tables and attention.
     ///
     /// # Errors
     /// When the text is not two sentences with `|` between them, or one has no words or too many.
@@ -119,10 +119,10 @@ impl Alignment {
         })
     }
 
-    /// The alignment of these sentences with another attention.
+    /// Aligns the same sentences with a changed attention.
     ///
     /// # Errors
-    /// When a place is none of an alignment's.
+    /// When a what-if names a place that an alignment does not have.
     pub fn supposing(&self, what_ifs: &[WhatIf]) -> Result<Self> {
         Ok(Self {
             spec: supposed_alignment(&self.spec, what_ifs)?,
@@ -130,13 +130,13 @@ impl Alignment {
         })
     }
 
-    /// Both tables.
+    /// Names of both tables.
     pub fn name(&self) -> String {
         let [queries, keys] = self.tables();
         format!("{} → {}", queries.embeddings.name(), keys.embeddings.name())
     }
 
-    /// The tables, queries first.
+    /// Returns the tables, queries first.
     pub fn tables(&self) -> [&Table; 2] {
         let [queries, keys] = &*self.tables;
         [queries, keys]
@@ -147,7 +147,7 @@ impl Alignment {
         format!("{} {BETWEEN} {}", self.queries.text(), self.keys.text())
     }
 
-    /// The words of the queries, and beside them those of the keys.
+    /// Prompt made of the query words, with the key words as its source.
     pub fn prompt(&self) -> Prompt {
         let prompt = |sentence: &Sentence| Prompt {
             tokens: sentence.tokens(),
@@ -161,7 +161,7 @@ impl Alignment {
         }
     }
 
-    /// Computes the attention, and judges it by every statistic.
+    /// Computes the attention and all its statistics.
     pub fn align(&self) -> Aligned {
         let width = self.queries.width;
         let Attended {
@@ -230,7 +230,7 @@ impl Alignment {
 }
 
 impl Aligned {
-    /// Both maps at full resolution.
+    /// Scores and pattern at full resolution.
     pub fn detail(&self, query: HeadQuery) -> HeadDetail {
         let dims = [self.n_queries(), self.n_keys()];
         let maps = [Some(self.scores.as_slice()), Some(self.pattern.as_slice())];
@@ -245,7 +245,7 @@ impl Aligned {
         self.pattern.len() / self.n_queries().max(1)
     }
 
-    /// What every check makes of it: rows and columns are measured, whatever was asked for.
+    /// Runs every check; rows and columns are always both measured.
     pub fn judge(&self, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
         let probes = Probes::none("there is no model to ask again, only two tables");
         let layers = [self.layer.clone()];
@@ -260,7 +260,7 @@ impl Aligned {
                     "an alignment of words is meant to be sharp: no gradient has to pass through it",
                 );
             }
-            // Nothing was trained this way.
+            // No training happened here, so the usual advice does not apply.
             let advice = "normalise over the key words: each row of [query, key] sums to 1";
             for finding in &mut verdict.findings {
                 if check.id == "wrong-axis" {
@@ -272,5 +272,5 @@ impl Aligned {
     }
 }
 
-/// Checks that warn of a softmax that cannot learn.
+/// Checks that warn about a softmax that cannot learn.
 const OF_TRAINING: [&str; 2] = ["entropy-collapse", "softmax-saturation"];

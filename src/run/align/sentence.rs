@@ -1,9 +1,9 @@
-//! The words of one text, and the rows of a table that stand for them.
+//! Words of one text and their rows in an embedding table.
 
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_compute::error::{Error, Result};
 
-/// Words of a text at most: the whole map is held and drawn.
+/// Maximum number of words in a text: the whole map is kept in memory and drawn.
 const MOST_WORDS: usize = 4096;
 
 /// One word of a text.
@@ -11,14 +11,14 @@ const MOST_WORDS: usize = 4096;
 pub struct Word {
     /// Lower-cased.
     pub text: String,
-    /// Its row; `None` for a word that the dictionary does not have, which stands as a row of zeros.
+    /// Row index in the table; `None` for an unknown word, which gets a row of zeros.
     pub row: Option<usize>,
-    /// Every number of its row is 0, known or not: it has no direction, and all keys are alike to it.
+    /// Whether every number of its row is 0, for known and unknown words. All keys score alike for such a query.
     pub is_zero: bool,
 }
 
 impl Word {
-    /// As axes show it: `⟨nurse⟩?` for a word that is not known, `⟨the⟩0` for a known one whose row is zero.
+    /// Label on the axes: `⟨nurse⟩?` for an unknown word, `⟨the⟩0` for a known word whose row is zero.
     pub fn label(&self) -> String {
         match (self.row, self.is_zero) {
             (None, _) => format!("⟨{}⟩?", self.text),
@@ -38,10 +38,10 @@ pub struct Sentence {
 }
 
 impl Sentence {
-    /// Lower-cases a text, splits it at blanks, and reads the rows of its words.
+    /// Lower-cases a text, splits it at whitespace, and reads the rows of its words.
     ///
     /// # Errors
-    /// When there are no words or too many, or the table turns out to be damaged.
+    /// When there are no words or too many, or the table is damaged.
     pub(super) fn read(table: &Table, side: &str, text: &str) -> Result<Self> {
         let lower = text.to_lowercase();
         let words: Vec<&str> = lower.split_whitespace().collect();
@@ -85,14 +85,14 @@ impl Sentence {
         words.join(" ")
     }
 
-    /// Rows as ids; a word that is not known has the largest there is.
+    /// Row indices as token ids; unknown words get `u32::MAX`.
     pub(super) fn tokens(&self) -> Vec<u32> {
         let id = |word: &Word| word.row.and_then(|row| u32::try_from(row).ok());
         let ids = self.words.iter().map(id);
         ids.map(|id| id.unwrap_or(u32::MAX)).collect()
     }
 
-    /// Words that the dictionary does not have, once for each time they stand there.
+    /// Words that are not in the dictionary, once per occurrence.
     pub fn unknown(&self) -> Vec<&str> {
         let unknown = self.words.iter().filter(|word| word.row.is_none());
         unknown.map(|word| word.text.as_str()).collect()

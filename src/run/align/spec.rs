@@ -1,4 +1,4 @@
-//! How an alignment attends: one head, its keys the words of the other sentence.
+//! How an alignment attends: one head whose keys are the words of the other sentence.
 
 use attnscope_compute::attention::{AttentionSpec, SoftmaxAxis};
 use attnscope_spec::{Ablation, Grid, Stack};
@@ -7,14 +7,14 @@ use attnscope_spec::{Ablation, Grid, Stack};
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlignSpec {
     pub attention: AttentionSpec,
-    /// Queries and keys are divided by their root mean squares.
+    /// Whether queries and keys are divided by their root mean squares.
     pub qk_norm: bool,
-    /// What the output is replaced by.
+    /// Replacement of the head's output.
     pub ablation: Option<Ablation>,
 }
 
 impl AlignSpec {
-    /// softmax(Q Kᵀ/√width) over an axis.
+    /// Plain attention: softmax(Q Kᵀ/√width) over the given axis.
     pub fn plain(width: usize, axis: SoftmaxAxis) -> Self {
         Self {
             attention: AttentionSpec {
@@ -27,7 +27,7 @@ impl AlignSpec {
         }
     }
 
-    /// One layer of one head.
+    /// Grid of one layer with one head.
     pub fn grid() -> Grid {
         Grid {
             stack: Stack::Cross,

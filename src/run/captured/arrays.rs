@@ -1,4 +1,4 @@
-//! Arrays by heads, and what a whole layer of them shows beside each head.
+//! Arrays split by head, and measurements over a whole layer of them.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use super::heads::Heads;
 use super::layout::{Axes, Ordered};
 use super::names::Part;
 
-/// Arrays of one attention, by what they are: the names under which they stand.
+/// Array names of one attention, by the part that each array holds.
 pub(super) type Parts = BTreeMap<Part, String>;
 
-/// Reads an array by heads, the first of a batch.
+/// Reads an array as heads and keeps the first sequence of the batch.
 ///
 /// # Errors
-/// When the array has another number of axes than scores have, or is empty.
+/// When the array has a number of axes that scores cannot have, or is empty.
 pub(super) fn heads_of(captured: &Captured, name: &str, array: Array, axes: Axes) -> Result<Heads> {
     Ok(Ordered::of(captured, name, array, axes)?.first())
 }
 
-/// Masks of a finite number lie at or below this, or at ten times the least other score.
+/// Highest score that a finite mask value produces; lower when 10 × the least other score is below it.
 const MASKED: f32 = -5000.0;
 
-/// Writes −inf for scores that a large finite number hides (−1e4, −1e9, the least of a dtype), as code does that avoids −inf.
+/// Replaces scores hidden by a large finite number (−1e4, −1e9, the least value of a dtype) with −inf.
 ///
-/// A score is such a one when it lies far below all others and its probability is exactly 0, or when its whole row does: a row
-/// without any visible key. // scores and pattern: [head, query, key]
+/// A score counts as hidden when it is far below all others and its probability is exactly 0, or when its whole row is that
+/// low: a row without any visible key. // scores and pattern: [head, query, key]
 pub(super) fn hide_masked(scores: &mut Heads, pattern: Option<&Heads>) {
     let others = scores.values.iter().filter(|s| **s > MASKED);
     let least = others.copied().fold(0.0, f32::min);
@@ -51,11 +51,11 @@ pub(super) fn hide_masked(scores: &mut Heads, pattern: Option<&Heads>) {
     }
 }
 
-/// How far sums of these probabilities may lie from 1, by the coarsest kind of float that holds them all: arrays are often
-/// widened before they are saved, and an archive does not say what they were.
+/// How far row sums of these probabilities may differ from 1, by the coarsest float type that represents all of them exactly.
+/// Arrays are often widened before they are saved, and an archive does not record their original dtype.
 pub(super) fn tolerance_of(pattern: &[f32]) -> f64 {
     let telling = || pattern.iter().filter(|p| p.is_finite() && **p != 0.0);
-    // Halves and quarters fit any kind of float: they say nothing.
+    // Halves and quarters are exact in every float type and so say nothing about it.
     if telling().all(|p| p.to_bits() & 0x001f_ffff == 0) {
         return F32_TOLERANCE;
     }
@@ -68,12 +68,12 @@ pub(super) fn tolerance_of(pattern: &[f32]) -> f64 {
     }
 }
 
-/// Sums of a row's probabilities, by what they were stored or computed in.
+/// Tolerances for the sum of a row's probabilities, by the dtype they were stored or computed in.
 pub(crate) const F32_TOLERANCE: f64 = 1e-5;
 pub(super) const F16_TOLERANCE: f64 = 5e-3;
 pub(super) const BF16_TOLERANCE: f64 = 2e-2;
 
-/// Largest |Σ over heads − 1| of a visible cell; `None` for one head.
+/// Largest |Σ over heads − 1| of a visible cell; `None` if there is only one head.
 pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> Option<f64> {
     let [n_heads, n_queries, n_keys] = pattern.dims;
     if n_heads < 2 {
@@ -92,7 +92,7 @@ pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> O
     Some(worst)
 }
 
-/// The first NaN or infinity, scores before pattern; −inf at a masked score is none.
+/// Finds the first NaN or infinity, in scores before the pattern; −inf at a masked score does not count.
 pub(crate) fn first_nonfinite(
     place: Place,
     what: &str,

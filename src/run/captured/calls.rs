@@ -1,4 +1,4 @@
-//! What the code that captured a trace noted about each call of attention, from the file's metadata.
+//! Facts about each attention call that the capturing code noted in the file's metadata.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::attention::RecordedCall;
 use serde_json::Value;
 
-/// Calls by the name of their arrays, and what is said of all.
+/// Recorded calls by array name, and facts recorded for all calls.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     by_name: BTreeMap<String, RecordedCall>,
@@ -14,7 +14,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Reads the metadata; what has another form than expected says nothing.
+    /// Reads the metadata; entries of an unexpected form are ignored.
     pub fn read(captured: &Captured) -> Self {
         let said = |key: &str| captured.metadata.get(key).map(String::as_str);
         let flag = |key: &str| match said(key) {
@@ -54,13 +54,13 @@ impl Calls {
                     .map(|n| n as usize),
                 shape: call.get("shape").map_or(Vec::new(), sizes),
             };
-            // Several calls under one name are modules of one head each.
+            // Several calls under one name are modules with one head each.
             by_name.entry(name.to_owned()).or_insert(found);
         }
         Self { by_name, all }
     }
 
-    /// What is known of the call behind an array.
+    /// Returns what is recorded about the call that produced an array.
     pub fn of(&self, array: &str) -> RecordedCall {
         let name = array.rsplit_once('.').map_or(array, |(name, _)| name);
         let all = self.all.clone();

@@ -1,23 +1,23 @@
-//! What a recording says of chance: whether its model was in training mode, and where it drew random numbers, as dropout does.
+//! Randomness in a recording: whether the model was in training mode, and which modules drew random numbers, such as dropout.
 
 use attnscope_checkpoint::captured::Captured;
 
-/// Letters of a module's name that are told.
+/// Maximum length of a module name in messages, in characters.
 const LONGEST_NAME: usize = 80;
 
-/// What stands in the metadata of a recording about chance; nothing, for files that say nothing.
+/// Randomness that a recording's metadata mentions; default for files that do not mention it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Chance {
     /// Whether any module was in training mode.
     pub is_training: bool,
     /// Modules that drew random numbers, in the order of the first draw.
     pub modules: Vec<String>,
-    /// The largest p of a dropout in an attention.
+    /// Largest dropout probability in an attention.
     pub dropout_p: Option<f64>,
 }
 
 impl Chance {
-    /// Reads the metadata; what has another form than expected says nothing.
+    /// Reads the metadata; entries of an unexpected form are ignored.
     pub fn of(captured: &Captured) -> Self {
         let said = |key: &str| captured.metadata.get(key).map(String::as_str);
         let modules = said("attnscope.random").and_then(|text| serde_json::from_str(text).ok());
@@ -33,12 +33,12 @@ impl Chance {
         }
     }
 
-    /// Whether random numbers went into the values: a second recording of the same model would hold others.
+    /// Whether the values depend on random numbers, so that a second recording of the same model would differ.
     pub fn is_random(&self) -> bool {
         !self.modules.is_empty() || self.dropout_p.is_some()
     }
 
-    /// What is to be known before the values are believed, after the name of the recording; `None` where there is nothing.
+    /// Warning to print after the recording's name; `None` if it was recorded in evaluation mode without randomness.
     pub fn words(&self) -> Option<String> {
         let mode = if self.is_training {
             "in training mode"
@@ -61,7 +61,7 @@ impl Chance {
             .then(|| "recorded in training mode".to_owned())
     }
 
-    /// What to do about it; `None` where there is nothing to do.
+    /// Advice on how to remove the randomness; `None` if there is none.
     pub fn advice(&self) -> Option<&'static str> {
         match (self.is_random(), self.is_training) {
             (true, true) => Some("record it again after model.eval()"),
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_is_told_by_what_was_drawn() {
+    fn words_and_advice_depend_on_mode_modules_and_dropout() {
         let of = |is_training, modules: &[&str], dropout_p| Chance {
             is_training,
             modules: modules.iter().map(|name| (*name).to_owned()).collect(),

@@ -1,4 +1,4 @@
-//! What a trace is declared to be: by flags, by its metadata, or by what most of its heads look like.
+//! Properties of a trace: declared by flags, stated in its metadata, or inferred from most of its heads.
 
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::attention::{SoftmaxAxis, Window};
@@ -7,14 +7,14 @@ use attnscope_spec::Stack;
 
 use super::layout::Axes;
 
-/// A direction.
+/// Direction of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mask {
     Causal,
     Bidirectional,
 }
 
-/// What a person says of a trace; the rest is read from it.
+/// Properties of a trace that the user declares; the others are read from the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Declared {
     pub mask: Option<Mask>,
@@ -26,20 +26,20 @@ pub struct Declared {
     pub documents: Option<Vec<usize>>,
 }
 
-/// What the trace's metadata adds.
+/// Declared properties, completed from the trace's metadata.
 #[derive(Debug, Clone)]
 pub(super) struct Stated {
-    /// `None` where nobody said it.
+    /// `None` if nobody declared it.
     pub causal: Option<bool>,
-    /// What was inferred instead, by stack.
+    /// Inferred direction instead, by stack and kind of layer.
     pub inferred: Vec<(Stack, String, bool)>,
-    /// Keys at the beginning that every query of a kind of layer sees, where nobody said it.
+    /// Inferred number of leading keys that every query sees, by stack and kind of layer.
     pub inferred_prefix: Vec<(Stack, String, usize)>,
-    /// Keys at the beginning that every query is declared to see.
+    /// Declared number of leading keys that every query sees.
     pub prefix: Option<usize>,
-    /// Keys that the first query of a cross-attention is declared to see, one more for each query after it.
+    /// Declared number of keys that the first query of a cross-attention sees; each later query sees one more.
     pub wait_k: Option<usize>,
-    /// The declared order of the axes.
+    /// Declared order of the axes.
     pub axes: Option<Axes>,
     pub window: Option<usize>,
     pub axis: SoftmaxAxis,
@@ -51,7 +51,7 @@ pub(super) struct Stated {
 
 impl Stated {
     /// # Errors
-    /// When the metadata, or an array that goes with it, is not what it must be.
+    /// When the metadata, or an array that belongs to it, is malformed.
     pub fn read(captured: &Captured, declared: &Declared) -> Result<Self> {
         let said = |names: &[&str]| {
             names
@@ -149,7 +149,7 @@ impl Stated {
         })
     }
 
-    /// The mask of a kind of layer: the encoder of a model of two stacks sees both ways, whatever is said of its decoder.
+    /// Mask of a kind of layer. The encoder of an encoder-decoder model is bidirectional, whatever the decoder's mask.
     pub fn mask_of(&self, stack: Stack, kind: &str) -> attnscope_compute::attention::Mask {
         let is_kind = |(of, named, _): &&(Stack, String, bool)| *of == stack && named == kind;
         let inferred = self.inferred.iter().find(is_kind);
@@ -161,14 +161,14 @@ impl Stated {
         masked(causal && stack != Stack::Cross, self.window)
     }
 
-    /// Keys at the beginning that every query of a kind of layer sees.
+    /// Number of leading keys that every query of a kind of layer sees.
     pub fn prefix_of(&self, stack: Stack, kind: &str) -> Option<usize> {
         let is_kind = |(of, named, _): &&(Stack, String, usize)| *of == stack && named == kind;
         let inferred = self.inferred_prefix.iter().find(is_kind);
         self.prefix.or(inferred.map(|(_, _, n)| *n))
     }
 
-    /// Which document each of some positions belongs to; empty where there is one.
+    /// Document index of each of `n` positions; empty if there is only one document.
     pub fn document_of(&self, n: usize) -> Vec<usize> {
         if self.documents.is_empty() {
             return Vec::new();
@@ -181,7 +181,7 @@ impl Stated {
     }
 }
 
-/// A causal window reaches back, another to both sides.
+/// Builds a mask: a causal window reaches back, a bidirectional one to both sides.
 fn masked(causal: bool, window: Option<usize>) -> attnscope_compute::attention::Mask {
     let window = window.map(|width| {
         if causal {
@@ -193,10 +193,10 @@ fn masked(causal: bool, window: Option<usize>) -> attnscope_compute::attention::
     attnscope_compute::attention::Mask { causal, window }
 }
 
-/// Whole numbers of an array, of the first sequence where there is a batch.
+/// Reads an array of whole numbers; of a batch, only the first sequence.
 ///
 /// # Errors
-/// When it is there and holds no whole numbers from 0.
+/// When the array exists but does not hold non-negative whole numbers.
 pub(super) fn first_row(captured: &Captured, name: &str) -> Result<Option<Vec<u64>>> {
     let mut values = captured.whole_numbers(name)?;
     if let (Some(values), Some([_, n])) = (&mut values, captured.shape(name).as_deref()) {

@@ -1,4 +1,4 @@
-//! One captured head at full resolution, for the head on screen.
+//! One captured head at full resolution, for the Head panel.
 
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::attention::Pooled;
@@ -10,7 +10,7 @@ use super::heads::Heads;
 use crate::head::{FULL_CELLS, HeadDetail, HeadQuery, without_first};
 use crate::{Histogram, Pyramid};
 
-/// Scores and pattern of a head as they were captured; what was not is empty.
+/// Reads a head's scores and pattern as captured; a map that was not captured is empty.
 ///
 /// # Errors
 /// When the arrays cannot be read, or the layer has no such head.
@@ -42,7 +42,7 @@ pub fn captured_head(
     Ok(whole_head(maps, [n_queries, n_keys], query.hides_first_key))
 }
 
-/// A head whose whole matrices are at hand: its scores and its pattern, where there are such. // [query, key]
+/// Builds a head's maps from whole matrices; a missing matrix leaves its map empty. // [query, key]
 pub(crate) fn whole_head(
     [scores, pattern]: [Option<&[f32]>; 2],
     [n_queries, n_keys]: [usize; 2],

@@ -1,6 +1,6 @@
-//! An array by heads.
+//! An array split by head.
 
-/// An array by heads.
+/// An array split by head: [head, row, column].
 pub(crate) struct Heads {
     pub dims: [usize; 3],
     pub values: Vec<f32>,
@@ -12,7 +12,7 @@ impl Heads {
         &self.values[head_idx * n..(head_idx + 1) * n]
     }
 
-    /// [position, head, d_head] as [head, position, d_head].
+    /// Transposes [position, head, d_head] to [head, position, d_head].
     pub fn swapped(self) -> Self {
         let [n_positions, n_heads, d_head] = self.dims;
         let mut values = Vec::with_capacity(self.values.len());

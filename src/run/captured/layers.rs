@@ -1,4 +1,4 @@
-//! Arrays of one attention → a layer report: statistics, summaries, and an audit of every head's pattern.
+//! Turns the arrays of one attention into a layer report: statistics, summaries and an audit of every head's pattern.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ struct At {
     name: Option<String>,
 }
 
-/// By the coarsest dtype that the pattern was stored or computed in.
+/// Tolerance of row sums, by the coarsest dtype that the pattern was stored or computed in.
 fn row_tolerance(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> f64 {
     let computed = captured
         .metadata
@@ -129,7 +129,7 @@ fn row_tolerance(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> 
     }
 }
 
-/// What a trace without scores, or without queries and keys, cannot say.
+/// Names the arrays that the trace does not have.
 fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
     let has = |part: Part| all.values().any(|parts| parts.contains_key(&part));
     let mut missing = Vec::new();
@@ -145,7 +145,7 @@ fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
     (!missing.is_empty()).then(|| format!("not captured: {}", missing.join(", ")))
 }
 
-/// One attention of the file.
+/// One attention of the file, with what is known about it.
 struct Captive<'a> {
     captured: &'a Captured,
     stated: &'a Stated,
@@ -170,7 +170,7 @@ impl Captive<'_> {
         Ok(Some(if by_position { heads.swapped() } else { heads }))
     }
 
-    /// Refuses arrays of one attention whose shapes differ.
+    /// Refuses arrays of one attention whose shapes disagree.
     fn fits(&self, part: Part, found: &[usize], expected: &[usize]) -> Result<()> {
         if found == expected {
             return Ok(());
@@ -181,13 +181,13 @@ impl Captive<'_> {
         Err(self.captured.at(name, &problem))
     }
 
-    /// Whether a learned sink takes part of the rows, by what is declared or was recorded.
+    /// Whether a learned sink takes part of each row, as declared or as recorded.
     fn has_sinks(&self) -> bool {
         let recorded = self.seen.and_then(|seen| seen.recorded.sink_columns);
         self.stated.has_sinks || recorded.is_some()
     }
 
-    /// Which keys the layer's queries see: as declared, or as inferred where nobody declares it.
+    /// Which keys the layer's queries see, as declared or else as inferred.
     fn visibility(
         &self,
         at: &At,
@@ -216,8 +216,8 @@ impl Captive<'_> {
                 None => visibility,
             };
         }
-        // The newest queries of a cache. A cross-attention that is not known as one has other lengths as well: only what
-        // holds already is taken for causal.
+        // The queries may be the newest tokens of a KV cache. An unrecognised cross-attention also has more keys than queries,
+        // so it counts as causal only if the pattern already is.
         let shape = self.seen.and_then(|seen| seen.shape.as_ref());
         let base = n_keys.saturating_sub(n_queries);
         let is_causal = n_queries < n_keys
@@ -357,7 +357,7 @@ impl Captive<'_> {
         self.finish(at, spec, heads).map(Some)
     }
 
-    /// Statistics of the heads and of the layer.
+    /// Builds the report from the statistics of the heads and of the layer.
     fn finish(
         &self,
         at: At,
@@ -377,7 +377,7 @@ impl Captive<'_> {
         if let Some(name) = self.parts.get(&Part::ResidPost) {
             let Array { shape, mut values } = self.captured.array(name)?;
             if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
-                // The first of a batch, as everywhere.
+                // Only the first sequence of a batch is used, as everywhere.
                 if let [_, n_positions, _] = *shape.as_slice() {
                     values.truncate(n_positions * width);
                 }

@@ -1,4 +1,4 @@
-//! Which axis of an array is which: heads, queries and keys stand in different orders in different code.
+//! Finds out which axis of an array is which: code differs in the order of head, query and key.
 
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_compute::error::Result;
@@ -8,7 +8,7 @@ use super::heads::Heads;
 /// The order of the axes of an array of scores or probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Axes {
-    /// [batch, head, query, key], what is left of it with fewer axes, and [batch, kv_head, group, query, key].
+    /// [batch, head, query, key], the same with leading axes missing, and [batch, kv_head, group, query, key].
     #[default]
     BatchHeadQueryKey,
     HeadBatchQueryKey,
@@ -24,7 +24,7 @@ const ALL: [Axes; 4] = [
 ];
 
 impl Axes {
-    /// Where batch, head, query and key stand among four axes.
+    /// Index of batch, head, query and key among the four axes.
     fn places(self) -> [usize; 4] {
         match self {
             Self::BatchHeadQueryKey => [0, 1, 2, 3],
@@ -34,7 +34,7 @@ impl Axes {
         }
     }
 
-    /// What it is called in messages, and in the metadata that declares it.
+    /// Name of the order in messages and in the metadata that declares it.
     pub fn words(self) -> &'static str {
         match self {
             Self::BatchHeadQueryKey => "batch, head, query, key",
@@ -44,7 +44,7 @@ impl Axes {
         }
     }
 
-    /// Reads what a person declares.
+    /// Parses an order that the user declares.
     pub fn parse(text: &str) -> Option<Self> {
         let plain: String = text.chars().filter(|c| c.is_ascii_alphabetic()).collect();
         ALL.into_iter().find(|axes| {
@@ -59,10 +59,10 @@ impl Axes {
     }
 }
 
-/// What is known of the sequences beside the arrays.
+/// What is known about the sequences from other arrays.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// Lengths that queries and keys may have; empty where no tokens were recorded.
+    /// Possible numbers of queries and keys; empty if no tokens were recorded.
     pub lengths: Vec<usize>,
     pub n_batch: Option<usize>,
 }
@@ -75,7 +75,7 @@ pub struct Ordered {
 
 impl Ordered {
     /// # Errors
-    /// When the array has another number of axes, or is empty.
+    /// When the array has a number of axes that scores cannot have, or is empty.
     pub fn of(captured: &Captured, name: &str, array: Array, axes: Axes) -> Result<Self> {
         let Array { shape, values } = array;
         let four = four_axes(&shape, axes).ok_or_else(|| {
@@ -115,7 +115,7 @@ impl Ordered {
         })
     }
 
-    /// The first of the batch.
+    /// Keeps only the first sequence of the batch.
     pub fn first(mut self) -> Heads {
         let [_, n_heads, n_queries, n_keys] = self.dims;
         self.values.truncate(n_heads * n_queries * n_keys);
@@ -125,7 +125,7 @@ impl Ordered {
         }
     }
 
-    /// Largest |Σ over the batch − 1| of a cell that holds anything; `None` for a batch of one.
+    /// Largest |Σ over the batch − 1| of a nonzero cell; `None` for a batch of one.
     pub fn batch_axis_deviation(&self) -> Option<f64> {
         let [n_batch, ..] = self.dims;
         if n_batch < 2 {
@@ -145,7 +145,7 @@ impl Ordered {
     }
 }
 
-/// A shape with an axis for each of batch, head, query and key; what is missing is 1.
+/// Shape with an axis each for batch, head, query and key; missing axes have length 1.
 fn four_axes(shape: &[usize], axes: Axes) -> Option<[usize; 4]> {
     match (shape, axes) {
         (&[n_queries, n_keys], _) => Some([1, 1, n_queries, n_keys]),
@@ -166,9 +166,9 @@ fn four_axes(shape: &[usize], axes: Axes) -> Option<[usize; 4]> {
     }
 }
 
-/// What the shape and the sums of an array say of its axes; `None` where they do not decide.
+/// Infers the order of the axes from an array's shape and sums; `None` if they do not decide.
 ///
-/// Axes are read from the sums along them, since the softmax ran over keys, then from the lengths of the sequences, then from
+/// It looks first at the sums along each axis, since the softmax usually runs over keys, then at the sequence lengths, then at
 /// exact zeros above the diagonal.
 pub fn axes_of(array: &Array, known: &Known) -> Option<Axes> {
     let n_axes = array.shape.len();
@@ -206,29 +206,29 @@ pub fn axes_of(array: &Array, known: &Known) -> Option<Axes> {
         [one] if !first.fits => Some(one.axes),
         [one] if one.is_causal && !first.is_causal => Some(one.axes),
         [one] if first.is_causal && !one.is_causal => Some(usual),
-        // As many heads as rows of the batch, and no tokens to count: sequences are longer than both.
+        // As many heads as sequences in the batch, and no known lengths: take the longer axes for the sequence.
         [one] if one.axes == Axes::QueryKeyBatchHead && shape[0] != shape[2] => {
             Some(if shape[0] > shape[2] { one.axes } else { usual })
         }
-        // As many heads as tokens, say: a softmax over queries read one way is a healthy array read the other way.
+        // Undecided, as with as many heads as tokens: a softmax over queries in one order looks healthy in another.
         _ => None,
     }
 }
 
-/// One order of axes held against an array.
+/// How well one order of axes fits an array.
 struct Seen {
     axes: Axes,
-    /// Queries and keys have lengths that they may have.
+    /// Whether the numbers of queries and keys are among the known lengths.
     fits: bool,
-    /// Sums over what would be the keys are 1.
+    /// Whether the sums over the supposed key axis are 1.
     holds: bool,
-    /// Exactly nothing on later keys.
+    /// Whether later keys get exactly 0.
     is_causal: bool,
 }
 
-/// Sums that hold, whatever kind of float it is.
+/// Tolerance of a row sum, for every float type.
 const SUM: f64 = 2e-2;
-/// Rows that hold, of those that hold anything.
+/// Share of nonzero rows whose sum must be 1.
 const MOST: f64 = 0.95;
 
 impl Seen {
@@ -284,7 +284,7 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// A softmax over keys of random scores, in an order of axes. // dims: batch, head, query, key
+    /// Softmax over one axis of random scores, stored in an order of axes. // dims: batch, head, query, key
     fn array(axes: Axes, dims: [usize; 4], causal: bool, over: usize) -> Array {
         let n: usize = dims.iter().product();
         let [_, n_heads, n_queries, n_keys] = dims;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_is_told_by_sums_and_lengths_and_read_back_the_same() {
+    fn every_axis_order_is_inferred_and_read_back_alike() {
         for causal in [false, true] {
             let dims = [2, 3, 7, 7];
             let plain = array(Axes::BatchHeadQueryKey, dims, causal, 3);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_axis_in_the_usual_order_is_no_other_order() {
+    fn softmax_over_a_wrong_axis_is_not_taken_for_another_axis_order() {
         for over in [0, 1, 2] {
             let wrong = array(Axes::BatchHeadQueryKey, [2, 3, 7, 7], true, over);
             for known in [known(&[7], Some(2)), known(&[7], None), known(&[], None)] {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_heads_as_tokens_are_told_by_the_mask_or_not_at_all() {
+    fn with_as_many_heads_as_tokens_only_a_causal_mask_decides_the_axis_order() {
         let of = |axes, causal, over| {
             axes_of(&array(axes, [1, 6, 6, 6], causal, over), &known(&[6], None))
         };
@@ -398,12 +398,12 @@ mod tests {
             of(Axes::BatchHeadQueryKey, true, 3),
             Some(Axes::BatchHeadQueryKey)
         );
-        // Bidirectional, a softmax over queries and this order are the same numbers.
+        // Without a mask, a softmax over queries and this order give the same numbers.
         assert_eq!(of(Axes::BatchQueryKeyHead, false, 3), None);
     }
 
     #[test]
-    fn an_order_is_declared_by_words_or_letters() {
+    fn axis_order_is_parsed_from_words_or_letters() {
         for (text, axes) in [
             ("bqkh", Axes::BatchQueryKeyHead),
             ("[head, batch, query, key]", Axes::HeadBatchQueryKey),

@@ -1,4 +1,4 @@
-//! Attention that somebody else's code computed: what a trace holds, made into the same layer reports as our own runs.
+//! Attention computed by other code: turns a trace into the layer reports that our own runs produce.
 
 mod arrays;
 mod calls;
@@ -35,31 +35,31 @@ use attnscope_checks::{Check, Evidence, Probes, Subject, Thresholds, Verdict};
 use attnscope_compute::error::Result;
 use attnscope_spec::Place;
 
-/// A trace, read.
+/// A trace whose arrays have been read.
 #[derive(Debug, Clone)]
 pub struct Trace {
     pub layers: Vec<Arc<LayerReport>>,
-    /// Which arrays each layer was read from.
+    /// Names of the arrays that each layer was read from.
     pub arrays: Vec<ArrayNames>,
     pub tokens: Vec<u64>,
-    /// Of the decoder, in traces of two stacks.
+    /// Decoder tokens, in traces of encoder-decoder models.
     pub decoder_tokens: Vec<u64>,
-    /// How the mask is known, in words.
+    /// How the mask was determined, in words.
     pub mask_origin: String,
-    /// Where it came from, as it says itself.
+    /// Origin that the trace states.
     pub source: Option<String>,
     pub first_nonfinite: Option<(Place, String)>,
     pub row_tolerance: f64,
-    /// What it lacks, in words.
+    /// Missing arrays, in words.
     pub lacks: Option<String>,
 }
 
-/// Names of a layer's arrays in its file.
+/// Names of a layer's arrays in the trace file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArrayNames {
     pub pattern: Option<String>,
     pub scores: Option<String>,
-    /// The order of their axes.
+    /// Order of the arrays' axes.
     pub axes: Axes,
 }
 
@@ -68,17 +68,17 @@ pub fn is_probe(path: &Path) -> bool {
     holds(path, probe::is_part) && path.extension().is_none_or(|ending| ending != "npz")
 }
 
-/// Whether a path holds captured attention or a probe: a safetensors file with such a name in it, or an `.npz`.
+/// Whether a path holds captured attention or a probe: a safetensors file with a matching array name, or an `.npz`.
 pub fn is_captured(path: &Path) -> bool {
     holds(path, |name| {
         names::parse(name).is_some() || probe::is_part(name)
     })
 }
 
-/// Judges a trace or a probe.
+/// Reads a trace or a probe and runs the checks that `wants` selects.
 ///
 /// # Errors
-/// When the file cannot be read, or its arrays do not fit together.
+/// When the file cannot be read, or its arrays contradict each other.
 pub fn judge_captured(
     path: &Path,
     declared: &Declared,
@@ -111,7 +111,7 @@ pub fn judge_captured(
     Ok((verdicts, about))
 }
 
-/// What every check makes of a trace; its layers may have been numbered anew.
+/// Runs every check on a trace; `layers` may be renumbered.
 pub fn judge_trace(
     trace: &Trace,
     layers: &[Arc<LayerReport>],
@@ -130,7 +130,7 @@ pub fn judge_trace(
     verdicts
 }
 
-/// Says which module a finding speaks of, where layers have names in place of numbers.
+/// Adds the module's name to each finding, for layers that have names instead of numbers.
 fn name_modules(layers: &[Arc<LayerReport>], verdicts: &mut [(&'static Check, Verdict)]) {
     let name_of = |place: &Place| {
         let layer = layers.iter().find(|layer| {
@@ -142,7 +142,7 @@ fn name_modules(layers: &[Arc<LayerReport>], verdicts: &mut [(&'static Check, Ve
         .iter_mut()
         .flat_map(|(_, verdict)| &mut verdict.findings);
     for finding in findings {
-        // The first NaN is told by its module's name already.
+        // The finding of the first NaN already contains its module's name.
         if let Some(name) = name_of(&finding.place).filter(|name| !finding.evidence.contains(name))
         {
             finding.evidence = format!("{name}: {}", finding.evidence);
@@ -163,7 +163,7 @@ fn judged(
 /// Reads a trace into layer reports.
 ///
 /// # Errors
-/// When it holds no attention, or its arrays do not fit together.
+/// When it holds no attention, or its arrays contradict each other.
 pub fn read_trace(captured: &Captured, declared: &Declared) -> Result<Trace> {
     layer_reports(captured, declared)
 }

@@ -1,8 +1,8 @@
-//! What captured arrays are called: our own names, TransformerLens's, Hugging Face's tuples, and modules without a number.
+//! Names of captured arrays: our own, TransformerLens's, Hugging Face's tuples, and modules without a layer number.
 
 use attnscope_spec::Stack;
 
-/// Which value of an attention an array holds.
+/// Kind of value that an array of an attention holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Q,
@@ -16,22 +16,22 @@ pub enum Part {
 }
 
 impl Part {
-    /// A vector per head and position, rather than a number per query and key.
+    /// Whether it holds a vector per head and position, rather than a number per query and key.
     pub fn is_vectors(self) -> bool {
         matches!(self, Self::Q | Self::K | Self::V | Self::RotQ | Self::RotK)
     }
 }
 
-/// TransformerLens keeps queries, keys and values by position first: `hook_q` is [batch, position, head, d_head].
+/// Whether the position axis comes first: TransformerLens's `hook_q` is [batch, position, head, d_head].
 pub fn has_positions_first(name: &str) -> bool {
     name.contains(".hook_")
 }
 
-/// Where an array belongs.
+/// Parsed array name: stack, layer and part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     pub stack: Stack,
-    /// Its number; of a module without one, its place among them by name.
+    /// Layer number; for modules without a number, their path and call, which sort by name.
     pub layer: Layer,
     pub part: Part,
 }
@@ -40,23 +40,23 @@ pub struct Name {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layer {
     Numbered(usize),
-    /// Digits are compared as numbers, so that layer 10 comes after layer 9.
+    /// Digits compare as numbers, so layer 10 comes after layer 9.
     Module(Vec<Piece>),
 }
 
-/// A run of digits or of other characters.
+/// A run of digits or of other characters in a module's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Piece {
     Digits(u64),
     Text(String),
 }
 
-/// Reads a name; `None` for one that is not a captured attention.
+/// Parses a name; `None` if it is not one of captured attention.
 pub fn parse(name: &str) -> Option<Name> {
     own(name).or_else(|| tuple(name)).or_else(|| module(name))
 }
 
-/// `decoder.blocks.3.cross_attn.pattern`, and TransformerLens's `blocks.3.attn.hook_pattern`.
+/// Parses `decoder.blocks.3.cross_attn.pattern`, and TransformerLens's `blocks.3.attn.hook_pattern`.
 fn own(name: &str) -> Option<Name> {
     let (stack, rest) = match name.split_once(".blocks.") {
         Some(("encoder", rest)) => (Stack::Encoder, rest),
@@ -96,7 +96,7 @@ fn part(last: &str) -> Option<Part> {
     })
 }
 
-/// `attentions.3` as Hugging Face's outputs are numbered, `arr_3` as NumPy numbers what has no name.
+/// Parses `attentions.3`, as Hugging Face numbers its outputs, and `arr_3`, as NumPy numbers unnamed arrays.
 fn tuple(name: &str) -> Option<Name> {
     let stacks = [
         ("attentions.", Stack::Only),
@@ -115,7 +115,7 @@ fn tuple(name: &str) -> Option<Name> {
     })
 }
 
-/// `<module.path>#<call>.pattern`.
+/// Parses `<module.path>#<call>.pattern`.
 fn module(name: &str) -> Option<Name> {
     let (path, rest) = name.rsplit_once('#')?;
     let (call, last) = rest.split_once('.')?;
@@ -146,7 +146,7 @@ fn pieces(text: &str) -> Vec<Piece> {
 }
 
 impl Layer {
-    /// What layers of one kind have in common: a module's path without its numbers, nothing for a layer with a number.
+    /// Name shared by layers of one kind: a module's path with `#` for its numbers; empty for numbered layers.
     pub fn kind(&self) -> String {
         match self {
             Self::Numbered(_) => String::new(),
@@ -160,7 +160,7 @@ impl Layer {
         }
     }
 
-    /// What a module is called; `None` for a layer with a number.
+    /// Module path; `None` for a numbered layer.
     pub fn module(&self) -> Option<String> {
         match self {
             Self::Numbered(_) => None,
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_and_foreign_names_are_read() {
+    fn own_and_foreign_array_names_are_parsed() {
         let read = |name: &str| {
             let name = parse(name)?;
             let layer = match &name.layer {

@@ -1,4 +1,4 @@
-//! Which positions are tokens: from an array of [batch, position] that holds 0 and 1, by its name or by what keys receive.
+//! Finds which positions are padding: from a [batch, position] array of 0 and 1, by its name or by the attention on each key.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use attnscope_compute::error::Result;
 
 use super::names::parse;
 
-/// Arrays larger than this are not a padding mask.
+/// Arrays with more elements are not padding masks.
 const MOST_ELEMENTS: usize = 1 << 22;
 
-/// Arrays that hold tokens, and so no mask.
+/// Arrays of token ids, which are not masks.
 const TOKENS: [&str; 2] = ["tokens", "decoder_tokens"];
 
 /// The positions of the first sequence of a batch: 1 for a token, 0 for padding.
 pub(super) struct Padding {
-    /// What the array is called.
+    /// Name of the array.
     pub name: String,
     pub real: Vec<bool>,
-    /// 1 stands for padding, not for a token.
+    /// Whether 1 marks padding rather than a token.
     pub is_inverted: bool,
 }
 
-/// A mask that marks nothing is none.
+/// Whether some flags are set and some are not; otherwise the mask marks nothing.
 fn marks_some(flags: &[bool]) -> bool {
     flags.contains(&true) && flags.contains(&false)
 }
 
-/// Looks for a padding mask. `mass_of` says how much probability keys receive, by key, from every query that was recorded.
+/// Looks for a padding mask. `mass_of` gives the attention that each key receives from all recorded queries.
 ///
 /// # Errors
 /// When an array cannot be read.
@@ -72,12 +72,12 @@ pub(super) fn find(
             is_inverted,
         });
     }
-    // The clearest name first: several masks of one text should agree.
+    // Prefer the clearest name: several masks of one text should agree.
     found.sort_by_key(|padding| !names_padding(&padding.name));
     Ok(found.into_iter().next())
 }
 
-/// 0 and 1, or 0 and a large negative number or −inf that is added to scores.
+/// Reads a mask of 0 and 1, or an additive one of 0 and a large negative number or −inf.
 fn flags(values: &[f64]) -> Option<Vec<bool>> {
     if values.iter().all(|v| *v == 0.0 || *v == 1.0) {
         return Some(values.iter().map(|v| *v == 1.0).collect());
@@ -89,7 +89,7 @@ fn flags(values: &[f64]) -> Option<Vec<bool>> {
         .then(|| values.iter().map(|v| *v == 0.0).collect())
 }
 
-/// What padding masks are called, as the last part of a name.
+/// Usual names of padding masks, as the last part of an array's name.
 const NAMES: [&str; 9] = [
     "mask",
     "src_mask",
@@ -102,8 +102,7 @@ const NAMES: [&str; 9] = [
     "valid_mask",
 ];
 
-/// Whether a name alone says that an array is a padding mask. Other arrays of 0 and 1 are common: token types, labels, what a
-/// loss counts.
+/// Whether the name alone identifies a padding mask. Other arrays of 0 and 1 are common: token types, labels, loss masks.
 fn names_padding(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit(['.', '/']).next().unwrap_or(&name);
@@ -111,14 +110,14 @@ fn names_padding(name: &str) -> bool {
     is_attention || last.contains("pad") || NAMES.contains(&last)
 }
 
-/// Padding stands at the ends, and exactly nothing is given to it.
+/// Whether flags and attention look like padding: it is at the ends and receives exactly nothing.
 fn shows_padding(flags: &[bool], mass: &[f64]) -> bool {
     let n_changes = flags.windows(2).filter(|pair| pair[0] != pair[1]).count();
     let (ones, zeros) = masses(flags, mass);
     n_changes <= 2 && (ones == 0.0) != (zeros == 0.0)
 }
 
-/// What keys marked with 1 receive together, and what those marked with 0 do.
+/// Total attention received by keys marked 1, and by keys marked 0.
 fn masses(flags: &[bool], mass: &[f64]) -> (f64, f64) {
     let of = |kind: bool| -> f64 {
         let cells = flags.iter().zip(mass).filter(|(flag, _)| **flag == kind);
@@ -127,8 +126,8 @@ fn masses(flags: &[bool], mass: &[f64]) -> (f64, f64) {
     (of(true), of(false))
 }
 
-/// Whether 1 stands for padding. PyTorch's `key_padding_mask` is true for padding whatever the pattern shows. Of other masks the
-/// kind of key that receives exactly nothing is the padding; where both kinds receive some, the name says it.
+/// Whether 1 marks padding. PyTorch's `key_padding_mask` is true for padding, whatever the pattern shows. In other masks,
+/// padding is the kind of key that receives exactly nothing; if both kinds receive some attention, the name decides.
 fn is_inverted(name: &str, flags: &[bool], mass: &[f64]) -> bool {
     if name.to_ascii_lowercase().contains("key_padding_mask") {
         return true;
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_receives_nothing_is_padding_and_the_name_decides_where_all_receive_some() {
+    fn keys_that_receive_nothing_are_padding_and_otherwise_the_name_decides() {
         let flags = [true, true, false, false];
         assert!(is_inverted("src_mask", &flags, &[0.0, 0.0, 2.0, 1.0]));
         assert!(!is_inverted("pad", &flags, &[2.0, 1.0, 0.0, 0.0]));
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_0_and_1_or_what_is_added_to_scores() {
+    fn flags_are_read_from_0_and_1_or_from_an_additive_mask() {
         assert_eq!(flags(&[0.0, 1.0]), Some(vec![false, true]));
         assert_eq!(flags(&[0.0, f64::NEG_INFINITY]), Some(vec![true, false]));
         assert_eq!(flags(&[0.0, -1e9]), Some(vec![true, false]));

@@ -1,4 +1,4 @@
-//! What a probe of somebody else's model recorded: how far each module moved when the input was changed.
+//! Reads a probe of other code's model: how far each module's output moved when the input changed.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use attnscope_checks::{
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Place;
 
-/// Movements up to here, relative to the largest value, are rounding: other rows and shapes add in another order. Ours.
+/// Relative movements up to this are rounding: other rows and shapes change the order of sums. Our own choice.
 const TOLERANCE: f64 = 1e-5;
 const PADDING_TOLERANCE: f64 = 1e-4;
-/// Under another order of the tokens, sums are taken in another order.
+/// Reordered tokens change the order of sums.
 const ORDER_TOLERANCE: f64 = 1e-5;
-/// Two runs that should be the same differ by this much at most before a movement means something.
+/// Movements count only above this multiple of the difference between two identical runs.
 const TIMES_NOISE: f64 = 10.0;
 
 pub(super) fn is_part(name: &str) -> bool {
@@ -23,7 +23,7 @@ pub(super) fn is_part(name: &str) -> bool {
 }
 
 /// # Errors
-/// When the arrays do not fit together.
+/// When the arrays contradict each other.
 pub(super) fn read(captured: &Captured) -> Result<Probes> {
     let said = |key: &str| captured.metadata.get(key).map(String::as_str);
     let modules: Vec<String> = json(captured, "attnscope.modules")?.unwrap_or_default();
@@ -105,8 +105,8 @@ pub(super) fn read(captured: &Captured) -> Result<Probes> {
     })
 }
 
-/// Padding of rows of unequal length, beside padding of one row. Where rows depend on their neighbours, or one padded row moves
-/// already, it would say so again.
+/// Adds the probe of rows with unequal padding to that of one padded row. It is left out if rows depend on their neighbours, or
+/// if one padded row already moves, because it would only repeat that.
 fn with_unequal(
     padding: Probed<InvarianceProbe>,
     unequal: Probed<InvarianceProbe>,
@@ -117,7 +117,7 @@ fn with_unequal(
     match (padding, unequal) {
         (Probed::Ran(mut padding), Probed::Ran(unequal)) => {
             if !moves(&padding) && !is_told {
-                // The row that moved most speaks for all.
+                // Report only the row that moved most.
                 let worst = unequal
                     .cases
                     .into_iter()
@@ -150,7 +150,7 @@ fn json(captured: &Captured, key: &str) -> Result<Option<Vec<String>>> {
     parsed.map(Some).map_err(wrong)
 }
 
-/// What guessing by the text's own frequencies loses, in nats per token.
+/// Loss of predicting each token by its frequency in the text, in nats per token.
 fn unigram_loss(tokens: &[u64]) -> f64 {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for token in tokens {
@@ -163,12 +163,12 @@ fn unigram_loss(tokens: &[u64]) -> f64 {
 
 struct Reader<'a> {
     captured: &'a Captured,
-    /// In the order in which they finish.
+    /// In the order in which they finish their forward pass.
     modules: Vec<String>,
     noise: f64,
 }
 
-/// How far modules moved, relative to their largest values. // [module, case]
+/// Movement of each module, relative to its largest value. // [module, case]
 struct Moved {
     n_cases: usize,
     amounts: Vec<f64>,
@@ -176,7 +176,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// The first module that moved in a case, or in any.
+    /// First module that moved in the given case, or in any case.
     fn first(&self, modules: &[String], case_idx: Option<usize>) -> Option<Movement> {
         let rows = self.amounts.chunks(self.n_cases);
         rows.zip(modules).find_map(|(row, module)| {
@@ -221,13 +221,13 @@ impl Reader<'_> {
             .flat_map(|(row, size)| {
                 row.iter()
                     .map(move |moved| match (f64::from(*moved), f64::from(*size)) {
-                        // −1 says that the two cannot be compared.
+                        // −1 marks outputs that cannot be compared.
                         (moved, _) if moved < 0.0 => 0.0,
                         (moved, size) if size > 0.0 => moved / size,
                         (moved, _) => moved,
                     })
             });
-        // A second pass measures this noise.
+        // The repeated pass is what measures this noise.
         let noise = if kind == "repeat" {
             0.0
         } else {
@@ -266,7 +266,7 @@ impl Reader<'_> {
             let largest = self.output_size()?;
             let values: Vec<f32> = values.iter().map(|value| value / largest).collect();
             for (cut, row) in cuts.iter().zip(values.chunks(n_positions.max(1))) {
-                // Everything after the cut was changed: it and what comes before it may not move.
+                // All tokens after the cut were changed, so positions up to the cut must not move.
                 for (position_idx, amount) in row.iter().enumerate().take(cut + 1) {
                     let amount = f64::from(*amount);
                     if amount > moved.tolerance && worst.is_none_or(|worst| amount > worst.amount) {
@@ -293,8 +293,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What rounding may move in the dtype of the modules' outputs, relative to the largest value: some steps of its
-    /// mantissa.
+    /// Relative movement that rounding may cause in the dtype of the modules' outputs: a few steps of its mantissa.
     fn resolution(&self) -> f64 {
         let dtype = self.captured.metadata.get("attnscope.dtype");
         match dtype.map(String::as_str) {
@@ -304,7 +303,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Runs of another shape add in another order; runs of one shape do not.
+    /// Tolerance for rounding: runs of another shape sum in another order, runs of the same shape do not.
     fn rounding(&self, kind: &str) -> f64 {
         let has_other_shape = ["padding", "unequal", "batch", "length", "cache"].contains(&kind);
         if has_other_shape {
@@ -314,22 +313,22 @@ impl Reader<'_> {
         }
     }
 
-    /// Which module gives what the model gives.
+    /// Index of the module whose output is the model's output.
     fn output_idx(&self) -> usize {
         let output = self.captured.metadata.get("attnscope.output");
         let at = output.and_then(|output| self.modules.iter().rposition(|module| module == output));
         at.unwrap_or(self.modules.len().saturating_sub(1))
     }
 
-    /// The largest value of the module that the influence map describes.
+    /// Largest value of the module that the influence map describes.
     fn output_size(&self) -> Result<f32> {
         let sizes = self.captured.array("probe.future.size")?;
         let size = sizes.values.get(self.output_idx());
         Ok(size.copied().filter(|size| *size > 0.0).unwrap_or(1.0))
     }
 
-    /// Cases that count only where the model's output moves as well: a module inside may give other values for other shapes
-    /// that come to the same.
+    /// Keeps only cases in which the model's output moves too: an inner module may give other values for other shapes without
+    /// any effect on the output.
     fn at_the_output(
         &self,
         kind: &str,

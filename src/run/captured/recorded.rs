@@ -1,4 +1,4 @@
-//! A trace as something to look at: its grids, its prompt, and its layers, numbered from 0 in each stack.
+//! A trace as the screen shows it: grids, prompt, and layers numbered from 0 in each stack.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use attnscope_spec::{Grid, Stack};
 
 use super::{ArrayNames, Chance, Trace};
 
-/// A trace that is looked at.
+/// A trace opened for viewing.
 #[derive(Debug)]
 pub struct Recorded {
     pub captured: Captured,
-    /// What it was made of, and how its mask is known.
+    /// How the trace was made, and how its mask was determined.
     pub about: String,
     pub prompt: Prompt,
     /// Numbered from 0 in each stack, without gaps.
@@ -25,7 +25,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// What a trace holds, numbered anew.
+    /// Takes a trace's layers and renumbers them.
     pub fn new(captured: Captured, trace: &Trace) -> Self {
         let layers = renumbered(&trace.layers);
         Self {
@@ -44,7 +44,7 @@ impl Recorded {
         self.layers.iter().filter(move |layer| layer.stack == stack)
     }
 
-    /// Heads of every layer that was recorded, in the order in which grids run.
+    /// Heads of every recorded layer, in grid order.
     pub fn shape(&self) -> Vec<Grid> {
         let of = |stack: Stack| Grid {
             stack,
@@ -59,7 +59,7 @@ impl Recorded {
             .collect()
     }
 
-    /// What is known of the attention of a layer.
+    /// Attention of a layer, as far as it is known.
     pub fn attention(&self, stack: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
         Some(&self.layers_of(stack).nth(layer_idx)?.spec)
     }
@@ -73,13 +73,13 @@ impl Recorded {
     }
 
     /// # Errors
-    /// When the file is no longer what was opened.
+    /// When the file has changed since it was opened.
     pub fn unchanged(&self) -> Result<()> {
         self.captured.unchanged()
     }
 }
 
-/// The tokens of a trace, and beside them those of its encoder.
+/// Prompt of a trace's tokens, with the encoder's tokens as its source.
 fn prompt(captured: &Captured, trace: &Trace, layers: &[Arc<LayerReport>]) -> Prompt {
     let has_two = layers.iter().any(|layer| layer.stack != Stack::Only);
     let n_of = |stack: Stack, is_key: bool| {
@@ -116,14 +116,14 @@ fn prompt(captured: &Captured, trace: &Trace, layers: &[Arc<LayerReport>]) -> Pr
     prompt
 }
 
-/// The texts of tokens, where a tokenizer was given to the capture: a JSON list. What is no such list names nothing.
+/// Token texts from a JSON list in the metadata, present if the capture had a tokenizer; anything else gives no texts.
 fn labels(captured: &Captured, key: &str) -> Vec<String> {
     let said = captured.metadata.get(key);
     said.and_then(|said| serde_json::from_str(said).ok())
         .unwrap_or_default()
 }
 
-/// Tokens with their texts, or as ids where these were not captured; a position's number where there are no tokens either.
+/// Tokens with their texts, or else their ids as labels, or else position numbers.
 fn prompt_of(tokens: &[u64], texts: &[String], n: usize) -> Prompt {
     let is_whole = tokens.len() == n;
     Prompt {
@@ -146,7 +146,7 @@ fn prompt_of(tokens: &[u64], texts: &[String], n: usize) -> Prompt {
     }
 }
 
-/// Layers counted from 0 in each stack: a trace may hold a few of a model's.
+/// Numbers layers from 0 in each stack, since a trace may hold only some of a model's layers.
 fn renumbered(layers: &[Arc<LayerReport>]) -> Vec<Arc<LayerReport>> {
     let mut n_of: Vec<(Stack, usize)> = Vec::new();
     let number = |layer: &Arc<LayerReport>| {

@@ -1,4 +1,4 @@
-//! The masks that the layers of a trace look like, before anything is judged: what is inferred where nobody declares it.
+//! Infers the masks of a trace's layers before anything is judged, for traces without a declared mask.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,27 @@ use super::layout::{Axes, Known, Ordered, axes_of};
 use super::names::{Layer, Part};
 use super::padding;
 
-/// What was seen of one layer.
+/// Observations of one layer.
 pub(super) struct Observed {
     pub axes: Axes,
     pub audit: LayerAudit,
     n_heads: usize,
     n_causal: usize,
     is_square: bool,
-    /// Later keys receive next to nothing in every head.
+    /// Whether later keys receive next to nothing in every head.
     is_soft: bool,
 }
 
-/// Layers by stack and name, and what is said of them beside the mask.
+/// Observed layers by stack and name, and notes that do not concern the mask.
 pub(super) struct Observations {
     pub layers: BTreeMap<(Stack, Layer), Observed>,
     pub notes: Vec<String>,
 }
 
-/// Looks at every layer once: the order of its axes, and its mask. Adds to `stated` what nobody stated.
+/// Reads every layer once to find the order of its axes and its mask. Fills in what `stated` leaves open.
 ///
 /// # Errors
-/// When an array cannot be read, or the order of its axes cannot be told.
+/// When an array cannot be read, or the order of its axes is ambiguous.
 pub(super) fn observe(
     captured: &Captured,
     all: &BTreeMap<(Stack, Layer), Parts>,
@@ -76,7 +76,7 @@ pub(super) fn observe(
     Ok(Observations { layers, notes })
 }
 
-/// Lengths and the size of the batch, from tokens and masks.
+/// Sequence lengths and batch size, from tokens and masks.
 fn known(captured: &Captured) -> Result<Known> {
     let mut known = Known::default();
     let of_tokens = captured.metadata.get("attnscope.tokens_shape");
@@ -98,13 +98,13 @@ fn known(captured: &Captured) -> Result<Known> {
     Ok(known)
 }
 
-/// The arrays of one layer that its mask shows in.
+/// What the arrays of one layer show about its mask.
 struct Read {
     name: String,
     axes: Axes,
-    /// Cells that hold anything over all heads.
+    /// Cells that are nonzero in any head.
     support: Option<Support>,
-    /// Whether a query gives anything to a later key. // [head, query]
+    /// Whether each query gives weight to a later key. // [head, query]
     looks_ahead: Vec<bool>,
     has_own_zeros: bool,
     is_soft: bool,
@@ -155,7 +155,7 @@ impl Read {
             Some(name) => Some(Ordered::of(captured, name, captured.array(name)?, axes)?.first()),
             None => None,
         };
-        // Arrays that do not fit together are refused when the layer is judged.
+        // Arrays with contradicting shapes are refused later, when the layer is judged.
         scores = scores.filter(|scores| scores.dims == first.dims);
         if let Some(scores) = &mut scores {
             hide_masked(scores, Some(&first));
@@ -248,7 +248,7 @@ fn undecided(captured: &Captured, name: &str, array: &Array) -> attnscope_comput
     captured.at(name, &problem)
 }
 
-/// Whether each row gives anything to a key after its query. // [head, query]
+/// Whether each row gives weight to a key after its query. // [head, query]
 fn looks_ahead(pattern: &Heads) -> Vec<bool> {
     let [_, n_queries, n_keys] = pattern.dims;
     let rows = pattern.values.chunks(n_keys).enumerate();
@@ -259,11 +259,11 @@ fn looks_ahead(pattern: &Heads) -> Vec<bool> {
     ahead.collect()
 }
 
-/// What later keys may receive of a row under a mask of a finite number such as −10.
+/// Largest share of a row on later keys under a finite mask value such as −10.
 const SOFT: f64 = 0.02;
 
-/// Whether every row of a head gives next to nothing to later keys, though more than exactly nothing, while earlier keys beside
-/// the first, where a sink may be, receive far more.
+/// Whether every row of a head gives next to nothing, but not exactly nothing, to later keys. Earlier keys other than the
+/// first, which may be a sink, must receive far more.
 fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
     let (mut of_later, mut of_earlier) = (0.0, 0.0);
     for (query_idx, row) in head.chunks(n_keys).enumerate() {
@@ -271,7 +271,7 @@ fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
         let later = sum(&row[query_idx + 1..]);
         of_later += later;
         of_earlier += sum(row.get(1..=query_idx).unwrap_or_default());
-        // A NaN is not a small number.
+        // Written this way round so that a NaN does not count as small.
         let is_little = later <= SOFT * sum(row);
         if !is_little {
             return false;
@@ -280,7 +280,7 @@ fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
     n_keys >= 4 && of_later > 0.0 && of_earlier > of_later / SOFT
 }
 
-/// Attention among the rows of a batch, one for each position: as many queries and keys as rows, and as many "rows" as tokens.
+/// Detects attention across the batch: as many queries and keys as sequences, and as many "sequences" as tokens.
 fn across_batch(
     known: &Known,
     stored: &[usize],
@@ -302,7 +302,7 @@ fn across_batch(
 
 type Kind<'a> = (Stack, &'a str);
 
-/// Which way each kind of layer sees: causal where most heads give exactly nothing to later keys.
+/// Infers the direction of each kind of layer: causal if most heads give exactly nothing to later keys.
 fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
     if stated.causal.is_some() {
         return;
@@ -364,7 +364,7 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
     };
 }
 
-/// Keys that look like padding in every square layer of a stack, where nobody says which are.
+/// Keys that look like padding in every square layer of a stack, if no padding is declared.
 fn infer_pads(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) -> Option<String> {
     if stated.real.is_some() {
         return None;

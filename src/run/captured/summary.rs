@@ -1,4 +1,4 @@
-//! The summary of one captured head, from whichever of its arrays there are.
+//! Summary of one captured head, from whichever of its arrays exist.
 
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, HeadSummary, Repeats, RowSummary, Scale, SoftmaxAxis, Tally,
@@ -36,7 +36,7 @@ impl Context<'_> {
         };
         let (q_norms, k_norms): (Vec<f32>, Vec<f32>) =
             (norms(head.q, n_queries), norms(head.k, n_keys));
-        // Captured scores are what enters the softmax: scale, bias and softcap are in them.
+        // Captured scores are what enters the softmax: they already include scale, bias and softcap.
         let as_they_are = AttentionSpec {
             scale: Scale::One,
             softmax_axis: SoftmaxAxis::Keys,

@@ -6,10 +6,10 @@
 
 use super::texts::Text;
 
-/// The share of the positions from which on beginnings are as good as the whole texts.
+/// Share of the positions from which beginnings are as good as whole texts.
 const MOST: f64 = 2.0 / 3.0;
 
-/// Whether beginnings leave out much of some texts or of their sources.
+/// Whether beginnings leave out a large part of the texts or of their sources.
 pub(super) fn are_short_of(texts: &[Text], beginnings: &[Text]) -> bool {
     let n_told = |of: &[Text]| of.iter().map(|text| text.wanted.len()).sum::<usize>() as f64;
     let sources = |of: &[Text]| {
@@ -21,7 +21,7 @@ pub(super) fn are_short_of(texts: &[Text], beginnings: &[Text]) -> bool {
     n_told(beginnings) < MOST * n_told(texts) || sources(beginnings) < MOST * sources(texts)
 }
 
-/// The first tokens of each text, and of its source.
+/// First tokens of each text and of its source.
 pub(super) fn beginnings(texts: &[Text], n_tokens: usize) -> Vec<Text> {
     let all = texts.iter();
     all.filter_map(|text| text.beginning(n_tokens)).collect()

@@ -4,34 +4,34 @@ use attnscope_spec::Model;
 
 use super::Reading;
 
-/// Positions of the first round, at most and at least.
+/// Most positions of the first round; `FEWEST_FIRST` is the least.
 pub const FIRST_POSITIONS: usize = 48;
 
 const FEWEST_FIRST: usize = 8;
 
-/// Positions by which a large model shows whether it tells more than word frequencies.
+/// Number of positions that show whether a large model predicts better than word frequencies.
 pub const KNOWING_POSITIONS: usize = 64;
 
-/// Positions of texts said twice, of small and of large models.
+/// Positions of repeated texts; `COPIED_OF_LARGE` is for large models.
 const COPIED_POSITIONS: usize = 512;
 
 const COPIED_OF_LARGE: usize = 64;
 
-/// Positions of the last round of a large model, at least; else half of what there is.
+/// Fewest positions in the last round of a large model, if half of all positions is less.
 const FEWEST_LAST: usize = 128;
 
-/// Multiplications of a race that are not worth saving: about a quarter of a second.
+/// Multiplications that are not worth saving: about a quarter of a second.
 const CHEAP: usize = 10_000_000_000;
 
-/// What the first round, and each later one, may cost beyond that, in runs of the model on all positions.
+/// Cost limit of the first round beyond `CHEAP`, in runs of the model on all positions; later rounds have `ROUND_COSTS`.
 const FIRST_ROUND_COSTS: usize = 2;
 
 const ROUND_COSTS: usize = 1;
 
-/// What a race may cost.
+/// Cost limits of a race.
 pub struct Costs {
     n_all: usize,
-    /// Multiplications of one token.
+    /// Multiplications per token.
     of_token: usize,
 }
 
@@ -47,11 +47,10 @@ impl Costs {
         n_tokens.saturating_mul(self.of_token) <= CHEAP
     }
 
-    /// Leaves readings out that the first round cannot pay for: those of single heads first, then the less usual ones of
-    /// single layers.
+    /// Drops readings that the first round cannot afford: those of single heads, then less usual ones of single layers.
     ///
-    /// A model that tells more than word frequencies has its weights where they are read: of a large one other places of
-    /// weights are not tried then.
+    /// If a model predicts better than word frequencies, its weights are read from the right places, so a large model does not
+    /// try other places for them.
     pub fn leave_out(&self, field: &mut Vec<Reading>, knows: bool) {
         if knows && !self.is_cheap(field.len() * FIRST_POSITIONS) {
             field.retain(|reading| reading.shares_weights);
@@ -65,7 +64,7 @@ impl Costs {
             &|reading| reading.claim.layer_idx.is_none(),
         ];
         for step in steps {
-            // A reading of one layer costs half on average: only what follows the layer runs again.
+            // A reading of one layer costs half on average, because only the layers after it run again.
             let n_whole = field
                 .iter()
                 .filter(|reading| reading.claim.layer_idx.is_none())
@@ -88,7 +87,7 @@ impl Costs {
         n.min(self.n_all)
     }
 
-    /// Positions of the last round.
+    /// Number of positions in the last round.
     pub fn last_positions(&self) -> usize {
         if self.is_cheap(10 * self.n_all) {
             return self.n_all;
@@ -96,14 +95,14 @@ impl Costs {
         (self.n_all / 2).max(FEWEST_LAST).min(self.n_all)
     }
 
-    /// How many readings a later round may have.
+    /// Most readings that a later round may have.
     pub fn most_readings(&self, n_positions: usize) -> usize {
         let in_cheap = CHEAP / (n_positions * self.of_token).max(1);
         let in_costs = ROUND_COSTS * self.n_all / n_positions.max(1);
         in_cheap.max(in_costs).max(2)
     }
 
-    /// Positions of texts said twice.
+    /// Positions of repeated texts.
     pub fn copied_positions(&self) -> usize {
         if self.is_cheap(2 * COPIED_POSITIONS) {
             COPIED_POSITIONS

@@ -5,10 +5,10 @@ use attnscope_spec::Model;
 use super::texts::Text;
 use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, local};
 
-/// Heads of a model up to which readings are tried in each of them.
+/// Most heads of a model for which readings of single heads are tried.
 const MOST_HEADS: usize = 64;
 
-/// All readings that are tried: everywhere, in pairs of those that go together, in single layers, and in single heads.
+/// All readings to try: in the whole model, in compatible pairs, in single layers, and in single heads.
 pub(super) fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
     let positions = texts
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
     all
 }
 
-/// Readings of single heads that a model of many heads has, and that are never tried.
+/// Number of single-head readings that are never tried because the model has too many heads.
 pub(super) fn heads_left_out(model: &Model, field: &[Reading]) -> usize {
     if n_heads_of(model) <= MOST_HEADS || model.spec.stacks.len() != 1 {
         return 0;
@@ -67,7 +67,7 @@ fn n_heads_of(model: &Model) -> usize {
         .sum()
 }
 
-/// Mistakes that are made together: another axis, no mask, and a scale that was forgotten or squared.
+/// Whether both parts of a pair are mistakes that occur together: another axis, no mask, or a missing or squared scale.
 fn is_usual(pair: &Reading) -> bool {
     let usual = [
         "a softmax over queries",

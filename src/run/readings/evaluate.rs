@@ -16,10 +16,10 @@ use super::Reading;
 use super::texts::Text;
 use crate::predictions::Scan;
 
-/// Residuals of all readings that run together hold at most so many numbers.
+/// Most numbers in the residuals of all readings that run together.
 const MOST_VALUES: usize = 24 << 20;
 
-/// What a reading has come to.
+/// Current state of a reading's forward pass.
 struct State<'r> {
     reading: &'r Reading,
     sequences: Vec<Sequence>,
@@ -43,10 +43,10 @@ impl<'r> State<'r> {
     }
 }
 
-/// Losses of what is declared and then of every reading, in nats. // [1 + reading][wanted position of all texts]
+/// Losses of the declared model, then of every reading, in nats. // [1 + reading][wanted position of all texts]
 ///
 /// # Errors
-/// When a tensor is not as a spec says, the device fails, or the work is stopped.
+/// When a tensor contradicts the spec, the device fails, or the work is stopped.
 pub fn losses<O: Ops>(
     ops: &O,
     model: &Model,
@@ -59,7 +59,7 @@ pub fn losses<O: Ops>(
     let declared = Reading::declared();
     let mut chunks = readings.chunks(at_once - 1);
     let mut all = Vec::with_capacity(1 + readings.len());
-    // What is declared runs beside the readings: most of them have something in common with it.
+    // The declared model runs beside the readings, because most readings share layers with it.
     let mut chunk = chunks.next().unwrap_or_default();
     loop {
         let mut states: Vec<State<'_>> = std::iter::once(&declared)
@@ -114,8 +114,8 @@ fn run_stack<O: Ops>(
     let mut scratch = Scratch::<O>::default();
     for layer_idx in 0..declared.n_layers() {
         let at = (stack_idx, layer_idx);
-        // A reading costs nothing as long as it does what another one does: one of a single layer is what is declared until
-        // then.
+        // Readings with equal states share one run of the layer. For example, a reading of a single layer equals the declared
+        // model up to that layer.
         let runs: Vec<(&State<'_>, Vec<usize>)> = {
             let mut runs: Vec<(&State<'_>, Vec<usize>)> = Vec::new();
             for (idx, state) in states.iter().enumerate() {
@@ -174,12 +174,12 @@ fn does_the_same(
         }
 }
 
-/// A stack as a reading has it.
+/// A reading's spec of a stack.
 fn reading_stack<'a>(reading: &'a Reading, model: &'a Model, stack_idx: usize) -> &'a StackSpec {
     &reading.spec_of(model).stacks[stack_idx]
 }
 
-/// The sequences that a stack reads.
+/// Sequences that a stack reads.
 fn sequences_of<'s>(
     state: &'s State<'_>,
     texts: &'s [Text],
@@ -195,7 +195,7 @@ fn sequences_of<'s>(
     }
 }
 
-/// The embeddings of several sequences, one after another. // [row, d_model]
+/// Embeddings of several sequences, concatenated. // [row, d_model]
 fn embedded<O: Ops>(
     ops: &O,
     model: &Model,
@@ -211,7 +211,7 @@ fn embedded<O: Ops>(
     Ok(together)
 }
 
-/// Runs one layer for several states, and gives their residuals.
+/// Runs one layer for several states and returns their residuals.
 fn step<O: Ops>(
     context: &BlockContext<'_, O>,
     model: &Model,
@@ -266,14 +266,14 @@ fn step<O: Ops>(
     Ok(parts.collect())
 }
 
-/// A residual and the norm that it went through, with what came of it.
+/// A residual, the final norm applied to it, and the result.
 struct Normed {
     resid: Rc<Vec<f32>>,
     norm: Option<NormSource>,
     hidden: Rc<Vec<f32>>,
 }
 
-/// The last residual of a stack behind its final norm; computed once where states share it. // [row, d_model]
+/// Applies a stack's final norm to its last residual, once for states that share it. // [row, d_model]
 fn normed<O: Ops>(
     ops: &O,
     model: &Model,
@@ -299,7 +299,7 @@ fn normed<O: Ops>(
     Ok(hidden)
 }
 
-/// Losses of all states at the wanted positions; those that have the declared head go through it together.
+/// Losses of all states at the wanted positions; states with the declared LM head are unembedded together.
 fn unembed<O: Ops>(
     ops: &O,
     model: &Model,

@@ -30,14 +30,14 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     all
 }
 
-/// A reading of other weights, where the change changes something in a block.
+/// Reading with changed weights; `None` if the change affects no block.
 fn with(known: &Known<'_>, name: &str, change: impl Fn(&mut BlockSpec)) -> Option<Reading> {
     let spec = known.with_blocks(change)?;
     Some(Reading::new(FAMILY.id, name, "").with_weights(spec))
 }
 
 fn orders(known: &Known<'_>) -> Vec<Reading> {
-    // Each order says which stored part queries, keys and values really are.
+    // Each order gives the stored part from which queries, keys and values are really taken.
     let orders = [
         ("queries and keys exchanged", [1, 0, 2]),
         ("keys and values exchanged", [0, 2, 1]),
@@ -73,7 +73,7 @@ fn orders(known: &Known<'_>) -> Vec<Reading> {
     all
 }
 
-/// Takes queries, keys and values from other parts, where all have one shape.
+/// Takes queries, keys and values from other stored parts, if all have the same shape.
 fn reorder(projections: &mut ProjectionSpec, order: [usize; 3]) {
     if !projections.is_by_head() {
         return;
@@ -86,7 +86,7 @@ fn reorder(projections: &mut ProjectionSpec, order: [usize; 3]) {
     }
 }
 
-/// `[q k v]` per head ↔ all q, all k, all v.
+/// Switches a fused projection between `[q k v]` per head and all q, all k, all v.
 fn refuse(block: &mut BlockSpec) {
     let Some(own) = block.own_mut() else { return };
     let (n_heads, d_head) = (own.attention.n_heads, own.attention.d_head);
@@ -176,7 +176,7 @@ fn heads(known: &Known<'_>) -> Vec<Reading> {
                 joined,
                 ..Deviation::NONE
             };
-            // Tokens mix, later ones with earlier ones; no model gains by that unless it was trained so.
+            // This mixes tokens, later ones into earlier ones; no model gains by that unless it was trained that way.
             all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
         }
     }
@@ -184,7 +184,7 @@ fn heads(known: &Known<'_>) -> Vec<Reading> {
     all
 }
 
-/// Other numbers of heads, where a head has nothing of its own width.
+/// Readings with another number of heads, if nothing in the model depends on the head width.
 fn other_numbers(known: &Known<'_>) -> Vec<Reading> {
     let fits = known.blocks().filter_map(BlockSpec::own).all(|own| {
         let attention = &own.attention;

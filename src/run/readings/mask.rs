@@ -109,7 +109,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     all
 }
 
-/// Readings of windows that are declared.
+/// Readings that change a declared window.
 fn windows(
     spec: &ModelSpec,
     masks: &[Mask],

@@ -34,15 +34,15 @@ use attnscope_compute::attention::{Odd, OddSight, Scale};
 use attnscope_forward::{Cut, Deviation, Dropped, Sequence};
 use attnscope_spec::{BlockSpec, Model, ModelSpec};
 
-/// A family of readings: the ways in which one thing may have been done otherwise.
+/// A family of readings: different ways in which one part of the model may have been computed in training.
 pub struct Family {
     pub id: &'static str,
-    /// The family's own file: its doc comment is its page.
+    /// Source of the family's own file, whose doc comment is its page.
     source: &'static str,
     readings: fn(&Known<'_>) -> Vec<Reading>,
 }
 
-/// Every family, in the order in which the docs list them: one line each.
+/// Every family, one per line, in the order of the docs.
 pub static FAMILIES: &[Family] = &[
     axis::FAMILY,
     scale::FAMILY,
@@ -55,12 +55,12 @@ pub static FAMILIES: &[Family] = &[
     labels::FAMILY,
 ];
 
-/// What families look at to say which readings a model has.
+/// Facts about a model that decide which readings apply to it.
 struct Known<'a> {
     model: &'a Model,
     /// Tokens of the longest text.
     n_longest: usize,
-    /// Positions of the texts begin here at least.
+    /// Smallest position index of the texts.
     first_position: usize,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Known<'a> {
             .flat_map(|stack| stack.blocks())
     }
 
-    /// The spec with all blocks changed; `None` where that changes nothing.
+    /// Spec with all blocks changed; `None` if the change has no effect.
     fn with_blocks(&self, change: impl Fn(&mut BlockSpec)) -> Option<Arc<ModelSpec>> {
         let mut spec = self.model.spec.clone();
         for stack in &mut spec.stacks {
@@ -87,7 +87,7 @@ impl<'a> Known<'a> {
         (spec != self.model.spec).then(|| Arc::new(spec))
     }
 
-    /// What multiplies q·k, where all layers have one factor in common.
+    /// Factor of q·k and head width, if all layers have the same.
     fn scale(&self) -> Option<(f32, usize)> {
         let mut all = self
             .blocks()
@@ -106,12 +106,12 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Which positions a text's tokens are given.
+/// Position indices given to a text's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PositionsAs {
     Declared,
     Shifted(isize),
-    /// Counted from the beginning again after so many.
+    /// Counted from the start again after this many tokens.
     Restarting(usize),
 }
 
@@ -130,24 +130,24 @@ impl PositionsAs {
     }
 }
 
-/// One way in which the weights may have been meant.
+/// One way in which the weights may be meant to be used.
 #[derive(Debug, Clone)]
 pub struct Reading {
     pub claim: Claim,
-    /// May have happened in one layer or head alone.
+    /// Whether it is also tried in a single layer or head.
     is_local: IsLocal,
     deviation: Deviation,
     dropped: Dropped,
-    /// `None` for what is declared.
+    /// `None` for the declared spec.
     spec: Option<Arc<ModelSpec>>,
-    /// The spec changes attention alone: weights, norms and the rest are what is declared.
+    /// Whether the spec changes attention only, with the declared weights and norms.
     shares_weights: bool,
     positions: PositionsAs,
-    /// How far after a position the token stands that it predicts.
+    /// Distance from a position to the token that it predicts.
     offset: usize,
 }
 
-/// Where a reading may hold alone.
+/// Smallest part of a model in which a reading is tried alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum IsLocal {
     No,
@@ -156,12 +156,12 @@ enum IsLocal {
 }
 
 impl Reading {
-    /// What is declared.
+    /// Reading of the declared model.
     pub fn declared() -> Self {
         Self::new("declared", "what is declared", "")
     }
 
-    /// Another spec, whatever it differs in.
+    /// Reading of any other spec.
     pub fn of_spec(spec: Arc<ModelSpec>) -> Self {
         Self::new("guess", "", "").with_weights(spec)
     }
@@ -189,7 +189,7 @@ impl Reading {
         }
     }
 
-    /// An attention that deviates.
+    /// Overrides how attention is computed.
     fn odd(self, attention: Odd) -> Self {
         self.deviating(Deviation {
             attention,
@@ -215,7 +215,7 @@ impl Reading {
         Self { is_local, ..self }
     }
 
-    /// A spec that differs in attention alone.
+    /// Sets a spec that differs in attention only.
     fn with_attention(self, spec: Arc<ModelSpec>) -> Self {
         Self {
             spec: Some(spec),
@@ -223,7 +223,7 @@ impl Reading {
         }
     }
 
-    /// A spec that differs in weights, norms or what stands around blocks.
+    /// Sets a spec that differs in weights, norms or the parts around blocks.
     fn with_weights(self, spec: Arc<ModelSpec>) -> Self {
         Self {
             spec: Some(spec),
@@ -232,7 +232,7 @@ impl Reading {
         }
     }
 
-    /// The reading in one layer, or in one of its heads.
+    /// Restricts the reading to one layer, or to one of its heads.
     fn at(&self, layer_idx: usize, head_idx: Option<usize>) -> Self {
         let mut reading = self.clone();
         reading.claim.layer_idx = Some(layer_idx);
@@ -241,7 +241,7 @@ impl Reading {
         reading
     }
 
-    /// Two readings at once; `None` where they change the same thing.
+    /// Combines two readings; `None` if they change the same thing.
     fn and(&self, other: &Self) -> Option<Self> {
         let one = &self.deviation.attention;
         let two = &other.deviation.attention;
@@ -292,7 +292,7 @@ impl Reading {
         Some(both)
     }
 
-    /// How many tokens at the beginning every position sees.
+    /// Number of leading tokens that every position sees, if the reading overrides it.
     fn n_shown(&self) -> Option<usize> {
         match self.deviation.attention.sight {
             Some(OddSight::Prefix(n)) => Some(n),
@@ -304,12 +304,12 @@ impl Reading {
         self.spec.as_deref().unwrap_or(&model.spec)
     }
 
-    /// Whether what it does to a token depends on the length of the whole text, so that a beginning says nothing about it.
+    /// Whether its effect on a token depends on the length of the whole text, so that results on a beginning do not apply.
     fn depends_on_length(&self) -> bool {
         [self.deviation.cut, self.deviation.joined].contains(&Cut::AsTheyLie)
     }
 
-    /// How it deviates in a layer.
+    /// Deviation in a given layer.
     fn in_layer(&self, layer_idx: usize) -> (Deviation, Dropped) {
         if self.claim.layer_idx.is_none_or(|only| only == layer_idx) {
             (self.deviation, self.dropped)
@@ -319,7 +319,7 @@ impl Reading {
     }
 }
 
-/// All readings of a model in all of its layers at once.
+/// All readings of a model, each applied to all layers.
 fn everywhere(known: &Known<'_>) -> Vec<Reading> {
     FAMILIES
         .iter()
@@ -327,7 +327,7 @@ fn everywhere(known: &Known<'_>) -> Vec<Reading> {
         .collect()
 }
 
-/// Readings of a model with cross-attention that may have happened in self-attention alone.
+/// Readings that change self-attention only, for models with cross-attention.
 fn in_self_attention(model: &Model, readings: &[Reading]) -> Vec<Reading> {
     let has_cross = |block: &BlockSpec| block.cross.is_some();
     if !model.spec.main_stack().blocks().iter().any(has_cross) {
@@ -347,7 +347,7 @@ fn in_self_attention(model: &Model, readings: &[Reading]) -> Vec<Reading> {
     readings.iter().filter(reaches_cross).map(alone).collect()
 }
 
-/// Readings that may have happened in one layer, or in one head, alone.
+/// Readings that change only one layer, or only one head.
 fn local(model: &Model, readings: &[Reading], least: IsLocal) -> Vec<Reading> {
     let blocks = model.spec.main_stack().blocks();
     if model.spec.stacks.len() != 1 || blocks.len() * blocks.first().map_or(0, n_heads) < 2 {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::FAMILIES;
 
-/// What every family's page takes for granted.
+/// Introduction before the families' sections.
 const INTRODUCTION: &str = "# Readings
 
 After this page you know in which ways the check `trained-otherwise` reads the weights of a checkpoint, and which of these ways
@@ -27,7 +27,7 @@ After each round, readings that may still win but cost too much to go on with ar
 last round then has half of the positions, at least 128. The verdict says how many readings were left out or given up.
 ";
 
-/// Every family's page, for the docs.
+/// Builds the documentation page from all families' sections.
 pub fn readings_page() -> String {
     let mut all = INTRODUCTION.to_owned();
     for family in FAMILIES {

@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
     readings,
 };
 
-/// What such norms add to the mean square before its root.
+/// Epsilon that such norms add to the mean square.
 const EPS: f64 = 1e-6;
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
@@ -48,7 +48,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
             }
         })
     };
-    // Vectors of length 1 instead of √d: the root mean square with scores divided by d.
+    // Vectors of length 1 instead of √d: equal to an RMS norm with scores divided by d.
     let unit = 1.0 / d_head as f32 / declared;
     let named = [
         (
@@ -74,7 +74,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         let reading =
             Reading::new(FAMILY.id, name, "--what-if qk_norm=on").with_weights(with(kind)?);
         let mut reading = reading.deviating(deviation);
-        // It may be no more than the scale that it has in common with a reading of the scale alone.
+        // Its gain may come only from the scale, which it shares with the reading that changes only the scale.
         if name.ends_with("and no scale") {
             reading.claim.parts = vec![name.to_owned(), "no scale".to_owned()];
         }

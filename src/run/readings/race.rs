@@ -16,52 +16,52 @@ use super::entrants::{entrants, heads_left_out};
 use super::evaluate::losses;
 use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 
-/// What is told of the work: readings that are through, of how many.
+/// Receives progress: number of finished readings, and of all.
 pub type Told<'a> = &'a mut dyn FnMut(usize, usize);
 
-/// Positions that are compared at most: enough for small gains to show.
+/// Most positions to compare: enough to show small gains.
 const MOST_POSITIONS: usize = 4096;
 
-/// Tokens of a text that are read at most: pairs of tokens cost more than tokens.
+/// Most tokens of a text, because attention costs grow with pairs of tokens.
 const MOST_TOKENS: usize = 512;
 
-/// How many times more positions each round has.
+/// Factor by which each round has more positions.
 const MORE: usize = 4;
 
-/// A reading that moves fewer positions than these is not judged by them.
+/// Readings that change the loss at fewer positions are not judged by them.
 const FEWEST_POSITIONS: usize = 16;
 
-/// Standard errors beyond which a reading is given up: for a gain that is normal, 1 of 2000 is given up wrongly in a round.
+/// Standard errors beyond which a reading is dropped: with normal gains, a round wrongly drops 1 of 2000.
 const STANDARD_ERRORS: f64 = 3.3;
 
-/// As many where an error is estimated from few positions: Student's quantile, to the first order of 1/n.
+/// The same bound for an error estimated from `n` positions: Student's quantile, to first order in 1/n.
 fn standard_errors(n: usize) -> f64 {
     let z = STANDARD_ERRORS;
     z + (z * z * z + z) / (4.0 * n.saturating_sub(1).max(1) as f64)
 }
 
-/// The share of what makes a rival that keeps a reading in the race: its gain may still grow.
+/// Fraction of the check's rival share that keeps a reading in the race, because its gain may still grow.
 const NEARLY: f64 = 0.93;
 
-/// From so many positions on, those far behind the leader are given up.
+/// Number of positions from which readings far behind the leader are dropped.
 const LED_POSITIONS: usize = 4 * FIRST_POSITIONS;
 
-/// Where the check draws its lines: nobody stays in the race whom it would not believe.
+/// Limits from the check's thresholds: a reading that the check would not believe is dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct Lines {
-    /// The gain below which a reading is of no interest, in nats.
+    /// Gain below which a reading is ignored, in nats.
     margin: f64,
-    /// The share of the leader's gain that a rival needs.
+    /// Share of the leader's gain that a rival needs.
     rival: f64,
-    /// The share of the text's unigram loss below which labels are read off.
+    /// Share of the text's unigram loss below which a model must be seeing its labels.
     reads_off: f64,
-    /// Tokens of a beginning, which is shorter than the texts of any training.
+    /// Number of tokens in a beginning, which is shorter than any training text.
     n_beginning: usize,
 }
 
 impl Lines {
     pub fn of(thresholds: &Thresholds) -> Self {
-        // The first positions may gain less than all: a wider margin than the usual one gives nobody up earlier.
+        // The first positions may gain less than all, so a margin above the default must not drop readings earlier.
         let usual = Thresholds::default().of("trained-otherwise.margin");
         Self {
             margin: thresholds.of("trained-otherwise.margin").min(usual),
@@ -72,7 +72,7 @@ impl Lines {
     }
 }
 
-/// Asks under which reading the weights explain texts best.
+/// Finds the readings under which the weights predict texts best.
 ///
 /// # Errors
 /// When the model cannot be run, or the work is stopped.
@@ -91,7 +91,7 @@ pub fn probe_readings<O: Ops>(
     let all = sample(task, inputs, MOST_TOKENS, MOST_POSITIONS);
     let n_all: usize = all.iter().map(|text| text.wanted.len()).sum();
     if n_all == 0 {
-        // Nothing to tell by: the check says how many positions it wants.
+        // Too few positions to decide; the check says how many it needs.
         return Ok(Probed::Ran(TrainingProbe {
             declared: vec![Vec::new()],
             tells_next: false,
@@ -129,7 +129,7 @@ pub fn probe_readings<O: Ops>(
     };
     let knows = declared_loss < unigram_loss;
     let mut field = entrants(model, &all);
-    // A model that is good as declared cannot have been trained to see a little of its labels.
+    // A model that predicts well as declared cannot have been trained seeing some of its labels.
     field.retain(|reading| !knows || reading.claim.sees_labels != SeesLabels::Faintly);
     let n_possible = field.len() + heads_left_out(model, &field);
     costs.leave_out(&mut field, knows);
@@ -154,7 +154,7 @@ pub fn probe_readings<O: Ops>(
         let texts = if is_last {
             all.clone()
         } else {
-            // Few whole texts rather than the beginnings of many: attention differs where there is little to look at.
+            // Use a few whole texts rather than many beginnings: attention behaves differently with few keys.
             sample(task, inputs, n_positions + 2, n_positions)
         };
         field = race.round(&texts, field, is_last)?;
@@ -165,7 +165,7 @@ pub fn probe_readings<O: Ops>(
         race.keep_promising(&mut field, costs.most_readings(n_positions.min(n_all)));
         told(n_field - field.len(), n_field);
     }
-    // What was tried alone: readings that are put together come on top.
+    // Count readings that were tried alone; combined readings come on top.
     let n_left_out = n_possible - race.out.len();
     let first = sample(task, inputs, FIRST_POSITIONS + 2, FIRST_POSITIONS);
     race.together((&first, &all), costs.most_readings(n_all))?;
@@ -196,7 +196,7 @@ pub fn probe_readings<O: Ops>(
     }))
 }
 
-/// Losses of every reading on the same positions, in nats, without a race: what is declared comes first.
+/// Losses of all readings on the same positions, in nats, without a race; the declared model comes first.
 ///
 /// # Errors
 /// When the model cannot be run, or the work is stopped.
@@ -217,7 +217,7 @@ pub fn losses_of_all_readings<O: Ops>(
     Ok(declared.chain(field).zip(all).collect())
 }
 
-/// A reading's name and place.
+/// Name, layer and head of a reading.
 type Key = (String, Option<usize>, Option<usize>);
 
 fn key(reading: &Reading) -> Key {
@@ -233,10 +233,10 @@ struct Race<'a, O> {
     model: &'a Model,
     pace: &'a dyn Pace,
     lines: Lines,
-    /// Names of all readings, in the order of the families.
+    /// Names of all readings, in family order.
     catalogue: Vec<String>,
     unigram_loss: f64,
-    /// What a reading may gain at most, by the last round that it ran in.
+    /// Upper bound of each reading's gain, from its last round.
     promise: BTreeMap<Key, f64>,
     /// [round][position]
     declared: Vec<Vec<f32>>,
@@ -244,7 +244,7 @@ struct Race<'a, O> {
 }
 
 impl<O: Ops> Race<'_, O> {
-    /// A reading's place in the catalogue; what was put together later comes last.
+    /// Index of a reading in the catalogue; combined readings come last.
     fn order(&self, reading: &Reading) -> usize {
         let place = self
             .catalogue
@@ -253,7 +253,7 @@ impl<O: Ops> Race<'_, O> {
         place.unwrap_or(self.catalogue.len())
     }
 
-    /// Runs a round, and gives those who stay in the race; after the last one nobody does.
+    /// Runs a round and returns the readings that stay in the race, none after the last round.
     fn round(
         &mut self,
         texts: &[Text],
@@ -272,7 +272,7 @@ impl<O: Ops> Race<'_, O> {
             .iter()
             .map(|losses| Gain::of(&declared, losses))
             .collect();
-        // Any model gains where it is shown its labels: such a reading leads only where they are read off.
+        // Any model gains when it sees its labels, so such a reading leads only if its loss shows that it reads them off.
         let leads = |reading: &Reading, losses: &[f32]| {
             reading.claim.sees_labels == SeesLabels::Not
                 || mean(losses) <= self.lines.reads_off * self.unigram_loss
@@ -280,14 +280,14 @@ impl<O: Ops> Race<'_, O> {
         let leaders = field.iter().zip(&of_all).zip(&gains);
         let leaders = leaders.filter(|((reading, losses), _)| leads(reading, losses));
         let mut lowest = leaders.map(|(_, gain)| gain.low()).fold(0.0, f64::max);
-        // Of hundreds of readings one leads by chance where positions are few.
+        // With few positions, one of hundreds of readings leads by chance.
         if declared.len() < LED_POSITIONS {
             lowest = 0.0;
         }
         self.declared.push(declared);
         let mut stays = Vec::new();
         for ((reading, losses), gain) in field.into_iter().zip(of_all).zip(gains) {
-            // A window shows in long texts only.
+            // A window has an effect only in long texts.
             let may_win = gain.high() >= self.lines.margin.max(self.lines.rival * lowest)
                 || gain.n_moved < FEWEST_POSITIONS;
             if may_win && !is_last {
@@ -301,7 +301,7 @@ impl<O: Ops> Race<'_, O> {
         Ok(stays)
     }
 
-    /// Keeps the readings that may gain most, where a round cannot pay for all.
+    /// Keeps the readings with the highest possible gain, if a round cannot afford all.
     fn keep_promising(&mut self, field: &mut Vec<Reading>, most: usize) {
         if field.len() <= most {
             return;
@@ -320,8 +320,8 @@ impl<O: Ops> Race<'_, O> {
         field.extend(ranked.into_iter().map(|(_, reading)| reading));
     }
 
-    /// Runs readings that may gain on the beginnings of the last texts, and gives what is declared loses there: nothing where the
-    /// texts are hardly longer.
+    /// Runs promising readings on the beginnings of the last texts, and returns the declared model's losses there; empty if the
+    /// texts are hardly longer than the beginnings.
     fn on_beginnings(&mut self, all: &[Text]) -> Result<Vec<f32>> {
         let n_beginning = self.lines.n_beginning;
         let cut = beginnings(all, n_beginning);
@@ -357,8 +357,8 @@ impl<O: Ops> Race<'_, O> {
         Ok(declared)
     }
 
-    /// Puts the best reading together with others, as long as that gains: `most` of them on all texts, those that lose least
-    /// on the first few positions.
+    /// Combines the best reading with others as long as that gains. On all texts it runs only the `most` combinations with
+    /// the least loss on the first few positions.
     fn together(&mut self, (first, all): (&[Text], &[Text]), most: usize) -> Result<()> {
         const MOST: usize = 2;
         let last = self.declared.len() - 1;
@@ -423,7 +423,7 @@ impl<O: Ops> Race<'_, O> {
     }
 }
 
-/// Losses of a reading, with those of what is declared where it shows the labels to all: there it cannot gain.
+/// Replaces a reading's losses by the declared ones wherever its prefix shows the labels, so that it cannot gain there.
 fn without_shown(
     reading: &Reading,
     texts: &[Text],
@@ -451,12 +451,12 @@ fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> Tri
     }
 }
 
-/// How much less one loses than another, position by position.
+/// Decrease of the loss from one reading to another, averaged over positions.
 struct Gain {
     mean: f64,
-    /// Half of the interval in which it lies.
+    /// Half-width of its confidence interval.
     half: f64,
-    /// Positions at which there is any difference.
+    /// Number of positions at which the losses differ.
     n_moved: usize,
 }
 
@@ -479,7 +479,7 @@ impl Gain {
         }
     }
 
-    /// What it is at most; −∞ for a loss that is no number.
+    /// Upper bound of the gain; −∞ if the loss is NaN.
     fn high(&self) -> f64 {
         let high = self.mean + self.half;
         if high.is_nan() {

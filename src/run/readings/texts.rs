@@ -6,19 +6,19 @@ use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::Tokenizer;
 use attnscope_spec::{Model, ModelSpec};
 
-/// What a model's loss is a loss of.
+/// Prediction task that a model's loss measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// The next token.
+    /// Predict the next token.
     Next,
-    /// The next token of a target, given a source.
+    /// Predict the next token of a target, given a source.
     Target,
-    /// Tokens that were replaced by this one.
+    /// Predict tokens that were replaced by this mask token.
     Masked(u32),
 }
 
 impl Task {
-    /// The task of a model, or why it has none.
+    /// Task of a model, or the reason why it has none.
     pub fn of(model: &Model) -> Result<Self, String> {
         let spec = &model.spec;
         let mixes_otherwise = spec.stacks.iter().any(|stack| {
@@ -59,7 +59,7 @@ impl Task {
     }
 }
 
-/// The token that stands for one that is hidden.
+/// Token id of the mask token.
 fn mask_token(model: &Model) -> Option<u32> {
     let vocabulary = Tokenizer::open(&model.checkpoint.tokenizer).ok()?;
     let tokenizer = vocabulary.tokenizer()?;
@@ -75,9 +75,9 @@ fn mask_token(model: &Model) -> Option<u32> {
 pub struct Text {
     pub source: Option<Sequence>,
     pub sequence: Sequence,
-    /// Positions that predict.
+    /// Positions at which a token is predicted.
     pub wanted: Vec<usize>,
-    /// By how far after its position the token stands that is predicted: 0, 1 and 2. // [wanted]
+    /// Target tokens at distance 0, 1 and 2 after each position. // [wanted]
     labels: [Vec<u32>; 3],
 }
 
@@ -86,7 +86,7 @@ impl Text {
         &self.labels[offset]
     }
 
-    /// Tokens, the positions that predict, and what they have to predict.
+    /// Builds a text from its tokens, the positions that predict, and their targets.
     pub fn of(tokens: Vec<u32>, wanted: Vec<usize>, labels: Vec<u32>) -> Self {
         let positions = (0..tokens.len()).collect();
         Self {
@@ -103,7 +103,7 @@ impl Text {
         }
     }
 
-    /// Its first tokens that are no padding, with the first of its source; `None` where they predict nothing.
+    /// Its first real tokens, with the first tokens of its source; `None` if they predict nothing.
     pub fn beginning(&self, n_tokens: usize) -> Option<Self> {
         let first = (0..self.sequence.len()).find(|idx| self.sequence.is_real(*idx))?;
         let end = self.sequence.len().min(first + n_tokens);
@@ -120,12 +120,12 @@ impl Text {
         })
     }
 
-    /// A text whose next tokens are told; `None` where there are none.
+    /// Text for next-token prediction; `None` if no token can be predicted.
     fn telling_next(input: &Input, n: usize) -> Option<Self> {
         let sequence = input.sequence.first(n);
         let n = sequence.len();
         let real = |idx: usize| idx < n && sequence.is_real(idx);
-        // All readings are judged on the same positions, also those that look two tokens ahead.
+        // All readings are judged on the same positions, including those that predict two tokens ahead.
         let ahead = if n >= 8 { 2 } else { 1 };
         let wanted: Vec<usize> = (0..n)
             .filter(|idx| real(*idx) && real(idx + 1) && real(idx + ahead))
@@ -144,10 +144,10 @@ impl Text {
         })
     }
 
-    /// A text in which every `N_MASKED`th token, from the nth on, is masked.
+    /// Text in which every `N_MASKED`th token, from the nth on, is masked.
     fn masked(input: &Input, n: usize, nth: usize, mask: u32) -> Option<Self> {
         let mut sequence = input.sequence.first(n);
-        // The first and the last token are what a tokenizer puts around a text.
+        // Leave out the first and last token, which the tokenizer adds.
         let inner = 1..sequence.len().saturating_sub(1);
         let wanted: Vec<usize> = inner
             .filter(|idx| idx % N_MASKED == nth && sequence.is_real(*idx))
@@ -163,10 +163,10 @@ impl Text {
     }
 }
 
-/// One token in so many is masked at a time: near the 15 % of training (Devlin et al. 2019, arXiv 1810.04805).
+/// One in this many tokens is masked at a time: close to the 15 % of training (Devlin et al. 2019, arXiv 1810.04805).
 const N_MASKED: usize = 7;
 
-/// Texts of at most `n_each` tokens with about `n_wanted` positions to compare.
+/// Texts of at most `n_each` tokens, with about `n_wanted` positions to compare in total.
 pub fn sample(task: Task, inputs: &[Input], n_each: usize, n_wanted: usize) -> Vec<Text> {
     let mut texts = Vec::new();
     let mut n = 0;
@@ -193,7 +193,7 @@ pub fn sample(task: Task, inputs: &[Input], n_each: usize, n_wanted: usize) -> V
     texts
 }
 
-/// What guessing by the texts' own frequencies would lose, in nats.
+/// Loss of predicting each token by its frequency in the texts, in nats.
 pub fn unigram_loss(texts: &[Text]) -> f64 {
     let mut counts = BTreeMap::<u32, usize>::new();
     for token in texts.iter().flat_map(|text| text.labels(1)) {
@@ -207,8 +207,8 @@ pub fn unigram_loss(texts: &[Text]) -> f64 {
         .sum::<f64>()
 }
 
-/// What guessing by the frequencies of the tokens before would lose, in nats, when every token of the vocabulary was seen once
-/// at first (Laplace's rule): unlike frequencies of the whole text it knows nothing in advance.
+/// Loss of predicting each token by its frequency among earlier tokens, in nats, with add-one smoothing over the vocabulary
+/// (Laplace's rule). Unlike the unigram loss, it uses no knowledge of later text.
 pub fn blind_loss(texts: &[Text], d_vocab: usize) -> f64 {
     let mut counts = BTreeMap::<u32, f64>::new();
     let (mut sum, mut n) = (0.0, 0.0);
@@ -221,11 +221,11 @@ pub fn blind_loss(texts: &[Text], d_vocab: usize) -> f64 {
     sum / n
 }
 
-/// Tokens of a text that is said twice.
+/// Most tokens of a text that is repeated.
 const MOST_COPIED: usize = 128;
 
-/// Texts said twice, of which the second copies are told; fewer where the model's positions leave no room, and about
-/// `n_wanted` positions in all.
+/// Repeats texts and predicts their second copies. There are about `n_wanted` positions in total, or fewer if the model's
+/// context is too short.
 pub fn said_twice(spec: &ModelSpec, inputs: &[Input], n_wanted: usize) -> Vec<Text> {
     let most_texts = n_wanted.div_ceil(MOST_COPIED);
     let room = spec.n_ctx.map_or(usize::MAX, |n_ctx| n_ctx / 2);
@@ -248,7 +248,7 @@ pub fn said_twice(spec: &ModelSpec, inputs: &[Input], n_wanted: usize) -> Vec<Te
             },
         };
         let mut text = Text::telling_next(&twice, 2 * n)?;
-        // The first token of the second copy cannot be foreseen.
+        // The first token of the second copy cannot be predicted.
         let first = text.wanted.iter().position(|idx| *idx >= n)?;
         text.wanted.drain(..first);
         text.labels

@@ -1,19 +1,19 @@
-//! What the gains and biases of a layer are before training.
+//! Initial values of a layer's norm gains and biases before training.
 
 use attnscope_spec::{BlockSpec, FeedForward, MlpSpec, NormSource};
 
-/// What the values of a gain or a bias are before training.
+/// Initial value of a gain or a bias.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Initial {
     One,
     Zero,
-    /// 0, or even noise up to 1/√(inputs), which PyTorch gives to biases unless told otherwise.
+    /// 0, or uniform noise up to 1/√(inputs), which is PyTorch's default for biases.
     Bias {
         n_in: usize,
     },
 }
 
-/// The gains and biases of a layer, and what they are before training.
+/// Gains and biases of a layer, with their initial values.
 pub(super) fn initial_values(block: &BlockSpec) -> Vec<(&str, Initial)> {
     let mut all = Vec::new();
     let norm = |norm: Option<&'_ NormSource>| -> Vec<(String, Initial)> {
@@ -65,7 +65,7 @@ pub(super) fn initial_values(block: &BlockSpec) -> Vec<(&str, Initial)> {
         let bias = linear.bias.clone()?;
         Some((bias, Initial::Bias { n_in: linear.n_in }))
     }));
-    // Under the names that the block lends out.
+    // Borrow the names from the block.
     for (name, _) in block.tensors() {
         if let Some((_, initial)) = named.iter().find(|(known, _)| known == name)
             && !all.iter().any(|(known, _)| *known == name)
@@ -76,7 +76,7 @@ pub(super) fn initial_values(block: &BlockSpec) -> Vec<(&str, Initial)> {
     all
 }
 
-/// Whether biases are even noise between ±1/√n_in, as PyTorch begins with: bounded, and as wide as that.
+/// Whether biases look like uniform noise within ±1/√n_in, PyTorch's default: bounded by it, and with its standard deviation.
 pub(super) fn is_default_bias(values: &[f32], n_in: usize) -> bool {
     const FEWEST: usize = 16;
     let bound = 1.0 / (n_in.max(1) as f64).sqrt();
@@ -89,7 +89,7 @@ pub(super) fn is_default_bias(values: &[f32], n_in: usize) -> bool {
         .iter()
         .map(|v| f64::from(v.abs()))
         .fold(0.0, f64::max);
-    // Of n even numbers the mean square lies within 4 of its own standard deviations.
+    // The mean square of n uniform numbers is within 4 of its own standard deviations.
     let slack = 4.0 * (0.2 / values.len().max(1) as f64).sqrt();
     let expected = bound / 3f64.sqrt();
     values.len() >= FEWEST

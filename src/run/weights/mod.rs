@@ -1,4 +1,4 @@
-//! A look at the weights alone: every tensor once, layer by layer, before any text is run.
+//! Measures the weights alone: every tensor once, layer by layer, before any text is run.
 
 mod initial;
 mod shards;
@@ -20,13 +20,13 @@ use self::spectrum::{chance, edge_ratio};
 use self::values::{Seen, seen};
 use self::zero::zero_parts;
 
-/// Values of a large table that are widened at a time.
+/// Most values of a large table that are converted to f32 at a time.
 const AT_ONCE: usize = 1 << 24;
 
-/// A ratio beyond which a matrix was trained by anyone's measure: power iteration goes no further.
+/// A ratio that proves a matrix was trained, so power iteration stops there.
 const ENOUGH: f64 = 2.0;
 
-/// Looks at the weights of a model. `told` hears how many layers are done, and of how many.
+/// Measures the weights of a model. `told` receives the number of layers done, and of all layers.
 ///
 /// # Errors
 /// When a tensor cannot be read, or the work is stopped.
@@ -76,7 +76,7 @@ pub(super) fn survey(
 struct Survey<'a> {
     tensors: &'a Tensors,
     pace: &'a dyn Pace,
-    /// Tensors that were looked at, by name.
+    /// Measured tensors, by name.
     seen: BTreeMap<String, Seen>,
     found: Weights,
 }
@@ -89,7 +89,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Looks at one layer.
+    /// Measures one layer.
     fn layer(&mut self, place: Place, block: &BlockSpec) -> Result<()> {
         let mut matrices = Vec::new();
         for (name, shape) in block.tensors() {
@@ -133,7 +133,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// The tensors outside of layers, and the rest of what is read.
+    /// Measures the tensors outside of layers, and all others that are used.
     fn others(&mut self, model: &Model) -> Result<()> {
         let table = model
             .spec
@@ -162,7 +162,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Looks at a tensor of any size, some rows at a time; `None` for one that is not there or holds no floats.
+    /// Measures a tensor of any size, some rows at a time; `None` if it does not exist or holds no floats.
     fn large(&self, name: &str) -> Result<Option<Seen>> {
         let view = self
             .tensors
@@ -217,7 +217,7 @@ impl Survey<'_> {
         });
     }
 
-    /// Whether a gain or a bias is as it was before training.
+    /// Whether a gain or a bias still has its initial value.
     fn is_initial(&self, name: &str, initial: Initial) -> Result<bool> {
         let Some(seen) = self.seen.get(name) else {
             return Ok(true);
@@ -233,7 +233,7 @@ impl Survey<'_> {
         })
     }
 
-    /// The largest ratio of any matrix to the edge of noise, and what chance adds to it there.
+    /// Largest ratio of any matrix to the edge of noise, and the deviation that chance adds for that matrix.
     fn edge(&self, matrices: &[(String, Vec<usize>)]) -> Result<(f64, f64)> {
         let mut worst = (0.0, 0.0);
         for (name, shape) in matrices {
@@ -256,7 +256,7 @@ impl Survey<'_> {
         Ok(worst)
     }
 
-    /// Layers whose matrices equal those of an earlier one.
+    /// Finds layers whose matrices equal those of an earlier layer.
     fn copies(&mut self, blocks: &[(Place, &BlockSpec)]) {
         for (nth, (place, block)) in blocks.iter().enumerate() {
             let own = parts(block);
@@ -280,7 +280,7 @@ impl Survey<'_> {
         }
     }
 
-    /// Whether two lists of matrices hold equal numbers at different places of the files; zeros are equal to nothing.
+    /// Whether two lists of matrices hold equal numbers stored separately in the files; matrices of zeros equal nothing.
     fn are_equal(&self, a: &[&str], b: &[&str]) -> bool {
         let pairs = || a.iter().zip(b);
         let is_shared = |(a, b): (&&str, &&str)| a == b || self.tensors.share_bytes(a, b);
@@ -297,7 +297,7 @@ impl Survey<'_> {
     }
 }
 
-/// The matrices of a layer's attention, of its cross-attention, and of its feed-forward part.
+/// Matrices of a layer's self-attention, of its cross-attention, and of its feed-forward block.
 fn parts(block: &BlockSpec) -> [Vec<&str>; 3] {
     let names = |projections: Option<&ProjectionSpec>| -> Vec<String> {
         let four = projections.map(|p| [&p.q, &p.k, &p.v, &p.o].map(|map| map.weight.clone()));

@@ -1,15 +1,15 @@
-//! What the files of one checkpoint say of themselves, and where they disagree.
+//! Compares what the files of one checkpoint say about themselves, to find files of different saves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use attnscope_checkpoint::{Dtype, Tensors};
 
-/// Entries that differ from file to file by nature, by parts of their names.
+/// Words in the names of metadata entries that naturally differ between files.
 const OF_FILE: [&str; 12] = [
     "shard", "part", "index", "rank", "file", "size", "bytes", "hash", "sum", "count", "no", "n_",
 ];
 
-/// Everything that says that files are of different saves, in words.
+/// All evidence that files come from different saves, in words.
 pub(super) fn stale(tensors: &Tensors) -> Vec<String> {
     let names: Vec<String> = tensors.files().map(base_name).collect();
     if names.len() < 2 {
@@ -26,7 +26,7 @@ fn base_name(path: &std::path::Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Whether an entry is one of the file itself: its words are compared, so that `step` is not taken for a `sum`.
+/// Whether an entry describes the file itself. Whole words are compared, so that containing `sum` is not enough to match.
 fn is_of_file(key: &str) -> bool {
     let lower = key.to_lowercase();
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
@@ -39,7 +39,7 @@ fn is_of_file(key: &str) -> bool {
         .any(|known| lower.contains(known))
 }
 
-/// Entries of the files' metadata that should be one and are not.
+/// Metadata entries that should be equal in all files but are not.
 fn of_metadata(names: &[String], metadata: &[BTreeMap<String, String>]) -> Vec<String> {
     let keys: BTreeSet<&String> = metadata.iter().flat_map(BTreeMap::keys).collect();
     let mut said = Vec::new();
@@ -74,7 +74,7 @@ fn shortened(value: &str) -> String {
     }
 }
 
-/// `model-00001-of-00003` beside `model-00002-of-00002`.
+/// Numbers of files that disagree: `model-00001-of-00003` beside `model-00002-of-00002`.
 fn of_names(names: &[String]) -> Option<String> {
     let total = |name: &String| {
         let (_, after) = name.rsplit_once("-of-")?;
@@ -92,9 +92,9 @@ fn of_names(names: &[String]) -> Option<String> {
     ))
 }
 
-/// Tensors of one kind have one element type in one file, and another in another.
+/// Element types of one kind of tensor that differ between files.
 fn of_types(names: &[String], tensors: &Tensors) -> Option<String> {
-    // By kind: which types each file has.
+    // Element types of each file, by kind of tensor.
     let mut types: BTreeMap<String, BTreeMap<usize, BTreeSet<String>>> = BTreeMap::new();
     for (name, info) in tensors.iter() {
         if matches!(
@@ -122,7 +122,7 @@ fn of_types(names: &[String], tensors: &Tensors) -> Option<String> {
     })
 }
 
-/// A tensor's name without the number of its layer.
+/// Tensor name with `N` for its layer number.
 fn kind(name: &str) -> Option<String> {
     let parts: Vec<&str> = name
         .split('.')
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_and_formats_must_agree_and_numbers_of_shards_need_not() {
+    fn steps_and_formats_of_files_must_agree_and_shard_numbers_need_not() {
         let names = ["a.safetensors".to_owned(), "b.safetensors".to_owned()];
         let said = |first: &[(&str, &str)], second: &[(&str, &str)]| {
             of_metadata(&names, &[entries(first), entries(second)])
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_one_number_of_files() {
+    fn file_names_must_agree_on_the_number_of_files() {
         let of =
             |names: &[&str]| of_names(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
         assert!(

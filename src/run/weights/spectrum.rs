@@ -1,17 +1,18 @@
-//! The largest singular value of a matrix, as far as it takes to tell the matrix from noise.
+//! Largest singular value of a matrix, computed only as exactly as needed to distinguish the matrix from noise.
 
 use attnscope_compute::kernels::sum_of_squares;
 use attnscope_compute::kernels::vectors::{add_scaled, dot_f32};
 use rayon::prelude::*;
 
-/// Steps of power iteration: the largest singular value of noise is not apart from the next, and is not needed to many digits.
+/// Steps of power iteration. In noise the largest singular values are close together, and few digits are needed.
 const STEPS: usize = 24;
 const SEED: u64 = 0x5eed;
-/// Rows that one task multiplies.
+/// Rows per task.
 const ROWS: usize = 64;
 
-/// The largest singular value of a matrix [n_rows, width], divided by the edge σ(√m + √n) of a random matrix whose entries have
-/// the same mean square σ². A lower bound, which power iteration lifts: it stops beyond `enough`. 0 for a matrix of zeros.
+/// Largest singular value of a matrix [n_rows, width], divided by the edge σ(√m + √n) of a random matrix whose entries have
+/// the same mean square σ². It is a lower bound that power iteration raises until it exceeds `enough`. 0 for a matrix of
+/// zeros.
 pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
     let n_rows = matrix.len() / width.max(1);
     let squares: f64 = matrix
@@ -38,7 +39,7 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
         if !ratio.is_finite() || ratio > enough {
             return ratio;
         }
-        // Wᵀ(Wv): parts of rows in parallel, put together in order.
+        // Wᵀ(Wv): blocks of rows in parallel, summed in order.
         let tasks = matrix.par_chunks(ROWS * width).zip(image.par_chunks(ROWS));
         let parts: Vec<Vec<f32>> = tasks
             .map(|(rows, image)| {
@@ -60,7 +61,7 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
     ratio
 }
 
-/// How far above 1 the ratio of noise lies by chance: largest singular values fluctuate as n^(−2/3) (Tracy and Widom 1994).
+/// How far the ratio of noise exceeds 1 by chance: largest singular values fluctuate as n^(−2/3) (Tracy and Widom 1994).
 pub(super) fn chance(n_rows: usize, width: usize) -> f64 {
     0.5 * (n_rows.min(width).max(1) as f64).powf(-2.0 / 3.0)
 }
@@ -76,7 +77,7 @@ fn normalise(values: &mut [f32]) {
 mod tests {
     use super::*;
 
-    /// Normal noise of a standard deviation.
+    /// Normal noise with a standard deviation of 0.02.
     fn noise(n_rows: usize, width: usize, seed: u64) -> Vec<f32> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut normal = || {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_any_shape_and_kind_lies_within_its_edge() {
+    fn noise_of_any_shape_and_kind_is_within_its_edge() {
         let tries_all = std::env::var_os("ATTNSCOPE_SLOW").is_some();
         for (n_rows, width) in [
             (8, 8),
@@ -122,12 +123,12 @@ mod tests {
                 );
             }
         }
-        // Large noise reaches its edge: the bound is no idle one.
+        // Large noise nearly reaches its edge, so the bound is tight.
         assert!(edge_ratio(&noise(300, 700, 1), 700, f64::INFINITY) > 0.93);
     }
 
     #[test]
-    fn identities_and_zeros_lie_within_and_one_direction_beyond_does_not() {
+    fn identities_and_zeros_are_within_the_edge_and_a_strong_direction_is_not() {
         let n = 96;
         let identity: Vec<f32> = (0..n * n)
             .map(|at| f32::from(u8::from(at % (n + 1) == 0)))
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(edge_ratio(&vec![0.0; n * n], n, 9.0), 0.0);
         let mut learned = noise(n, n, 3);
         for (at, value) in learned.iter_mut().enumerate() {
-            // A rank-one part that is 1.5 times the edge long.
+            // A rank-one part with a singular value of 1.5 times the edge.
             let (row, column) = (at / n, at % n);
             let sign = |idx: usize| if idx.is_multiple_of(3) { 1.0 } else { -1.0 };
             *value +=

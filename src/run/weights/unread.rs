@@ -1,4 +1,4 @@
-//! Stored tensors that a model never reads, without those that are no weights of it.
+//! Stored tensors that a model never uses, except those that are not weights.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use attnscope_spec::{Model, Place};
 
 use super::values::Seen;
 
-/// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
+/// Kind of an unread tensor by its name; `None` if it is known not to be a weight of the model.
 fn unread_kind(name: &str, n_layers: usize) -> Option<UnreadKind> {
     match kind_of(name) {
         NameKind::Adapter => Some(UnreadKind::Adapter),
@@ -22,8 +22,8 @@ fn unread_kind(name: &str, n_layers: usize) -> Option<UnreadKind> {
     }
 }
 
-/// Unread tensors that matter. `look` gives what the values of a stored tensor are like, and is asked only where it matters;
-/// `read` has every tensor that is read.
+/// Unread tensors that matter. `look` measures the values of a stored tensor and is called only if needed; `read` holds every
+/// tensor that is used.
 ///
 /// # Errors
 /// When a tensor cannot be read.
@@ -44,7 +44,7 @@ pub(super) fn unread<E>(
         let Some((info, kind)) = info.zip(unread_kind(name, n_layers)) else {
             continue;
         };
-        // A model that is read without a head for words leaves all heads aside.
+        // A model opened without an LM head ignores all heads.
         if kind == UnreadKind::Unembedding && model.spec.head.is_none() {
             continue;
         }
@@ -56,7 +56,7 @@ pub(super) fn unread<E>(
             .values()
             .any(|known| (known.n, known.hash) == (seen.n, seen.hash));
         let is_vector = info.shape.iter().filter(|n| **n != 1).count() <= 1;
-        // A bias of zeros and a gain of ones change nothing, and neither does an adapter whose one side is 0 alone.
+        // A bias of zeros or a gain of ones has no effect, and neither does an adapter with one side all 0.
         let is_neutral = is_vector && (seen.is_zero() || seen.is_one());
         if is_copy || is_neutral {
             continue;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_a_tensor_is_for() {
+    fn a_tensors_kind_is_read_from_its_name() {
         use UnreadKind::{Adapter, BeyondLayers, OfLayer, Unembedding, Unknown};
         for (name, kind) in [
             (

@@ -1,12 +1,12 @@
-//! One pass over the values of a stored tensor: zeros, values at the end of the element type, and a hash to compare by.
+//! One pass over the values of a stored tensor: counts zeros and values at the limit of the dtype, and computes a hash.
 
 use attnscope_checkpoint::Dtype;
 use rayon::prelude::*;
 
-/// Values that one task looks at.
+/// Number of values per task.
 const TASK: usize = 1 << 16;
 
-/// What one pass found.
+/// Counts from one pass over a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Seen {
     pub n: usize,
@@ -14,7 +14,7 @@ pub(super) struct Seen {
     pub n_one: usize,
     pub n_largest: usize,
     pub n_infinite: usize,
-    /// Of the bits of all values, in order.
+    /// Hash of the bits of all values, in order.
     pub hash: u64,
 }
 
@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-/// Looks at values that were stored in some type.
+/// Counts the values of a tensor that was stored as `dtype`.
 pub(super) fn seen(values: &[f32], dtype: Dtype) -> Seen {
     let end = largest(dtype);
     let parts: Vec<Seen> = values
@@ -49,7 +49,7 @@ pub(super) fn seen(values: &[f32], dtype: Dtype) -> Seen {
     parts.into_iter().fold(Seen::default(), Seen::and)
 }
 
-/// The largest finite number of a 16-bit type; `None` for types that are not judged.
+/// Largest finite number of a 16-bit type; `None` for types that are not checked.
 pub(super) fn largest(dtype: Dtype) -> Option<f32> {
     match dtype {
         Dtype::F16 => Some(half::f16::MAX.to_f32()),
@@ -59,7 +59,7 @@ pub(super) fn largest(dtype: Dtype) -> Option<f32> {
 }
 
 fn of_part(values: &[f32], end: Option<f32>) -> Seen {
-    // No finite value lies beyond the end of its type.
+    // Without a limit, no finite value can equal it.
     let end = end.unwrap_or(f32::INFINITY);
     let mut seen = Seen {
         n: values.len(),
@@ -76,7 +76,7 @@ fn of_part(values: &[f32], end: Option<f32>) -> Seen {
     seen
 }
 
-/// One more number in a hash: the finaliser of MurmurHash3 between a product and a rotation.
+/// Adds one number to a hash: the finaliser of MurmurHash3 between a product and a rotation.
 fn mixed(hash: u64, next: u64) -> u64 {
     let next = next.wrapping_add(0x2545_f491_4f6c_dd1d);
     let mixed = (hash.rotate_left(23) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_type_is_its_own() {
+    fn each_element_type_has_its_own_largest_value() {
         let values = [65504.0, -65504.0, 1.0, 0.0, f32::INFINITY, f32::NAN];
         let as_f16 = seen(&values, Dtype::F16);
         assert_eq!((as_f16.n_largest, as_f16.n_infinite), (2, 1));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_tell_orders_and_lengths_apart() {
+    fn hashes_differ_for_other_orders_and_lengths() {
         let of = |values: &[f32]| seen(values, Dtype::F32).hash;
         assert_eq!(of(&[1.0, 2.0]), of(&[1.0, 2.0]));
         assert_ne!(of(&[1.0, 2.0]), of(&[2.0, 1.0]));

@@ -1,9 +1,9 @@
-//! Parts of a projection that are 0 throughout, head by head.
+//! Parts of a projection that are all 0, head by head.
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_spec::{BlockSpec, LinearSource, ProjectionSpec};
 
-/// Heads whose part of a projection is 0 throughout, in words.
+/// Heads whose part of a projection is all 0, in words.
 pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<String> {
     let own = block.own().map(|own| (&own.projections, &own.attention));
     let cross = block
@@ -40,13 +40,13 @@ pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<S
     parts
 }
 
-/// A projection, what its heads have in it, whether that lies along its inputs, and how many heads there are.
+/// A projection, the name of a head's part of it, whether that part is made of inputs, and the number of heads.
 type Side<'a> = (&'a LinearSource, &'static str, bool, usize);
 
 fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> Vec<Side<'a>> {
     let (n_heads, n_kv_heads) = (attention.n_heads, attention.n_kv_heads);
     let mut sides = vec![(&projections.q, "the query rows", false, n_heads)];
-    // Those of an earlier layer are told of where they are made.
+    // Keys and values of an earlier layer are reported for that layer.
     if !projections.takes_keys() {
         sides.extend([
             (&projections.k, "the key rows", false, n_kv_heads),
@@ -57,7 +57,7 @@ fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> Vec<
     sides
 }
 
-/// One output of a projection, or one input, in the stored matrix.
+/// One output or one input of a projection, as a line of the stored matrix.
 struct Line<'a> {
     linear: &'a LinearSource,
     idx: usize,
@@ -73,7 +73,7 @@ impl Line<'_> {
             part,
             ..
         } = *self.linear;
-        // Outputs are chosen from a fused matrix.
+        // Outputs are selected from a fused matrix.
         let at = if self.of_inputs {
             self.idx
         } else {

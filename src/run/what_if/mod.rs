@@ -1,4 +1,4 @@
-//! A model read otherwise: knobs of attention changed everywhere, in a stack, in a layer or in a head.
+//! What-ifs: a model with changed settings of attention, everywhere or in one stack, layer or head.
 
 mod order;
 mod words;
@@ -17,24 +17,24 @@ use attnscope_spec::{
 use self::order::in_order;
 use super::align::AlignSpec;
 
-/// What is changed.
+/// Change of one setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change {
     Scale(Scale),
-    /// The scale that is there, times a number.
+    /// Multiplies the present scale.
     ScaleBy(f32),
     SoftmaxAxis(SoftmaxAxis),
     Mask(Mask),
-    /// Only so many keys, in the direction that is there.
+    /// Limits the number of keys, in the present direction.
     Window(usize),
-    /// The mask as it is: only said, to compare with.
+    /// Keeps the mask; only named, for comparison.
     MaskAsDeclared,
-    /// Queries and keys normed per head by their root mean square, with stored gains where there are some; or not at all.
+    /// RMS-normalises queries and keys per head, with stored gains if there are any; or removes the norm.
     QkNorm(bool),
-    /// Scores divided by this.
+    /// Divides scores by this.
     Temperature(f32),
     Softcap(Option<f32>),
-    /// A head's output is taken away.
+    /// Replaces a head's output.
     Drop(Ablation),
 }
 
@@ -44,13 +44,13 @@ impl Change {
     }
 }
 
-/// Norms that a model without weights for them is given.
+/// Epsilon of norms given to a model that has no weights for them.
 const EPS: f64 = 1e-6;
 
-/// A spec with all changes, whatever their order.
+/// Applies all changes to a spec, whatever their order.
 ///
 /// # Errors
-/// When a place is none of the model's, a change is impossible there, or two changes contradict each other.
+/// When the model has no such place, a change is impossible there, or two changes contradict each other.
 pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
     let mut supposed = spec.clone();
     for what_if in what_ifs {
@@ -66,10 +66,10 @@ pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
     Ok(supposed)
 }
 
-/// An alignment's attention with all changes, whatever their order.
+/// Applies all changes to an alignment's attention, whatever their order.
 ///
 /// # Errors
-/// When a place is none of an alignment's, a change is impossible there, or two changes contradict each other.
+/// When an alignment has no such place, a change is impossible there, or two changes contradict each other.
 pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<AlignSpec> {
     let mut supposed = spec.clone();
     for what_if in what_ifs {
@@ -91,7 +91,7 @@ pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<Align
     Ok(supposed)
 }
 
-/// Refuses a place that is not there.
+/// Refuses a place that does not exist.
 fn check_place(place: Place, grids: &[Grid], what_if: &WhatIf) -> Result<()> {
     place.within(grids).map_err(|expected| {
         Error::Setting(format!(
@@ -106,7 +106,7 @@ fn no_mask(what_if: &WhatIf) -> Error {
     ))
 }
 
-/// Refuses a mask where there is none to change: cross-attention has no order between its queries and keys.
+/// Refuses a mask where none can be changed: cross-attention has no order between its queries and keys.
 fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()> {
     let has_mask = spec.stacks.iter().any(|stack| {
         let mut layers = 0..stack.blocks().len();
@@ -118,7 +118,7 @@ fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()
     Ok(())
 }
 
-/// Refuses what no order of computation could give.
+/// Refuses changes that no order of computation allows.
 fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
     for stack in &spec.stacks {
         let Some(Recurrence::Writer(writer)) = stack.recurrence() else {
@@ -135,7 +135,7 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
     Ok(())
 }
 
-/// A spec with a change at a place.
+/// Returns a spec with a change at a place.
 pub fn changed(spec: &ModelSpec, place: Place, change: Change) -> ModelSpec {
     let mut spec = spec.clone();
     for stack in &mut spec.stacks {
@@ -180,7 +180,7 @@ pub fn changed(spec: &ModelSpec, place: Place, change: Change) -> ModelSpec {
     spec
 }
 
-/// One attention: its spec, its projections, and its heads that differ.
+/// One attention: its spec, its projections, and exceptions for single heads.
 type Knobs<'a> = (
     &'a mut AttentionSpec,
     &'a mut ProjectionSpec,
@@ -218,7 +218,7 @@ fn apply((attention, projections, exceptions): Knobs<'_>, head: Option<usize>, c
     change_one(&mut variant.attention, &mut variant.projections, change);
 }
 
-/// An attention without projections of its own: its spec, whether queries and keys are normed, what replaces its output.
+/// An attention without projections: its spec, whether queries and keys are normalised, and the replacement of its output.
 type RecurrentKnobs<'a> = (
     &'a mut AttentionSpec,
     &'a mut bool,
@@ -245,7 +245,7 @@ fn change_one(attention: &mut AttentionSpec, projections: &mut ProjectionSpec, c
     }
 }
 
-/// A change of the attention itself.
+/// Applies a change to the attention spec itself.
 fn knob(attention: &mut AttentionSpec, change: Change) {
     let d_head = attention.d_head;
     match change {

@@ -1,14 +1,14 @@
-//! Several changes at once: the order in which they are made, so that the order in which they are written does not matter.
+//! Orders several changes, so that the result does not depend on the order in which they were written.
 //!
-//! What sets a knob comes before what multiplies it, and what holds widely before what holds at fewer places. Two changes that
-//! set one knob to different values at one place contradict each other.
+//! Changes that set a value come before those that multiply it, and wider places before narrower ones. Two changes that
+//! set one value differently at one place contradict each other.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Place;
 
 use super::{Change, WhatIf};
 
-/// What a change sets; changes of one knob at one place must agree.
+/// Value that a change sets; changes of one value at one place must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Knob {
     Scale,
@@ -35,7 +35,7 @@ impl Change {
         }
     }
 
-    /// Whether it changes the value that is there, and comes after what sets one.
+    /// Whether it modifies the present value, and so comes after changes that set it.
     fn is_relative(self) -> bool {
         matches!(
             self,
@@ -43,20 +43,20 @@ impl Change {
         )
     }
 
-    /// Whether it may come twice at one place: factors multiply.
+    /// Whether it may be repeated at one place: factors multiply.
     fn adds_up(self) -> bool {
         matches!(self, Self::ScaleBy(_) | Self::Temperature(_))
     }
 }
 
-/// How narrow a place is: one head, one layer, one stack, everywhere.
+/// Rank of a place: everywhere, one stack, one layer, one head.
 fn narrowness(place: Place) -> usize {
     usize::from(place.stack.is_some())
         + 2 * usize::from(place.layer_idx.is_some())
         + 4 * usize::from(place.head_idx.is_some())
 }
 
-/// Every change at every place, in the order in which they are made.
+/// Every change at every place, in the order of application.
 ///
 /// # Errors
 /// When two changes contradict each other.
@@ -79,13 +79,13 @@ pub(super) fn in_order(what_ifs: &[WhatIf]) -> Result<Vec<(&WhatIf, Place)>> {
             }
         }
     }
-    // Stable: equals stay as they were written, and do not depend on it.
+    // The sort is stable, and changes with equal keys commute.
     all.sort_by_key(|(what_if, place)| (what_if.change.is_relative(), narrowness(*place)));
     Ok(all)
 }
 
 impl WhatIf {
-    /// Whether two changes cannot both be made: at some place they set one knob to different values.
+    /// Whether two changes are incompatible because they set one value differently at some place.
     pub fn contradicts(&self, other: &Self) -> bool {
         let places = other.places();
         contradict(self.change, other.change)
@@ -93,7 +93,7 @@ impl WhatIf {
     }
 }
 
-/// Whether two changes at one place cannot both be made.
+/// Whether two changes at one place are incompatible.
 fn contradict(a: Change, b: Change) -> bool {
     a.knob() == b.knob() && a != b && !a.adds_up() && !b.adds_up()
 }

@@ -1,4 +1,4 @@
-//! Changes as a person writes them: `KEY=VALUE`, with `@PLACE,…` behind where they do not hold everywhere.
+//! Parses changes as the user writes them: `KEY=VALUE`, followed by `@PLACE,…` unless they apply everywhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +9,17 @@ use attnscope_spec::{Ablation, Place, Places};
 
 use super::Change;
 
-/// One change, and where it holds.
+/// One change and the places where it applies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
     pub change: Change,
-    /// Everywhere, where there is none.
+    /// Empty if it applies everywhere.
     at: Vec<Place>,
-    /// As it was written, before the places.
+    /// Its text without the places.
     words: String,
 }
 
-/// Every key, what it takes, and what that does.
+/// Every key with its values and its effect.
 pub const KEYS: &[(&str, &str, &str)] = &[
     (
         "scale",
@@ -47,10 +47,10 @@ pub const KEYS: &[(&str, &str, &str)] = &[
 ];
 
 impl WhatIf {
-    /// A change at some places; everywhere where there are none.
+    /// Parses a change and applies it to some places; everywhere if `at` is empty.
     ///
     /// # Errors
-    /// When the key or the value is none of the known ones, or a place is one of a query or a key.
+    /// When the key or the value is unknown, or a place names a query or a key.
     pub fn new(words: &str, at: Vec<Place>) -> Result<Self, String> {
         let has_pair = |place: &&Place| place.query_idx.or(place.key_idx).is_some();
         if let Some(place) = at.iter().find(has_pair) {
@@ -128,7 +128,7 @@ fn scale(value: &str) -> Option<Change> {
         "inv_d" => Some(Change::Scale(Scale::InvD)),
         "none" => Some(Change::Scale(Scale::One)),
         _ => match value.strip_prefix("p_norm:") {
-            // Below 1 it is not a norm; at infinity it is the largest.
+            // Below 1 it is not a norm; at infinity it is the maximum.
             Some(p) => of_keys(KeyDivisor::PNorm(
                 p.parse().ok().filter(|p: &f32| *p >= 1.0)?,
             )),
@@ -163,7 +163,7 @@ fn on_off(value: &str) -> Option<bool> {
     }
 }
 
-/// A number that can be divided by.
+/// Parses a positive finite number.
 fn positive(text: &str) -> Option<f32> {
     let value: f32 = text.parse().ok()?;
     (value.is_finite() && value > 0.0).then_some(value)
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_read_as_they_are_written() {
+    fn changes_parse_and_print_as_the_same_text() {
         for text in [
             "scale=inv_sqrt_d",
             "scale=none",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_what_is() {
+    fn unknown_changes_are_refused_with_a_list_of_known_ones() {
         for text in [
             "scale",
             "scale=",

@@ -1,4 +1,4 @@
-//! The next token: what a model predicts, and which of it is taken.
+//! Chooses the next token from a model's predictions.
 
 use std::borrow::Cow;
 
@@ -6,32 +6,32 @@ use attnscope_prompt::Sampling;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// Tokens that are told beside the one that was taken.
+/// Number of most likely tokens reported beside the chosen one.
 const N_TOLD: usize = 10;
 
-/// One token that a model wrote, and what it might have written.
+/// One token that a model wrote, and the alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
     pub id: u32,
-    /// Probability that the model gave it, whatever the temperature.
+    /// Probability from the model's logits, at temperature 1.
     pub probability: f64,
-    /// Nothing was chosen: the model writes this token here whatever it predicts.
+    /// Whether the token was forced rather than chosen from the predictions.
     pub is_forced: bool,
-    /// The likeliest tokens, the first first.
+    /// Most likely tokens, in falling order of probability.
     pub likeliest: Vec<(u32, f64)>,
 }
 
-/// What a token is chosen by, beside how it is drawn.
+/// Scores and constraints for choosing a token.
 pub struct Choice<'a> {
     /// // [token]
     pub scores: Cow<'a, [f32]>,
-    /// Tokens that are not written.
+    /// Tokens that must not be written.
     pub never: Vec<u32>,
-    /// What is written in any case.
+    /// Token to write regardless of the scores.
     pub forced: Option<u32>,
 }
 
-/// Draws tokens, each from random numbers of its own.
+/// Chooses tokens, with its own random generator.
 pub struct Chooser {
     sampling: Sampling,
     random: ChaCha8Rng,
@@ -45,11 +45,11 @@ impl Chooser {
         }
     }
 
-    /// Chooses a token; `logits` are what the model gave, and what is told of probabilities.
+    /// Chooses a token; `logits` are the model's own, from which the reported probabilities are computed.
     pub fn choose(&mut self, logits: &[f32], choice: &Choice<'_>) -> Written {
         let (scores, forced) = (choice.scores.as_ref(), choice.forced);
         let is_open = |id: &usize| !choice.never.contains(&(*id as u32));
-        // Ids by falling score, equals by rising id: a NaN counts as the least.
+        // Ids by falling score, ties by rising id; a NaN counts as the lowest.
         let key = |id: usize| {
             let logit = scores[id];
             if logit.is_nan() {
@@ -89,7 +89,7 @@ impl Chooser {
         }
     }
 
-    /// Draws one of some ids, the likeliest first; `None` where logits are not numbers to draw with.
+    /// Draws one of some ids, sorted by falling score; `None` if the logits cannot be sampled from.
     fn draw(&mut self, logits: &[f32], ids: &[usize]) -> Option<usize> {
         let of_ids: Vec<f32> = ids.iter().map(|id| logits[*id]).collect();
         let weights = softmax(&of_ids, self.sampling.temperature);
@@ -107,7 +107,7 @@ impl Chooser {
                 .map_or(n, |idx| idx + 1);
             total = weights[..n].iter().sum();
         }
-        // 53 bits: every multiple of 2⁻⁵³ below 1 alike.
+        // 53 bits: every multiple of 2⁻⁵³ below 1 is equally likely.
         let drawn = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * total;
         if !drawn.is_finite() {
             return None;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_is_taken_of_equals_the_first_and_what_is_never_written_is_not() {
+    fn greedy_choice_takes_the_first_of_the_likeliest_tokens_that_are_allowed() {
         let logits = [0.0, 2.0, f32::NAN, 2.0, 1.0];
         let mut chooser = Chooser::new(Sampling::default());
         assert_eq!(chosen(&mut chooser, &logits, &[], None).id, 1);
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_drawn_as_often_as_their_probability_says() {
-        // Probabilities 0.5, 0.25, 0.25 at temperature 1; 2/3, 1/6, 1/6 at a half.
+    fn tokens_are_drawn_with_their_probabilities() {
+        // Probabilities 0.5, 0.25, 0.25 at temperature 1; 2/3, 1/6, 1/6 at 0.5.
         let logits = [2f32.ln(), 0.0, 0.0];
         let n = 20_000;
         for (temperature, expected) in [(1.0, 0.5), (0.5, 2.0 / 3.0)] {
@@ -180,7 +180,7 @@ mod tests {
             };
             let ids = drawn(sampling, &logits, n);
             let share = ids.iter().filter(|id| **id == 0).count() as f64 / n as f64;
-            // Four standard deviations of a share.
+            // Four standard deviations of the share.
             let room = 4.0 * (expected * (1.0 - expected) / n as f64).sqrt();
             assert!((share - expected).abs() < room, "{share} {expected}");
             assert_eq!(ids, drawn(sampling, &logits, n), "one seed, one text");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_tokens_are_drawn_from_where_that_is_asked() {
+    fn top_k_and_top_p_restrict_the_tokens_that_are_drawn() {
         let logits = [3.0, 2.9, 0.0, 2.8];
         let all = Sampling {
             temperature: 5.0,

@@ -1,4 +1,4 @@
-//! Lets a model write: token after token, until one that ends its text, or enough of them.
+//! Text generation: writes token after token until an end token or the requested number.
 
 mod choice;
 mod rules;
@@ -20,11 +20,11 @@ use serde_json::Value;
 
 use super::tap::Tap;
 
-/// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as, `wrote`
-/// hears of the prompt after each.
+/// Writes as many tokens after a prompt as the prompt requests. `label` gives a token's text; `wrote` is called with the prompt
+/// after each token.
 ///
 /// # Errors
-/// When the model cannot write, the pace stops it, a tensor is not as the spec says, or the device fails.
+/// When the model cannot generate, the pace stops it, a tensor contradicts the spec, or the device fails.
 pub fn generate<O: Ops>(
     ops: &O,
     model: &Model,
@@ -43,7 +43,7 @@ pub fn generate<O: Ops>(
     Ok(())
 }
 
-/// A text that a model is writing.
+/// A text that a model is generating.
 pub struct Text<'a, O: Ops> {
     writer: Writer<'a, O>,
     model: &'a Model,
@@ -51,17 +51,17 @@ pub struct Text<'a, O: Ops> {
     chooser: Chooser,
     ends: Vec<u32>,
     rules: Rules,
-    /// Tokens of the prompt.
+    /// Number of tokens in the prompt.
     n_given: usize,
 }
 
-/// Gives what watches the rows that run for each token.
+/// Supplies a tap for the rows of each generated token.
 pub trait Taps {
-    /// What watches the rows of the next token.
+    /// Tap for the rows of the next token.
     fn tap(&mut self) -> Option<&mut dyn Tap>;
 }
 
-/// Watches nothing.
+/// Supplies no taps.
 struct NoTaps;
 
 impl Taps for NoTaps {
@@ -71,10 +71,10 @@ impl Taps for NoTaps {
 }
 
 impl<'a, O: Ops> Text<'a, O> {
-    /// A text that begins with a prompt.
+    /// Starts a text from a prompt.
     ///
     /// # Errors
-    /// When the model cannot write.
+    /// When the model cannot generate.
     pub fn begin(
         ops: &'a O,
         model: &'a Model,
@@ -88,7 +88,7 @@ impl<'a, O: Ops> Text<'a, O> {
             .as_ref()
             .map_or(0, |source| source.tokens.len());
         let needs = WriterMemory::of(model, n_longest, n_source).keys_and_values;
-        // Half of what is left: the rest is for the run that may follow, and for whoever else is there.
+        // Half of the free memory: the rest is for a run that may follow, and for other programs.
         let left = available_memory().map_or(usize::MAX, |left| left as usize / 2);
         Ok(Self {
             writer: Writer::new(ops, model, left.saturating_sub(needs), pace),
@@ -101,7 +101,7 @@ impl<'a, O: Ops> Text<'a, O> {
         })
     }
 
-    /// Goes on from what the same model has read before.
+    /// Continues from the KV cache of earlier reading by the same model.
     #[must_use]
     pub fn with_past(self, past: Past<O>) -> Self {
         let writer = self.writer.with_past(past);
@@ -112,15 +112,15 @@ impl<'a, O: Ops> Text<'a, O> {
         &self.writer
     }
 
-    /// What the model has read.
+    /// Returns the KV cache of what the model has read.
     pub fn into_past(self) -> Past<O> {
         self.writer.into_past()
     }
 
-    /// Writes one token behind the prompt; `None` where there are enough, or the last one ended the text.
+    /// Writes one token after the prompt; `None` if there are enough, or the last one ended the text.
     ///
     /// # Errors
-    /// When the pace stops it, a tensor is not as the spec says, the device fails, or a tap cannot keep a value.
+    /// When the pace stops it, a tensor contradicts the spec, the device fails, or a tap cannot store a value.
     pub fn next(
         &mut self,
         prompt: &mut Prompt,
@@ -163,7 +163,7 @@ impl<'a, O: Ops> Text<'a, O> {
     }
 }
 
-/// The id with the largest logit, of equals the first.
+/// Id with the largest logit; the first one in a tie.
 fn likeliest_of(ids: &[u32], logits: &[f32]) -> Option<u32> {
     let known = ids
         .iter()
@@ -172,10 +172,10 @@ fn likeliest_of(ids: &[u32], logits: &[f32]) -> Option<u32> {
     best.map(|(id, _)| id)
 }
 
-/// Whether a model can write a text.
+/// Checks that a model can generate text.
 ///
 /// # Errors
-/// Says why it cannot.
+/// Why it cannot.
 pub fn can_write(spec: &ModelSpec) -> Result<()> {
     let Some(head) = &spec.head else {
         return Err(no_head(spec));
@@ -193,7 +193,7 @@ pub fn can_write(spec: &ModelSpec) -> Result<()> {
     Err(Error::Prompt(format!("the model cannot write: {why}")))
 }
 
-/// Says that there is no head to write with.
+/// Error for a model without an LM head.
 fn no_head(spec: &ModelSpec) -> Error {
     let problem = match &spec.decoder_start {
         Some(start) => format!(
@@ -206,14 +206,14 @@ fn no_head(spec: &ModelSpec) -> Error {
     Error::Prompt(problem)
 }
 
-/// Gives a decoder the text of its encoder again, where it has nothing to write: its head gives labels, or there is none.
+/// Gives a decoder its encoder's text again if it cannot generate: its head is a classifier, or it has none.
 fn reads_again(model: &Model, prompt: &mut Prompt, label: &dyn Fn(u32) -> String) -> bool {
     let spec = &model.spec;
     let (Some(start), Some(given)) = (&spec.decoder_start, prompt.source.as_deref()) else {
         return false;
     };
     if spec.head.is_none() && given.sound.is_some() {
-        // What was heard is no text: the decoder reads its first tokens alone.
+        // Sound has no text tokens, so the decoder reads only its start tokens.
         (prompt.n_to_generate, prompt.n_written) = (0, 0);
         return true;
     }
@@ -241,7 +241,7 @@ fn reads_again(model: &Model, prompt: &mut Prompt, label: &dyn Fn(u32) -> String
     true
 }
 
-/// The tokens that end what a model writes, as its configuration says.
+/// Tokens that end generation, from the configuration.
 pub fn end_tokens(model: &Model) -> Vec<u32> {
     if let Some(start) = &model.spec.decoder_start {
         return start.end_tokens.clone();
@@ -249,7 +249,7 @@ pub fn end_tokens(model: &Model) -> Vec<u32> {
     let config = &model.checkpoint.config;
     let stated = config.get("eos_token_id").cloned();
     let stated = stated.or_else(|| config.text_part()?.get("eos_token_id").cloned());
-    // Models that converse end a turn with other tokens than a text: those stand in the settings of generation.
+    // Chat models end a turn with other tokens than a text; these are in `generation_config.json`.
     let of_generation = model.checkpoint.beside_config(GENERATION);
     let also = of_generation.and_then(|mut values| values.remove("eos_token_id"));
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
@@ -263,7 +263,7 @@ pub fn end_tokens(model: &Model) -> Vec<u32> {
     ends
 }
 
-/// A prompt as the model takes it.
+/// Converts a prompt to the model's input.
 pub fn input_of(prompt: &Prompt) -> Input {
     Input {
         source: prompt.source.as_deref().map(sequence_of),

@@ -1,6 +1,6 @@
-//! What a model's settings of generation change of which token follows, as transformers' `generate` applies them.
+//! Generation settings that change which token follows, applied as in transformers' `generate`.
 //!
-//! They stand in `generation_config.json`; where there is no such file, in `config.json`.
+//! They are read from `generation_config.json` or, if there is no such file, from `config.json`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use attnscope_prompt::Prompt;
 use attnscope_spec::Model;
 use serde_json::{Map, Value};
 
-/// Settings that change what is written and that are not followed, with what leaves them without effect.
+/// Unsupported settings that would change the text, with the values at which they have no effect.
 const NOT_FOLLOWED: [(&str, &[f64]); 20] = [
     ("do_sample", &[0.0]),
     ("num_beams", &[1.0]),
@@ -33,25 +33,25 @@ const NOT_FOLLOWED: [(&str, &[f64]); 20] = [
     ("max_time", &[]),
 ];
 
-/// What is followed of the settings of generation.
+/// Supported generation settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
-    /// Divides the positive scores of tokens that the text has, and multiplies the others.
+    /// Repetition penalty: divides positive scores of tokens that are in the text, and multiplies negative ones.
     penalty: Option<f32>,
-    /// So many tokens in a row are not written twice.
+    /// Length of token sequences that must not repeat.
     no_repeat: usize,
-    /// Rows of tokens that are not written.
+    /// Token sequences that must not be written.
     bad_words: Vec<Vec<u32>>,
     suppressed: Vec<u32>,
-    /// Tokens that are not written behind a prompt.
+    /// Tokens that must not be the first one after the prompt.
     suppressed_first: Vec<u32>,
-    /// What follows a text of one token.
+    /// Token that follows a text of one token.
     forced_second: Option<u32>,
     not_followed: Vec<String>,
 }
 
 impl Rules {
-    /// Those of a model.
+    /// Reads the rules of a model.
     pub fn of(model: &Model) -> Self {
         let config = &model.checkpoint.config;
         let file = model.checkpoint.beside_config(GENERATION);
@@ -66,7 +66,7 @@ impl Rules {
         };
         let ends = super::end_tokens(model);
         let mut rules = settings.rules(&ends);
-        // Its family has read what a model of speech begins with, and where.
+        // The family already read the start tokens of a speech model, and the tokens that must not follow them.
         if let Some(start) = &model.spec.decoder_start
             && !start.never_first.is_empty()
         {
@@ -75,7 +75,7 @@ impl Rules {
         rules
     }
 
-    /// Says which settings change what is written elsewhere, and not here; `None` where all are followed.
+    /// Note on settings that change the text elsewhere but are not supported here; `None` if there are none.
     pub fn note(&self) -> Option<String> {
         (!self.not_followed.is_empty()).then(|| {
             let settings = self.not_followed.join(", ");
@@ -83,7 +83,7 @@ impl Rules {
         })
     }
 
-    /// Scores by which a token is chosen. // [token]
+    /// Scores from which a token is chosen. // [token]
     pub(super) fn scores<'a>(&self, logits: &'a [f32], prompt: &Prompt) -> Cow<'a, [f32]> {
         let mut scores = Cow::Borrowed(logits);
         let Some(penalty) = self.penalty else {
@@ -109,10 +109,10 @@ impl Rules {
         scores
     }
 
-    /// Tokens that are not written behind these. `n_given` of them are the prompt.
+    /// Tokens that must not follow `tokens`, of which `n_given` are the prompt.
     pub(super) fn never(&self, tokens: &[u32], n_given: usize) -> Vec<u32> {
         let mut never = self.suppressed.clone();
-        // One token alone is followed by the one that is forced, and the choice begins behind it.
+        // After a single token, the next one is forced and the first choice comes after it.
         let n_before = match self.forced_second {
             Some(_) if n_given <= 1 => n_given + 1,
             _ => n_given,
@@ -140,13 +140,13 @@ impl Rules {
         never
     }
 
-    /// What is written behind these tokens whatever is predicted.
+    /// Token that must follow these tokens, whatever the model predicts.
     pub(super) fn forced(&self, tokens: &[u32]) -> Option<u32> {
         self.forced_second.filter(|_| tokens.len() == 1)
     }
 }
 
-/// Where settings of generation stand.
+/// Source of generation settings.
 struct Settings<'a> {
     of: &'static str,
     file: Option<Map<String, Value>>,
@@ -212,7 +212,7 @@ impl Settings<'_> {
     }
 }
 
-/// One id, or several.
+/// Reads one id or a list of ids.
 fn ids(value: &Value) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_would_come_again_and_bad_words_are_not_written() {
+    fn repeated_sequences_and_bad_words_are_not_written() {
         let found = rules(r#"{"no_repeat_ngram_size": 2, "bad_words_ids": [[9], [5, 7], [2]]}"#);
         assert_eq!(found.never(&[5, 6, 5], 3), [9, 7, 6]);
         assert_eq!(found.never(&[5], 1), [9]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_choice_comes_behind_what_is_forced() {
+    fn suppression_of_the_first_token_applies_after_a_forced_one() {
         let found = rules(r#"{"begin_suppress_tokens": [4], "suppress_tokens": [3]}"#);
         assert_eq!(found.never(&[0], 1), [3, 4]);
         assert_eq!(found.never(&[0, 1], 1), [3]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_followed_is_said_where_it_has_an_effect() {
+    fn unsupported_settings_are_noted_if_they_have_an_effect() {
         assert_eq!(rules(r#"{"num_beams": 1, "min_length": 0}"#).note(), None);
         let note = rules(r#"{"num_beams": 4, "do_sample": true}"#).note();
         let note = note.expect("a note");

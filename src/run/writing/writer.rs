@@ -1,4 +1,4 @@
-//! A model that reads tokens after those it has read: what it keeps of them makes each new token cost one row per layer.
+//! A model that reads tokens with a KV cache, so that each new token costs one row per layer.
 
 use std::ops::Range;
 
@@ -15,32 +15,32 @@ use attnscope_spec::{Model, StackSpec};
 use super::super::tap::Tap;
 use super::super::watch::Watch;
 
-/// Rows up to which weights that are held are worth laying out for a few rows.
+/// Most new rows for which held weights, laid out for few rows, are worth using.
 const FEW: usize = 8;
 
-/// Reads tokens, and remembers what it has read.
+/// Reads tokens and keeps their keys and values.
 pub struct Writer<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     pace: &'a dyn Pace,
-    /// Bytes of weights, and of packed keys and values, that may be held from token to token.
+    /// Limit in bytes for weights, and for packed keys and values, that are held between tokens.
     weight_bytes: usize,
     weights: Vec<LayerWeights<'a, O>>,
     unembedding: Vec<(Range<usize>, O::Linear<'a>)>,
     past: Past<O>,
     scratch: Scratch<O>,
-    /// The last hidden state of the last token. // [1, d_model]
+    /// Last hidden state of the last token. // [1, d_model]
     last: O::Buffer,
     n_rows_run: usize,
     recomputed: Option<Recomputed>,
 }
 
-/// What a model keeps of the tokens that it has read. It outlives the writer, so that a text whose end was edited need not be read
+/// KV cache of the tokens that a model has read. It outlives the writer, so that a text whose end was edited need not be read
 /// again from its beginning.
 pub struct Past<O: Ops> {
     sequence: Sequence,
     source: Option<Sequence>,
-    /// The encoder's output. // [source position, d_model]
+    /// Output of the encoder. // [source position, d_model]
     memory: O::Buffer,
     ends: Ends,
     blocks: Vec<BlockPast<O>>,
@@ -58,23 +58,23 @@ impl<O: Ops> Default for Past<O> {
     }
 }
 
-/// What a writer holds, in bytes.
+/// Memory that a writer holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriterMemory {
     pub keys_and_values: usize,
-    /// Keys and values once more, as attention packs them.
+    /// A second copy of keys and values, as attention packs them.
     pub packed: usize,
-    /// Weights that are held from token to token, as f32.
+    /// Weights held between tokens, as f32.
     pub weights: usize,
 }
 
 impl WriterMemory {
-    /// What a writer will hold once it has read so many tokens.
+    /// Memory that a writer will hold after reading `n_tokens` tokens.
     pub fn of(model: &Model, n_tokens: usize, n_source: usize) -> Self {
         const VALUE: usize = size_of::<f32>();
         let stack = model.spec.main_stack();
         let of_attention = |spec: &attnscope_compute::attention::AttentionSpec, n: usize| {
-            // Keys, values, and the length of what each head writes for a key.
+            // Keys, values, and the norm of each head's output for a key.
             n * (spec.n_kv_heads * (spec.d_head + spec.d_value) + spec.n_heads) * VALUE
         };
         let of_packing = |spec: &attnscope_compute::attention::AttentionSpec, n: usize| {
@@ -96,7 +96,7 @@ impl WriterMemory {
         });
         let head = model.spec.head.as_ref();
         let unembed = head.map(|head| &head.unembed);
-        // Experts are read when a token chooses them.
+        // Experts are read when a token selects them.
         let linears = stack.blocks().iter().flat_map(|block| block.linears());
         let weights = linears.chain(unembed);
         Self {
@@ -110,8 +110,8 @@ impl WriterMemory {
 }
 
 impl<'a, O: Ops> Writer<'a, O> {
-    /// A model that has read nothing yet. Weights are held from token to token when they need no more than `weight_bytes`, and packed
-    /// keys and values when both do; otherwise each token reads them, or packs them, again.
+    /// A writer that has not read anything. Weights are held between tokens if they fit in `weight_bytes`, and packed keys and
+    /// values if both fit; otherwise they are read or packed again for each token.
     pub fn new(ops: &'a O, model: &'a Model, weight_bytes: usize, pace: &'a dyn Pace) -> Self {
         Self {
             ops,
@@ -128,28 +128,28 @@ impl<'a, O: Ops> Writer<'a, O> {
         }
     }
 
-    /// Goes on from what the same model has read before.
+    /// Continues from the KV cache of earlier reading by the same model.
     #[must_use]
     pub fn with_past(self, past: Past<O>) -> Self {
         Self { past, ..self }
     }
 
-    /// What it has read.
+    /// Returns its KV cache.
     pub fn into_past(self) -> Past<O> {
         self.past
     }
 
-    /// Rows of the decoder that have run so far: with every token one more, where nothing runs again.
+    /// Number of decoder rows run so far: one more with every token, unless tokens were recomputed.
     pub fn n_rows_run(&self) -> usize {
         self.n_rows_run
     }
 
-    /// Why all tokens ran again with the last one, if they did.
+    /// Why all tokens were recomputed with the last one, if they were.
     pub fn recomputed(&self) -> Option<Recomputed> {
         self.recomputed
     }
 
-    /// What it holds.
+    /// Memory that it holds now.
     ///
     /// # Errors
     /// When the device fails.
@@ -168,16 +168,16 @@ impl<'a, O: Ops> Writer<'a, O> {
         })
     }
 
-    /// Reads an input: the tokens after those at its beginning that were read already, and at least its last one.
+    /// Reads an input, except for a beginning that was already read. The last token always runs.
     ///
-    /// Gives what the attentions told of the rows that ran, layer by layer; `tap` sees their values.
+    /// Returns the attention results of the rows that ran, layer by layer; `tap` receives their values.
     ///
     /// # Errors
-    /// When the pace stops it, a tensor is not as the spec says, the device fails, or the tap cannot keep a value.
+    /// When the pace stops it, a tensor contradicts the spec, the device fails, or the tap cannot store a value.
     pub fn read(&mut self, input: &Input, tap: Option<&mut dyn Tap>) -> Result<Vec<LayerRun>> {
         self.encode(input)?;
         let n_past = self.n_still_true(&input.sequence)?;
-        // What was lent to a layer that fails is lost: nothing is remembered until all of it is over.
+        // A layer that fails loses its part of the cache, so keep the cache only if all layers succeed.
         let mut past = std::mem::take(&mut self.past);
         let told = self.decode(&input.sequence, n_past, &mut past, tap)?;
         past.sequence.clone_from(&input.sequence);
@@ -186,7 +186,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         Ok(told)
     }
 
-    /// Runs the encoder, unless it has read this source.
+    /// Runs the encoder, unless it already ran on this source.
     fn encode(&mut self, input: &Input) -> Result<()> {
         if self.past.source == input.source && !self.past.blocks.is_empty() {
             return Ok(());
@@ -229,7 +229,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         Ok((resid, ends))
     }
 
-    /// How many of the tokens read so far begin a sequence, and can stay as they are.
+    /// Number of cached tokens that also begin `sequence` and can stay in the cache.
     fn n_still_true(&mut self, sequence: &Sequence) -> Result<usize> {
         let stack = self.model.spec.main_stack();
         let was = &self.past.sequence;
@@ -251,7 +251,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         Ok(n_past)
     }
 
-    /// Runs the tokens after the first `n_past` through the decoder, or the only stack.
+    /// Runs the tokens after the first `n_past` through the decoder or the only stack.
     fn decode(
         &mut self,
         sequence: &Sequence,
@@ -321,7 +321,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         Ok(told)
     }
 
-    /// Whether weights are held; reads them the first time.
+    /// Whether weights are held between tokens; reads them at the first call.
     fn holds_weights(&mut self) -> Result<bool> {
         if !self.weights.is_empty() {
             return Ok(true);
@@ -345,10 +345,10 @@ impl<'a, O: Ops> Writer<'a, O> {
         Ok(true)
     }
 
-    /// The logits after the last token that was read. // [d_vocab]
+    /// Logits after the last token that was read. // [d_vocab]
     ///
     /// # Errors
-    /// When the model has no head, a tensor is not as the spec says, the device fails, or the pace stops it.
+    /// When the model has no LM head, a tensor contradicts the spec, the device fails, or the pace stops it.
     pub fn logits(&mut self) -> Result<Vec<f32>> {
         let (ops, model) = (self.ops, self.model);
         let Some(head) = &model.spec.head else {

@@ -1,4 +1,4 @@
-//! Ablation: what gets worse when a part of a layer is taken away.
+//! Ablation: how much worse predictions get when a part of a layer is removed.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::judged::{Asked, Judge, head_of};
 use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
 
-/// What takes the place of what is taken away.
+/// Replacement of an ablated part's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaced {
     Zero,
     /// Its mean over all real positions of all prompts.
     Mean,
-    /// What the next prompt of the set that is as long has there, position by position.
+    /// Values of the next prompt of equal length in the set, position by position.
     Other,
 }
 
-/// The effect of one part, over the prompts that have run so far.
+/// Effect of ablating one part, over the prompts that have run so far.
 #[derive(Debug, Clone)]
 pub struct PartEffect {
     pub part: Part,
@@ -38,7 +38,7 @@ pub struct PartEffect {
 }
 
 impl PartEffect {
-    /// How much −log p of the next token grows, in nats; `None` for models that predict no next token.
+    /// Increase of −log p of the next token, in nats; `None` for models that do not predict the next token.
     pub fn loss(&self) -> Option<Estimate> {
         self.loss.estimate()
     }
@@ -48,49 +48,49 @@ impl PartEffect {
         self.kl.estimate()
     }
 
-    /// Change of the logit, or of the difference of two, that was asked for.
+    /// Change of the requested logit, or of a difference of two.
     pub fn logit(&self) -> Option<Estimate> {
         self.logit.estimate()
     }
 
-    /// The mean change of the loss, or the mean divergence of models that predict no next token, without an interval.
+    /// Mean change of the loss, without an interval; mean divergence for models that do not predict the next token.
     pub fn size(&self) -> Option<f64> {
         self.loss.mean().or_else(|| self.kl.mean())
     }
 
-    /// Prompts that have run.
+    /// Number of prompts that have run.
     pub fn n_prompts(&self) -> usize {
         self.kl.n_prompts()
     }
 }
 
-/// How far an ablation is.
+/// Progress of an ablation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A prompt runs as it is.
+    /// An unchanged prompt is running.
     Running {
         prompt_idx: usize,
         progress: Progress,
     },
-    /// So many of all ablated runs are over.
+    /// `n_done` of all ablated runs are done.
     Ablated { n_done: usize, n_all: usize },
 }
 
-/// The effect of every part that is asked for; grows while it runs, so that what was done stays when it is stopped.
+/// Effects of all chosen parts. It is updated during the run, so partial results remain if it is stopped.
 #[derive(Debug, Clone)]
 pub struct Ablation {
     pub replaced: Replaced,
     pub parts: Vec<PartEffect>,
-    /// The mean loss of the prompts as they are is a matter of a report; this is how many of them have run in full.
+    /// Number of prompts that have run with every ablation.
     pub n_prompts: usize,
     n_done: usize,
 }
 
 impl Ablation {
-    /// Plans the ablation of the parts that `wants` chooses.
+    /// Plans the ablation of the parts that `wants` selects.
     ///
     /// # Errors
-    /// When the model predicts no tokens, or no part is chosen.
+    /// When the model predicts no tokens, or no part is selected.
     pub fn plan(
         model: &Model,
         replaced: Replaced,
@@ -120,10 +120,10 @@ impl Ablation {
         })
     }
 
-    /// Runs every prompt as it is, and with each part taken away; `tell` hears of every step and may stop it.
+    /// Runs every prompt unchanged, then with each part ablated; `tell` receives every step and may stop the run.
     ///
     /// # Errors
-    /// When it is stopped, the model cannot be run, or a prompt has no other that is as long.
+    /// When it is stopped, the model cannot run, or a prompt has no other of equal length.
     pub fn run<O: Ops>(
         &mut self,
         ops: &O,
@@ -192,7 +192,7 @@ impl Ablation {
         Ok(())
     }
 
-    /// Runs a prompt as it is.
+    /// Runs a prompt unchanged.
     fn base<O: Ops>(
         &self,
         ops: &O,
@@ -207,13 +207,13 @@ impl Ablation {
                 prompt_idx,
                 progress,
             };
-            // Whoever wants it to stop is asked by the pace as well.
+            // The result is ignored: whoever wants to stop the run also stops it through the pace.
             let _ = tell(self, step);
         };
         Base::run(ops, model, input, hooks, &mut says, pace)
     }
 
-    /// The mean of every part over all real positions of all prompts. // [part][column]
+    /// Mean of every part over all real positions of all prompts. // [part][column]
     fn means<O: Ops>(
         &self,
         ops: &O,
@@ -250,7 +250,7 @@ impl Ablation {
         Ok(means.collect())
     }
 
-    /// The hooks whose values the parts are.
+    /// Hooks at which the parts' values are read.
     fn hooks(&self) -> Vec<Hook> {
         let mut hooks: Vec<Hook> = self.parts.iter().map(|effect| effect.part.hook()).collect();
         hooks.sort();
@@ -259,7 +259,7 @@ impl Ablation {
     }
 }
 
-/// The next prompt of a set that has as many tokens.
+/// Index of the next prompt with as many tokens.
 fn other_of(inputs: &[Input], prompt_idx: usize) -> Result<usize> {
     let n_of = |input: &Input| {
         let source = input.source.as_ref().map(|source| source.len());

@@ -1,5 +1,5 @@
-//! Direct logit attribution: what every part of a model adds to one logit, with the scale of every norm on the way frozen at what
-//! it was. The shares sum to the logit.
+//! Direct logit attribution: what every part of a model adds to one logit. The scale of each norm on the way is frozen at its
+//! value in the run, so that the shares sum to the logit.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::dot;
@@ -15,7 +15,7 @@ use super::judged::{Asked, head_of};
 use super::shares::{Attribution, Share, ShareOf};
 use super::walk::Walk;
 
-/// Why a model's logits are not a sum of shares.
+/// Checks that a model's logits are a sum of shares, and returns its LM head.
 ///
 /// # Errors
 /// When they are not, or the model predicts no tokens.
@@ -34,7 +34,7 @@ pub fn check_linear(model: &Model) -> Result<&HeadSpec> {
     Ok(head)
 }
 
-/// A token's row of the unembedding, and its biases, times the head's factor.
+/// A token's row of the unembedding, times the head's scale, and the constant part of its logit.
 fn unembedding_row(model: &Model, head: &HeadSpec, token: u32) -> Result<(Vec<f64>, f64)> {
     let tensors = &model.checkpoint.tensors;
     let unembed: &LinearSource = &head.unembed;
@@ -52,7 +52,7 @@ fn unembedding_row(model: &Model, head: &HeadSpec, token: u32) -> Result<(Vec<f6
         .as_deref()
         .map_or(0.0, |bias| f64::from(bias[0]))
         * scale;
-    // A bias behind a cap is no share of what lies before the cap.
+    // A bias added after a softcap is not a share of the logit before it.
     if let (Some(name), None) = (&head.extra_bias, head.softcap) {
         let bias = tensors.expect(name, &[unembed.n_out()])?;
         constant += f64::from(bias.widen_rows(at..at + 1)?[0]);
@@ -60,10 +60,10 @@ fn unembedding_row(model: &Model, head: &HeadSpec, token: u32) -> Result<(Vec<f6
     Ok((row.collect(), constant))
 }
 
-/// Shares of one logit at one position. `with_sources` chooses the layers whose heads are taken apart by source position.
+/// Splits one logit at one position into shares. `with_sources` selects the layers whose heads are split by source position.
 ///
 /// # Errors
-/// When the logits are no sum of shares (the reason is said), the model cannot be run, or the pace stops it.
+/// When the logits are not a sum of shares (the error says why), the model cannot run, or the pace stops it.
 pub fn attribute<O: Ops>(
     ops: &O,
     model: &Model,
@@ -83,7 +83,7 @@ pub fn attribute<O: Ops>(
         (Some(source), Stack::Cross) => source.len(),
         _ => n,
     };
-    // Values of heads that run by specs of their own are not those of the layer.
+    // Heads with specs of their own do not use the values of the layer.
     let is_plain = |grid: Stack, layer_idx: usize| {
         let exceptions = model.spec.exceptions(grid, layer_idx);
         with_sources(grid, layer_idx) && exceptions.is_none_or(|all| all.is_empty())
@@ -157,7 +157,7 @@ pub fn attribute<O: Ops>(
     })
 }
 
-/// The logit of the forward pass itself, or the difference of two, before a cap.
+/// Logit of the forward pass itself, or a difference of two, before any softcap.
 fn uncapped<O: Ops>(
     ops: &O,
     model: &Model,
@@ -170,7 +170,7 @@ fn uncapped<O: Ops>(
     if head.softcap.take().is_some() {
         head.extra_bias = None;
     }
-    // What rows hold beside the residual predicts nothing.
+    // Values in rows besides the residual do not affect predictions.
     let mut row = last.to_vec();
     row.resize(model.spec.d_input(model.spec.main_stack()), 0.0);
     let hidden = super::hidden::hidden_of(ops, model, &[&row], &[0])?;

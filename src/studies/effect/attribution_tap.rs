@@ -1,4 +1,4 @@
-//! What attribution keeps of a run: everything at one position, and values and patterns of the layers whose sources are asked for.
+//! Keeps what attribution needs from a run: all values at one position; values and patterns of layers with requested sources.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use attnscope_forward::Hook;
 use attnscope_run::Tap;
 use attnscope_spec::{Model, Stack};
 
-/// One query's row of the pattern of every head of a layer.
+/// One query's row of the attention pattern, for every head of a layer.
 pub struct PatternRow {
     query_idx: usize,
     /// By head. // [key]
@@ -17,7 +17,7 @@ pub struct PatternRow {
 }
 
 impl PatternRow {
-    /// The row of one head.
+    /// Row of one head.
     pub fn of(&self, head_idx: usize) -> Option<Vec<f32>> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         rows.get(&head_idx).cloned()
@@ -28,7 +28,7 @@ impl BlockSink for PatternRow {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
         let _ = scores;
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        // Blocks come with as many keys in every row; how many is known once the first row of all was seen.
+        // All rows of a block have the same length; it is known from the placeholder row inserted first.
         let Some(offset) = self.query_idx.checked_sub(first_query) else {
             return;
         };
@@ -40,21 +40,21 @@ impl BlockSink for PatternRow {
     }
 }
 
-/// Keeps what attribution reads.
+/// Values that attribution reads.
 pub struct Kept {
     position_idx: usize,
-    /// At the position. // [width]
+    /// Values at the position. // [width]
     pub rows: BTreeMap<(Stack, usize, Hook), Vec<f32>>,
-    /// Before the norms on branches, at the position. // [d_model]
+    /// Branch outputs before their norm, at the position. // [d_model]
     pub raw: BTreeMap<(Stack, usize, Hook), Vec<f32>>,
-    /// Of layers whose sources are asked for: width of a row, and values. // [key, n_kv_heads · d_value]
+    /// Row width and values, for layers whose sources are requested. // [key, n_kv_heads · d_value]
     pub values: BTreeMap<(Stack, usize), (usize, Vec<f32>)>,
     pub patterns: BTreeMap<(Stack, usize), PatternRow>,
     main: Stack,
 }
 
 impl Kept {
-    /// Plans what to keep; `with_sources` chooses the layers whose values and patterns are kept, of as many keys as are given.
+    /// Plans what to keep; `with_sources` selects the layers whose values and patterns are kept, `n_keys` gives their key counts.
     pub fn plan(
         model: &Model,
         position_idx: usize,
@@ -68,7 +68,7 @@ impl Kept {
                 continue;
             }
             for layer_idx in (0..main.n_layers()).filter(|idx| with_sources(grid, *idx)) {
-                // A row of zeros under a number that no head has says how many keys there are.
+                // A row of zeros under an unused head number stores the number of keys.
                 let rows = BTreeMap::from([(usize::MAX, vec![0.0; n_keys(grid)])]);
                 let row = PatternRow {
                     query_idx: position_idx,

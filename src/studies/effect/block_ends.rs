@@ -1,4 +1,4 @@
-//! Steps of attribution over what few blocks have: heads that share a norm with a partner, and what ends a block.
+//! Backward steps of attribution for features of few models: heads that share a norm with a partner, and the end of a block.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::AttentionSpec;
@@ -7,10 +7,10 @@ use attnscope_compute::kernels::vectors::dot;
 use attnscope_forward::read_difference;
 use attnscope_spec::{BlockSpec, ProjectionSpec};
 
-/// What weighs the outputs of heads, whose partners may share the scale of a norm with them: it is frozen at what it was.
+/// Maps weights on the output of head pairs back to the heads. The scale of a norm that partners share is frozen.
 ///
 /// # Errors
-/// When a tensor is not as the spec says.
+/// When a tensor contradicts the spec.
 pub fn of_heads(
     tensors: &Tensors,
     attention: &AttentionSpec,
@@ -30,10 +30,10 @@ pub fn of_heads(
     Ok(weights)
 }
 
-/// Steps over what ends a block, from the residual it leaves to the one before; gives what the block adds for its token alone.
+/// Maps weights on the residual after a block's end back to before it. Returns what the block adds for its token id alone.
 ///
 /// # Errors
-/// When a tensor is not as the spec says.
+/// When a tensor contradicts the spec.
 pub fn end_of_block(
     tensors: &Tensors,
     block: &BlockSpec,
@@ -46,7 +46,7 @@ pub fn end_of_block(
         let scale = f64::from(stored[0]);
         weights.iter_mut().for_each(|w| *w *= scale);
     }
-    // What weighs the residual after the factor weighs the factor's product before it.
+    // The by-token term is the rest of the product after the residual's share.
     Ok(match block.by_token {
         Some(_) => of_after - dot(weights, before),
         None => 0.0,

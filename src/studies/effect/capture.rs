@@ -1,4 +1,4 @@
-//! Keeps values of a run for what is computed from them afterwards: inputs of layers, outputs of heads and branches.
+//! Keeps values of a run for later computations: inputs of layers, outputs of heads and branches.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,30 +21,30 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The values at one position.
+    /// Values at one position.
     pub fn row(&self, position_idx: usize) -> &[f32] {
         &self.values[position_idx * self.width..(position_idx + 1) * self.width]
     }
 }
 
-/// A run that is over, with what was kept of it.
+/// A finished run with its kept values.
 #[derive(Debug)]
 pub struct Base {
     pub outcome: Outcome,
     values: BTreeMap<(Stack, usize, Hook), Rows>,
-    /// Inputs of layers, where rows hold more than the residual.
+    /// Inputs of layers, if rows hold more than the residual.
     inputs: BTreeMap<(Stack, usize), Rows>,
-    /// What the last layer of the stack that predicts leaves.
+    /// Output of the last layer of the stack that predicts.
     pub last: Rows,
-    /// The encoder's output. // [source position, d_model]
+    /// Encoder output. // [source position, d_model]
     pub memory: Option<Vec<f32>>,
 }
 
 impl Base {
-    /// Runs a prompt, and keeps the input of every layer and the values of `hooks`.
+    /// Runs a prompt and keeps the input of every layer and the values of `hooks`.
     ///
     /// # Errors
-    /// When the model cannot be run, or a layer of it is no block.
+    /// When the model cannot run, or one of its layers is not a block.
     pub fn run<O: Ops>(
         ops: &O,
         model: &Model,
@@ -86,7 +86,7 @@ impl Base {
         })
     }
 
-    /// The input of a layer: all that a row holds.
+    /// Input of a layer, with the whole row.
     ///
     /// # Errors
     /// When it was not kept.
@@ -97,10 +97,10 @@ impl Base {
         }
     }
 
-    /// A value that was kept.
+    /// Value kept at a hook.
     ///
     /// # Errors
-    /// When it was not asked for.
+    /// When it was not kept.
     pub fn of(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Result<&Rows> {
         let missing =
             || Error::Setting(format!("{} was not kept", hook.full_name(stack, layer_idx)));
@@ -110,7 +110,7 @@ impl Base {
     }
 }
 
-/// The tokens that a stack reads.
+/// Tokens that a stack reads.
 pub fn sequence_of(input: &Input, stack: Stack) -> &Sequence {
     match (&input.source, stack) {
         (Some(source), Stack::Encoder) => source,
@@ -118,7 +118,7 @@ pub fn sequence_of(input: &Input, stack: Stack) -> &Sequence {
     }
 }
 
-/// Refuses models whose layers cannot be run one part at a time.
+/// Refuses models whose layers cannot be run part by part.
 ///
 /// # Errors
 /// When a stack is a recurrent network.
@@ -134,10 +134,10 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     Ok(())
 }
 
-/// Refuses models whose rows hold several streams of the residual.
+/// Refuses models whose rows hold several residual streams.
 ///
 /// # Errors
-/// When they do.
+/// When they hold several.
 pub fn of_one_stream(model: &Model) -> Result<()> {
     let rows = model
         .spec
@@ -222,7 +222,7 @@ impl Tap for Keeper<'_> {
     }
 }
 
-/// Tells how far a run is, and lets its reports go.
+/// Passes on the progress of a run and drops its reports.
 struct Says<'a>(&'a mut dyn FnMut(Progress));
 
 impl Observer for Says<'_> {

@@ -1,5 +1,5 @@
-//! What heads do by their weights alone: copying, ranks of the QK and OV circuits, and composition between heads (Elhage et al. 2021,
-//! A Mathematical Framework for Transformer Circuits).
+//! Heads judged by their weights alone: copying, ranks of the QK and OV circuits, and composition between heads (Elhage et al.
+//! 2021, A Mathematical Framework for Transformer Circuits).
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
@@ -13,10 +13,10 @@ use super::eigen::{eigenvalues, factor, symmetric_eigenvalues};
 use super::fold::Fold;
 use super::maps::{HeadMaps, maps_of};
 
-/// Rows of the vocabulary that are read at once.
+/// Number of vocabulary rows read at a time.
 const TOKENS_AT_ONCE: usize = 2048;
 
-/// How spread out the singular values of a circuit are.
+/// Effective and stable rank of a circuit, from its singular values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranks {
     /// exp of the entropy of σ/Σσ (Roy and Vetterli 2007).
@@ -25,7 +25,7 @@ pub struct Ranks {
     pub stable: f64,
 }
 
-/// Which of a later head's inputs an earlier head writes to.
+/// Input of a later head that an earlier head writes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Into {
     Queries,
@@ -36,7 +36,7 @@ pub enum Into {
 impl Into {
     pub const ALL: [Self; 3] = [Self::Queries, Self::Keys, Self::Values];
 
-    /// The letter of the composition.
+    /// Letter of the composition, as in Q-, K- and V-composition.
     pub fn letter(self) -> char {
         match self {
             Self::Queries => 'q',
@@ -46,43 +46,43 @@ impl Into {
     }
 }
 
-/// How much of what an earlier head writes lies where a later head reads.
+/// How strongly an earlier head's output feeds a later head's input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Composition {
     pub from: Place,
     pub to: Place,
     pub into: Into,
-    /// ‖A·B‖_F / (‖A‖_F ‖B‖_F), less what matrices that have nothing to do with each other give: 1/√d_model.
+    /// ‖A·B‖_F / (‖A‖_F ‖B‖_F), minus its value for unrelated matrices: 1/√d_model.
     pub score: f64,
 }
 
-/// The circuits of one head.
+/// Circuits of one head.
 #[derive(Debug, Clone)]
 pub struct Circuit {
     pub place: Place,
-    /// Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U: 1 where the head raises the tokens that it looks at. `None` where
-    /// embedding and unembedding do not meet, or eigenvalues do not settle.
+    /// Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U: 1 if the head raises the logits of the tokens it attends to.
+    /// `None` if embedding and unembedding have no common space, or the eigenvalues do not converge.
     pub copying: Option<f64>,
-    /// Share of eigenvalues whose real part is above 0.
+    /// Share of eigenvalues with a positive real part.
     pub positive_share: Option<f64>,
     pub qk: Ranks,
     pub ov: Ranks,
 }
 
-/// The circuits of all heads of the stack that predicts.
+/// Circuits of all heads in the stack that predicts.
 #[derive(Debug, Clone)]
 pub struct Circuits {
     pub heads: Vec<Circuit>,
-    /// Pairs of the places that were asked for, highest score first.
+    /// Pairs that end at a requested head, highest score first.
     pub compositions: Vec<Composition>,
-    /// What was folded or left out, for a person.
+    /// Notes to the user on what was folded in or left out.
     pub notes: Vec<String>,
 }
 
-/// Reads the circuits of all heads, and the compositions that end at heads which `wants` chooses.
+/// Computes the circuits of all heads, and the compositions that end at heads which `wants` selects.
 ///
 /// # Errors
-/// When keys and values come through a latent vector, a tensor is not as the spec says, or the pace stops it.
+/// When keys and values come through a latent vector, a tensor contradicts the spec, or the pace stops it.
 pub fn circuits(
     model: &Model,
     wants: &dyn Fn(Place) -> bool,
@@ -136,7 +136,7 @@ pub fn circuits(
         let scores: Vec<Vec<Composition>> = pairs
             .par_iter()
             .map(|(from, to)| {
-                // What comes between is not seen by keys and values of an earlier layer.
+                // Shared keys and values of an earlier layer do not see the layers in between.
                 let is_before = from.place.layer_idx < Some(to.kv_layer_idx);
                 let meets = |into: &Into| *into == Into::Queries || is_before;
                 let all = Into::ALL.into_iter().filter(meets);
@@ -154,7 +154,7 @@ pub fn circuits(
     })
 }
 
-/// Σ over tokens of embedding · unembedding, the gain of the final norm folded. // [d_model, d_model]
+/// Σ over tokens of embedding · unembedding, with the gain of the final norm folded in. // [d_model, d_model]
 fn vocabulary(model: &Model, pace: &dyn Pace) -> Result<Option<Vec<f32>>> {
     let spec = &model.spec;
     let (main, d) = (spec.main_stack(), spec.d_model);
@@ -210,7 +210,7 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|value| f64::from(*value)).collect()
 }
 
-/// The circuits of one head; `between` is what stands between reading and writing the vocabulary.
+/// Circuits of one head; `between` is the sum of embedding · unembedding over tokens.
 fn circuit(maps: &HeadMaps, between: Option<&[f32]>) -> Circuit {
     let (d, n) = (maps.d_model, maps.d_value);
     let lambdas = between.and_then(|between| {
@@ -238,10 +238,10 @@ fn circuit(maps: &HeadMaps, between: Option<&[f32]>) -> Circuit {
     }
 }
 
-/// Ranks of AᵀB from the Gram matrices AAᵀ and BBᵀ, whose product has the squares of its singular values.
+/// Ranks of AᵀB from the Gram matrices AAᵀ and BBᵀ, whose product has the squared singular values as eigenvalues.
 fn ranks(a: &[f64], b: &[f64], n: usize) -> Ranks {
     let l = factor(a, n);
-    // Lᵀ B L is symmetric and has them too.
+    // Lᵀ B L is symmetric and has the same eigenvalues.
     let mut right = vec![0.0; n * n];
     for i in 0..n {
         for k in 0..n {
@@ -271,9 +271,9 @@ fn ranks(a: &[f64], b: &[f64], n: usize) -> Ranks {
     }
 }
 
-/// How much of what one head writes another one reads.
+/// Composition score of two heads.
 fn composition(from: &HeadMaps, to: &HeadMaps, into: Into) -> Composition {
-    // Both circuits are products of a tall and a wide matrix; only the parts that meet are multiplied.
+    // Both circuits are products of a tall and a wide matrix; only the inner parts are multiplied.
     let (read, outer, n) = match into {
         Into::Queries => (&to.q, &to.factor_k, to.d_head),
         Into::Keys => (&to.k, &to.factor_q, to.d_head),

@@ -1,4 +1,4 @@
-//! Contribution (Kobayashi et al. 2020): attention weighed by the length of what it carries, α · ‖v W_O‖.
+//! Contribution (Kobayashi et al. 2020): attention weighted by the norm of the value that it moves, α · ‖v W_O‖.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,19 +15,19 @@ use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
 
-/// What a head carries, over the real queries of a prompt.
+/// Contribution of a head, over the real queries of a prompt.
 #[derive(Debug, Clone)]
 pub struct Contribution {
     pub place: Place,
-    /// Share of all that the head carries that comes from the first key.
+    /// Share of the total contribution that comes from the first key.
     pub first_share: f64,
-    /// Share of the attention that the first key gets, for comparison.
+    /// Share of attention on the first key, for comparison.
     pub first_attention: f64,
     /// Mean entropy of contribution/Σ contribution, in nats.
     pub entropy: f64,
-    /// Mean Σ of lengths: what the head would add if nothing cancelled.
+    /// Mean sum of norms: the length of the output if nothing cancelled.
     pub total: f64,
-    /// Mean length of what it adds.
+    /// Mean norm of the head's output.
     pub added: f64,
     /// ‖v W_O‖ of every key.
     pub value_norms: Vec<f32>,
@@ -55,14 +55,14 @@ impl Sums {
     }
 }
 
-/// The attention that runs now.
+/// State of the attention that is running.
 struct Now {
     /// [head][key]
     norms: Vec<Vec<f32>>,
-    /// What global tokens look at.
+    /// Keys and values that global tokens attend to.
     globals: Option<GlobalKeys>,
     real: Vec<bool>,
-    /// By head and first query: added in this order, not in the order in which threads end.
+    /// By head and first query, so that sums do not depend on the order in which threads finish.
     parts: Mutex<BTreeMap<(usize, usize), Sums>>,
 }
 
@@ -110,7 +110,7 @@ impl BlockSink for Now {
     }
 }
 
-/// Lengths of what every head would write for each row of its values. Grouped keys share values, not what is written.
+/// Computes the norm of each head's output for each row of values. Heads of a group share values but not W_O.
 /// // values: [row, n · d_value] → [head][row]
 struct Written {
     /// W_Oᵀ W_O of each head. // [head][d_value, d_value]
@@ -141,7 +141,7 @@ impl Written {
         })
     }
 
-    /// `column_of` says where the values of a head stand in a row.
+    /// `column_of` gives the column where a head's values begin in a row.
     fn norms(
         &self,
         values: &[f32],
@@ -182,7 +182,7 @@ struct Weighing<'a> {
 }
 
 impl Weighing<'_> {
-    /// Closes one attention; `z` is what its heads found. // [position, n_heads · d_value]
+    /// Finishes one attention; `z` is the output of its heads before W_O. // [position, n_heads · d_value]
     fn close(&mut self, grid: Stack, layer_idx: usize, z: &[f32], width: usize) {
         let Some((now, written)) = self.now.remove(&grid) else {
             return;
@@ -277,10 +277,10 @@ impl Tap for Weighing<'_> {
     }
 }
 
-/// What every head of a model carries on one prompt, in the order in which heads run.
+/// Contributions of every head of a model on one prompt, in the order in which heads run.
 ///
 /// # Errors
-/// When a layer is no block, a tensor is not as the spec says, or the model cannot be run.
+/// When a layer is not a block, a tensor contradicts the spec, or the model cannot run.
 pub fn contributions<O: Ops>(
     ops: &O,
     model: &Model,

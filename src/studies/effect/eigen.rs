@@ -1,5 +1,5 @@
-//! Eigenvalues of small square matrices, in f64: of symmetric ones by Jacobi rotations, of others by shifted QR steps on a Hessenberg
-//! matrix of complex numbers (Golub and Van Loan, Matrix Computations, chapters 7 and 8).
+//! Eigenvalues of small square matrices in f64: symmetric ones by Jacobi rotations, others by shifted QR steps on a complex
+//! Hessenberg matrix (Golub and Van Loan, Matrix Computations, chapters 7 and 8).
 
 /// A complex number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,7 +55,7 @@ impl Complex {
         }
     }
 
-    /// The root with a real part of at least 0.
+    /// Square root with a non-negative real part.
     fn root(self) -> Self {
         let abs = self.abs();
         let re = ((abs + self.re) / 2.0).max(0.0).sqrt();
@@ -67,10 +67,10 @@ impl Complex {
     }
 }
 
-/// QR steps for one eigenvalue before giving up on it; a handful are usual.
+/// Most QR steps for one eigenvalue; a handful are usual.
 const MOST_STEPS: usize = 120;
 
-/// All eigenvalues of a real matrix, in no order; `None` where they do not settle, or a number is not finite. // [n, n]
+/// All eigenvalues of a real matrix, unordered; `None` if they do not converge, or a number is not finite. // [n, n]
 pub fn eigenvalues(matrix: &[f64], n: usize) -> Option<Vec<Complex>> {
     if matrix.iter().any(|value| !value.is_finite()) {
         return None;
@@ -85,7 +85,7 @@ pub fn eigenvalues(matrix: &[f64], n: usize) -> Option<Vec<Complex>> {
     let mut n_steps = 0;
     while end > 0 {
         let last = end - 1;
-        // Where a number below the diagonal is nothing beside its neighbours, the matrix falls apart.
+        // Where a subdiagonal element is negligible, the matrix splits.
         let mut start = last;
         while start > 0 {
             let around = h[start * n + start].abs() + h[(start - 1) * n + start - 1].abs();
@@ -106,7 +106,7 @@ pub fn eigenvalues(matrix: &[f64], n: usize) -> Option<Vec<Complex>> {
             return None;
         }
         let shift = if n_steps % 20 == 0 {
-            // An odd shift gets out of a circle.
+            // An exceptional shift breaks cycles.
             Complex::real(h[last * n + last - 1].abs() + h[last * n + last].abs())
         } else {
             nearest_of_corner(&h, n, last)
@@ -116,7 +116,7 @@ pub fn eigenvalues(matrix: &[f64], n: usize) -> Option<Vec<Complex>> {
     Some(found)
 }
 
-/// Brings a matrix to zeros below its first subdiagonal, by reflections, with the same eigenvalues.
+/// Reduces a matrix to Hessenberg form by reflections, which keep its eigenvalues.
 fn hessenberg(mut a: Vec<f64>, n: usize) -> Vec<f64> {
     for column in 0..n.saturating_sub(2) {
         let below: Vec<f64> = (column + 1..n).map(|row| a[row * n + column]).collect();
@@ -152,7 +152,7 @@ fn hessenberg(mut a: Vec<f64>, n: usize) -> Vec<f64> {
     a
 }
 
-/// The eigenvalue of the last two rows and columns that is nearest to the last number (Wilkinson's shift).
+/// Wilkinson's shift: the eigenvalue of the last 2 × 2 block that is nearest to its last element.
 fn nearest_of_corner(h: &[Complex], n: usize, last: usize) -> Complex {
     let (a, b) = (h[(last - 1) * n + last - 1], h[(last - 1) * n + last]);
     let (c, d) = (h[last * n + last - 1], h[last * n + last]);
@@ -167,7 +167,7 @@ fn nearest_of_corner(h: &[Complex], n: usize, last: usize) -> Complex {
     }
 }
 
-/// One QR step with a shift on a part of a Hessenberg matrix: rotations from the left, then from the right.
+/// One shifted QR step on a part of a Hessenberg matrix: rotations from the left, then from the right.
 fn qr_step(h: &mut [Complex], n: usize, part: std::ops::Range<usize>, shift: Complex) {
     for at in part.clone() {
         h[at * n + at] = h[at * n + at].minus(shift);
@@ -201,10 +201,10 @@ fn qr_step(h: &mut [Complex], n: usize, part: std::ops::Range<usize>, shift: Com
     }
 }
 
-/// Sweeps of Jacobi rotations; the squares off the diagonal fall quadratically.
+/// Most Jacobi sweeps; convergence is quadratic.
 const SWEEPS: usize = 30;
 
-/// Eigenvalues of a symmetric matrix, in no order. // [n, n]
+/// Eigenvalues of a symmetric matrix, unordered. // [n, n]
 pub fn symmetric_eigenvalues(matrix: &[f64], n: usize) -> Vec<f64> {
     let mut a = matrix.to_vec();
     let size: f64 = a.iter().map(|v| v * v).sum();
@@ -240,7 +240,7 @@ pub fn symmetric_eigenvalues(matrix: &[f64], n: usize) -> Vec<f64> {
     (0..n).map(|idx| a[idx * n + idx]).collect()
 }
 
-/// L of L·Lᵀ for a symmetric matrix without negative eigenvalues; what is nothing beside the largest stays nothing. // [n, n]
+/// Cholesky factor L of a positive semi-definite matrix, L·Lᵀ; columns with negligible pivots are zero. // [n, n]
 pub fn factor(matrix: &[f64], n: usize) -> Vec<f64> {
     let largest = (0..n).map(|idx| matrix[idx * n + idx]).fold(0.0, f64::max);
     let mut l = vec![0.0f64; n * n];
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn rotations_triangles_and_companions_have_the_eigenvalues_that_are_known() {
+    fn rotation_triangular_and_companion_matrices_have_their_known_eigenvalues() {
         let turn = [0.6, -0.8, 0.8, 0.6];
         assert_near(
             &sorted(eigenvalues(&turn, 2).expect("some")),
@@ -289,7 +289,7 @@ mod tests {
         let triangle = [3.0, 5.0, -7.0, 0.0, -1.0, 2.0, 0.0, 0.0, 0.5];
         let known = [(-1.0, 0.0), (0.5, 0.0), (3.0, 0.0)];
         assert_near(&sorted(eigenvalues(&triangle, 3).expect("some")), &known);
-        // x⁴ = 1: all four roots, on a circle that plain steps go round.
+        // x⁴ = 1: all four roots, on which unshifted steps cycle.
         let mut shift = vec![0.0; 16];
         (0..4).for_each(|idx| shift[idx * 4 + (idx + 1) % 4] = 1.0);
         let roots = [(-1.0, 0.0), (0.0, -1.0), (0.0, 1.0), (1.0, 0.0)];
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_of_eigenvalues_and_of_their_squares_are_traces() {
+    fn sums_of_eigenvalues_and_of_their_squares_equal_traces() {
         let n = 40;
         let mut random = fastrand::Rng::with_seed(7);
         let a: Vec<f64> = (0..n * n).map(|_| random.f64() - 0.4).collect();
@@ -329,7 +329,7 @@ mod tests {
 
     /// Computed with numpy.linalg.eigvals.
     #[test]
-    fn a_matrix_that_numpy_was_asked_about_has_its_eigenvalues() {
+    fn eigenvalues_agree_with_numpy() {
         let a = [
             2.0, -1.0, 0.5, 3.0, 0.0, 1.0, 4.0, -2.0, 1.5, 2.5, -3.0, 0.25, -1.0, 0.75, 2.0, 1.0,
         ];
@@ -345,7 +345,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_factor_gives_its_matrix_back_and_jacobi_finds_what_it_was_made_of() {
+    fn a_factor_multiplies_to_its_matrix_and_jacobi_finds_trace_and_rank() {
         let n = 12;
         let mut random = fastrand::Rng::with_seed(3);
         // Rank 5: most eigenvalues are 0.

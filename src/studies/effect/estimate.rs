@@ -1,4 +1,4 @@
-//! A mean over prompts or positions, and how sure it is.
+//! A mean over prompts or positions, with its confidence interval.
 
 use attnscope_compute::bootstrap::interval_of_mean;
 
@@ -11,7 +11,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The mean of some values; `None` where there are none.
+    /// Mean of some values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
             return None;
@@ -22,7 +22,7 @@ impl Estimate {
     }
 }
 
-/// Values of one prompt after another.
+/// Values grouped by prompt.
 #[derive(Debug, Clone, Default)]
 pub struct Sampled(Vec<Vec<f64>>);
 
@@ -31,12 +31,12 @@ impl Sampled {
         self.0.push(of_prompt);
     }
 
-    /// Prompts that have been added.
+    /// Number of prompts added.
     pub fn n_prompts(&self) -> usize {
         self.0.len()
     }
 
-    /// The mean over prompts, each of which counts alike; `None` where there are no values.
+    /// Mean over prompts with equal weights; `None` if there are no values.
     pub fn mean(&self) -> Option<f64> {
         let all = self.0.iter().filter(|values| !values.is_empty());
         let means = all.map(|values| values.iter().sum::<f64>() / values.len() as f64);
@@ -44,7 +44,7 @@ impl Sampled {
         (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
     }
 
-    /// The mean over prompts, each of which counts alike, by a bootstrap over prompts; of a single prompt over its positions.
+    /// Mean over prompts with equal weights and a bootstrap interval over prompts; for a single prompt, over its positions.
     pub fn estimate(&self) -> Option<Estimate> {
         let all: Vec<&Vec<f64>> = self.0.iter().filter(|values| !values.is_empty()).collect();
         match all.as_slice() {

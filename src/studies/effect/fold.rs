@@ -1,11 +1,11 @@
-//! The gain of a norm, put into the matrices that read behind it.
+//! Folds the gain of a norm into the matrices that read its output.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::NormKind;
 use attnscope_forward::norm_on_host;
 use attnscope_spec::{Model, NormSource};
 
-/// A norm's gain, and whether it takes the mean away.
+/// A norm's gain, and whether it subtracts the mean.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fold {
     gain: Option<Vec<f32>>,
@@ -24,7 +24,7 @@ impl Fold {
         })
     }
 
-    /// Rows that read what the norm gives, as rows that read the residual.
+    /// Converts rows that read the norm's output to rows that read the residual.
     pub fn fold_into(&self, rows: &mut [f32], width: usize) {
         for row in rows.chunks_mut(width.max(1)) {
             if let Some(gain) = &self.gain {

@@ -1,4 +1,4 @@
-//! Norms with their scale frozen at one input, and linear maps, walked backwards: what a number read off the output is of the input.
+//! Norms with a frozen scale, and linear maps, applied backwards: turns weights on the output into weights on the input.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
@@ -7,17 +7,17 @@ use attnscope_compute::ops::{HostLinear, NormKind};
 use attnscope_forward::{linear_on_host, norm_on_host};
 use attnscope_spec::{LinearSource, NormSource};
 
-/// A norm whose scale is that of one input: an affine map.
+/// A norm whose scale is frozen at one input, which makes it an affine map.
 pub struct Frozen {
     gain: Option<Vec<f64>>,
     bias: Option<Vec<f64>>,
-    /// 1 / what the norm divides by.
+    /// 1 / the norm's divisor.
     scale: f64,
     centres: bool,
 }
 
 impl Frozen {
-    /// Reads a norm, and freezes it at an input.
+    /// Reads a norm and freezes it at an input.
     ///
     /// # Errors
     /// When a tensor is missing or has another shape.
@@ -40,7 +40,7 @@ impl Frozen {
         })
     }
 
-    /// The norm's output for an input.
+    /// Output of the norm for an input.
     pub fn apply(&self, input: &[f64]) -> Vec<f64> {
         let mut out = self.centred(input);
         self.times_gain(&mut out);
@@ -51,7 +51,7 @@ impl Frozen {
         out
     }
 
-    /// What weighs the output, as what weighs the input, and the constant that the bias gives.
+    /// Maps weights on the output to weights on the input, and returns the constant from the bias.
     pub fn back(&self, weights: &[f64]) -> (Vec<f64>, f64) {
         let constant = self.bias.as_ref().map_or(0.0, |bias| dot(bias, weights));
         let mut back = weights.to_vec();
@@ -76,7 +76,7 @@ impl Frozen {
     }
 }
 
-/// What weighs the output of a linear map, as what weighs its input, and the constant that its bias gives.
+/// Maps weights on a linear map's output to weights on its input, and returns the constant from its bias.
 ///
 /// # Errors
 /// When a tensor is missing or has another shape.
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frozen_norm_walked_backwards_reads_what_it_reads_forwards() {
+    fn a_frozen_norm_gives_the_same_number_backwards_and_forwards() {
         let input = [0.5, -2.0, 3.0, 1.0];
         let weights = [1.0, 0.25, -0.5, 2.0];
         for centres in [true, false] {

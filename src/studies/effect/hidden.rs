@@ -1,11 +1,11 @@
-//! What the unembedding reads, of residuals that a run left.
+//! Hidden states that the unembedding reads, computed from residuals of a run.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_forward::final_hidden;
 use attnscope_spec::Model;
 
-/// Hidden states behind the final norm, chosen rows of what the last layer left. // [row, d_model]
+/// Applies the final norm to chosen rows of the last layer's output. // [row, d_model]
 pub fn hidden_of<O: Ops>(
     ops: &O,
     model: &Model,

@@ -1,4 +1,4 @@
-//! What changed copies of a run predict otherwise: loss, divergence and logits, from their last residuals.
+//! Compares the predictions of changed copies of a run, from their last residuals: loss, divergence and logits.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
@@ -11,7 +11,7 @@ use super::capture::Base;
 use super::hidden::hidden_of;
 use super::logit_rows::{Reference, Row, Wanted, rows_of};
 
-/// A token whose logit is asked for at one position, or by how much it lies above another's.
+/// A token whose logit is requested at one position, optionally relative to another token's logit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     pub position_idx: usize,
@@ -19,21 +19,21 @@ pub struct Asked {
     pub against: Option<u32>,
 }
 
-/// How one changed copy differs from the run.
+/// Differences of one changed copy from the run.
 #[derive(Debug, Clone, Default)]
 pub struct Moved {
     /// Change of −log p of the next token, in nats, at every position that has one.
     pub loss: Vec<f64>,
     /// KL(run ‖ copy) of the predictions, in nats, at every real position.
     pub kl: Vec<f64>,
-    /// Change of the logit that was asked for.
+    /// Change of the requested logit.
     pub logit: Option<f64>,
 }
 
-/// The head of a model that predicts tokens.
+/// The LM head of a model that predicts tokens.
 ///
 /// # Errors
-/// When it has none, or one that gives labels.
+/// When it has none, or a classification head.
 pub fn head_of(model: &Model) -> Result<&HeadSpec> {
     let family = model.spec.family;
     let Some(head) = &model.spec.head else {
@@ -49,10 +49,10 @@ pub fn head_of(model: &Model) -> Result<&HeadSpec> {
     Ok(head)
 }
 
-/// The logit that is asked for, or the difference of two, of every residual.
+/// Requested logit, or difference of two, for every residual.
 ///
 /// # Errors
-/// When the model predicts no tokens, a tensor is not as the spec says, or the pace stops it.
+/// When the model predicts no tokens, a tensor contradicts the spec, or the pace stops it.
 pub fn asked_logits<O: Ops>(
     ops: &O,
     model: &Model,
@@ -76,11 +76,11 @@ pub fn asked_logits<O: Ops>(
     Ok(pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)).collect())
 }
 
-/// Rows of logits that are read at the same time where copies need not be read with what they are compared with: the fewer, the
-/// wider the parts of the vocabulary, which products do faster.
+/// Rows of logits to read at a time if copies need not be read together with the run. Fewer rows allow wider chunks of the
+/// vocabulary, which multiply faster.
 const ROWS_AT_ONCE: usize = 2048;
 
-/// The predictions of a run as it is, for comparing changed copies with it.
+/// Predictions of the unchanged run, with which changed copies are compared.
 pub struct Judge<'a> {
     head: &'a HeadSpec,
     base: &'a Base,
@@ -92,10 +92,10 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Reads the predictions of the run.
+    /// Computes the predictions of the run.
     ///
     /// # Errors
-    /// When the model predicts no tokens, a tensor is not as the spec says, or the pace stops it.
+    /// When the model predicts no tokens, a tensor contradicts the spec, or the pace stops it.
     pub fn of<O: Ops>(
         ops: &O,
         model: &'a Model,
@@ -109,7 +109,7 @@ impl<'a> Judge<'a> {
         let real: Vec<usize> = (0..sequence.len())
             .filter(|idx| sequence.is_real(*idx))
             .collect();
-        // A pair counts when both its tokens are real.
+        // A pair counts if both its tokens are real.
         let target = |idx: &usize| {
             let next = idx + 1 < sequence.len() && sequence.is_real(idx + 1);
             targets[*idx].filter(|_| next)
@@ -135,10 +135,10 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Compares the predictions of changed copies with the run's. // tall: [copy, position, d_model]
+    /// Compares the predictions of changed copies with those of the run. // tall: [copy, position, d_model]
     ///
     /// # Errors
-    /// When a tensor is not as the spec says, or the pace stops it.
+    /// When a tensor contradicts the spec, or the pace stops it.
     pub fn moved<O: Ops>(
         &self,
         ops: &O,
@@ -184,7 +184,7 @@ impl<'a> Judge<'a> {
         Ok(all)
     }
 
-    /// One copy beside the run, by rows of real positions.
+    /// Compares one copy with the run, row by row over real positions.
     fn compared(&self, base: &[Row], rows: &[Row]) -> Moved {
         let loss = |row: &Row| row.log_sum_exp() - f64::from(row.target);
         let pairs = || rows.iter().zip(base);

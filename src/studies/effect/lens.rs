@@ -1,4 +1,4 @@
-//! The logit lens: what the model would predict if its layers ended earlier (nostalgebraist 2020).
+//! Logit lens: predictions of the model if it ended after each layer (nostalgebraist 2020).
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -10,30 +10,30 @@ use super::capture::Base;
 use super::judged::head_of;
 use super::logit_rows::{Wanted, rows_of};
 
-/// Rows that are read at the same time, of all depths together.
+/// Number of rows read at a time, over all depths.
 const ROWS_AT_ONCE: usize = 4096;
 
-/// What the residual after some layers predicts at one position.
+/// Prediction at one position from the residual after some layers.
 #[derive(Debug, Clone)]
 pub struct LensRow {
-    /// Layers that have run: 0 is the embedding.
+    /// Number of layers that have run: 0 is the embedding.
     pub depth: usize,
     pub position_idx: usize,
-    /// The token that follows, or for models that are not causal the token itself.
+    /// The next token, or the token itself in models that are not causal.
     pub target: Option<u32>,
-    /// Place of the target among all tokens, from 1.
+    /// Rank of the target among all tokens, from 1.
     pub rank: Option<usize>,
     pub probability: Option<f64>,
     /// KL(last layer ‖ this depth), in nats.
     pub kl: f64,
-    /// Likeliest first, with probabilities.
+    /// Most likely tokens with their probabilities.
     pub top: Vec<(u32, f64)>,
 }
 
-/// Applies final norm and head to the residual of every depth, at some positions. Rows come by position, then by depth.
+/// Applies the final norm and LM head to the residual of every depth at some positions. Rows are sorted by position, then depth.
 ///
 /// # Errors
-/// When the model predicts no tokens, a tensor is not as the spec says, or the pace stops it.
+/// When the model predicts no tokens, a tensor contradicts the spec, or the pace stops it.
 pub fn lens<O: Ops>(
     ops: &O,
     model: &Model,
@@ -45,7 +45,7 @@ pub fn lens<O: Ops>(
     let head = head_of(model)?;
     let main = model.spec.main_stack();
     let n_layers = main.n_layers();
-    // The last one first: the others are compared with it.
+    // The last residual comes first, because the others are compared with it.
     let mut residuals = vec![base.last.values.as_slice()];
     for layer_idx in 0..n_layers {
         let rows = base.input(main.stack, layer_idx)?;

@@ -1,4 +1,4 @@
-//! Logits of many residuals at the same positions, read in chunks of the vocabulary: sums, likely tokens, ranks, divergence.
+//! Reads logits of many residuals at the same positions in chunks of the vocabulary: sums, likely tokens, ranks, divergence.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use rayon::prelude::*;
 
 use super::hidden::hidden_of;
 
-/// What is asked of the logits at some positions.
+/// Quantities to compute from the logits at some positions.
 pub struct Wanted {
-    /// The token whose logit is kept. // [position that is read]
+    /// Token whose logit is kept. // [position to read]
     pub targets: Vec<Option<u32>>,
-    /// How many of the likeliest tokens are kept.
+    /// Number of most likely tokens to keep.
     pub n_top: usize,
-    /// Whether the ranks of the targets are wanted.
+    /// Whether to compute the ranks of the targets.
     pub ranks: bool,
 }
 
-/// What other residuals are compared with, read once.
+/// Logits that other residuals are compared with, computed once.
 pub struct Reference {
     /// [position]
     pub rows: Vec<Row>,
@@ -31,11 +31,11 @@ pub struct Reference {
     d_vocab: usize,
 }
 
-/// Numbers that a reference may hold: 256 MiB.
+/// Most numbers in a reference: 256 MiB.
 pub const MOST_KEPT: usize = 64 << 20;
 
 impl Reference {
-    /// Reads the logits of one residual and keeps them; `None` where they are too many.
+    /// Computes and keeps the logits of one residual; `None` if they are too many.
     ///
     /// # Errors
     /// As for [`rows_of`].
@@ -72,18 +72,18 @@ impl Reference {
     }
 }
 
-/// What is kept of the logits of one row.
+/// Values kept from one row of logits.
 #[derive(Debug, Clone)]
 pub struct Row {
     max: f32,
     /// Σ e^(logit − max).
     sum: f64,
     pub target: f32,
-    /// Σ e^(first residual's logit − its largest) · (its logit − this logit).
+    /// Σ e^(first residual's logit − its largest) · (its logit − this logit), for the divergence.
     apart: f64,
-    /// Likeliest first, with logits.
+    /// Most likely tokens with their logits.
     pub top: Vec<(u32, f32)>,
-    /// Tokens whose logits lie above the target's, where ranks are wanted.
+    /// Number of tokens whose logits exceed the target's, if ranks are wanted.
     pub n_above: usize,
 }
 
@@ -141,18 +141,18 @@ impl Row {
         f64::from(self.max) + self.sum.ln()
     }
 
-    /// KL(first residual ‖ this one), in nats; rounding that leaves a hair below zero is taken away.
+    /// KL(first residual ‖ this one), in nats; slightly negative results of rounding become 0.
     pub fn divergence_from(&self, first: &Self) -> f64 {
         let kl = self.apart / first.sum - first.log_sum_exp() + self.log_sum_exp();
         if kl < 0.0 { 0.0 } else { kl }
     }
 }
 
-/// Reads the logits of every residual at some positions. They are compared with a reference, or with the first of them where
-/// there is none. // [residual, position]
+/// Reads the logits of every residual at some positions, and compares them with a reference or, if there is none, with the
+/// first residual. // [residual, position]
 ///
 /// # Errors
-/// When a tensor is not as the spec says, the device fails, or the pace stops it.
+/// When a tensor contradicts the spec, the device fails, or the pace stops it.
 pub fn rows_of<O: Ops>(
     ops: &O,
     model: &Model,
@@ -173,7 +173,7 @@ pub fn rows_of<O: Ops>(
     )
 }
 
-/// Reads logits, and hands every chunk of them over as well.
+/// Reads logits, and also passes every chunk to `each`.
 fn read_rows<O: Ops>(
     ops: &O,
     model: &Model,
@@ -189,10 +189,10 @@ fn read_rows<O: Ops>(
     let mut unembedding = Unembedding::new(ops, model, head, &hidden, n_rows, pace)?;
     let level = Level::current();
     let targets = &wanted.targets;
-    // By position, so that what is compared lies side by side. // [position, residual]
+    // Ordered by position, so that compared rows are adjacent. // [position, residual]
     let mut rows = vec![FRESH; n_rows];
     if wanted.ranks {
-        // A rank needs the target's logit before the others pass.
+        // Ranks need the target's logit before the other logits arrive.
         let mut known: Vec<u32> = targets.iter().flatten().copied().collect();
         known.sort_unstable();
         known.dedup();

@@ -1,4 +1,4 @@
-//! The four matrices of a head, each as it reads or writes the residual.
+//! The four matrices of a head, as they read from or write to the residual.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use super::eigen::factor;
 use super::fold::Fold;
 
-/// The maps of one head, the norm before them folded in, and what of them is used again and again.
+/// Matrices of one head with the preceding norm folded in, and products of them that are used repeatedly.
 pub struct HeadMaps {
     pub place: Place,
-    /// The layer whose input keys and values are made of.
+    /// Layer whose input the keys and values are computed from.
     pub kv_layer_idx: usize,
     pub d_model: usize,
     pub d_head: usize,
@@ -23,14 +23,14 @@ pub struct HeadMaps {
     pub k: Vec<f32>,
     /// [d_value, d_model]
     pub v: Vec<f32>,
-    /// What each value column writes. // [d_value, d_model]
+    /// Output direction of each value column. // [d_value, d_model]
     pub o: Vec<f32>,
     /// Each matrix times its own transpose. // [d_head, d_head] or [d_value, d_value]
     pub gram_q: Vec<f64>,
     pub gram_k: Vec<f64>,
     pub gram_v: Vec<f64>,
     pub gram_o: Vec<f64>,
-    /// L of L·Lᵀ = Gram.
+    /// Factors L with L·Lᵀ = Gram matrix.
     pub factor_q: Vec<f32>,
     pub factor_k: Vec<f32>,
     pub factor_v: Vec<f32>,
@@ -40,10 +40,10 @@ pub struct HeadMaps {
     pub ov_norm: f64,
 }
 
-/// The maps of all heads of a layer.
+/// Matrices of all heads of a layer.
 ///
 /// # Errors
-/// When keys and values come through a latent vector, heads have partners, or a tensor is not as the spec says.
+/// When keys and values come through a latent vector, heads have partners, or a tensor contradicts the spec.
 pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<HeadMaps>> {
     let spec = &model.spec;
     let block = spec.stack_of(stack).blocks().get(layer_idx);
@@ -67,7 +67,7 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
     }
     let d_model = spec.d_model;
     let fold = Fold::read(model, &block.attn_pre)?;
-    // Keys and values that an earlier layer made read what that layer reads.
+    // Shared keys and values of an earlier layer read that layer's input.
     let kv_layer_idx = match projections.shared.as_deref() {
         Some(KeySharing::Taken { layer_idx, .. }) => *layer_idx,
         _ => layer_idx,
@@ -132,7 +132,7 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
     Ok(heads)
 }
 
-/// A map's outputs as rows of its inputs. // [n_out, n_in]
+/// Weights of a linear map with one row per output. // [n_out, n_in]
 fn rows_of(model: &Model, source: &LinearSource) -> Result<Vec<f32>> {
     let linear = linear_on_host(&model.checkpoint.tensors, source, &|| false)?;
     let values = linear.widened();
@@ -143,7 +143,7 @@ fn rows_of(model: &Model, source: &LinearSource) -> Result<Vec<f32>> {
     })
 }
 
-/// A map's inputs as rows of its outputs. // [n_in, n_out]
+/// Weights of a linear map with one row per input. // [n_in, n_out]
 fn columns_of(model: &Model, source: &LinearSource) -> Result<Vec<f32>> {
     let linear = linear_on_host(&model.checkpoint.tensors, source, &|| false)?;
     let values = linear.widened();
@@ -171,7 +171,7 @@ fn gram(rows: &[f32], n: usize, width: usize) -> Vec<f64> {
     let own = Matrix::row_major(rows, n, width);
     let mut to = MatrixMut::new(&mut out, n, n, n);
     product(&mut to, own, own.transposed(), false, Threads::One);
-    // Rounding must not leave it without symmetry.
+    // Rounding must not make the result asymmetric.
     let even = |at: usize| (f64::from(out[at]) + f64::from(out[at % n * n + at / n])) / 2.0;
     (0..n * n).map(even).collect()
 }

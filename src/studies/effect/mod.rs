@@ -1,5 +1,5 @@
-//! What parts of a model do, not only where they look: ablation, patching, attribution, lens, rollout, contribution, circuits,
-//! retrieval.
+//! Effects of a model's parts, beyond where they attend: ablation, patching, attribution, lens, rollout, contribution,
+//! circuits, retrieval.
 
 mod ablation;
 mod attribution;

@@ -1,4 +1,4 @@
-//! Activation patching: which values of a clean prompt bring back what a corrupted prompt lost.
+//! Activation patching: which values of a clean prompt restore the behaviour that a corrupted prompt lost.
 
 use std::ops::{ControlFlow, Range};
 
@@ -14,17 +14,17 @@ use super::judged::{Asked, asked_logits, head_of};
 use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
 
-/// Two prompts of equal length, and the logit that tells them apart.
+/// Two prompts of equal length, and the logit on which they differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
-    /// The prompt whose behaviour is to be brought back.
+    /// Prompt whose behaviour should be restored.
     pub clean: &'a Input,
     pub corrupted: &'a Input,
     pub asked: Asked,
 }
 
 impl Pair<'_> {
-    /// Refuses prompts of different lengths: there would be no position to take a value from.
+    /// Refuses prompts of different lengths, because every position needs a counterpart.
     ///
     /// # Errors
     /// When they differ in length.
@@ -46,29 +46,29 @@ impl Pair<'_> {
     }
 }
 
-/// One value of the clean run put into the corrupted one.
+/// One value of the clean run inserted into the corrupted run.
 #[derive(Debug, Clone)]
 pub struct Patched {
     pub part: Part,
     pub place: Place,
-    /// The position that was patched; all of them where none is named.
+    /// Patched position; `None` for all positions.
     pub position_idx: Option<usize>,
     columns: Range<usize>,
-    /// The logit, or difference of two, that the patched run gives.
+    /// Logit, or difference of two, in the patched run.
     pub logit: Option<f64>,
 }
 
-/// A patching, as far as it has come.
+/// Patching results so far.
 #[derive(Debug, Clone)]
 pub struct Patching {
     pub all: Vec<Patched>,
-    /// What the two runs give as they are.
+    /// Logits of the two unpatched runs.
     pub clean: f64,
     pub corrupted: f64,
     n_done: usize,
 }
 
-/// How far a patching is.
+/// Progress of a patching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchingStep {
     Running(Progress),
@@ -76,10 +76,10 @@ pub enum PatchingStep {
 }
 
 impl Patching {
-    /// Plans patches of the parts that `wants` chooses: of all positions at once, and of each of `positions` by itself.
+    /// Plans patches of the parts that `wants` selects: all positions at once, and each of `positions` alone.
     ///
     /// # Errors
-    /// When the model predicts no tokens, no part is chosen, or the prompts differ in length.
+    /// When the model predicts no tokens, no part is selected, or the prompts differ in length.
     pub fn plan(
         model: &Model,
         pair: &Pair<'_>,
@@ -129,10 +129,10 @@ impl Patching {
         })
     }
 
-    /// Runs both prompts, and every patch; `tell` hears of every step and may stop it.
+    /// Runs both prompts and every patch; `tell` receives every step and may stop the run.
     ///
     /// # Errors
-    /// When it is stopped, or the model cannot be run.
+    /// When it is stopped, or the model cannot run.
     pub fn run<O: Ops>(
         &mut self,
         ops: &O,
@@ -197,7 +197,7 @@ impl Patching {
         Ok(())
     }
 
-    /// How much of what the corrupted run lost a patch brings back: 0 nothing, 1 all of it.
+    /// Share of the lost logit that a patch restores: 0 is nothing, 1 is all of it.
     pub fn restored(&self, one: &Patched) -> Option<f64> {
         let lost = self.clean - self.corrupted;
         one.logit.map(|logit| (logit - self.corrupted) / lost)

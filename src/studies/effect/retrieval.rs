@@ -1,5 +1,5 @@
-//! Retrieval heads (Wu et al. 2024): heads that copy a needle's tokens from far away, found with random tokens; and streaming heads,
-//! which need only the first tokens and the nearest.
+//! Retrieval heads (Wu et al. 2024), which copy a needle's tokens from far away, measured on random tokens; and streaming
+//! heads, which need only the first and the nearest tokens.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -14,43 +14,42 @@ use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::{Job, Observer, Options, Progress, Tap, run_all};
 use attnscope_spec::{BlockSpec, Model, Place, Stack};
 
-/// Tokens of a prompt, unless the context is shorter.
+/// Number of tokens in a prompt, unless the context is shorter.
 const N_TOKENS: usize = 256;
 
-/// Tokens of a needle: what names it, and what is to be copied.
+/// Tokens of a needle: `N_NAME` that name it, followed by `N_VALUES` to copy.
 const N_NAME: usize = 2;
 
 const N_VALUES: usize = 8;
 
-/// Where needles lie in the haystack, as shares of it.
+/// Positions of needles in the haystack, as shares of its length.
 const DEPTHS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
-/// Prompts at each depth.
+/// Number of prompts at each depth.
 const N_DRAWS: usize = 4;
 
 const SEED: u64 = 0;
 
-/// Tokens at the beginning that streaming keeps (Xiao et al. 2024), and the share of the context that is near.
+/// Number of leading tokens that streaming keeps (Xiao et al. 2024); the nearest 1/`NEAR_SHARE` of the context is near.
 const N_SINKS: usize = 4;
 
 const NEAR_SHARE: usize = 8;
 
-/// What one head does with needles.
+/// Retrieval and streaming scores of one head.
 #[derive(Debug, Clone)]
 pub struct RetrievalHead {
     pub place: Place,
-    /// Share of the needle's tokens that the model writes and that the head looks at most while it does; NaN where the model
-    /// predicts no tokens.
+    /// Share of the needle's tokens that the model predicts while the head attends to them most; NaN without predictions.
     pub retrieval: f64,
-    /// Share of the needle's tokens that the head looks at most before they are to be written, whatever the model writes.
+    /// Share of the needle's tokens that the head attends to most before they are due, whatever the model predicts.
     pub looks: f64,
-    /// The same share for each of the depths.
+    /// `looks` for each depth.
     pub by_depth: Vec<f64>,
-    /// Mean share of the attention on the first tokens and the nearest, of queries in the second half.
+    /// Mean share of attention on the first and the nearest tokens, over queries in the second half.
     pub streaming: f64,
 }
 
-/// What heads do with needles, and what they were measured on.
+/// Scores of all heads, and the sizes that they were measured with.
 #[derive(Debug, Clone)]
 pub struct Retrieval {
     pub heads: Vec<RetrievalHead>,
@@ -60,22 +59,22 @@ pub struct Retrieval {
     pub n_prompts: usize,
     pub n_sinks: usize,
     pub n_near: usize,
-    /// Share of the needle's tokens that the model writes; `None` where it predicts no tokens.
+    /// Share of the needle's tokens that the model predicts; `None` if it predicts no tokens.
     pub written: Option<f64>,
 }
 
-/// A prompt whose end asks for a needle within it.
+/// A prompt that hides a needle and asks for it at the end.
 struct Hidden {
     tokens: Vec<u32>,
-    /// Where the value of the needle begins.
+    /// Position where the value of the needle begins.
     value_at: usize,
-    /// Queries before each token of the value at the end.
+    /// Queries at the end that predict the tokens of the value.
     queries: Range<usize>,
     depth_idx: usize,
 }
 
 impl Hidden {
-    /// The key that holds what is to be written after a query.
+    /// Key that holds the token to predict at a query.
     fn asked(&self, query_idx: usize) -> usize {
         self.value_at + query_idx - self.queries.start
     }
@@ -87,14 +86,14 @@ impl Hidden {
         depth_idx: usize,
     ) -> Self {
         let needle: Vec<u32> = random.choose_multiple(0..d_vocab, N_NAME + n_values);
-        // The question: the name again, and the value up to its last token, which nothing follows.
+        // The question is the name again, then the value without its last token.
         let question = &needle[..N_NAME + n_values - 1];
         let n_hay = n - needle.len() - question.len();
         let at = (DEPTHS[depth_idx] * n_hay as f64).round() as usize;
         let mut hay = Vec::with_capacity(n_hay);
         while hay.len() < n_hay {
             let token = random.u32(0..d_vocab);
-            // Nothing of the needle stands anywhere else.
+            // Tokens of the needle occur nowhere else.
             if !needle.contains(&token) {
                 hay.push(token);
             }
@@ -112,20 +111,20 @@ impl Hidden {
 /// Counts of one head on one prompt.
 #[derive(Debug, Clone)]
 struct Count {
-    /// Whether the head looks at what is to be written. // [value]
+    /// Whether the head attends most to the token to predict. // [value]
     hits: Vec<bool>,
     near: f64,
     n_rows: usize,
 }
 
-/// Watches one prompt.
+/// Observes one prompt.
 struct Watch<'a> {
     hidden: &'a Hidden,
     n_near: usize,
     predicts: bool,
     now: Mutex<(Stack, usize)>,
     counts: Mutex<BTreeMap<(Stack, usize, usize), Count>>,
-    /// The largest logit at each query of a value, and its token.
+    /// Largest logit at each query of a value, and its token.
     best: Vec<(f32, u32)>,
 }
 
@@ -196,7 +195,7 @@ impl Tap for Watch<'_> {
     }
 }
 
-/// Lets every layer pass.
+/// Ignores every layer's report.
 struct Passing;
 
 impl Observer for Passing {
@@ -209,7 +208,7 @@ impl Observer for Passing {
     }
 }
 
-/// How long prompts and values are in a model; an error where it is no decoder, or there is no room.
+/// Lengths of prompts and values for a model; an error if it is not a decoder, or its context is too short.
 fn sizes(model: &Model) -> Result<(usize, usize)> {
     let spec = &model.spec;
     let family = spec.family;
@@ -224,7 +223,7 @@ fn sizes(model: &Model) -> Result<(usize, usize)> {
         return Err(Error::Setting(problem));
     }
     let n = spec.n_ctx.map_or(N_TOKENS, |n_ctx| n_ctx.min(N_TOKENS));
-    // Half of the tokens at least are hay, and of the vocabulary.
+    // At least half of the tokens are hay, and half of the vocabulary too.
     let of_context = (n / 4).saturating_sub(N_NAME);
     let of_vocabulary = (spec.d_vocab / 2).saturating_sub(N_NAME);
     let n_values = N_VALUES.min(of_context).min(of_vocabulary);
@@ -238,11 +237,11 @@ fn sizes(model: &Model) -> Result<(usize, usize)> {
     Ok((n, n_values))
 }
 
-/// Hides random needles at several depths, asks for them, and scores every head; the needle's value is given token by token,
-/// whatever the model writes.
+/// Hides random needles at several depths, asks for them, and scores every head. The needle's value is fed token by token,
+/// whatever the model predicts.
 ///
 /// # Errors
-/// When the model is no decoder of one stack, has no room for a needle, or cannot be run.
+/// When the model is not a single-stack decoder, its context is too short for a needle, or it cannot run.
 pub fn retrieval<O: Ops>(ops: &O, model: &Model, pace: &dyn Pace) -> Result<Retrieval> {
     let (n, n_values) = sizes(model)?;
     let spec = &model.spec;
@@ -292,7 +291,7 @@ pub fn retrieval<O: Ops>(ops: &O, model: &Model, pace: &dyn Pace) -> Result<Retr
     Ok(put_together(watches, (n, n_values, n_near)))
 }
 
-/// Puts the counts of all prompts together.
+/// Sums the counts of all prompts.
 fn put_together(
     watches: Vec<Watch<'_>>,
     (n, n_values, n_near): (usize, usize, usize),
@@ -362,7 +361,7 @@ mod tests {
 
     const N: usize = 64;
 
-    /// How often a head of these rows looks at what it should, by depth.
+    /// Share of the value's tokens that a head with the given target keys attends to, by depth.
     fn looks(of: impl Fn(&Hidden, usize) -> usize) -> Vec<f64> {
         let mut random = fastrand::Rng::with_seed(3);
         let all =
@@ -375,7 +374,7 @@ mod tests {
                 predicts: true,
                 now: Mutex::new((Stack::Only, 0)),
                 counts: Mutex::new(BTreeMap::new()),
-                // The model writes what it should.
+                // The model predicts the right tokens.
                 best: hidden
                     .queries
                     .clone()
@@ -405,13 +404,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_looks_at_what_followed_is_found_at_every_depth() {
+    fn a_head_that_attends_to_the_token_after_the_earlier_copy_is_found_at_every_depth() {
         let found = looks(|hidden, query_idx| (earlier(hidden, query_idx) + 1).min(N - 1));
         assert_eq!(found, [1.0; DEPTHS.len()]);
     }
 
     #[test]
-    fn heads_that_look_at_the_same_token_or_near_or_first_are_not() {
+    fn heads_that_attend_to_the_same_the_previous_or_the_first_token_are_not_found() {
         assert_eq!(looks(earlier), [0.0; DEPTHS.len()]);
         assert_eq!(
             looks(|_, query_idx| query_idx.saturating_sub(1)),

@@ -1,5 +1,5 @@
-//! Attention rollout (Abnar and Zuidema 2020): how much of every input token has reached a position after some layers, if attention
-//! and the residual carried half each.
+//! Attention rollout (Abnar and Zuidema 2020): how much of every input token has reached a position after some layers, assuming
+//! that attention and the residual each carry half.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,26 +15,26 @@ use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
 
-/// Longer texts would need more than 1 GiB for three matrices of all pairs.
+/// Longest text: three matrices over all pairs of tokens take at most 1 GiB.
 const MOST_TOKENS: usize = 8192;
 
-/// The rollout of one stack.
+/// Rollout of one stack.
 #[derive(Debug, Clone)]
 pub struct Rollout {
     pub stack: Stack,
-    /// Whether its queries see only what lies before: then rollout concentrates on the first token whatever the model does.
+    /// Whether queries see only earlier tokens: rollout then concentrates on the first token, whatever the model does.
     pub is_causal: bool,
     pub n_tokens: usize,
-    /// After each layer, how much of every token has reached each position that was asked for. // [layer][position][token]
+    /// Share of every token that has reached each requested position, after each layer. // [layer][position][token]
     pub layers: Vec<Vec<Vec<f32>>>,
-    /// After each layer, the mean over all real positions. // [layer][token]
+    /// Mean over all real positions, after each layer. // [layer][token]
     pub means: Vec<Vec<f32>>,
 }
 
-/// Probabilities are rounded to multiples of this before they are summed: sums below 2¹³ are exact, in whatever order heads end.
+/// Probabilities are rounded to multiples of 1/`GRID` before summing: sums below 2¹³ are then exact in any order of heads.
 const GRID: f64 = (1u64 << 40) as f64;
 
-/// The sum of all heads' patterns of the layer that runs.
+/// Sum of all heads' patterns in the current layer.
 struct Sum {
     n: usize,
     // [query, key]
@@ -59,7 +59,7 @@ struct Rolling<'a> {
     /// [position, token]
     rolled: Vec<f32>,
     stacks: Vec<Rollout>,
-    /// The stack and layer that run now, where they have heads.
+    /// Stack of the current layer, if the layer has heads.
     at: Option<Stack>,
     causal: Vec<(Stack, bool)>,
 }
@@ -116,7 +116,7 @@ impl Tap for Rolling<'_> {
             .values
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // (W + I) / row sum, of the mean W of all heads: where rows sum to 1, ½W + ½I.
+        // (W + I) / row sum, where W is the mean of all heads: ½W + ½I if rows sum to 1.
         let mut halves = vec![0.0f32; sum.len()];
         halves
             .par_chunks_mut(n.max(1))
@@ -159,10 +159,10 @@ impl Tap for Rolling<'_> {
     }
 }
 
-/// Rolls the attention of every stack out, with whole rows for some positions.
+/// Computes the rollout of every stack, with whole rows for some positions.
 ///
 /// # Errors
-/// When a text is too long, a layer is no block, or the model cannot be run.
+/// When a text is too long, a layer is not a block, or the model cannot run.
 pub fn rollout<O: Ops>(
     ops: &O,
     model: &Model,

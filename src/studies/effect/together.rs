@@ -1,5 +1,5 @@
-//! Changed copies of one run, each from the layer that changes on: they pass the later layers together, so that weights are read
-//! once for all of them.
+//! Runs changed copies of one run together, each from its changed layer on, so that the weights of later layers are read once
+//! for all of them.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ use super::capture::{Base, sequence_of};
 use super::logit_rows::MOST_KEPT;
 use super::variant::{Edits, Part, Variant};
 
-/// Rows of residuals that go through the layers at the same time, at most, where one copy has not more by itself.
+/// Most residual rows that run through the layers together, unless a single copy has more.
 const MOST_ROWS: usize = 8192;
 
 /// Memory for the activations of one block, in values: 192 MiB.
 const MOST_ACTIVATIONS: usize = 48 << 20;
 
-/// Memory that changed copies of some prompts need beside one run, in bytes: residuals, the activations of a block, and the
-/// logits that copies are compared with.
+/// Extra memory in bytes for changed copies of some prompts: residuals, the activations of a block, and the logits that
+/// copies are compared with.
 pub fn bytes_of_copies(model: &Model, inputs: &[Input], n_variants: usize) -> usize {
     let spec = &model.spec;
     let blocks = spec.stacks.iter().flat_map(StackSpec::blocks);
@@ -35,7 +35,7 @@ pub fn bytes_of_copies(model: &Model, inputs: &[Input], n_variants: usize) -> us
     });
     let n = longest.max().unwrap_or(0);
     let rows = (n * n_variants).min(MOST_ROWS.max(n));
-    // Inputs of all layers, residuals before and after, activations, and logits as they are kept.
+    // Inputs of all layers, residuals before and after, activations, and the kept logits.
     let wide = spec.stacks.iter().map(|stack| spec.d_input(stack));
     let wide = wide.max().unwrap_or(0);
     let kept = spec.n_layers_to_run() * n * wide;
@@ -45,10 +45,10 @@ pub fn bytes_of_copies(model: &Model, inputs: &[Input], n_variants: usize) -> us
     (kept + 3 * rows * wide + running + logits) * size_of::<f32>()
 }
 
-/// A layer of a stack, and its weights.
+/// A layer of a stack with its weights.
 type Layer<'l, 'w, O> = (&'l StackSpec, usize, &'l LayerWeights<'w, O>);
 
-/// A run, and what it takes to run changed copies of it.
+/// A run, with everything needed to run changed copies of it.
 pub struct Together<'a, O: Ops> {
     pub ops: &'a O,
     pub model: &'a Model,
@@ -58,7 +58,7 @@ pub struct Together<'a, O: Ops> {
 }
 
 impl<O: Ops> Together<'_, O> {
-    /// Which variants run together, in order: those of one stack, as many as have room.
+    /// Groups of consecutive variants that run together: variants of one stack, as many as fit in memory.
     pub fn rounds(&self, variants: &[Variant]) -> Vec<Range<usize>> {
         let n = self.model.spec.stacks.iter();
         let n = n.map(|stack| sequence_of(self.input, stack.stack).len());
@@ -77,11 +77,11 @@ impl<O: Ops> Together<'_, O> {
         rounds
     }
 
-    /// Runs variants of one stack, in the order of their layers, and gives the last residual of each.
+    /// Runs variants of one stack, ordered by layer, and returns the last residual of each.
     /// // [variant, position, d_model]
     ///
     /// # Errors
-    /// When the pace stops it, a tensor is not as the spec says, or the device fails.
+    /// When the pace stops it, a tensor contradicts the spec, or the device fails.
     pub fn run(&self, variants: &[Variant]) -> Result<Vec<f32>> {
         let spec = &self.model.spec;
         let Some(first) = variants.first() else {
@@ -96,7 +96,7 @@ impl<O: Ops> Together<'_, O> {
         for stack in &spec.stacks[from.unwrap_or(0)..] {
             let is_home = stack.stack == home;
             if !is_home {
-                // A changed encoder: the decoder reads another memory in every copy.
+                // The encoder was changed, so the decoder reads another encoder output in every copy.
                 let before = &spec.stacks[from.unwrap_or(0)];
                 memory = Some(self.ended(before, &tall)?);
                 is_memory_shared = false;
@@ -137,7 +137,7 @@ impl<O: Ops> Together<'_, O> {
         Ok(tall)
     }
 
-    /// How many copies run through a layer at the same time, for there to be memory for their activations.
+    /// Number of copies that can run through a layer at a time, given the memory for their activations.
     fn at_once(&self, stack: &StackSpec, layer_idx: usize, n_rows: usize) -> usize {
         let linears = stack.blocks().get(layer_idx).map(|block| block.linears());
         let width: usize = linears.iter().flatten().map(|linear| linear.n_out()).sum();
@@ -145,7 +145,7 @@ impl<O: Ops> Together<'_, O> {
         (MOST_ACTIVATIONS / (n_rows * width).max(1)).max(1)
     }
 
-    /// One layer for copies that have changed before it.
+    /// Runs one layer for copies that changed in an earlier layer.
     fn layer(
         &self,
         layer: Layer<'_, '_, O>,
@@ -173,7 +173,7 @@ impl<O: Ops> Together<'_, O> {
         Ok(())
     }
 
-    /// The layer in which copies change: they are one until the values that change are there.
+    /// Runs the layer in which copies change. They share one computation until the changed values appear.
     fn join(
         &self,
         layer: Layer<'_, '_, O>,
@@ -185,7 +185,7 @@ impl<O: Ops> Together<'_, O> {
         let (stack, layer_idx, _) = layer;
         let n_rows = sequence_of(self.input, stack.stack).len().max(1);
         let n_values = input.len().max(1);
-        // What changes before its attention changes what its heads see.
+        // A change before the layer's attention also changes what its heads see.
         let is_early = |variant: &Variant| variant.part == Part::Residual;
         let at_once = self.at_once(stack, layer_idx, n_rows);
         let mut done = 0;
@@ -214,7 +214,7 @@ impl<O: Ops> Together<'_, O> {
         Ok(())
     }
 
-    /// Runs some copies through a layer: those from the first on, as many as are given.
+    /// Runs some copies through a layer: `n_copies` of them from `first` on.
     fn run_copies(
         &self,
         (stack, layer_idx, weights): Layer<'_, '_, O>,
@@ -255,7 +255,7 @@ impl<O: Ops> Together<'_, O> {
         Ok(())
     }
 
-    /// The residuals of a stack behind its final norm.
+    /// Applies a stack's final norm to its residuals.
     fn ended(&self, stack: &StackSpec, tall: &[f32]) -> Result<Vec<f32>> {
         let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
         self.ops

@@ -1,4 +1,4 @@
-//! What is put in the place of something that a run computed, and where.
+//! A change of a run: which values are replaced, and by what.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use attnscope_compute::error::Result;
 use attnscope_forward::{Hook, Hooks};
 use attnscope_spec::{Model, Place, Stack};
 
-/// A part of a layer whose effect is asked for.
+/// Kind of part whose effect can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Head,
-    /// All heads of an attention, with its output bias.
+    /// All heads of an attention, including its output bias.
     Attention,
     FeedForward,
-    /// The residual before the layer.
+    /// Residual before the layer.
     Residual,
 }
 
 impl Part {
-    /// The word for it in tables and files.
+    /// Name in tables and files.
     pub fn label(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -30,7 +30,7 @@ impl Part {
         }
     }
 
-    /// The hook whose values it is.
+    /// Hook at which the part's values are read.
     pub fn hook(self) -> Hook {
         match self {
             Self::Head => Hook::Z,
@@ -41,32 +41,32 @@ impl Part {
     }
 }
 
-/// What stands in the place of some columns.
+/// Replacement for some columns.
 #[derive(Debug, Clone)]
 pub enum Instead {
     Zero,
     /// The same values at every position. // [column]
     Row(Arc<Vec<f32>>),
-    /// Values of another run, all its columns. // [position, width]
+    /// Values of another run, with all its columns. // [position, width]
     Rows(Arc<Vec<f32>>),
 }
 
-/// One change of one run.
+/// One change of a run.
 #[derive(Debug, Clone)]
 pub struct Variant {
-    /// The grid: `Stack::Cross` for attention to an encoder.
+    /// Grid of the part: `Stack::Cross` for cross-attention.
     pub stack: Stack,
     pub layer_idx: usize,
     pub part: Part,
-    /// The only position that changes; all of them where none is named.
+    /// The only position to change; `None` for all positions.
     pub position_idx: Option<usize>,
-    /// Columns of the hook's values.
+    /// Columns of the hook's values to change.
     pub columns: Range<usize>,
     pub instead: Instead,
 }
 
 impl Variant {
-    /// The stack in which its layer runs.
+    /// Stack in which the layer runs.
     pub fn home(&self) -> Stack {
         match self.stack {
             Stack::Cross => Stack::Decoder,
@@ -92,7 +92,7 @@ impl Variant {
     }
 }
 
-/// Every part of a model whose effect can be asked for, in the order in which the layers run. `wants` chooses among them.
+/// All parts of a model that `wants` selects, in the order in which layers run.
 pub fn parts_of(
     model: &Model,
     wants: impl Fn(Part, Place) -> bool,
@@ -128,21 +128,21 @@ pub fn parts_of(
     parts
 }
 
-/// How many parts of a model `wants` chooses.
+/// Number of parts that `wants` selects.
 pub fn n_parts(model: &Model, wants: impl Fn(Part, Place) -> bool) -> usize {
     parts_of(model, wants).len()
 }
 
-/// Changes the values of the copies that a block runs, each at its own part.
+/// Applies each copy's change while a block runs several copies.
 pub struct Edits<'a> {
-    /// Copies that change in this layer: which copy of those that run together, and how.
+    /// Changes in this layer, each with the index of its copy in the group.
     pub changes: Vec<(usize, &'a Variant)>,
-    /// Rows of one copy.
+    /// Number of rows of one copy.
     pub n_rows: usize,
-    /// Whether cross-attention runs now.
+    /// Whether cross-attention is running.
     pub in_cross: bool,
     pub home: Stack,
-    /// Into how many copies one is spread once its heads have run.
+    /// Number of copies that the single shared one is repeated to after its heads have run.
     pub spreads: Option<usize>,
 }
 
@@ -158,7 +158,7 @@ impl Edits<'_> {
 
 impl Hooks for Edits<'_> {
     fn wants(&self, hook: Hook) -> bool {
-        // The end of cross-attention has to be heard of: what follows belongs to the block again.
+        // Observe the end of cross-attention, because the following values belong to the block again.
         self.in_cross && hook == Hook::ResidPost
     }
 

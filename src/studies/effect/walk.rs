@@ -1,4 +1,4 @@
-//! The walk of direct logit attribution from a logit back through the model, a part at a time.
+//! Walks from a logit back through the model, part by part, for direct logit attribution.
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
@@ -14,11 +14,11 @@ use super::block_ends::{end_of_block, of_heads};
 use super::frozen::{Frozen, back_through, sum, times};
 use super::shares::{Share, ShareOf};
 
-/// Walks from a logit back through the model.
+/// State of a walk from a logit back through the model.
 pub(super) struct Walk<'a> {
     pub model: &'a Model,
     pub kept: &'a Kept,
-    /// What weighs the residual here. // [d_model]
+    /// Weights that map the residual at this point to the logit. // [d_model]
     pub weights: Vec<f64>,
     pub constant: f64,
     pub shares: Vec<Share>,
@@ -58,7 +58,7 @@ impl Walk<'_> {
         norm.as_ref().map(at).transpose()
     }
 
-    /// Steps over a norm on the residual.
+    /// Maps the weights back through a norm on the residual.
     pub fn back_over(&mut self, norm: &Option<Frozen>) {
         if let Some(norm) = norm {
             let (weights, constant) = norm.back(&self.weights);
@@ -67,7 +67,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What weighs a branch before its norm and its factor.
+    /// Weights on a branch's output before its norm and its factor.
     fn of_branch(&mut self, norm: &Option<Frozen>, factor: f32) -> Vec<f64> {
         let scaled: Vec<f64> = self.weights.iter().map(|w| w * f64::from(factor)).collect();
         match norm {
@@ -80,7 +80,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Shares of all heads of one attention, whose output `weights` weighs.
+    /// Adds the shares of all heads of one attention, given the weights on its output.
     fn heads(
         &mut self,
         (grid, layer_idx): (Stack, usize),
@@ -95,7 +95,7 @@ impl Walk<'_> {
         self.constant += constant;
         let layer = Place::layer(grid, layer_idx);
         let width = attention.d_value;
-        // Walked backwards: the last head first.
+        // Shares are collected backwards, so the last head comes first.
         for head_idx in (0..attention.n_heads).rev() {
             let columns = head_idx * width..(head_idx + 1) * width;
             let of_head = &of_z[columns.clone()];
@@ -116,7 +116,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What a head adds by source position.
+    /// Share of a head by source position.
     fn by_key(
         &self,
         at: (Stack, usize),
@@ -138,7 +138,7 @@ impl Walk<'_> {
         .collect()
     }
 
-    /// A share of one part of a layer.
+    /// Adds the share of one part of a layer.
     fn of_layer(&mut self, of: ShareOf, stack: Stack, layer_idx: usize, value: f64) {
         self.shares.push(Share {
             of,
@@ -148,13 +148,13 @@ impl Walk<'_> {
         });
     }
 
-    /// One block, from what weighs its output to what weighs its input.
+    /// Walks back over one block: from weights on its output to weights on its input.
     pub fn block(&mut self, stack: Stack, layer_idx: usize, block: &BlockSpec) -> Result<()> {
         let input = self.row(stack, layer_idx, Hook::ResidPre)?;
         let mlp = self.row(stack, layer_idx, Hook::MlpOut)?;
         let own = block.own();
         let attn = self.row(stack, layer_idx, Hook::AttnOut)?;
-        // Forwards once more, for the inputs of the norms on the residual.
+        // Recompute the block forwards, for the inputs of the norms on the residual.
         let pre = if block.adds_to_normed {
             self.frozen(&block.attn_pre, &input)?
         } else {
@@ -200,7 +200,7 @@ impl Walk<'_> {
             .as_ref()
             .map_or_else(|| at.clone(), |post| post.apply(&at));
 
-        // Backwards.
+        // Now walk backwards.
         let after = self.row(stack, layer_idx, Hook::ResidPost)?;
         let tensors = &self.model.checkpoint.tensors;
         let by_token = end_of_block(tensors, block, &mut self.weights, [&at, &after])?;
@@ -209,8 +209,8 @@ impl Walk<'_> {
         let of_mlp = dot(&self.weights, &mlp);
         let before = self.constant;
         let _ = self.of_branch(&mlp_out, block.branch_scales[1]);
-        // What the norm's bias adds stands among the biases.
-        // So does what a block adds for its token alone, which is counted with the feed-forward layer.
+        // The constant from the norm's bias belongs to the biases. The block's by-token term is counted with the feed-forward
+        // block.
         let value = of_mlp - (self.constant - before) + by_token;
         self.of_layer(ShareOf::FeedForward, stack, layer_idx, value);
         let of_attn = block.is_parallel.then(|| self.weights.clone());
@@ -261,7 +261,7 @@ impl Walk<'_> {
         self.heads((Stack::Cross, layer_idx), maps, (weights, None))
     }
 
-    /// What multiplies each value that heads find, at the position; `None` where nothing does.
+    /// Gate values that multiply the head outputs at the position; `None` without a gate.
     fn gate(
         &self,
         pre: &Option<attnscope_spec::NormSource>,
@@ -279,7 +279,7 @@ impl Walk<'_> {
         ))
     }
 
-    /// The head's own linear layer, from what weighs its output.
+    /// Walks back over the LM head's own linear layer.
     pub fn transform(&mut self, spec: &TransformSpec, hidden: &[f64]) -> Result<()> {
         let tensors = &self.model.checkpoint.tensors;
         if let Some(norm) = &spec.norm {
@@ -293,7 +293,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The embedding, from what weighs the first block's input.
+    /// Walks back over the embedding, given the weights on the first block's input.
     pub fn embedding<O: Ops>(
         &mut self,
         ops: &O,
@@ -309,12 +309,12 @@ impl Walk<'_> {
         for (_, row) in &parts {
             all = sum(&all, &wide(row));
         }
-        // A norm that comes before positions is in the token's part.
+        // A norm that comes before positions is part of the token's share.
         let norm = match &spec.norm {
             Some(_) if spec.norms_before_positions => None,
             norm => norm.clone(),
         };
-        // Backwards through the norm and the projection, the later of the two first.
+        // Walk back through the norm and the projection, in reverse order.
         if let Some(linear) = projection.filter(|_| spec.norms_projected) {
             let norm = self.frozen(&norm, &times(tensors, linear, &all)?)?;
             self.back_over(&norm);

@@ -1,4 +1,4 @@
-//! Which tensor is which part: every way that shapes allow, the likeliest by names first.
+//! Assigns tensors to parts of a model: every assignment that shapes allow, most likely by names first.
 
 use attnscope_compute::attention::Scale;
 use attnscope_families::description::{
@@ -10,42 +10,42 @@ use super::inventory::{Inventory, Tensor, Told};
 use super::maps::{LayerMaps, layer_maps};
 use super::names::{Role, norm_score, score};
 
-/// Ways around the layers, and inside them, that are kept, and of both together.
+/// Most assignments kept for tensors around the layers, for those inside layers, and for both combined.
 const MOST_AROUND: usize = 6;
 const MOST_INSIDE: usize = 8;
 const MOST_TOGETHER: usize = 16;
 
-/// What the ids of the texts say about a vocabulary.
+/// Limits that the texts' ids set for a vocabulary.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub largest_id: u32,
-    /// Tokens of the longest text.
+    /// Number of tokens in the longest text.
     pub n_longest: usize,
 }
 
-/// A way to take the tensors.
+/// One assignment of tensors to parts.
 #[derive(Debug, Clone)]
 pub struct Assignment {
     pub described: Described,
-    /// Norms of a layer that have the width of the residual, as they may be placed.
+    /// Norms of a layer with the width of the residual, whose places are still open.
     pub norms: Vec<NormGroup>,
-    /// Norms around the layers.
+    /// Norms outside of the layers.
     pub around_norms: Vec<NormGroup>,
     pub score: i32,
-    /// Tensors that no part takes.
+    /// Tensors that are not assigned to any part.
     pub left: Vec<String>,
     pub d_model: usize,
-    /// Rows of queries and of keys.
+    /// Number of query rows; `d_kv` is that of key rows.
     pub d_q: usize,
     pub d_kv: usize,
-    /// The width of a head, where a shape tells it.
+    /// Head width, if a shape determines it.
     pub d_head: Option<usize>,
 }
 
-/// Every way to take the tensors, the likeliest first.
+/// All assignments of the tensors, most likely first.
 ///
 /// # Errors
-/// When there is none, with what is missing.
+/// When there is none; says what is missing.
 pub fn assignments(inventory: &Inventory, asked: Asked) -> Result<Vec<Assignment>, String> {
     let mut all = Vec::new();
     let mut reason = None;
@@ -68,7 +68,7 @@ pub fn assignments(inventory: &Inventory, asked: Asked) -> Result<Vec<Assignment
     Ok(all)
 }
 
-/// Tensors of layers and around them; where nothing repeats, by their names.
+/// Splits tensors into those of layers and those around them; by their names if no number repeats.
 fn split(inventory: &Inventory) -> (Vec<Tensor>, Vec<Tensor>) {
     if !inventory.around.is_empty() {
         return (inventory.in_layer.clone(), inventory.around.clone());
@@ -108,7 +108,7 @@ fn split(inventory: &Inventory) -> (Vec<Tensor>, Vec<Tensor>) {
         .partition(|tensor| !is_around(&tensor))
 }
 
-/// Widths of the residual that tables around the layers and matrices in them have in common, the most common first.
+/// Possible residual widths, shared by tables around the layers and matrices inside them; the most frequent first.
 fn widths(in_layer: &[Tensor], around: &[Tensor]) -> Vec<usize> {
     let matrices: Vec<&Tensor> = in_layer
         .iter()
@@ -171,7 +171,7 @@ fn listed(tensors: &[Tensor]) -> String {
     some.join(", ")
 }
 
-/// One way to take the tensors around the layers.
+/// One assignment of the tensors around the layers.
 #[derive(Clone)]
 struct Around {
     tokens: String,
@@ -186,7 +186,7 @@ struct Around {
     score: i32,
 }
 
-/// Means of gains that are 1 or so, and of vectors that are no such gains.
+/// Vectors with a mean above this are gains near 1; below `AROUND_ZERO` in magnitude, they are not.
 const AROUND_ONE: f32 = 0.6;
 const AROUND_ZERO: f32 = 0.3;
 
@@ -202,7 +202,7 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
             _ => None,
         }
     };
-    // Tables of tokens: rows of the width of the residual, enough of them for every id.
+    // Token tables: rows as wide as the residual, with a row for every id.
     let tables: Vec<(usize, usize)> = matrices
         .iter()
         .filter_map(|idx| {
@@ -244,7 +244,7 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
                     continue;
                 }
                 let mut score_of = score(Role::Tokens, &tokens.weight.words);
-                // A table that is used twice, or that is left over, is less likely than one that has a use.
+                // Prefer assignments that use every table, and none twice.
                 score_of -= 6 * i32::from(head.is_none() && heads.len() > 1);
                 let mut left = Vec::new();
                 let mut way = Around {
@@ -282,7 +282,7 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
                         });
                     } else if Some(*idx) == *position {
                         score_of += score(Role::Positions, words);
-                        // A short table of few rows is one of segments sooner than one of positions.
+                        // A table of few rows is more likely to hold segments than positions.
                         score_of -= 4 * i32::from(n < asked.n_longest.min(8));
                         way.positions = Some(map.weight.name.clone());
                     } else if n == d_model && way.head_dense.is_none() {
@@ -312,7 +312,7 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
                     }
                 }
                 way.norms.retain(|norm| norm.width == d_model);
-                // Where the vocabulary is as wide as the residual: a vector around 0 among gains around 1 is no gain.
+                // If the vocabulary is as wide as the residual, a vector around 0 among gains around 1 is not a gain.
                 let has_gains = way.norms.iter().any(|norm| norm.mean > AROUND_ONE);
                 let bias = way.norms.iter().position(|norm| {
                     has_gains
@@ -380,7 +380,7 @@ fn put_together(
             left.extend(group.part.gain.clone());
         }
     }
-    // One norm of queries and keys together.
+    // One norm shared by queries and keys.
     if let (Some(one), None) = (&q_norm, &k_norm) {
         k_norm = Some(one.clone());
     }
@@ -437,7 +437,7 @@ fn put_together(
         computed: Positions::None,
         causal: true,
         norm_is_rms: !is_layer_norm,
-        // Gains that are added to 1 lie around 0.
+        // Gains stored as an offset from 1 are around 0.
         norm_adds_one: !is_layer_norm && are_around_zero(&placed, &around.norms),
         norm_eps: if is_layer_norm { 1e-5 } else { 1e-6 },
         activation: if maps.is_gated() { "silu" } else { "gelu" }.to_owned(),
@@ -494,7 +494,7 @@ fn are_around_zero(placed: &[NormGroup], around: &[NormGroup]) -> bool {
     n > 0.0 && means.iter().sum::<f32>() / n < 0.4
 }
 
-/// Norms before their branches, as names have them.
+/// Places the norms where their names suggest.
 fn default_places(described: &mut Described, placed: &[NormGroup]) {
     if let Some(best) = super::norms::placements(placed).into_iter().next() {
         best.apply(described);

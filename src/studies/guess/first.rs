@@ -1,8 +1,9 @@
-//! The first states: the likeliest ways to take tensors and to place norms, each with every way in which its attention may be cut.
+//! Finds the first states of the search: the most likely tensor assignments and norm placements, each with every way to split
+//! its attention into parts.
 //!
-//! Which rows are queries, how heads are cut and what tells positions show together or not at all. While attention is misread, whatever
-//! turns it down wins: a norm on its output, a transposed output, scaled embeddings. So these questions are asked together, of one
-//! placement after another, until what is lost separates.
+//! Which rows are queries, how heads are split and how positions are encoded can be judged only together. While attention is
+//! misread, anything that weakens it wins: a norm on its output, a transposed output, scaled embeddings. So these questions are
+//! asked together for one placement after another, until the losses separate.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +16,16 @@ use super::options::{
 };
 use super::search::{MOST_OF_NAMES, OF_LEFT, OF_NAMES, Search, State, Width, keep, none};
 
-/// The share of what word frequencies lose below which the first questions are answered.
+/// Share of the unigram loss below which the first questions are answered.
 const SEPARATED: f64 = 0.5;
-/// By what share scaled embeddings have to lose less before attention is read: scaled, they drown it.
+/// Gain, as a share of the loss, that scaled embeddings need before attention is read correctly: scaled, they drown it.
 const SCALED: f64 = 0.02;
-/// Widths of heads that are tried together with everything else.
+/// Most head widths that are tried in combination with everything else.
 const MOST_WIDTHS: usize = 7;
-/// States that the placement of norms is asked of again, once their attention is read.
+/// Number of states whose norm placement is asked again once their attention is read.
 const MOST_PLACED: usize = 4;
 
-/// What is settled before attention is cut: the tensors, where norms stand, how matrices lie, how embeddings are scaled.
+/// Settings fixed before attention is split: tensors, norm placement, matrix orientation, embedding scale.
 type Place = (
     usize,
     [Option<NormPart>; 6],
@@ -56,12 +57,12 @@ fn question(key: &str) -> Option<&'static Question> {
 }
 
 impl<O: Ops> Search<'_, O> {
-    /// The best first states, after the questions that decide most.
+    /// Returns the best first states, after the most decisive questions.
     ///
     /// # Errors
-    /// When the work is stopped, or no description runs.
+    /// When the work is stopped, or no description can run.
     pub fn first(&mut self, causal: bool, unigram: f64) -> Result<Vec<State>> {
-        // The least loss first, each with its place in the order of names and shapes.
+        // Sorted by loss, each with its rank by names and shapes.
         let mut open = self.begin(causal)?;
         let mut pool: Vec<State> = Vec::new();
         let mut cut: Vec<Place> = Vec::new();
@@ -74,7 +75,7 @@ impl<O: Ops> Search<'_, O> {
             let n_places = if round == 0 { self.width.places } else { 3 };
             (self.told)("n_heads", self.n_tried);
             for nth in 0..n_places {
-                // What loses least with attention misread is as good a guess as what names and shapes speak for: in turn.
+                // Alternate between the lowest loss, though attention may be misread, and the best rank by names and shapes.
                 let mut uncut = open
                     .iter()
                     .filter(|(_, state)| !cut.contains(&place(state)));
@@ -95,7 +96,7 @@ impl<O: Ops> Search<'_, O> {
                     break;
                 }
             }
-            // Where attention is read, norms and matrices show where they belong.
+            // Once attention is read correctly, losses show the places of norms and matrices.
             for key in ["block", "axes", "embed_scale"] {
                 let Some(question) = question(key) else {
                     continue;
@@ -107,7 +108,7 @@ impl<O: Ops> Search<'_, O> {
                 placed.append(&mut pool);
                 keep(&mut pool, placed, n_kept);
             }
-            // What wins now is cut anew, before what won with attention misread.
+            // Try the current winners before those that won while attention was misread.
             let likely = pool.iter().map(|state| (0, state.clone()));
             open = likely.chain(open).collect();
             if pool.first().is_none_or(|best| cut.contains(&place(best))) && is_separated(&pool) {
@@ -121,7 +122,7 @@ impl<O: Ops> Search<'_, O> {
         Ok(pool)
     }
 
-    /// The best of the first states alone, attention as it is used most.
+    /// Returns the best first state, with attention set up in the most common way.
     ///
     /// # Errors
     /// As for [`Search::first`].
@@ -137,7 +138,7 @@ impl<O: Ops> Search<'_, O> {
         first.map(|(_, state)| state).ok_or_else(none)
     }
 
-    /// Every way in which fused maps may lie, heads be cut out of them, and positions be told in these.
+    /// Every combination of fused-map layout, head width and position encoding.
     fn cut(&self, state: &State) -> Vec<State> {
         let mut lying = vec![state.clone()];
         let ways = self.answers(state, usual_fused);
@@ -170,7 +171,7 @@ impl<O: Ops> Search<'_, O> {
         all
     }
 
-    /// The likeliest ways to take tensors and to place norms, with the usual answers: the best of each place.
+    /// The most likely tensor assignments and norm placements with default answers; keeps the best of each place.
     fn begin(&mut self, causal: bool) -> Result<Vec<(usize, State)>> {
         let mut states = Vec::new();
         let top = self.assignments.first().map_or(0, |one| one.score);
@@ -242,7 +243,7 @@ impl<O: Ops> Search<'_, O> {
         }
     }
 
-    /// A state with every answer to a question.
+    /// Returns the state with every answer to a question.
     fn asked_of(&self, state: &State, key: &'static str) -> Vec<State> {
         let answers = question(key).map(|question| self.answers(state, question.answers));
         let with = |answer: Answer| {

@@ -1,18 +1,18 @@
-//! Weights with their biases, and gains with theirs: which tensors belong together by names and shapes.
+//! Groups weights with their biases, and gains with theirs, by names and shapes.
 
 use attnscope_families::description::NormPart;
 
 use super::inventory::Tensor;
 use super::names::{is_bias, stem};
 
-/// A matrix, or several in one tensor, and its bias.
+/// A matrix, or several fused in one tensor, with its bias.
 #[derive(Debug, Clone)]
 pub struct MapGroup {
     pub weight: Tensor,
     pub bias: Option<Tensor>,
 }
 
-/// A gain, a bias, or both.
+/// A norm's gain, bias, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormGroup {
     pub part: NormPart,
@@ -28,18 +28,18 @@ impl NormGroup {
     }
 }
 
-/// Tensors that belong together.
+/// Grouped tensors.
 #[derive(Debug, Clone)]
 pub struct Groups {
     pub maps: Vec<MapGroup>,
     pub norms: Vec<NormGroup>,
-    /// Vectors that go with nothing.
+    /// Vectors that belong to no group.
     pub vectors: Vec<Tensor>,
 }
 
 impl Groups {
     pub fn of(tensors: &[Tensor]) -> Self {
-        // A bias may be stored by heads.
+        // A bias may be stored by head.
         let is_vector = |tensor: &&Tensor| {
             let inner = tensor.shape.iter().filter(|n| **n != 1).count();
             inner <= 1
@@ -55,7 +55,7 @@ impl Groups {
                 MapGroup { weight, bias: None }
             })
             .collect();
-        // By the names first, then by shapes that fit nothing else.
+        // Match biases by name first, then by unique shape.
         for map in &mut maps {
             let own = stem(&map.weight.words);
             let found = free.iter().position(|vector| {
@@ -84,7 +84,7 @@ impl Groups {
             });
             match pair {
                 Some(other) => {
-                    // A gain is near 1 and called so; a bias is near 0.
+                    // A gain is near 1 and named like one; a bias is near 0.
                     let one_is_bias = (is_bias(&one.words), one.mean.abs() < other.mean.abs());
                     let other_is_bias = is_bias(&other.words);
                     let swapped = match (one_is_bias.0, other_is_bias) {
@@ -109,7 +109,7 @@ impl Groups {
                     });
                 }
                 None if is_bias(&one.words) && one.mean.abs() < 0.5 => {
-                    // A bias without a name in common with its map: the only one that it fits, if there is one.
+                    // A bias with an unrelated name belongs to the only map that it fits, if there is exactly one.
                     let mut fitting = maps
                         .iter_mut()
                         .filter(|map| map.bias.is_none() && fits(&map.weight, one));
@@ -137,7 +137,7 @@ impl Groups {
     }
 }
 
-/// Whether a matrix of more values has the stem of a bias.
+/// Whether a larger matrix has the same name stem as a bias.
 fn has_stem_of_larger(tensors: &[Tensor], bias: &Tensor) -> bool {
     let own = stem(&bias.words);
     tensors.iter().any(|other| {
@@ -147,7 +147,7 @@ fn has_stem_of_larger(tensors: &[Tensor], bias: &Tensor) -> bool {
     })
 }
 
-/// Whether a vector has a value for each output that a matrix may have.
+/// Whether a vector has one value for each possible output of a matrix.
 fn fits(weight: &Tensor, vector: &Tensor) -> bool {
     let n = vector.n_elements();
     let Some(last) = weight.shape.last() else {

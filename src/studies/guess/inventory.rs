@@ -1,4 +1,4 @@
-//! What a checkpoint holds: the tensors of one layer, under names with a place for its number, and those around the layers.
+//! Inventory of a checkpoint: tensors of one layer, with a placeholder for its number in their names, and tensors around layers.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use attnscope_families::description::{HEAD, written_hole};
 
 use super::names::words_of;
 
-/// A stored tensor, or one of each layer.
+/// A stored tensor, or the corresponding tensors of all layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
-    /// With `{layer}` where the number of the layer stands.
+    /// Name with `{layer}` in place of the layer number.
     pub name: String,
-    /// Words of what follows the number of the layer, or of the whole name around the layers.
+    /// Words after the layer number, or of the whole name for tensors around the layers.
     pub words: Vec<String>,
     pub shape: Vec<usize>,
-    /// Where the first of them lies in the files: the order of definition, where the format keeps it.
+    /// Place of the first of them in the files, which is the order of definition if the format keeps it.
     place: (usize, usize),
     /// Mean of the values of a vector.
     pub mean: f32,
-    /// How many tensors beside each other hold the heads.
+    /// Number of adjacent tensors that hold one head each.
     pub n_joined: Option<usize>,
 }
 
@@ -29,32 +29,32 @@ impl Tensor {
     }
 }
 
-/// Facts that buffers tell.
+/// Fact that a stored buffer reveals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Told {
-    /// Angles of a rotary embedding.
+    /// Frequencies of a rotary embedding.
     Rotary { theta: f64, d_rotary: usize },
 }
 
-/// Everything stored, sorted.
+/// All stored tensors, grouped by layer.
 #[derive(Debug, Clone)]
 pub struct Inventory {
     pub n_layers: usize,
     pub in_layer: Vec<Tensor>,
     pub around: Vec<Tensor>,
     pub told: Vec<(String, Told)>,
-    /// How the layers were found, for people.
+    /// How the layers were found, for the user.
     pub evidence: String,
 }
 
-/// A number inside a name.
+/// A number inside a name, with the text around it.
 struct Numbered<'a> {
     before: &'a str,
     number: usize,
     after: &'a str,
 }
 
-/// Numbers beyond this are no layers.
+/// Larger numbers are not layer numbers.
 const MOST_LAYERS: usize = 4096;
 
 fn numbers_in(name: &str) -> Vec<Numbered<'_>> {
@@ -85,10 +85,10 @@ fn numbers_in(name: &str) -> Vec<Numbered<'_>> {
     found
 }
 
-/// What a number before the same text has behind it: its tensors, with their shapes.
+/// Tensors after a number in their names, with their shapes; equal for numbers of equal layers.
 type Signature<'a> = Vec<(&'a str, &'a [usize])>;
 
-/// Layers under one beginning of names: every `step` numbers are one, from `first` on.
+/// Layers whose names share a prefix: every `step` numbers from `first` on are one layer.
 struct Run<'a> {
     before: &'a str,
     first: usize,
@@ -98,7 +98,7 @@ struct Run<'a> {
 }
 
 impl Inventory {
-    /// Sorts the tensors of a checkpoint.
+    /// Groups the tensors of a checkpoint.
     pub fn of(tensors: &Tensors) -> Self {
         let mut told = Vec::new();
         let mut kept: Vec<(&str, Vec<usize>)> = Vec::new();
@@ -194,7 +194,7 @@ impl Inventory {
                 first + n - 1
             );
         } else {
-            // No number repeats: one layer, whose tensors stand among the others.
+            // No number repeats: there is one layer, and its tensors are among the others.
             in_layer = kept
                 .iter()
                 .map(|(name, _)| describe(name, (*name).to_owned(), name))
@@ -214,7 +214,7 @@ impl Inventory {
     }
 }
 
-/// Tensors of heads that lie apart become one, with `{head}` in its name.
+/// Joins tensors that hold one head each into one, with `{head}` in its name.
 fn with_joined_heads(tensors: Vec<Tensor>) -> Vec<Tensor> {
     let mut lists: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (idx, tensor) in tensors.iter().enumerate() {
@@ -291,7 +291,7 @@ fn with_joined_heads(tensors: Vec<Tensor>) -> Vec<Tensor> {
     .collect()
 }
 
-/// Numbers that stand between two texts.
+/// Numbers found between the same two texts.
 type Patterns<'a> = BTreeMap<(&'a str, &'a str), Vec<usize>>;
 
 fn patterns_of<'a>(kept: &'a [(&'a str, Vec<usize>)]) -> Patterns<'a> {
@@ -319,7 +319,7 @@ fn is_list(numbers: &[usize], first: usize, n: usize) -> bool {
     sorted.iter().copied().eq(first..first + n)
 }
 
-/// The lists of one length that hold most: their first number, their length, and how many values they hold.
+/// Lists of equal length that hold the most values: their first number, length and number of values.
 fn lists(kept: &[(&str, Vec<usize>)]) -> Option<(usize, usize, usize)> {
     let mut held: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     let patterns = patterns_of(kept);
@@ -344,7 +344,7 @@ fn lists(kept: &[(&str, Vec<usize>)]) -> Option<(usize, usize, usize)> {
     best.map(|((first, n), held)| (first, n, held))
 }
 
-/// The run of numbers behind one beginning that repeats the same tensors and holds most.
+/// Run of numbers after one prefix that repeats the same tensors and holds the most values.
 fn best_run<'a>(kept: &'a [(&'a str, Vec<usize>)]) -> Option<Run<'a>> {
     let mut groups: BTreeMap<&str, BTreeMap<usize, Signature<'a>>> = BTreeMap::new();
     for (name, shape) in kept {
@@ -385,7 +385,7 @@ fn best_run<'a>(kept: &'a [(&'a str, Vec<usize>)]) -> Option<Run<'a>> {
                 }
                 let n_elements =
                     n_layers * one.iter().map(|signature| n_of(signature)).sum::<usize>();
-                // A layer has attention and more: a number before a single matrix is no layer.
+                // A layer has attention and more, so a number before a single matrix is not a layer number.
                 if n_matrices(&one) < if n_layers > 1 { 2 } else { 4 } {
                     continue;
                 }
@@ -413,7 +413,7 @@ enum Buffer {
     Told(Told),
 }
 
-/// Masks, tables of angles and slopes: what a trainer stores and no weight is.
+/// Recognises masks, frequency tables and slopes, which training code stores but which are not weights.
 fn buffer(tensors: &Tensors, name: &str, shape: &[usize], words: &[String]) -> Buffer {
     let has = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));
     let inner: Vec<usize> = shape.iter().copied().filter(|n| *n != 1).collect();

@@ -1,11 +1,11 @@
-//! The maps of a layer: every way in which its matrices can be queries, keys, values, an output and a feed-forward layer.
+//! Linear maps of a layer: every way in which its matrices can be queries, keys, values, output and feed-forward block.
 
 use attnscope_families::description::{Axis, FusedPart, MapPart, Mlp, Per, Qkv};
 
 use super::groups::{Groups, MapGroup, NormGroup};
 use super::names::{Role, score};
 
-/// One way to take the matrices of a layer.
+/// One assignment of a layer's matrices.
 #[derive(Debug, Clone)]
 pub struct LayerMaps {
     pub qkv: Qkv,
@@ -14,13 +14,13 @@ pub struct LayerMaps {
     pub down: MapPart,
     pub d_q: usize,
     pub d_kv: usize,
-    /// The width of a head, where an axis tells it.
+    /// Head width, if an axis determines it.
     pub d_head: Option<usize>,
     pub score: i32,
     pub left: Vec<String>,
 }
 
-/// Which maps are used, how they make queries, keys and values, rows of keys, the width of a head, and a score.
+/// Maps that are used, how they form queries, keys and values, number of key rows, head width, and a score.
 type QkvWay = (Vec<usize>, Qkv, usize, Option<usize>, i32);
 
 impl LayerMaps {
@@ -28,7 +28,7 @@ impl LayerMaps {
         !matches!(self.mlp, Mlp::Plain(_))
     }
 
-    /// Norms of the layer, of its residual and of its heads.
+    /// Norms that fit the residual or the heads of the layer.
     pub fn norms(&self, groups: &Groups, d_model: usize) -> Vec<NormGroup> {
         let is_one = |norm: &&NormGroup| {
             norm.width == d_model
@@ -39,7 +39,7 @@ impl LayerMaps {
     }
 }
 
-/// How a stored tensor can be a map of `d_in` inputs, or of `d_out` outputs.
+/// One interpretation of a stored tensor's axes as a map from or to the residual.
 #[derive(Debug, Clone)]
 struct Reading {
     axes: Vec<Axis>,
@@ -49,7 +49,7 @@ struct Reading {
     n_parts: Option<usize>,
 }
 
-/// Readings of a tensor that reads the residual.
+/// Interpretations of a tensor that reads the residual.
 fn reading_residual(shape: &[usize], d_model: usize, n_joined: Option<usize>) -> Vec<Reading> {
     use Axis::{Head, In, Out, Part};
     let product: usize = shape.iter().product();
@@ -119,7 +119,7 @@ fn reading_residual(shape: &[usize], d_model: usize, n_joined: Option<usize>) ->
     }
 }
 
-/// Readings of a tensor that writes to the residual.
+/// Interpretations of a tensor that writes to the residual.
 fn writing_residual(shape: &[usize], d_model: usize) -> Vec<Reading> {
     use Axis::{Head, In, Out};
     let product: usize = shape.iter().product();
@@ -156,7 +156,7 @@ fn writing_residual(shape: &[usize], d_model: usize) -> Vec<Reading> {
     all
 }
 
-/// Every way to take the matrices, the likeliest first.
+/// All assignments of the matrices, most likely first.
 pub fn layer_maps(groups: &Groups, d_model: usize, most: usize) -> Vec<LayerMaps> {
     let n = groups.maps.len();
     if n > 12 {
@@ -185,7 +185,7 @@ pub fn layer_maps(groups: &Groups, d_model: usize, most: usize) -> Vec<LayerMaps
     found
 }
 
-/// Ways that differ in nothing but where square matrices lie transposed are found by the search itself.
+/// Removes assignments that differ only in the orientation of square matrices, which the search tries itself.
 fn dedup(found: &mut Vec<LayerMaps>) {
     let mut seen: Vec<String> = Vec::new();
     found.retain(|maps| {
@@ -265,7 +265,7 @@ impl Search<'_> {
         score(role, &self.groups.maps[idx].weight.words)
     }
 
-    /// Ways to make a feed-forward layer of some matrices.
+    /// All ways to form a feed-forward block from some matrices.
     fn mlps(&self, rest: &[usize], d_mlp: usize) -> Vec<(Vec<usize>, Mlp, i32)> {
         let mut ways = Vec::new();
         for up_idx in rest {
@@ -314,7 +314,7 @@ impl Search<'_> {
         ways
     }
 
-    /// Ways to make queries, keys and values of some matrices: who is used, how, rows of keys, the width of a head.
+    /// All ways to form queries, keys and values from some matrices.
     fn qkvs(&self, rest: &[usize], d_q: usize) -> Vec<QkvWay> {
         let mut ways = Vec::new();
         for idx in rest {
@@ -346,7 +346,7 @@ impl Search<'_> {
                         self.score(Role::Qkv, *idx),
                     ));
                 }
-                // Heads that lie together with their parts in one axis: [head, 3 · d_head, d_model].
+                // Heads with their parts fused in one axis: [head, 3 · d_head, d_model].
                 if all.axes.len() == 3 && all.n_parts.is_none() && all.n_out == 3 * d_q {
                     let fused = FusedPart {
                         map: part(&self.groups.maps[*idx], &all.axes),
@@ -444,7 +444,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether all matrices are stored one way, as those of one layer mostly are.
+/// Whether all matrices have the same orientation, as is usual within a layer.
 fn are_alike(qkv: &Qkv, mlp: &Mlp, others: [&Vec<Axis>; 2]) -> bool {
     let mut axes: Vec<&Vec<Axis>> = others.to_vec();
     match qkv {
@@ -462,7 +462,7 @@ fn are_alike(qkv: &Qkv, mlp: &Mlp, others: [&Vec<Axis>; 2]) -> bool {
     matrices.all(|axes| Some(axes) == first)
 }
 
-/// Whether rows of queries and keys have a width of heads in common that gives whole groups.
+/// Whether query and key rows allow a common head width that gives whole groups of heads.
 fn is_group(d_q: usize, d_kv: usize) -> bool {
     d_kv > 0
         && (1..=d_kv).any(|d_head| {
@@ -477,12 +477,12 @@ fn groups_in_order(last: usize, before: &[usize]) -> bool {
     before.iter().all(|idx| *idx < last)
 }
 
-/// Queries and keys are stored the same way where shapes leave it open.
+/// Whether queries and keys are stored alike, as far as shapes decide.
 fn same_way(k: &[Axis], q: &[Axis], is_square: bool) -> bool {
     k == q || (!is_square && k.len() == q.len())
 }
 
-/// How the parts of a fused tensor follow each other, by its axes.
+/// Order of the parts in a fused tensor, from its axes.
 fn per(axes: &[Axis]) -> Per {
     let outs: Vec<&Axis> = axes.iter().filter(|axis| **axis != Axis::In).collect();
     match outs.iter().position(|axis| **axis == Axis::Part) {

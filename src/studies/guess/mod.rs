@@ -1,4 +1,4 @@
-//! What unknown weights may be: roles of tensors by names and shapes, everything else by what the model loses on text.
+//! Identifies unknown weights: roles of tensors by names and shapes, everything else by the model's loss on text.
 
 mod assign;
 mod first;
@@ -33,103 +33,103 @@ use attnscope_compute::pace::Pace;
 use attnscope_families::description::Described;
 use attnscope_run::readings::{blind_loss, unigram_loss};
 
-/// Tokens that candidates are told apart by, and tokens that the best of them is judged on.
+/// Number of tokens for comparing candidates; `ALL_TOKENS` is for judging the best one.
 const SEARCH_TOKENS: usize = 160;
 const ALL_TOKENS: usize = 2048;
-/// Tokens that the first questions are asked on, of which most answers are wrong by far.
+/// Number of tokens for the first questions, whose wrong answers lose by far.
 const SHORT: usize = 64;
 const SHORT_MASKED: usize = 32;
-/// Tokens of a piece of text at most.
+/// Most tokens in a piece of text.
 const LONGEST_PIECE: usize = 512;
-/// Shorter tables are none of positions.
+/// Shorter tables are not position embeddings.
 const FEWEST_POSITIONS: usize = 16;
-/// A model that loses more than this share of what word frequencies lose is not understood.
+/// Share of the unigram loss above which a model is not understood.
 const UNDERSTOOD: f64 = 0.9;
-/// A trained model loses at most this share of what frequencies of the tokens before lose. Ours: correct readings of small models
-/// lose 0.1 to 0.45 of it, the best of wrong ones 0.75 and more.
+/// Largest share of the blind loss (frequencies of earlier tokens only) that a trained model has. Our own measurement: correct
+/// readings of small models have 0.1 to 0.45 of it, the best wrong ones 0.75 and more.
 const TRAINED: f64 = 0.6;
-/// The share of what word frequencies lose below which a description needs no second search.
+/// Share of the unigram loss below which a description needs no second search.
 const CLEAR: f64 = 0.6;
-/// Tokens that may stand for a hidden one, of which every placement is tried.
+/// Number of possible mask tokens for which every norm placement is tried.
 const MOST_MASKS: usize = 2;
-/// A likeness of an encoder that loses less than this share tells hidden tokens.
+/// Share of the unigram loss below which a first encoder candidate counts as predicting masked tokens.
 const TELLS: f64 = 0.95;
-/// Multiplications of a candidate beyond which fewer are tried.
+/// Multiplications per candidate above which fewer candidates are tried.
 const CHEAP: usize = 2_000_000_000;
 
-/// What a model is for.
+/// Prediction task of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It tells the next token.
+    /// Predicts the next token.
     Decoder,
-    /// It tells hidden tokens.
+    /// Predicts masked tokens.
     Encoder,
 }
 
-/// What a person gives.
+/// Input from the user.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// Ids of texts of the kind that the model was trained on.
+    /// Token ids of texts like those that the model was trained on.
     pub sequences: Vec<Vec<u32>>,
     pub kind: Option<Kind>,
-    /// The token that stands for a hidden one.
+    /// Id of the mask token.
     pub mask_token: Option<u32>,
 }
 
-/// What was found.
+/// Result of identifying a model.
 #[derive(Debug, Clone)]
 pub struct Guess {
     pub described: Described,
     pub kind: Kind,
     pub mask_token: Option<u32>,
-    /// Mean loss on all texts, in nats a token.
+    /// Mean loss on all texts, in nats per token.
     pub loss: f64,
-    /// What guessing by the texts' own frequencies would lose.
+    /// Loss of predicting each token by its frequency in the texts.
     pub unigram_loss: f64,
-    /// What guessing by the frequencies of the tokens before would lose, beginning with all tokens alike.
+    /// Loss of predicting each token by its frequency among earlier tokens, with add-one smoothing.
     pub blind_loss: f64,
     pub n_positions: usize,
-    /// Candidates that were run.
+    /// Number of candidates that were run.
     pub n_tried: usize,
-    /// Every line of the file, with its evidence.
+    /// Every line of the description file, with its evidence.
     pub lines: Vec<Line>,
-    /// Tensors that no part takes.
+    /// Tensors that are not assigned to any part.
     pub left: Vec<String>,
     pub layers: String,
-    /// Questions whose answer the texts do not decide, each with another answer that may be right as well.
+    /// Questions that the texts do not decide, each with another possible answer.
     pub open: Vec<(&'static str, Rival)>,
-    /// What explains the texts better and no description says, in one sentence: asked of decoders.
+    /// A sentence on what explains the texts better but cannot be described; only for decoders.
     pub otherwise: Option<String>,
 }
 
 impl Guess {
-    /// Whether the model tells clearly more than word frequencies do.
+    /// Whether the model predicts clearly better than word frequencies.
     pub fn is_understood(&self) -> bool {
         self.loss < UNDERSTOOD * self.unigram_loss
     }
 
-    /// Whether the loss is near what such texts allow a trained model.
+    /// Whether the loss is close to what a trained model reaches on such texts.
     pub fn is_near(&self) -> bool {
         self.is_understood() && self.loss <= self.most_loss()
     }
 
-    /// The loss up to which a model counts as trained on such texts.
+    /// Largest loss at which a model counts as trained on such texts.
     pub fn most_loss(&self) -> f64 {
         TRAINED * self.blind_loss
     }
 
-    /// Whether the texts decide: the loss is near what they allow, and no other answer is within noise.
+    /// Whether the texts decide: the loss is close to a trained model's, and no other answer is within noise.
     pub fn is_decided(&self) -> bool {
         self.is_near() && self.open.is_empty()
     }
 }
 
-/// Finds out what weights are.
+/// Identifies the architecture of unknown weights.
 ///
-/// `told` hears which question is asked and how many candidates were run.
+/// `told` receives the current question and the number of candidates run so far.
 ///
 /// # Errors
-/// When the tensors are none of a transformer that is known, there is no text, or the work is stopped.
+/// When the tensors do not form a known transformer, there is no text, or the work is stopped.
 pub fn guess<O: Ops>(
     ops: &O,
     mut checkpoint: Checkpoint,
@@ -160,7 +160,7 @@ pub fn guess<O: Ops>(
     };
     let found = assignments(&inventory, asked).map_err(|problem| Error::file(&path, problem))?;
     for assignment in &found {
-        // What cannot be arranged fails when it is described.
+        // An arrangement that fails here fails again with an error when it is described.
         let _ = assignment.described.arrange(&mut checkpoint.tensors, false);
     }
     let rows = |assignment: &Assignment| {
@@ -168,7 +168,7 @@ pub fn guess<O: Ops>(
         let n = checkpoint.tensors.info(name)?.n_elements();
         Some(n / assignment.d_model.max(1))
     };
-    // Every way to take the tensors is judged on the same pieces; one with a short table of something else is not in the race.
+    // All assignments are judged on the same pieces of text; assignments with a table too short for positions are ignored.
     let likely = &found[..found.len().min(4)];
     let fits = |n: &usize| *n >= asked.n_longest.min(FEWEST_POSITIONS);
     let n_piece = likely.iter().filter_map(rows).filter(fits).min();
@@ -199,7 +199,7 @@ struct Finder<'a, O> {
     n_tried: usize,
 }
 
-/// The best of one kind of task.
+/// Best result for one task.
 struct Best {
     state: State,
     task: Told,
@@ -207,14 +207,14 @@ struct Best {
 }
 
 impl Best {
-    /// The share of what word frequencies lose, with what unlikely answers have to make up for.
+    /// Share of the unigram loss, including the handicaps of unlikely answers.
     fn share(&self) -> f64 {
         self.state.rank() / self.unigram.max(1e-9)
     }
 }
 
 impl<O: Ops> Finder<'_, O> {
-    /// The best description of either kind.
+    /// Best description of either kind.
     fn best(&mut self, largest_id: u32) -> Result<Best> {
         let decoder = match self.given.kind {
             Some(Kind::Encoder) => None,
@@ -235,7 +235,7 @@ impl<O: Ops> Finder<'_, O> {
         })
     }
 
-    /// Tokens that may stand for a hidden one, the likeliest first: ids that no text has.
+    /// Possible mask tokens, most likely first: ids that no text contains.
     fn mask_tokens(&self, largest_id: u32) -> Vec<u32> {
         if let Some(id) = self.given.mask_token {
             return vec![id];
@@ -257,8 +257,8 @@ impl<O: Ops> Finder<'_, O> {
         free
     }
 
-    /// The best encoder, where its first likeness loses less than word frequencies do; of several tokens that may stand for a hidden one the
-    /// one that loses least. `of_decoder` is the share that the best decoder loses.
+    /// Best encoder, if its first candidate loses less than word frequencies; among several possible mask tokens, the one with
+    /// the least loss. `of_decoder` is the best decoder's share of the unigram loss.
     fn masked(&mut self, largest_id: u32, of_decoder: f64) -> Result<Option<Best>> {
         let candidates = self.mask_tokens(largest_id);
         let is_asked_for = self.given.kind == Some(Kind::Encoder);
@@ -281,7 +281,8 @@ impl<O: Ops> Finder<'_, O> {
             }
         }
         likely.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // Against a decoder that tells a lot, the usual answers have to tell as much; else every placement is tried before a token is given up.
+        // If a decoder predicts well, keep only mask tokens that predict as well with default answers. Otherwise try every
+        // placement for them.
         if of_decoder < CLEAR {
             likely.retain(|(share, _)| *share < of_decoder);
         }
@@ -375,7 +376,7 @@ impl<O: Ops> Finder<'_, O> {
         self.search_on(task, first)
     }
 
-    /// The first states on some texts.
+    /// Finds the first states on some texts.
     fn first(&mut self, task: Told, texts: &[attnscope_run::readings::Text]) -> Result<Vec<State>> {
         let unigram = unigram_loss(texts);
         let mut search = self.start(texts);
@@ -385,9 +386,9 @@ impl<O: Ops> Finder<'_, O> {
         found
     }
 
-    /// The best description that comes of some first states.
+    /// Finds the best description that starts from some first states.
     fn search_on(&mut self, task: Told, first: Vec<State>) -> Result<Best> {
-        // Each token of a text is hidden once: seven times as many rows.
+        // Each token is masked once, which takes seven times as many rows.
         let n = if task == Told::Next {
             SEARCH_TOKENS
         } else {
@@ -404,7 +405,7 @@ impl<O: Ops> Finder<'_, O> {
         if quick.share() < CLEAR {
             return Ok(quick);
         }
-        // A few positions may rank the first questions wrongly: once more, on all of them.
+        // Few positions may rank the first questions wrongly, so ask again on all of them.
         let first = self.first(task, &texts)?;
         let slow = of(self.rest(first, &texts)?);
         Ok(if slow.share() < quick.share() {
@@ -414,7 +415,7 @@ impl<O: Ops> Finder<'_, O> {
         })
     }
 
-    /// Asks the other questions.
+    /// Asks the remaining questions.
     fn rest(
         &mut self,
         first: Vec<State>,
@@ -427,7 +428,7 @@ impl<O: Ops> Finder<'_, O> {
         found
     }
 
-    /// Judges the best description on all texts, changes the answers that lose less there, and says how far ahead each answer is.
+    /// Judges the best description on all texts, improves its answers there, and measures the margin of each answer.
     fn finish(mut self, best: Best, inventory: &Inventory) -> Result<Guess> {
         let n_ctx = best
             .state

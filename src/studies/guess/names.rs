@@ -1,6 +1,6 @@
-//! What names of tensors hint at: their words, and how well these go with each part of a model.
+//! Hints from tensor names: their words, and how well these match each part of a model.
 
-/// The words of a name, in lower case: cut at signs, at numbers, and where a capital follows a small letter.
+/// Splits a name into lower-case words: at signs, at numbers, and before a capital after a small letter.
 pub fn words_of(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut last = None;
@@ -40,7 +40,7 @@ enum Kind {
     Sign,
 }
 
-/// A part that a tensor may hold.
+/// Part of a model that a tensor may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Q,
@@ -98,7 +98,7 @@ const FEED_FORWARD: &[&str] = &[
     "pw",
 ];
 
-/// Words that speak for a part.
+/// Words that suggest a part.
 fn own_words(role: Role) -> &'static [&'static str] {
     match role {
         Role::Q => &[
@@ -217,7 +217,7 @@ fn own_words(role: Role) -> &'static [&'static str] {
     }
 }
 
-/// How well words go with a part: more is better, and 0 says nothing.
+/// How well words match a part: more is better, and 0 means no hint.
 pub fn score(role: Role, words: &[String]) -> i32 {
     let has = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));
     let n_own = words
@@ -226,7 +226,7 @@ pub fn score(role: Role, words: &[String]) -> i32 {
         .count()
         .min(2);
     let own = match role {
-        // Single letters and their like say more than words that every map may be called by.
+        // Short names of Q, K and V say more than words used for any map.
         Role::Q | Role::K | Role::V | Role::Kv | Role::Qkv => 4 * n_own.min(1) as i32,
         Role::Positions => 4 * n_own as i32,
         Role::Gate => 3 * n_own.min(1) as i32,
@@ -267,17 +267,17 @@ pub fn score(role: Role, words: &[String]) -> i32 {
     own + of_numbers + 2 * pairs.count() as i32 + context
 }
 
-/// Last words of names of weights and gains.
+/// Words that mark weights and gains.
 const WEIGHTS: &[&str] = &[
     "weight", "weights", "w", "kernel", "matrix", "mat", "gamma", "gain", "g", "scale", "scales",
     "alpha", "a", "table", "linear", "lin",
 ];
-/// Last words of names of biases.
+/// Words that mark biases.
 const BIASES: &[&str] = &[
     "bias", "biases", "b", "beta", "offset", "shift", "off", "add", "c",
 ];
 
-/// Whether a name is that of a bias, by its last words.
+/// Whether a name belongs to a bias, judged by its last words.
 pub fn is_bias(words: &[String]) -> bool {
     let last = words.iter().rev().take(2);
     last.clone()
@@ -285,7 +285,7 @@ pub fn is_bias(words: &[String]) -> bool {
         || words.last().is_some_and(|word| is_short(word, 'b'))
 }
 
-/// `bq`, `bk`: the bias of what is called so with a w.
+/// Whether a word is a short name such as `bq` or `wq`: the letter followed by the name of the map.
 fn is_short(word: &str, letter: char) -> bool {
     word.len() == 2 && word.starts_with(letter) && !["by", "be", "wo"].contains(&word)
         || word == "bo" && letter == 'b'
@@ -294,7 +294,7 @@ fn is_short(word: &str, letter: char) -> bool {
         || word == "wqkv" && letter == 'w'
 }
 
-/// The name without what tells weights and biases apart, so that those of one map have it in common.
+/// Name without the words that distinguish weights from biases, so that those of one map have the same stem.
 pub fn stem(words: &[String]) -> Vec<String> {
     let mut stem: Vec<String> = Vec::new();
     for word in words {
@@ -311,7 +311,7 @@ pub fn stem(words: &[String]) -> Vec<String> {
     stem
 }
 
-/// How well words go with a place of a norm; `None` is the norm after all layers.
+/// How well words match a place of a norm.
 pub fn norm_score(place: &str, words: &[String]) -> i32 {
     let has = |list: &[&str]| i32::from(words.iter().any(|word| list.contains(&word.as_str())));
     let (attention, feed_forward) = (has(ATTENTION), has(FEED_FORWARD));
@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_into_words() {
+    fn names_are_split_into_words() {
         assert_eq!(
             words_of("enc.3.attWq_fc1.W_Q"),
             ["enc", "3", "att", "wq", "fc", "1", "w", "q"]
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_and_its_bias_have_a_stem_in_common() {
+    fn a_weight_and_its_bias_have_the_same_stem() {
         for (weight, bias) in [
             ("att.wq", "att.bq"),
             ("mlp.fc1.weight", "mlp.fc1.bias"),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn names_speak_for_their_parts() {
+    fn names_score_highest_for_their_own_parts() {
         let best = |name: &str, roles: &[Role]| {
             let words = words_of(name);
             roles

@@ -1,17 +1,17 @@
-//! Where the norms of a layer may stand: before a branch, on its output, or on the residual after the addition.
+//! Placement of a layer's norms: before a branch, on its output, or on the residual after the addition.
 
 use attnscope_families::description::{Described, NORM_PLACES, NormPart};
 
 use super::groups::NormGroup;
 use super::names::norm_score;
 
-/// One way to place the norms of a layer.
+/// One placement of a layer's norms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     norms: [Option<NormPart>; 6],
     is_parallel: bool,
     score: i32,
-    /// By what share of the loss it has to lose less before it is believed.
+    /// Share of the loss by which it must be better to be accepted.
     pub handicap: f64,
 }
 
@@ -21,7 +21,7 @@ impl Placement {
         described.is_parallel = self.is_parallel;
     }
 
-    /// The places that are taken, for people.
+    /// Occupied places in words, for the user.
     pub fn words(described: &Described) -> String {
         let taken = NORM_PLACES.iter().zip(&described.norms);
         let taken = taken.filter_map(|(place, norm)| {
@@ -41,7 +41,7 @@ impl Placement {
     }
 }
 
-/// Places by their numbers in [`NORM_PLACES`], for a number of norms, and whether branches are parallel; the usual ones first.
+/// Indices into [`NORM_PLACES`] for two norms, and whether branches are parallel; the usual placements first.
 const TWO: [(&[usize], bool); 8] = [
     (&[0, 3], false),
     (&[2, 5], false),
@@ -63,7 +63,7 @@ const FOUR: [(&[usize], bool); 3] = [
     (&[0, 2, 3, 5], false),
     (&[0, 1, 3, 4], true),
 ];
-/// One norm may serve both branches.
+/// One norm may be used by both branches.
 const ONE: [(&[usize], bool); 7] = [
     (&[0, 3], true),
     (&[0, 3], false),
@@ -74,17 +74,17 @@ const ONE: [(&[usize], bool); 7] = [
     (&[0], true),
 ];
 
-/// What no known architecture has must lose this share less: a norm on the output of one branch alone turns down a branch that is misread.
+/// Handicap of placements that no known architecture has: a norm on the output of only one branch weakens a misread branch.
 const ODD: f64 = 0.05;
 
-/// Whether both branches are treated alike: a norm before each, after each, or both.
+/// Whether both branches are normalised alike: before each, after each, or both.
 fn is_usual(places: &[usize], is_parallel: bool) -> bool {
     let (attn, mlp): (Vec<usize>, Vec<usize>) = places.iter().partition(|place| **place < 3);
     let mlp: Vec<usize> = mlp.into_iter().map(|place| place - 3).collect();
     attn == mlp || (is_parallel && mlp.is_empty() && attn == [0])
 }
 
-/// Every way to place some norms, the likeliest first.
+/// All placements of some norms, most likely first.
 pub fn placements(groups: &[NormGroup]) -> Vec<Placement> {
     let shapes: &[(&[usize], bool)] = match groups.len() {
         0 => return without_gains(),
@@ -102,7 +102,7 @@ pub fn placements(groups: &[NormGroup]) -> Vec<Placement> {
             for (at, place) in places.iter().enumerate() {
                 let idx = order[at.min(order.len() - 1)];
                 norms[*place] = Some(groups[idx].part.clone());
-                // Order alone says little: names say more.
+                // The order alone is a weak hint; names are stronger.
                 score +=
                     2 * norm_score(NORM_PLACES[*place], &groups[idx].words) + i32::from(idx == at);
             }
@@ -122,7 +122,7 @@ pub fn placements(groups: &[NormGroup]) -> Vec<Placement> {
     all
 }
 
-/// Norms that have no gain leave no trace: none, or some at the usual places.
+/// Placements of norms without gains, which leave no tensors: none, or norms at the usual places.
 fn without_gains() -> Vec<Placement> {
     let shapes: [(&[usize], bool); 5] = [
         (&[], false),
@@ -146,7 +146,7 @@ fn without_gains() -> Vec<Placement> {
     shapes.into_iter().enumerate().map(placement).collect()
 }
 
-/// Every order of so many things.
+/// All permutations of 0..n.
 pub fn orders(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
         return vec![Vec::new()];

@@ -1,4 +1,4 @@
-//! What names and shapes leave open, one question a list: every other answer that a description could give.
+//! Questions that names and shapes leave open, each with all answers that a description could give.
 
 mod attention;
 
@@ -16,27 +16,27 @@ use super::norms::{Placement, orders, placements};
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub described: Described,
-    /// What it is, in a few words.
+    /// The answer in a few words.
     pub words: String,
-    /// By what share of the loss it has to lose less before it is believed: what few models have has to show, and what turns
-    /// attention to what is near helps any model that was trained for a short time only.
+    /// Share of the loss by which it must be better to be accepted. Rare features need proof, and attention that prefers near
+    /// tokens helps any model that was trained only briefly.
     pub handicap: f64,
 }
 
-/// A question, and the key of `attnscope.toml` that its answer stands under.
+/// A question and the key of its answer in `attnscope.toml`.
 pub struct Question {
     pub key: &'static str,
     pub answers: fn(&Known<'_>, &Described) -> Vec<Answer>,
 }
 
-/// What questions look at.
+/// Facts that questions depend on.
 pub struct Known<'a> {
     pub assignment: &'a Assignment,
-    /// Tokens of the longest text.
+    /// Number of tokens in the longest text.
     pub n_longest: usize,
 }
 
-/// Every question, the ones that decide most first.
+/// All questions, the most decisive first.
 pub const QUESTIONS: &[Question] = &[
     Question {
         key: "block",
@@ -124,12 +124,12 @@ pub const QUESTIONS: &[Question] = &[
     },
 ];
 
-/// What looks at near tokens alone, or at them more than at far ones.
+/// Handicap of answers that restrict attention to near tokens or favour them.
 const NEAR: f64 = 0.2;
 const RARE: f64 = 0.05;
 const UNUSUAL: f64 = 0.015;
 const LESS_USUAL: f64 = 0.005;
-/// What is less usual than another answer that loses the same.
+/// Handicap that breaks a tie with a more usual answer.
 const TIE: f64 = 5e-5;
 
 fn answer(
@@ -162,7 +162,7 @@ fn blocks(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     all.iter().map(of).collect()
 }
 
-/// Gains whose mean is larger than this are not what is added to 1.
+/// Gains with a larger mean are not offsets from 1.
 const AROUND_ONE: f32 = 0.6;
 
 fn norms(known: &Known<'_>, from: &Described) -> Vec<Answer> {
@@ -188,7 +188,7 @@ fn norms(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let mean = gains.iter().sum::<f32>() / gains.len().max(1) as f32;
     kinds
         .map(|(is_rms, adds_one, words)| {
-            // Training begins at a gain of 1, and stays near it.
+            // Training starts at a gain of 1 and stays near it.
             let handicap = if *adds_one && mean > AROUND_ONE {
                 NEAR
             } else {
@@ -278,7 +278,7 @@ fn activations(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     names.iter().map(of).collect()
 }
 
-/// Norms around the layers: after them, on embeddings, or in the head.
+/// Norms around the layers: after them, on embeddings, or in the LM head.
 fn norms_around(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let groups = &known.assignment.around_norms;
     let set = |described: &mut Described, places: [Option<NormPart>; 3]| {
@@ -380,7 +380,7 @@ fn logit_scales(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         .collect()
 }
 
-/// The table that embeds and the one that unembeds, where they have one shape.
+/// Which of two tables of equal shape embeds and which unembeds.
 fn tables(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     let Some(unembed) = &from.unembed else {
         return Vec::new();

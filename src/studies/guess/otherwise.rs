@@ -1,5 +1,5 @@
-//! A guess, asked as the check `trained-otherwise` asks a checkpoint: whether the weights explain the texts better when they are read as
-//! no description says it, such as a softmax over queries or labels that are seen.
+//! Runs the check `trained-otherwise` on a guess: whether the weights explain the texts better under a reading that no
+//! description can express, such as a softmax over queries or visible labels.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use attnscope_spec::Model;
 
 const CHECK: &str = "trained-otherwise";
 
-/// Longer texts are cut to this length.
+/// Longer texts are cut to this number of tokens.
 const LONGEST: usize = 512;
 
-/// What the check finds in one sentence; `None` where it finds nothing, or cannot tell.
+/// The check's finding in one sentence; `None` if it finds nothing or cannot decide.
 ///
 /// # Errors
-/// When the model cannot be run, or the work is stopped.
+/// When the model cannot run, or the work is stopped.
 pub fn otherwise<O: Ops>(
     ops: &O,
     checkpoint: &Arc<Checkpoint>,
@@ -62,7 +62,7 @@ pub fn otherwise<O: Ops>(
     let verdicts = attnscope_checks::judge(&evidence, &thresholds);
     let found = verdicts.into_iter().find(|(check, _)| check.id == CHECK);
     let mut findings = found.map_or_else(Vec::new, |(_, verdict)| verdict.findings);
-    // What is information says nothing against the description.
+    // Informational findings do not contradict the description.
     findings.retain(|finding| finding.severity > Severity::Info);
     let finding = findings.into_iter().next();
     Ok(finding.map(|finding| finding.evidence))

@@ -1,34 +1,34 @@
-//! Whether another answer to a question is within noise of the chosen one.
+//! Decides whether another answer to a question is within noise of the chosen one.
 
 use attnscope_compute::bootstrap::{interval_of_mean, positions_wanted};
 
 use super::search::State;
 
-/// The mean difference of losses at a position, whatever its sign, up to which two answers are one and the same on a text, in nats.
+/// Mean absolute difference of losses per position up to which two answers count as equal on a text, in nats.
 const SAME: f64 = 0.005;
-/// What an answer has to make up for, beyond that of the chosen one, from which on it is no rival unless it wins: of two answers that
-/// text does not tell apart the usual one is taken.
+/// Extra handicap from which an answer is a rival only if it wins: between answers that the text does not distinguish, the
+/// usual one is taken.
 const LESS_USUAL: f64 = 2.5e-3;
-/// Standard errors that a 99 % interval holds.
+/// Width of a 99 % interval in standard errors.
 const IN_INTERVAL: f64 = 2.0 * 2.576;
-/// More tokens than anyone is asked for.
+/// Most tokens that a user is asked for.
 const MOST_WANTED: usize = 1_000_000;
 
-/// How much more a second answer loses, position by position.
+/// Difference in loss between a rival and the chosen answer, averaged over positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ahead {
     pub mean: f64,
-    /// The 99 % interval of the mean.
+    /// Bounds of the mean's 99 % interval.
     pub low: f64,
     pub high: f64,
-    /// The mean difference, whatever its sign.
+    /// Mean absolute difference.
     pub apart: f64,
-    /// So many more tokens would make so large a mean certain.
+    /// Number of additional tokens at which a mean of this size would be significant.
     pub n_more: usize,
 }
 
 impl Ahead {
-    /// What a rival loses more than the chosen answer; `None` where they were not run on the same positions.
+    /// Compares the losses of both answers; `None` if they were not run on the same positions, or a loss is not finite.
     pub fn of(chosen: &[f32], rival: &[f32]) -> Option<Self> {
         if chosen.len() != rival.len() || chosen.is_empty() {
             return None;
@@ -51,8 +51,8 @@ impl Ahead {
         })
     }
 
-    /// Whether text does not tell which of the two it is, though they differ on it. A rival that is more usual than the chosen answer
-    /// has to be behind for certain, one that is not by a standard error.
+    /// Whether the text does not decide between the two, although their losses differ. A rival that is more usual than the
+    /// chosen answer must be worse with 99 % confidence, any other rival by one standard error.
     fn is_open(self, is_more_usual: bool) -> bool {
         let error = (self.high - self.low) / IN_INTERVAL;
         let is_behind = if is_more_usual {
@@ -64,8 +64,8 @@ impl Ahead {
     }
 }
 
-/// Whether a rival may be right as well as the chosen answer, by what they lose and by how usual they are: answers are listed the most
-/// usual first.
+/// Whether a rival may be right instead of the chosen answer, given their losses and how usual they are. Answers are listed
+/// with the most usual first.
 pub fn is_open(
     key: &str,
     (chosen_idx, chosen): (Option<usize>, &State),
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_more_usual_rival_has_to_be_behind_for_certain_and_equal_answers_are_no_rivals() {
+    fn a_more_usual_rival_must_be_significantly_worse_and_equal_answers_are_not_rivals() {
         let chosen: Vec<f32> = (0..250)
             .map(|idx| ((idx * 7919) % 101) as f32 / 50.0)
             .collect();

@@ -1,4 +1,4 @@
-//! The search: one question after another, asked of the few best descriptions so far, ranked by what each loses on text.
+//! Search that asks one question after another about the few best descriptions so far, ranked by their loss on text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use super::options::{Answer, Known, QUESTIONS, Question};
 use super::rivals::{Ahead, is_open};
 use super::written::Margin;
 
-/// What a name is worth, in nats a point of its score, and at most.
+/// Cost per point that an assignment's name score is below the best, in nats; `MOST_OF_NAMES` is the maximum in total.
 pub const OF_NAMES: f64 = 0.003;
 
 pub const MOST_OF_NAMES: f64 = 0.03;
 
-/// A pass that gains less is the last one.
+/// The search ends after a pass that gains less.
 const GAIN: f64 = 2e-4;
 
-/// Passes over all questions.
+/// Most passes over all questions.
 const MOST_PASSES: usize = 4;
 
-/// Standard errors by which a rare answer has to lose less: one of dozens does so by three, by chance.
+/// Standard errors by which a rare answer must be better: among dozens of answers, one reaches three by chance.
 const ERRORS: f64 = 4.0;
 
-/// A gain that no chance among dozens of answers makes, in nats.
+/// Gain that never occurs by chance among dozens of answers, in nats.
 const SHOWN: f64 = 0.015;
 
-/// What a tensor costs that no part takes.
+/// Cost of a tensor that is not assigned to any part.
 pub const OF_LEFT: f64 = 0.2;
 
-/// Questions that are asked first.
+/// Number of questions that are asked beforehand, for the first states.
 const ASKED_FIRST: usize = 2;
 
-/// Descriptions that run side by side.
+/// Number of descriptions that run side by side.
 const AT_ONCE: usize = 48;
 
-/// A description and what it lost.
+/// A description and its loss.
 #[derive(Debug, Clone)]
 pub struct State {
     pub assignment_idx: usize,
@@ -54,37 +54,37 @@ pub struct State {
 }
 
 impl State {
-    /// What states are ranked by: the loss, and what an unlikely answer has to make up for.
+    /// Value that states are ranked by: the loss, increased by the handicaps of unlikely answers.
     pub fn rank(&self) -> f64 {
         self.loss * (1.0 + self.handicaps.values().sum::<f64>()) + self.of_names
     }
 }
 
-/// What came of a question.
+/// Result of a question.
 pub struct Asked {
     pub better: Option<State>,
     pub margin: Option<Margin>,
-    /// Another answer that may be right as well.
+    /// Another answer that may be right instead.
     pub open: Option<Rival>,
 }
 
-/// An answer that may be right as well as the chosen one.
+/// An answer that may be right instead of the chosen one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rival {
-    /// What it is, in a few words.
+    /// The answer in a few words.
     pub words: String,
     pub described: Described,
-    /// How much more it loses.
+    /// Difference of its loss to that of the chosen answer.
     pub ahead: Ahead,
 }
 
-/// How wide to search.
+/// Limits on the width of the search.
 #[derive(Debug, Clone, Copy)]
 pub struct Width {
     pub beam: usize,
     pub assignments: usize,
     pub placements: usize,
-    /// Placements whose attention is cut in every way before any is clearly ahead.
+    /// Placements whose attention is split in every way before any placement is clearly ahead.
     pub places: usize,
 }
 
@@ -98,15 +98,15 @@ pub struct Search<'a, O> {
     pub pace: &'a dyn Pace,
     pub told: &'a mut dyn FnMut(&str, usize),
     pub n_tried: usize,
-    /// What is known of each description: its losses at all positions, in nats; none where it does not run.
+    /// Losses of each description at all positions, in nats; empty if it cannot run.
     pub known: BTreeMap<String, Vec<f32>>,
 }
 
 impl<O: Ops> Search<'_, O> {
-    /// The best description that comes of some.
+    /// Best description that can be reached from some states.
     ///
     /// # Errors
-    /// When the work is stopped, or none runs.
+    /// When the work is stopped, or no description can run.
     pub fn best(&mut self, mut beam: Vec<State>) -> Result<State> {
         self.evaluate(&mut beam)?;
         let mut last = f64::INFINITY;
@@ -130,7 +130,7 @@ impl<O: Ops> Search<'_, O> {
         beam.into_iter().next().ok_or_else(none)
     }
 
-    /// Asks one question of one state: a better answer, and how far the best one is ahead.
+    /// Asks one question about one state: returns a better answer if there is one, and the margin of the best.
     ///
     /// # Errors
     /// When the work is stopped.
@@ -155,7 +155,7 @@ impl<O: Ops> Search<'_, O> {
             .filter(|best| best.rank() < now.rank() - 1e-9)
             .unwrap_or(&now)
             .clone();
-        // What few models have must show at many positions, not at a few by chance.
+        // Rare features must show at many positions, not at a few by chance.
         let is_rare = chosen_now
             .handicaps
             .get(question.key)
@@ -200,13 +200,13 @@ impl<O: Ops> Search<'_, O> {
         })
     }
 
-    /// How much more a second state loses.
+    /// Difference in loss between a second state and the chosen one.
     fn ahead(&self, chosen: &State, second: &State) -> Option<Ahead> {
         let losses = |state: &State| self.known.get(&format!("{:?}", state.described));
         Ahead::of(losses(chosen)?, losses(second)?)
     }
 
-    /// Whether one state loses less than another by more than chance would have it.
+    /// Whether the rare state's loss is lower by more than chance explains.
     fn is_shown(&self, usual: &State, rare: &State) -> bool {
         let losses = |state: &State| self.known.get(&format!("{:?}", state.described));
         let (Some(from), Some(to)) = (losses(usual), losses(rare)) else {
@@ -230,7 +230,7 @@ impl<O: Ops> Search<'_, O> {
         mean > SHOWN || mean > ERRORS * error
     }
 
-    /// Asks one question of every state, and keeps the best of all that comes of it.
+    /// Asks one question about every state, and keeps the best results.
     pub(super) fn ask(
         &mut self,
         key: &'static str,
@@ -272,7 +272,7 @@ impl<O: Ops> Search<'_, O> {
         }
     }
 
-    /// Fills in what each state loses; what cannot be run loses everything.
+    /// Fills in each state's loss; a description that cannot run gets infinite loss.
     ///
     /// # Errors
     /// When the work is stopped.
@@ -293,7 +293,7 @@ impl<O: Ops> Search<'_, O> {
                 }
             }
         }
-        // What runs side by side has values of one width.
+        // Descriptions that run side by side must have equal widths.
         let width = |spec: &ModelSpec| {
             let attention = spec.main_stack().first_attention();
             let d_heads = attention.map_or(0, |own| own.n_heads * own.d_head);
@@ -306,7 +306,7 @@ impl<O: Ops> Search<'_, O> {
             let found = match self.losses(&specs) {
                 Err(Error::Cancelled) => return Err(Error::Cancelled),
                 Ok(found) => found,
-                // One of them does not run: each alone tells which.
+                // One of them cannot run: run each alone to find out which.
                 Err(_) => {
                     let mut all = Vec::new();
                     for spec in &specs {
@@ -358,7 +358,7 @@ pub fn none() -> Error {
     Error::Setting("no way to take the tensors gives a model that runs".to_owned())
 }
 
-/// Mean loss; infinite where it is no number, or where there is none.
+/// Mean loss; infinite if it is not a number, or there are no losses.
 pub fn mean(losses: &[f32]) -> f64 {
     if losses.is_empty() {
         return f64::INFINITY;
@@ -371,7 +371,7 @@ pub fn mean(losses: &[f32]) -> f64 {
     }
 }
 
-/// Keeps the best states, each once; of those that are equal the first.
+/// Keeps the best distinct states; the first one of equal states.
 pub fn keep(beam: &mut Vec<State>, mut states: Vec<State>, most: usize) {
     states.retain(|state| state.loss.is_finite());
     states.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
@@ -380,7 +380,7 @@ pub fn keep(beam: &mut Vec<State>, mut states: Vec<State>, most: usize) {
         if beam.len() == most {
             break;
         }
-        // Two states that lose the same differ in nothing that text shows.
+        // Two states with the same loss differ only in ways that the text does not show.
         let is_known = beam
             .iter()
             .any(|other| (other.loss - state.loss).abs() < 1e-9);

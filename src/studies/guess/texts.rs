@@ -1,20 +1,20 @@
-//! What candidates are judged on: ids cut into pieces that fit, with the next or the hidden tokens to tell.
+//! Texts for judging candidates: ids cut into pieces that fit, with the next or the masked tokens to predict.
 
 use attnscope_run::readings::Text;
 
-/// What a model is to tell.
+/// Tokens that a model must predict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// The next token.
     Next,
-    /// Tokens that were replaced by this one.
+    /// Tokens that were replaced by this mask token.
     Masked(u32),
 }
 
-/// One token in so many is hidden at a time.
+/// One in this many tokens is masked at a time.
 const HIDDEN: usize = 7;
 
-/// Pieces of at most `n_piece` tokens, about `n_all` tokens in all.
+/// Splits texts into pieces of at most `n_piece` tokens, about `n_all` tokens in total.
 pub fn pieces(sequences: &[Vec<u32>], told: Told, n_piece: usize, n_all: usize) -> Vec<Text> {
     let mut texts = Vec::new();
     let mut n = 0;
@@ -34,7 +34,7 @@ pub fn pieces(sequences: &[Vec<u32>], told: Told, n_piece: usize, n_all: usize) 
             }
             Told::Masked(mask) => {
                 for nth in 0..HIDDEN {
-                    // The first and the last token are what is put around a text.
+                    // Leave out the first and last token, which the tokenizer adds.
                     let inner = 1..tokens.len().saturating_sub(1);
                     let wanted: Vec<usize> = inner.filter(|idx| idx % HIDDEN == nth).collect();
                     if wanted.is_empty() {

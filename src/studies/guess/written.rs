@@ -1,15 +1,15 @@
-//! The lines of `attnscope.toml` that a guess comes to, each with its evidence.
+//! Lines of `attnscope.toml` for a guess, each with its evidence.
 
 use attnscope_families::description::Described;
 
-/// How far an answer is ahead of the second best one.
+/// Margin of an answer over the second best one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Margin {
-    /// What the second answer is.
+    /// The second best answer in words.
     pub second: String,
-    /// By how much it loses more, in nats a token.
+    /// Difference of its loss, in nats per token.
     pub ahead: f64,
-    /// How many answers were compared.
+    /// Number of answers compared.
     pub n_answers: usize,
 }
 
@@ -19,15 +19,15 @@ pub struct Line {
     /// `set` or `tensors`.
     pub section: &'static str,
     pub key: &'static str,
-    /// As TOML writes it.
+    /// As written in TOML.
     pub value: String,
-    /// Where it comes from.
+    /// Origin of the value, in words.
     pub evidence: String,
-    /// `None` where names and shapes tell it alone.
+    /// `None` if names and shapes alone determine the value.
     pub margin: Option<Margin>,
 }
 
-/// Which question tells the value of a key.
+/// Question that determines the value of a key.
 fn question_of(key: &str) -> Option<&'static str> {
     Some(match key {
         "n_heads" | "n_kv_heads" | "d_head" => "n_heads",

@@ -1,8 +1,8 @@
-//! What scores may be divided by: 1/√d and the other scalings that were proposed, each a number of the keys.
+//! Divisors of attention scores: √d and other proposed scalings, each computed from the norms of the keys.
 
 use std::borrow::Cow;
 
-/// What the products of a query and the keys are divided by.
+/// Rule for the number that query-key products are divided by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Divisor {
     None,
@@ -16,12 +16,12 @@ pub enum Divisor {
     RootSumSquares,
     /// (Σ‖k‖^p)^(1/p); the largest norm for p = ∞.
     PNorm(f64),
-    /// n·√d: what Σ‖k‖ comes to for standard components.
+    /// n·√d: the expected Σ‖k‖ for standard normal components.
     NSqrtD,
 }
 
 impl Divisor {
-    /// Every rule that needs no number of its own.
+    /// Every rule without a parameter.
     const PLAIN: [Self; 6] = [
         Self::None,
         Self::SqrtD,
@@ -31,7 +31,7 @@ impl Divisor {
         Self::NSqrtD,
     ];
 
-    /// Every rule, the p-norm with p = 3.
+    /// Every rule, with p = 3 for the p-norm.
     pub const ALL: [Self; 7] = [
         Self::None,
         Self::SqrtD,
@@ -42,7 +42,7 @@ impl Divisor {
         Self::NSqrtD,
     ];
 
-    /// The name that `--what-if scale=` gives the same rule.
+    /// Name of the rule in `--what-if scale=`.
     pub fn id(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::None => "none",
@@ -55,7 +55,7 @@ impl Divisor {
         })
     }
 
-    /// The formula, as tables and pictures show it.
+    /// Formula shown in tables and plots.
     pub fn formula(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::None => "none",
@@ -69,10 +69,10 @@ impl Divisor {
         })
     }
 
-    /// Reads an id.
+    /// Parses an id.
     ///
     /// # Errors
-    /// When it is none; says which there are.
+    /// When it is unknown; lists the known ones.
     pub fn parse(id: &str) -> Result<Self, String> {
         if let Some(plain) = Self::PLAIN.into_iter().find(|divisor| divisor.id() == id) {
             return Ok(plain);
@@ -91,7 +91,7 @@ impl Divisor {
         }
     }
 
-    /// The number, for keys of these norms and this width.
+    /// Value of the divisor, for keys of these norms and this width.
     pub fn value(self, norms: &[f64], d: usize) -> f64 {
         let n = norms.len() as f64;
         let sum = || norms.iter().sum::<f64>();
@@ -107,7 +107,7 @@ impl Divisor {
     }
 }
 
-/// Relative to the largest, so that no power overflows.
+/// Computed relative to the largest norm, so that no power overflows.
 fn p_norm(norms: &[f64], p: f64) -> f64 {
     let largest = norms.iter().copied().fold(0.0, f64::max);
     if p == f64::INFINITY || largest == 0.0 {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_divisor_is_its_formula() {
+    fn every_divisor_equals_its_formula() {
         let norms = [3.0, 4.0, 12.0];
         let expected = [
             (Divisor::None, 1.0),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_read_back_and_others_are_refused_with_the_known_ones() {
+    fn ids_parse_back_and_unknown_ids_are_refused_with_the_known_ones() {
         for divisor in Divisor::ALL {
             assert_eq!(Divisor::parse(&divisor.id()), Ok(divisor));
         }

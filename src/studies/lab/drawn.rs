@@ -1,4 +1,4 @@
-//! Rows of scores drawn at random that have a given norm, mean and standard deviation.
+//! Random rows of scores with a given norm, mean and standard deviation.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::sample::{Distribution, Family, Purpose, Random, Shape};
@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::room::{check_count, check_memory, refused};
 
-/// What is asked of every row; what is not said follows from the rest.
+/// Requested properties of every row; missing ones follow from the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Wanted {
     pub norm: Option<f64>,
@@ -16,16 +16,16 @@ pub struct Wanted {
     pub n_keys: Option<usize>,
 }
 
-/// Keys of a row when nothing says how many.
+/// Default number of keys in a row.
 const USUAL_KEYS: usize = 32;
-/// How far a norm that is asked for may be from the one that the other three give.
+/// Largest relative difference between a requested norm and the norm that the other three values give.
 const NORM_TOLERANCE: f64 = 0.02;
 
 /// Rows of scores that all have the same norm, mean and standard deviation.
 ///
-/// The three are tied: over n keys ‖s‖² = n·(mean² + std²), with the population's deviation. Three of norm, mean, deviation and n give
-/// the fourth. A row is drawn from a family, moved and scaled so that its own mean and deviation (not only those of the family)
-/// are the wanted ones; its norm is then the wanted one as well.
+/// The three are linked: over n keys ‖s‖² = n·(mean² + std²), with the population standard deviation. Any three of norm, mean,
+/// deviation and n determine the fourth. A row is drawn from a family, then shifted and scaled so that its own mean and
+/// deviation, not only those of the family, are the requested ones; its norm then follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drawn {
     pub n_keys: usize,
@@ -33,15 +33,15 @@ pub struct Drawn {
     pub mean: f64,
     pub std: f64,
     pub family: Family,
-    /// The norm that was asked for, where a whole number of keys cannot have it exactly.
+    /// Requested norm, if no whole number of keys gives it exactly.
     pub asked_norm: Option<f64>,
 }
 
 impl Drawn {
-    /// Works out what was not said: the mean is 0, the keys are 32, the deviation is 1 where nothing else decides.
+    /// Derives missing values; by default the mean is 0, there are 32 keys, and the deviation is 1.
     ///
     /// # Errors
-    /// When a number is none, or what is said contradicts itself.
+    /// When a value is out of range, or the values contradict each other.
     pub fn of(wanted: Wanted, family: Family) -> Result<Self> {
         let Wanted {
             norm,
@@ -50,7 +50,7 @@ impl Drawn {
             n_keys,
         } = wanted;
         for (flag, value) in [("--norm", norm), ("--mean", mean), ("--std", std)] {
-            // Beyond, the square root of a sum of squares is not a number any more.
+            // Larger values overflow when squared and summed.
             if value.is_some_and(|v| !v.is_finite() || v.abs() > 1e150) {
                 let value = value.unwrap_or(f64::NAN);
                 return Err(refused(format!("{flag} {value}: expected a finite number")));
@@ -83,7 +83,7 @@ impl Drawn {
             }
             (Some(norm), None, Some(std), _) => {
                 let square = norm * norm / keys as f64 - std * std;
-                // A norm that is the deviation's own, up to rounding, leaves nothing for the mean.
+                // If the deviation alone accounts for the norm, up to rounding, the mean is 0.
                 if square < -1e-9 * std * std {
                     return Err(refused(format!(
                         "--norm {norm} --std {std}: over {keys} keys the deviation alone has norm {:.4}",
@@ -123,7 +123,7 @@ impl Drawn {
         })
     }
 
-    /// One row.
+    /// Draws one row.
     pub fn row(&self, seed: u64, idx: usize) -> Vec<f64> {
         let distribution = Distribution {
             family: self.family,
@@ -132,7 +132,7 @@ impl Drawn {
         let mut random = Random::of(seed, Purpose::Logits, 0, idx);
         let mut row = vec![0.0; self.n_keys];
         distribution.fill(&mut random, &mut row);
-        // The second pass takes away what the first left by rounding.
+        // The second pass removes the rounding error of the first.
         for _ in 0..2 {
             let Shape { mean, std, .. } = Shape::of(&row);
             for value in &mut row {
@@ -146,18 +146,18 @@ impl Drawn {
     }
 }
 
-/// Rows that one thread takes at a time, and rows whose figures are held at a time.
+/// Rows per task; `ROWS_HELD` is the number of rows whose figures are in memory at a time.
 const ROWS_AT_ONCE: usize = 16;
 const ROWS_HELD: usize = 4096;
 
-/// Sweeps rows that are drawn one after another.
+/// Draws rows one after another and sweeps them.
 ///
 /// # Errors
-/// When there are none, too many, or rows too long for the memory there is.
+/// When there are none, too many, or rows too long for the available memory.
 pub fn sweep_drawn(drawn: &Drawn, n_draws: usize, seed: u64, scales: &[f64]) -> Result<Sweep> {
     check_count("--draws", n_draws, 1)?;
     let n_threads = rayon::current_num_threads();
-    // A row, its visible scores, and two numbers for each of them while its softmax is taken.
+    // A row, its visible scores, and two numbers per score while its softmax is computed.
     let held = drawn.n_keys.checked_mul(4 * n_threads);
     check_memory(&format!("rows of {} keys", drawn.n_keys), held)?;
     let mut sweep = Sweep::new(scales);

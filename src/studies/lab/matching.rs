@@ -1,6 +1,7 @@
-//! Why attention is soft: what a lookup sends back to its query and to each of its keys, when the match is hard and when it is soft.
+//! Shows why attention is soft: the gradients that a lookup sends to its query and to each key, in hard and soft matching.
 //!
-//! A query q looks up values v_j by keys k_j. The loss is L = g·o, g a random direction of length 1, o what the lookup gives.
+//! A query q looks up values v_j by keys k_j. The loss is L = g·o, with g a random direction of length 1 and o the output of
+//! the lookup.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::softmax_row::softmax_in_place;
@@ -10,8 +11,8 @@ use rayon::prelude::*;
 
 use super::room::{check_count, check_distribution, check_memory, refused};
 
-/// How alike a query and a key are. Each is scaled such that independent standard normal components give scores with a deviation
-/// near 1, whatever the width.
+/// Similarity of a query and a key. Each is scaled so that independent standard normal components give scores with a standard
+/// deviation near 1, whatever the width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Similarity {
     /// q·k/√d.
@@ -22,7 +23,7 @@ pub enum Similarity {
     Cosine,
 }
 
-/// What a lookup gives of its scores.
+/// How a lookup computes its output from the scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// The value of the best key: o = v_w.
@@ -44,7 +45,7 @@ impl Similarity {
         }
     }
 
-    /// The formula.
+    /// Formula shown in tables.
     pub fn formula(self) -> &'static str {
         match self {
             Self::Dot => "q·k/√d",
@@ -65,7 +66,7 @@ impl Similarity {
         }
     }
 
-    /// The derivatives of a score by its query and by its key.
+    /// Derivatives of a score with respect to its query and its key.
     fn gradients(self, q: &[f64], k: &[f64]) -> [Vec<f64>; 2] {
         let root = (q.len() as f64).sqrt();
         let pairs = || q.iter().zip(k);
@@ -95,7 +96,7 @@ impl Similarity {
 pub struct Lookup<'a> {
     pub similarity: Similarity,
     pub matching: Match,
-    /// What scores are divided by, for a soft match.
+    /// Divisor of the scores in a soft match.
     pub temperature: f64,
     pub q: &'a [f64],
     pub keys: &'a [Vec<f64>],
@@ -103,19 +104,19 @@ pub struct Lookup<'a> {
     pub along: &'a [f64],
 }
 
-/// The derivatives of the loss.
+/// Derivatives of the loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookupGradients {
     pub of_query: Vec<f64>,
     /// [key, d]
     pub of_keys: Vec<Vec<f64>>,
-    /// Keys by their scores, the best first.
+    /// Keys by falling score.
     pub order: Vec<usize>,
     pub max_probability: f64,
 }
 
 impl Lookup<'_> {
-    /// What the loss sends back. A hard match is constant but where the best key changes: it sends nothing.
+    /// Computes the gradients. A hard match is constant except where the best key changes, so its gradients are 0.
     pub fn gradients(&self) -> LookupGradients {
         let scores: Vec<f64> = self
             .keys
@@ -172,17 +173,17 @@ impl Lookup<'_> {
 pub struct MatchSetup {
     pub d: usize,
     pub n_keys: usize,
-    /// Lookups, each with a query, keys and values of its own.
+    /// Number of lookups, each with its own query, keys and values.
     pub n_rows: usize,
-    /// Of every component of queries and keys; components of values are standard normal.
+    /// Distribution of the components of queries and keys; components of values are standard normal.
     pub components: Distribution,
     pub similarity: Similarity,
-    /// Match and, where it is soft, its temperature.
+    /// Matches, each with its temperature if it is soft.
     pub matches: Vec<(Match, f64)>,
     pub seed: u64,
 }
 
-/// What one kind of match sends back: means over all lookups.
+/// Gradients of one kind of match: means over all lookups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatchPoint {
     pub matching: Match,
@@ -190,19 +191,19 @@ pub struct MatchPoint {
     pub max_probability: f64,
     /// ‖∂L/∂q‖.
     pub of_query: f64,
-    /// Its median over the lookups: near ties of a cold softmax are few and steep, and carry the mean.
+    /// Median of ‖∂L/∂q‖ over the lookups: in a cold softmax, a few steep near-ties dominate the mean.
     pub of_query_median: f64,
-    /// ‖∂L/∂k‖ of the best key, of the second, and so on. // [rank]
+    /// ‖∂L/∂k‖ of the best key, of the second best, and so on. // [rank]
     pub by_rank: Vec<f64>,
-    /// e to the entropy of the keys' shares of Σ‖∂L/∂k‖: how many keys learn; 0 where none does.
+    /// exp of the entropy of the keys' shares of Σ‖∂L/∂k‖: the effective number of keys that learn; 0 if none does.
     pub keys_reached: f64,
 }
 
 impl MatchSetup {
-    /// Refuses what cannot be simulated.
+    /// Refuses invalid setups.
     ///
     /// # Errors
-    /// When a number is none, or there is not enough memory.
+    /// When a value is out of range, or there is not enough memory.
     pub fn check(&self) -> Result<()> {
         check_count("--d", self.d, 1)?;
         check_count("--keys", self.n_keys, 2)?;
@@ -242,7 +243,7 @@ pub fn match_lab(setup: &MatchSetup) -> Result<Vec<MatchPoint>> {
     Ok(setup.matches.iter().map(|of| point(setup, *of)).collect())
 }
 
-/// Of one lookup: ‖∂L/∂q‖, the largest weight, the keys reached, and ‖∂L/∂k‖ by rank.
+/// Results of one lookup: ‖∂L/∂q‖, the largest weight, the keys reached, and ‖∂L/∂k‖ by rank.
 type Row = (f64, f64, f64, Vec<f64>);
 
 fn point(setup: &MatchSetup, (matching, temperature): (Match, f64)) -> MatchPoint {
@@ -262,7 +263,7 @@ fn point(setup: &MatchSetup, (matching, temperature): (Match, f64)) -> MatchPoin
         let keys: Vec<Vec<f64>> = (0..setup.n_keys)
             .map(|_| drawn(&setup.components, setup.d))
             .collect();
-        // Along a direction of length 1, independent standard normal values are standard normal numbers.
+        // The component of a standard normal vector along a unit direction is standard normal.
         let along = drawn(&values, setup.n_keys);
         let found = Lookup {
             similarity: setup.similarity,

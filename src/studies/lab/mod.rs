@@ -1,4 +1,4 @@
-//! Simulations of attention without a checkpoint: what scaling does to scores, weights and gradients, from a seed.
+//! Seeded simulations of attention without a checkpoint: effects of scaling on scores, weights and gradients.
 
 mod divisor;
 mod drawn;

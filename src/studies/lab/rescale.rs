@@ -1,4 +1,4 @@
-//! Scores divided by 1/√d and by other numbers: what each divisor does to the weights' shape, to their entropy and to gradients.
+//! Scores divided by √d and by other divisors: effects on the distribution of weights, their entropy and gradients.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place};
@@ -9,38 +9,38 @@ use rayon::prelude::*;
 use super::divisor::Divisor;
 use super::room::{check_count, check_distribution, check_memory};
 
-/// Draws of the keys at most over which the sum of their norms is looked at, and components that all of them hold at most.
+/// Most draws of the keys for the distribution of Σ‖k‖; `MOST_COMPONENTS` limits their components in total.
 const MOST_DRAWS: usize = 200;
 const MOST_COMPONENTS: usize = 4_000_000;
-/// Draws at least, of keys however large.
+/// Fewest draws, for keys of any size.
 const FEWEST_DRAWS: usize = 10;
-/// Points of a density curve.
+/// Number of points on a density curve.
 const DENSITY_POINTS: usize = 320;
 
-/// One simulation: one set of keys, and queries that all look at them.
+/// One simulation: one set of keys, and queries that all attend to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RescaleSetup {
     /// Width of a query and of a key.
     pub d: usize,
     pub n_keys: usize,
     pub n_queries: usize,
-    /// Of every component of queries and keys.
+    /// Distribution of the components of queries and keys.
     pub components: Distribution,
     pub divisors: Vec<Divisor>,
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rescaled {
     pub d: usize,
     pub n_keys: usize,
     pub n_queries: usize,
-    /// The products with the first key, over the queries, before any division.
+    /// Products with the first key, over the queries, before division.
     pub first_score: Shape,
     pub first_score_density: Option<Density>,
     pub of: Vec<Rescaling>,
-    /// Σ‖k‖ over other draws of the keys: the keys of one simulation are one draw.
+    /// Σ‖k‖ over other draws of the keys, since the simulation's own keys are only one draw.
     pub totals: Totals,
 }
 
@@ -54,55 +54,55 @@ pub struct Totals {
     pub largest: f64,
 }
 
-/// What one divisor does.
+/// Effects of one divisor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rescaling {
     pub divisor: Divisor,
-    /// The number that scores are divided by.
+    /// Value of the divisor.
     pub value: f64,
     /// Standard deviation of the divided scores over all queries and keys.
     pub score_std: f64,
-    /// The first key's weight over the queries.
+    /// Distribution of the first key's weight over the queries.
     pub first_weight: Shape,
     pub first_weight_density: Option<Density>,
     /// Kolmogorov–Smirnov distance of the first key's standardised weight to its standardised score.
     pub first_ks: f64,
     /// Mean over the keys of their weights' skewness.
     pub skewness: f64,
-    /// Mean over the keys of that distance.
+    /// Mean of that distance over all keys.
     pub ks: f64,
     /// Mean over the queries of entropy / log n.
     pub relative_entropy: f64,
     pub max_probability: f64,
-    /// Mean over the queries of tr(diag(p) − ppᵀ) = Σp(1 − p); 1 − 1/n at most.
+    /// Mean over the queries of tr(diag(p) − ppᵀ) = Σp(1 − p); at most 1 − 1/n.
     pub jacobian_trace: f64,
-    /// The trace divided by the divisor: how much of a gradient arrives at q·k, through the softmax and through the division.
+    /// The trace divided by the divisor: the share of a gradient that reaches q·k through softmax and division.
     pub product_gradient: f64,
-    /// How far weights are from the straight line (1 + s − s̄)/n that softmax has around equal scores: root mean square of the
-    /// difference, relative to that of w − 1/n. Near 0, softmax does nothing but scale and move.
+    /// Deviation of the weights from (1 + s − s̄)/n, the linearised softmax around equal scores: root mean square relative
+    /// to that of w − 1/n. Near 0, softmax only scales and shifts.
     pub curvature: f64,
 }
 
 impl Rescaled {
-    /// The figures of a divisor, where it was asked for.
+    /// Results of a divisor, if it was requested.
     pub fn by(&self, divisor: Divisor) -> Option<&Rescaling> {
         self.of.iter().find(|of| of.divisor == divisor)
     }
 }
 
 impl RescaleSetup {
-    /// Refuses what cannot be simulated.
+    /// Refuses invalid setups.
     ///
     /// # Errors
-    /// When a number is none, or there is not enough memory.
+    /// When a value is out of range, or there is not enough memory.
     pub fn check(&self) -> Result<()> {
         check_count("--d", self.d, 1)?;
-        // One key has all the weight whatever the scores are.
+        // A single key has all the weight, whatever its score.
         check_count("--keys", self.n_keys, 2)?;
         check_count("--queries", self.n_queries, 2)?;
         check_distribution(&self.components)?;
         let (d, n_keys, n_queries) = (self.d, self.n_keys, self.n_queries);
-        // Keys; scores, weights and their columns; a query for each thread.
+        // Memory for keys; for scores, weights and their columns; and for one query per thread.
         let cells = n_keys.checked_mul(n_queries).and_then(|n| n.checked_mul(3));
         let keys = n_keys.checked_add(rayon::current_num_threads() + 1);
         let numbers = cells.zip(keys.and_then(|n| n.checked_mul(d)));
@@ -141,7 +141,7 @@ pub fn rescale(setup: &RescaleSetup) -> Result<Rescaled> {
     })
 }
 
-/// Σ‖k‖ over keys that are drawn from the seeds after the one of the simulation.
+/// Σ‖k‖ over keys drawn with the seeds that follow the simulation's.
 fn totals(setup: &RescaleSetup) -> Totals {
     let n_components = setup.d * setup.n_keys;
     let n_draws = (MOST_COMPONENTS / n_components).clamp(FEWEST_DRAWS, MOST_DRAWS);
@@ -166,7 +166,7 @@ fn totals(setup: &RescaleSetup) -> Totals {
     }
 }
 
-/// Vectors one after another, each from its own stream. // [vector, component]
+/// Draws consecutive vectors, each from its own random stream. // [vector, component]
 fn vectors(setup: &RescaleSetup, purpose: Purpose, n: usize) -> Vec<f64> {
     let mut vectors = vec![0.0; n * setup.d];
     let each = vectors.par_chunks_mut(setup.d).enumerate();
@@ -177,7 +177,7 @@ fn vectors(setup: &RescaleSetup, purpose: Purpose, n: usize) -> Vec<f64> {
     vectors
 }
 
-/// q·k for every query and key. Queries are drawn as they are needed. // [query, key]
+/// Computes q·k for every query and key, drawing each query when it is needed. // [query, key]
 fn products(setup: &RescaleSetup, keys: &[f64]) -> Vec<f64> {
     let mut products = vec![0.0; setup.n_queries * setup.n_keys];
     let rows = products.par_chunks_mut(setup.n_keys).enumerate();
@@ -194,7 +194,7 @@ fn products(setup: &RescaleSetup, keys: &[f64]) -> Vec<f64> {
     products
 }
 
-/// One key's values over the queries.
+/// Values of one key over all queries.
 fn column(cells: &[f64], n_keys: usize, key_idx: usize) -> Vec<f64> {
     cells
         .iter()
@@ -253,7 +253,7 @@ fn rescaling(setup: &RescaleSetup, products: &[f64], divisor: Divisor, value: f6
     }
 }
 
-/// How much of the weights' spread is not the straight line of a softmax around equal scores.
+/// Share of the weights' spread that the linearised softmax around equal scores does not explain.
 fn curvature(products: &[f64], weights: &[f64], n_keys: usize, scale: f64) -> f64 {
     let n = n_keys as f64;
     let rows = products.par_chunks(n_keys).zip(weights.par_chunks(n_keys));

@@ -1,17 +1,17 @@
-//! Whether a simulation can be held: bad sizes and sizes beyond the machine's memory are refused before anything is drawn.
+//! Refuses simulations of invalid size, or larger than the machine's memory, before anything is drawn.
 
 use attnscope_checkpoint::machine::{available_memory, mebibytes};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::sample::{Distribution, MOST_VECTORS, MOST_WIDE};
 
-/// Means and deviations at most: beyond, squares of squares of products leave what f64 can hold.
+/// Largest magnitude of means and deviations: beyond it, fourth powers of products overflow f64.
 const FARTHEST: f64 = 1e6;
 
 pub(super) fn refused(problem: String) -> Error {
     Error::Setting(problem)
 }
 
-/// Refuses a count outside what can be simulated.
+/// Refuses a count outside of the supported range.
 pub(super) fn check_count(flag: &str, count: usize, least: usize) -> Result<()> {
     let most = if flag == "--d" {
         MOST_WIDE
@@ -26,7 +26,7 @@ pub(super) fn check_count(flag: &str, count: usize, least: usize) -> Result<()> 
     )))
 }
 
-/// Refuses a distribution that is none.
+/// Refuses invalid distributions.
 pub(super) fn check_distribution(distribution: &Distribution) -> Result<()> {
     let Distribution { mean, std, .. } = *distribution;
     if !mean.is_finite() || mean.abs() > FARTHEST {
@@ -42,8 +42,8 @@ pub(super) fn check_distribution(distribution: &Distribution) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what would need more memory than there is. `numbers` are how many f64 are held at once; `None` stands for more than
-/// can be counted.
+/// Refuses simulations that need more memory than is available. `numbers` is how many f64 are in memory at once, `None` if the
+/// count overflows.
 pub(super) fn check_memory(what: &str, numbers: Option<usize>) -> Result<()> {
     let Some(bytes) = numbers.and_then(|n| n.checked_mul(size_of::<f64>())) else {
         return Err(refused(format!(

@@ -1,4 +1,5 @@
-//! Why scores are scaled, and why attention is soft: the variance of q·k against the width, and the gradients of a softmax as scores grow.
+//! Shows why scores are scaled, and why attention is soft: variance of q·k against width, and softmax gradients against
+//! growing scores.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
@@ -11,17 +12,17 @@ use super::room::{check_count, check_distribution, check_memory};
 /// One simulation: pairs of vectors for the variance, rows of scores for the gradients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VarianceSetup {
-    /// Widths.
+    /// Widths of queries and keys.
     pub widths: Vec<usize>,
-    /// Pairs of a query and a key for each width.
+    /// Number of query-key pairs for each width.
     pub n_pairs: usize,
-    /// Keys of a row whose softmax is looked at.
+    /// Number of keys in each row of scores.
     pub n_keys: usize,
-    /// Rows for each width.
+    /// Number of rows for each width.
     pub n_rows: usize,
-    /// Of every component of queries and keys.
+    /// Distribution of the components of queries and keys.
     pub components: Distribution,
-    /// What q·k is multiplied by, beside the scale: norms that grew in training.
+    /// Factors on q·k besides the scale, as if norms had grown in training.
     pub growth: Vec<f64>,
     pub seed: u64,
 }
@@ -31,46 +32,46 @@ pub struct VarianceSetup {
 pub struct ProductVariance {
     pub mean: f64,
     pub variance: f64,
-    /// Of the variance: √((m₄ − m₂²)/n).
+    /// Standard error of the variance: √((m₄ − m₂²)/n).
     pub standard_error: f64,
-    /// What independent components give, where that is known.
+    /// Expected variance for independent components, if known.
     pub predicted: Option<f64>,
 }
 
-/// Means over rows of the norms of J = diag(p) − ppᵀ, the derivative of a row's weights by its scores.
+/// Norms of J = diag(p) − ppᵀ, the derivative of a row's weights with respect to its scores, averaged over rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Jacobians {
     pub trace: f64,
     pub frobenius: f64,
-    /// At most ½, for any row.
+    /// At most ½ for any row.
     pub spectral: f64,
     pub max_probability: f64,
 }
 
-/// One width.
+/// Results for one width.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saturation {
     pub d: usize,
-    /// q·k; the same divided by √d has 1/d of the variance.
+    /// q·k; divided by √d, it has 1/d of this variance.
     pub product: ProductVariance,
-    /// q̂·k̂/√d, with q and k brought to the norm √d before (QK-norm, no learned gain).
+    /// q̂·k̂/√d, with q and k first normalised to norm √d (QK-norm without a learned gain).
     pub normed: ProductVariance,
-    /// Of a softmax over q·k as it is, over q·k/√d, and over q̂·k̂/√d.
+    /// Softmax over unscaled q·k, over q·k/√d, and over q̂·k̂/√d.
     pub unscaled: Jacobians,
     pub scaled: Jacobians,
     pub with_qk_norm: Jacobians,
 }
 
-/// Rows of the largest width whose scores q·k/√d are multiplied.
+/// Rows of the largest width, with q·k/√d multiplied by a growth factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GrowthPoint {
     pub growth: f64,
-    /// Root mean square of the multiplied scores' deviations from their rows' means.
+    /// Root mean square deviation of the multiplied scores from their rows' means.
     pub score_std: f64,
     pub softmax: Jacobians,
 }
 
-/// What came of it. With QK-norm growth changes nothing, so its figures stand with the widths.
+/// Result of the simulation. Growth has no effect with QK-norm, so its figures are only given by width.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VarianceLab {
     pub widths: Vec<Saturation>,
@@ -78,22 +79,22 @@ pub struct VarianceLab {
 }
 
 impl VarianceSetup {
-    /// What independent components give: Var(q·k) = d·((σ² + μ²)² − μ⁴) = d·(σ⁴ + 2σ²μ²).
+    /// Expected variance for independent components: Var(q·k) = d·((σ² + μ²)² − μ⁴) = d·(σ⁴ + 2σ²μ²).
     pub fn predicted_variance(&self, d: usize) -> f64 {
         let Distribution { mean, std, .. } = self.components;
         let (mean, variance) = (mean * mean, std * std);
         d as f64 * variance * (variance + 2.0 * mean)
     }
 
-    /// And for the mean: d·μ².
+    /// Expected mean for independent components: d·μ².
     pub fn predicted_mean(&self, d: usize) -> f64 {
         d as f64 * self.components.mean * self.components.mean
     }
 
-    /// Refuses what cannot be simulated.
+    /// Refuses invalid setups.
     ///
     /// # Errors
-    /// When a number is none, or there is not enough memory.
+    /// When a value is out of range, or there is not enough memory.
     pub fn check(&self) -> Result<()> {
         for d in &self.widths {
             check_count("--d", *d, 1)?;
@@ -104,7 +105,7 @@ impl VarianceSetup {
         check_distribution(&self.components)?;
         let widest = self.widths.iter().copied().max().unwrap_or(1);
         let n_vectors = 2 * rayon::current_num_threads();
-        // Products with and without norms; rows of scores of the same two kinds, and one softmax.
+        // Memory for products with and without norms, rows of scores of both kinds, and one softmax.
         let pairs = self.n_pairs.checked_mul(2);
         let rows = self.n_keys.checked_mul(self.n_rows);
         let rows = rows.and_then(|n| n.checked_mul(3));
@@ -120,7 +121,7 @@ impl VarianceSetup {
     }
 }
 
-/// With fewer pairs a variance has no error to speak of.
+/// Fewer pairs give no useful error of the variance.
 const FEWEST_PAIRS: usize = 10;
 
 /// Runs the simulation.
@@ -138,7 +139,7 @@ pub fn variance_lab(setup: &VarianceSetup) -> Result<VarianceLab> {
     })
 }
 
-/// A vector brought to the norm √d: an RMSNorm without gain.
+/// Normalises a vector to norm √d, as RMSNorm without gain.
 fn normalise(vector: &mut [f64]) {
     let norm = dot(vector, vector).sqrt();
     let factor = (vector.len() as f64).sqrt() / norm;
@@ -164,7 +165,7 @@ fn saturation(setup: &VarianceSetup, d: usize) -> Saturation {
     }
 }
 
-/// q·k of independent pairs, and the same after QK-norm.
+/// q·k of independent pairs, without and with QK-norm.
 fn pairs(setup: &VarianceSetup, d: usize) -> (Vec<f64>, Vec<f64>) {
     let indices = (0..setup.n_pairs).into_par_iter();
     let pair = |(q, k): &mut (Vec<f64>, Vec<f64>), idx| {
@@ -181,7 +182,7 @@ fn pairs(setup: &VarianceSetup, d: usize) -> (Vec<f64>, Vec<f64>) {
         .unzip()
 }
 
-/// Rows of q·k, each with a query and keys of its own, and the same after QK-norm. // [row, key]
+/// Rows of q·k, each with its own query and keys, without and with QK-norm. // [row, key]
 fn rows(setup: &VarianceSetup, d: usize) -> (Vec<f64>, Vec<f64>) {
     let cells = setup.n_rows * setup.n_keys;
     let (mut plain, mut normed) = (vec![0.0; cells], vec![0.0; cells]);
@@ -224,7 +225,7 @@ fn product_variance(products: &[f64], predicted: Option<f64>) -> ProductVariance
     }
 }
 
-/// Means over rows of scores, multiplied by a scale.
+/// Means over rows of scores that are multiplied by a scale.
 fn jacobians(rows: &[f64], n_keys: usize, scale: f64) -> Jacobians {
     let figures: Vec<[f64; 4]> = rows
         .par_chunks(n_keys)

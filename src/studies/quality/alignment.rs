@@ -1,23 +1,23 @@
-//! Alignment error rate (Och and Ney 2003) against alignments in Pharaoh's form.
+//! Alignment error rate (Och and Ney 2003) against reference alignments in Pharaoh format.
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
-/// Links from a word of the source to a word of the target, both counted from 0.
+/// Link from a source word to a target word, both counted from 0.
 pub type Link = (usize, usize);
 
-/// What people say is aligned.
+/// Reference alignment made by people.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GoldAlignment {
     pub sure: BTreeSet<Link>,
-    /// Sure ones included.
+    /// Includes the sure links.
     pub possible: BTreeSet<Link>,
 }
 
-/// Reads `0-0 1-2 2?1`: source-target; `-` is sure, `?` or `p` is possible.
+/// Parses `0-0 1-2 2?1`: source-target, where `-` is sure, and `?` or `p` is possible.
 ///
 /// # Errors
-/// Names the first link that is none.
+/// When a word is not a link; names the first such word.
 pub fn parse_alignment(text: &str) -> Result<GoldAlignment, String> {
     let mut gold = GoldAlignment::default();
     for word in text.split_whitespace() {
@@ -34,7 +34,7 @@ pub fn parse_alignment(text: &str) -> Result<GoldAlignment, String> {
     Ok(gold)
 }
 
-/// Counts over pairs of sentences.
+/// Counts summed over sentence pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AlignmentErrors {
     /// |A|
@@ -57,7 +57,7 @@ impl AddAssign for AlignmentErrors {
 }
 
 impl AlignmentErrors {
-    /// Counts the links of one pair.
+    /// Counts the links of one sentence pair.
     pub fn of(links: &BTreeSet<Link>, gold: &GoldAlignment) -> Self {
         Self {
             n_links: links.len(),
@@ -67,7 +67,7 @@ impl AlignmentErrors {
         }
     }
 
-    /// 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|); NaN where there is nothing to compare.
+    /// 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|); NaN if both sets are empty.
     pub fn rate(&self) -> f64 {
         let found = (self.n_sure_found + self.n_possible_found) as f64;
         1.0 - found / (self.n_links + self.n_sure) as f64
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_och_and_ney() {
+    fn the_rate_follows_the_definition_of_och_and_ney() {
         let gold = parse_alignment("0-0 1-2 2?1 3p1").expect("links");
         assert_eq!((gold.sure.len(), gold.possible.len()), (2, 4));
         let links = BTreeSet::from([(0, 0), (2, 1), (5, 5)]);

@@ -1,4 +1,4 @@
-//! BLEU (Papineni et al. 2002) as sacreBLEU defines it: sums of n-gram counts over a corpus, the brevity penalty of the closest
+//! BLEU (Papineni et al. 2002) as defined by sacreBLEU: n-gram counts summed over a corpus, a brevity penalty from the closest
 //! reference lengths, and exponential smoothing.
 
 use std::collections::BTreeMap;
@@ -6,18 +6,18 @@ use std::ops::AddAssign;
 
 use super::tokenise::tokenise_13a;
 
-/// Longest n-grams.
+/// Length of the longest n-grams.
 pub const MOST: usize = 4;
 
-/// What BLEU is computed from; counts of segments are added.
+/// Counts that BLEU is computed from; those of segments are summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BleuCounts {
-    /// n-grams of the hypothesis that a reference has, each as often as in the reference that has it most. // [n − 1]
+    /// Hypothesis n-grams that occur in a reference, clipped to their highest count in any reference. // [n − 1]
     pub correct: [usize; MOST],
-    /// n-grams of the hypothesis. // [n − 1]
+    /// All n-grams of the hypothesis. // [n − 1]
     pub total: [usize; MOST],
     pub hypothesis_len: usize,
-    /// Length of the reference that is nearest in length; of equals the shorter.
+    /// Length of the reference closest in length, or the shorter one in a tie.
     pub reference_len: usize,
 }
 
@@ -32,18 +32,18 @@ impl AddAssign for BleuCounts {
     }
 }
 
-/// A score from 0 to 100, and what it is made of.
+/// A score from 0 to 100, with its components.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bleu {
     pub score: f64,
-    /// In percent, smoothed. // [n − 1]
+    /// Smoothed, in percent. // [n − 1]
     pub precisions: [f64; MOST],
     pub brevity_penalty: f64,
     pub hypothesis_len: usize,
     pub reference_len: usize,
 }
 
-/// How often each n-gram of up to four tokens occurs.
+/// Counts of each n-gram of up to four tokens.
 fn n_grams<'t>(tokens: &[&'t str]) -> BTreeMap<Vec<&'t str>, usize> {
     let mut counts = BTreeMap::new();
     for n in 1..=MOST {
@@ -55,7 +55,7 @@ fn n_grams<'t>(tokens: &[&'t str]) -> BTreeMap<Vec<&'t str>, usize> {
 }
 
 impl BleuCounts {
-    /// Counts one segment against its references.
+    /// Counts of one segment against its references.
     pub fn of(hypothesis: &str, references: &[String]) -> Self {
         let hypothesis = tokenise_13a(hypothesis);
         let tokens: Vec<&str> = hypothesis
@@ -82,7 +82,7 @@ impl BleuCounts {
             }
         }
         counts.reference_len = nearest.map_or(0, |(_, length)| length);
-        // Counts are added, so that their order does not matter.
+        // Each occurrence is counted in turn, up to the allowed number.
         for n in 1..=MOST {
             let mut own: BTreeMap<&[&str], usize> = BTreeMap::new();
             for n_gram in tokens.windows(n) {
@@ -96,8 +96,7 @@ impl BleuCounts {
         counts
     }
 
-    /// The score of a corpus, or with `effective_order` of a single segment: then orders that the segment is too short for are
-    /// left out.
+    /// Score of a corpus or, with `effective_order`, of a single segment, without n-gram orders longer than the segment.
     pub fn bleu(&self, effective_order: bool) -> Bleu {
         let lengths = (self.hypothesis_len as f64, self.reference_len as f64);
         let brevity_penalty = match lengths {
@@ -117,7 +116,7 @@ impl BleuCounts {
             }
             let total = self.total[n] as f64;
             *precision = if self.correct[n] == 0 {
-                // Exponential smoothing: each order without a match counts half of the one before.
+                // Exponential smoothing: each order without a match counts half of the previous one.
                 smoothing *= 2.0;
                 100.0 / (smoothing * total)
             } else {

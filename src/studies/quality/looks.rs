@@ -1,4 +1,4 @@
-//! Where each attention to the source looks while words of a target are written, as links between words.
+//! Word alignment from attention: links each target word to the source word that each head attends to while writing it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,13 +14,13 @@ use attnscope_spec::{Model, Place, Stack};
 
 use super::alignment::Link;
 
-/// Which word each token belongs to; `None` for marks that are no words.
+/// Word index of each token; `None` for special tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WordMap(pub Vec<Option<usize>>);
 
 impl WordMap {
-    /// From the words of a text, which white space parts, and the bytes that each token stands for. A token that begins with the
-    /// white space before a word belongs to the word.
+    /// Builds the map from a text, whose words are separated by white space, and each token's byte range in it. A token that
+    /// begins with the white space before a word belongs to that word.
     pub fn of(text: &str, tokens: &[Range<usize>]) -> Self {
         let mut words: Vec<Range<usize>> = Vec::new();
         for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace()) {
@@ -37,16 +37,16 @@ impl WordMap {
         Self(tokens.iter().map(word_of).collect())
     }
 
-    /// How many words there are.
+    /// Number of words.
     pub fn n_words(&self) -> usize {
         self.0.iter().flatten().max().map_or(0, |last| last + 1)
     }
 }
 
-/// The links of each head, and of each layer's heads together.
+/// Links of each head, and of each layer's heads combined.
 pub type Links = Vec<(Place, BTreeSet<Link>)>;
 
-/// One matrix for each head of a layer. // [query, key]
+/// One matrix per head. // [query, key]
 type Matrices = BTreeMap<(usize, usize), Vec<f32>>;
 
 struct Collect {
@@ -86,11 +86,11 @@ impl Tap for Collect {
     }
 }
 
-/// Runs a source and a target that is given, and links each word of the target to the word of the source that has the largest weight
-/// in the steps that write it. A word whose largest weight lies on a mark is linked to nothing.
+/// Runs a source with a given target, and links each target word to the source word with the largest weight in the steps that
+/// write it. A word whose largest weight is on a special token is not linked.
 ///
 /// # Errors
-/// When the model cannot be run.
+/// When the model cannot run.
 pub fn links<O: Ops>(
     ops: &O,
     model: &Model,
@@ -149,7 +149,7 @@ pub fn links<O: Ops>(
     Ok(found)
 }
 
-/// The links that a matrix says. The row before a token is the step that writes it. // pattern: [query, key]
+/// Links that a matrix gives. The row before a token is the step that writes the token. // pattern: [query, key]
 fn linked(pattern: &[f32], n_keys: usize, source: &WordMap, target: &WordMap) -> BTreeSet<Link> {
     let mut sums = vec![vec![0.0f64; n_keys]; target.n_words()];
     for (row, word) in pattern.chunks(n_keys.max(1)).zip(target.0.iter().skip(1)) {
@@ -160,7 +160,7 @@ fn linked(pattern: &[f32], n_keys: usize, source: &WordMap, target: &WordMap) ->
     }
     let mut links = BTreeSet::new();
     for (word, sums) in sums.iter().enumerate() {
-        // Pieces of a word count together, each mark by itself.
+        // The tokens of a word are summed; special tokens are compared one by one.
         let mut of_words = vec![0.0; source.n_words()];
         let mut largest_mark = 0.0f64;
         for (sum, of) in sums.iter().zip(&source.0) {
@@ -191,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn pieces_count_together_and_marks_are_no_words() {
+    fn tokens_of_a_word_are_summed_and_special_tokens_are_not_words() {
         let source = WordMap(vec![Some(0), Some(0), Some(1), None]);
-        // The start mark, a word of two pieces, a word of one.
+        // The start token, a word of two tokens, a word of one.
         let target = WordMap(vec![None, Some(0), Some(0), Some(1), None]);
         let pattern = [
-            0.3, 0.3, 0.4, 0.0, // writes the first piece: the first word by its two pieces
-            0.3, 0.2, 0.5, 0.0, // the second piece
-            0.1, 0.1, 0.2, 0.6, // writes the second word: a mark
-            0.0, 0.0, 1.0, 0.0, // writes the end mark
+            0.3, 0.3, 0.4, 0.0, // writes the first token: word 0, summed over its two tokens
+            0.3, 0.2, 0.5, 0.0, // writes the second token of word 0
+            0.1, 0.1, 0.2, 0.6, // writes word 1: largest on a special token
+            0.0, 0.0, 1.0, 0.0, // writes the end token
         ];
         assert_eq!(
             linked(&pattern, 4, &source, &target),

@@ -1,4 +1,4 @@
-//! How well a translator translates: BLEU of what it writes, and the alignment error of where it looks.
+//! Translation quality: BLEU of a model's output, and alignment error of its attention.
 
 mod alignment;
 mod bleu;

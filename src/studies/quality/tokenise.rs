@@ -1,6 +1,6 @@
-//! The tokenisation "13a" of BLEU: that of NIST's mteval-v13a as sacreBLEU has it (Post 2018, arXiv 1804.08771).
+//! BLEU's tokenisation "13a": NIST's mteval-v13a as implemented in sacreBLEU (Post 2018, arXiv 1804.08771).
 
-/// Cuts a segment into the tokens that BLEU counts, joined by single spaces.
+/// Splits a segment into the tokens that BLEU counts, joined by single spaces.
 pub fn tokenise_13a(segment: &str) -> String {
     let text = segment
         .trim_end()
@@ -8,7 +8,7 @@ pub fn tokenise_13a(segment: &str) -> String {
         .replace("-\n", "");
     let mut text = text.replace('\n', " ");
     if text.contains('&') {
-        // In this order: an escaped ampersand may make another escape.
+        // The order matters: an unescaped ampersand may start another escape.
         for (escape, character) in [
             ("&quot;", "\""),
             ("&amp;", "&"),
@@ -48,12 +48,12 @@ pub fn tokenise_13a(segment: &str) -> String {
     apart.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// ASCII punctuation and symbols, but for the apostrophe, the comma, the dash and the period.
+/// ASCII punctuation and symbols, except apostrophe, comma, dash and period.
 fn stands_alone(c: char) -> bool {
     matches!(c, '{'..='~' | '['..='`' | ' '..='&' | '('..='+' | ':'..='@' | '/')
 }
 
-/// Replaces pairs of neighbours from left to right; what was replaced is not looked at again.
+/// Replaces pairs of neighbours from left to right; replaced characters are not matched again.
 fn pairs(
     text: &[char],
     matches: impl Fn(char, char) -> bool,

@@ -9,7 +9,7 @@ use attnscope_spec::Sines;
 use super::{Answer, Known, NEAR, RARE, UNUSUAL, answer};
 use crate::guess::norms::orders;
 
-/// The widths that a head may have.
+/// Possible head widths, most usual first.
 pub fn widths_of_heads(known: &Known<'_>) -> Vec<usize> {
     let (d_q, d_kv) = (known.assignment.d_q, known.assignment.d_kv);
     if let Some(d_head) = known.assignment.d_head {
@@ -26,7 +26,7 @@ pub fn widths_of_heads(known: &Known<'_>) -> Vec<usize> {
     if found.len() > 12 {
         found.retain(|d_head| *d_head >= 8);
     }
-    // The most usual widths first: near an eighth of the whole, powers of two.
+    // Most usual first: about four heads, widths of at least 8, powers of two.
     let unusual = |d_head: usize| {
         let n_heads = d_q / d_head;
         let by_number = (n_heads as f64 / 4.0).ln().abs();
@@ -38,7 +38,7 @@ pub fn widths_of_heads(known: &Known<'_>) -> Vec<usize> {
     found
 }
 
-/// Gives heads another width.
+/// Changes the head width.
 pub fn with_d_head(described: &mut Described, known: &Known<'_>, d_head: usize) {
     let was = described.d_head.max(1);
     described.d_head = d_head;
@@ -147,7 +147,7 @@ pub(super) fn fused(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     all
 }
 
-/// The likeliest ways in which a fused map may lie, for a first look.
+/// The most likely layouts of a fused map, for a first look.
 pub fn usual_fused(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let mut all = fused(known, from);
     if matches!(from.qkv, Qkv::Fused(_)) {
@@ -157,7 +157,7 @@ pub fn usual_fused(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     all
 }
 
-/// Queries, keys, values and output in each other's places.
+/// Exchanges queries, keys, values and output.
 pub(super) fn exchanged(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let Qkv::Separate(parts) = &from.qkv else {
         return Vec::new();
@@ -198,7 +198,7 @@ fn turned(part: &mut MapPart) {
     }
 }
 
-/// Square matrices may lie as [out, in] or as [in, out].
+/// Square matrices may be stored as [out, in] or as [in, out].
 pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let d_model = known.assignment.d_model;
     let qkv_is_square = known.assignment.d_q == d_model;
@@ -221,7 +221,7 @@ pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         }
     };
     let has_qkv = qkv_is_square && !matches!(from.qkv, Qkv::Fused(_));
-    // What is not square tells how matrices are stored: others that lie otherwise have to show it.
+    // Matrices that are not square show the orientation; square ones with another orientation get a handicap.
     let is_mixed = |described: &Described| {
         let other = match &described.mlp {
             Mlp::Plain(up) | Mlp::Gated(_, up) => &up.axes,
@@ -309,7 +309,7 @@ pub(super) fn shares(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     };
     let d_head = from.d_head;
     let mut all = Vec::new();
-    // Fewer dimensions and a larger base are alike: the usual base comes with each share.
+    // Fewer rotary dimensions and a larger base have similar effects, so each share is also tried with the usual base.
     let bases = if theta == 1e4 {
         vec![theta]
     } else {
