@@ -1,6 +1,7 @@
 //! What a person says about how a checkpoint is read: known keys, checked values, and where each of them is put.
 
 mod changes;
+mod given;
 
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
@@ -10,6 +11,7 @@ use attnscope_spec::ModelSpec;
 use serde_json::Value;
 
 use self::changes::change;
+use self::given::Given;
 use super::reading::{global_tokens, is_activation};
 
 /// Larger sizes are slips, not models.
@@ -20,26 +22,6 @@ struct Field {
     name: &'static str,
     takes: &'static str,
     read: fn(&str) -> Option<Given>,
-}
-
-/// A value that a person gave, checked.
-#[derive(Debug, Clone, PartialEq)]
-enum Given {
-    /// Stands in the configuration; families read it under names of their own.
-    Config(Value),
-    Scale(Scale),
-    SoftmaxAxis(SoftmaxAxis),
-    Causal(bool),
-    Window(Option<usize>),
-    /// Which layers keep their window: every so many, from one on.
-    WindowLayers(usize, usize),
-    Softcap(Option<f32>),
-    RopeTheta(f64),
-    WindowRopeTheta(f64),
-    RopeInterleaved(bool),
-    NoPositions,
-    LogitScale(f32),
-    LogitSoftcap(Option<f32>),
 }
 
 /// Every key, in the order in which messages list them.
