@@ -5,9 +5,10 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 use serde_json::Value;
 
+use super::direction::check_direction;
 use super::reading::bart_like::decoder_start;
 use super::reading::bert_like::{self, Part, Positions};
-use super::{FAMILIES, Family, aliases, check_direction};
+use super::{FAMILIES, Family, aliases};
 
 pub const FAMILY: Family = Family::own("encoder-decoder", "EncoderDecoder", read);
 

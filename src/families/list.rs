@@ -1,115 +1,8 @@
-//! The type of a family, and the list of all families.
+//! The list of all families.
 
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::Result;
-use attnscope_spec::ModelSpec;
+use super::family::Family;
 
-use super::reading::bart_like::{self, BartLike};
-use super::reading::bert_like::{self, BertLike};
-use super::reading::llama_like::{self, Recipe};
-use super::reading::vit_like::{self, VitLike};
-
-/// A family: how checkpoints of one `model_type` are read.
-pub struct Family {
-    /// The `model_type` in `config.json`.
-    pub model_type: &'static str,
-    /// Prefix of its class names, for configurations that only give a class.
-    pub architecture: &'static str,
-    reading: Reading,
-}
-
-/// How a checkpoint of a family becomes a spec.
-enum Reading {
-    /// The family's own code.
-    Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
-    /// Differences from Llama.
-    Decoder(fn() -> Recipe),
-    /// Differences from BERT.
-    Encoder(fn() -> BertLike),
-    /// Differences from BART.
-    Translator(fn() -> BartLike),
-    /// Differences from ViT, or from the caption encoder of a two-tower model.
-    Seeing(fn() -> VitLike),
-}
-
-impl Family {
-    const fn new(model_type: &'static str, architecture: &'static str, reading: Reading) -> Self {
-        Self {
-            model_type,
-            architecture,
-            reading,
-        }
-    }
-
-    pub(super) const fn own(
-        model_type: &'static str,
-        architecture: &'static str,
-        read: fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Own(read))
-    }
-
-    pub(super) const fn decoder(
-        model_type: &'static str,
-        architecture: &'static str,
-        recipe: fn() -> Recipe,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Decoder(recipe))
-    }
-
-    pub(super) const fn encoder(
-        model_type: &'static str,
-        architecture: &'static str,
-        like: fn() -> BertLike,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Encoder(like))
-    }
-
-    pub(super) const fn translator(
-        model_type: &'static str,
-        architecture: &'static str,
-        like: fn() -> BartLike,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Translator(like))
-    }
-
-    /// The family's differences from BERT; `None` if it is not BERT-like.
-    pub(super) fn encoder_like(&self) -> Option<BertLike> {
-        match self.reading {
-            Reading::Encoder(like) => Some(like()),
-            _ => None,
-        }
-    }
-
-    pub(super) const fn seeing(
-        model_type: &'static str,
-        architecture: &'static str,
-        like: fn() -> VitLike,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Seeing(like))
-    }
-
-    /// Reads a checkpoint of the family.
-    ///
-    /// # Errors
-    /// When a value of the configuration is missing or impossible.
-    pub(super) fn read(
-        &self,
-        checkpoint: &Checkpoint,
-        reader: &mut Reader<'_>,
-    ) -> Result<ModelSpec> {
-        let name = self.model_type;
-        match self.reading {
-            Reading::Own(read) => read(checkpoint, reader),
-            Reading::Decoder(recipe) => llama_like::read(name, checkpoint, reader, &recipe()),
-            Reading::Encoder(like) => bert_like::read(name, checkpoint, reader, like()),
-            Reading::Translator(like) => bart_like::read(name, checkpoint, reader, like()),
-            Reading::Seeing(like) => vit_like::read(name, checkpoint, reader, like()),
-        }
-    }
-}
-
-/// Every family, sorted by name, one per line.
+/// Every family, in the order of its name: one line each.
 pub static FAMILIES: &[Family] = &[
     super::albert::FAMILY,
     super::apertus::FAMILY,
@@ -235,3 +128,51 @@ pub static FAMILIES: &[Family] = &[
     super::xlm_roberta::FAMILY,
     super::xlm_roberta_xl::FAMILY,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_file_is_registered_and_the_list_is_sorted() {
+        let directory = env!("CARGO_MANIFEST_DIR");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .expect("the source tree")
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.is_file() && path.extension().is_some_and(|end| end == "rs"))
+            .filter_map(|path| {
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned())
+            })
+            .filter(|stem| {
+                ![
+                    "lib",
+                    "relatives",
+                    "aliases",
+                    "classes",
+                    "direction",
+                    "family",
+                    "find",
+                    "generation",
+                    "layouts",
+                    "list",
+                    "mixers",
+                    "overrides",
+                    "read",
+                    "towers",
+                    "unread",
+                    "versions",
+                    "wrapper",
+                ]
+                .contains(&stem.as_str())
+            })
+            .collect();
+        files.sort();
+        let names: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
+        assert!(names.is_sorted());
+        // Some names have hyphens, which no file of a module has.
+        let mut registered: Vec<String> = names.iter().map(|name| name.replace('-', "_")).collect();
+        registered.sort();
+        assert_eq!(files, registered);
+    }
+}

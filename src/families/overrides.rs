@@ -1,6 +1,7 @@
-//! The user's settings on how to read a checkpoint: known keys, checked values, and where each value is applied.
+//! What a person says about how a checkpoint is read: known keys, checked values, and where each of them is put.
 
 mod changes;
+mod given;
 
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
@@ -10,39 +11,20 @@ use attnscope_spec::ModelSpec;
 use serde_json::Value;
 
 use self::changes::change;
+use self::given::Given;
 use super::reading::{global_tokens, is_activation};
 
-/// Larger sizes are typing errors, not models.
+/// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;
 
-/// A settable key, a description of its values, and the parser for them.
+/// A key, what it takes, and how its value is read.
 struct Field {
     name: &'static str,
     takes: &'static str,
     read: fn(&str) -> Option<Given>,
 }
 
-/// A checked value from the user.
-#[derive(Debug, Clone, PartialEq)]
-enum Given {
-    /// Goes into the configuration, which families read under their own names.
-    Config(Value),
-    Scale(Scale),
-    SoftmaxAxis(SoftmaxAxis),
-    Causal(bool),
-    Window(Option<usize>),
-    /// Which layers keep their window: every n-th, from a first one on.
-    WindowLayers(usize, usize),
-    Softcap(Option<f32>),
-    RopeTheta(f64),
-    WindowRopeTheta(f64),
-    RopeInterleaved(bool),
-    NoPositions,
-    LogitScale(f32),
-    LogitSoftcap(Option<f32>),
-}
-
-/// Every key, in the order that messages use.
+/// Every key, in the order in which messages list them.
 static FIELDS: &[Field] = &[
     field("family", "a family's name", |text| {
         Some(Given::Config(text.into()))
@@ -181,7 +163,7 @@ static FIELDS: &[Field] = &[
     }),
 ];
 
-/// Every key of `--set` with a description of its values.
+/// Every key of `--set` and what it takes.
 pub fn settable() -> impl Iterator<Item = (&'static str, &'static str)> {
     FIELDS.iter().map(|field| (field.name, field.takes))
 }
@@ -218,17 +200,17 @@ fn above_zero(text: &str) -> Option<f64> {
     finite(text).filter(|n| *n > 0.0 && (*n as f32).is_finite() && *n as f32 > 0.0)
 }
 
-/// Checked settings, the last one for each key.
+/// Checked values, the last one of each key.
 #[derive(Default)]
 pub struct Overrides<'a> {
     all: Vec<(&'static Field, Given, &'a Setting)>,
-    /// The `[tensors]` tables, if the user describes the whole model.
+    /// The tables of `[tensors]`, where a person describes the model whole.
     tensors: Option<&'a serde_json::Map<String, Value>>,
 }
 
 impl<'a> Overrides<'a> {
     /// # Errors
-    /// When a key is unknown, or its value is not valid for it.
+    /// When a key is not known, or its value is not one that it takes.
     pub fn read(settings: &'a Settings) -> Result<Self> {
         let mut overrides = Self {
             tensors: settings.tensors.as_ref(),
@@ -255,7 +237,7 @@ impl<'a> Overrides<'a> {
         Ok(overrides)
     }
 
-    /// Refuses a change to the number of heads if the order of stored rows depends on the number in the file.
+    /// Refuses another number of heads, where rows lie in an order that depends on the one in the file.
     ///
     /// # Errors
     /// Names the value.
@@ -274,12 +256,12 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// Whether a key is set.
+    /// Whether a key is given.
     pub fn has(&self, name: &str) -> bool {
         self.all.iter().any(|(field, ..)| field.name == name)
     }
 
-    /// Whether the user describes the whole model, so that nothing has to be inferred.
+    /// Whether a person says what the weights are, so that nothing has to be found out.
     pub fn describes(&self) -> bool {
         self.tensors.is_some()
             && self
@@ -287,13 +269,13 @@ impl<'a> Overrides<'a> {
                 .is_none_or(|family| family == "described")
     }
 
-    /// Where a key was set.
+    /// Where a key is given.
     pub fn place(&self, name: &str) -> Option<&str> {
         let (_, _, setting) = self.all.iter().find(|(field, ..)| field.name == name)?;
         Some(&setting.place)
     }
 
-    /// A setting that is a word.
+    /// A word that is given.
     pub fn word(&self, name: &str) -> Option<&str> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
         match given {
@@ -302,7 +284,7 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// A setting that is true or false.
+    /// A yes or no that is given.
     pub fn flag(&self, name: &str) -> Option<bool> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
         match given {
@@ -311,7 +293,7 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// A setting that is a whole number.
+    /// A whole number that is given.
     pub fn size(&self, name: &str) -> Option<usize> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
         match given {
@@ -320,7 +302,7 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// Writes settings that belong there into the configuration, before a family reads it.
+    /// Puts what belongs there into the configuration, before a family reads it.
     pub fn before(&self, config: &mut Config) {
         if let Some(tensors) = self.tensors {
             let origin = Origin::Set(SetBy::File);
@@ -336,19 +318,19 @@ impl<'a> Overrides<'a> {
                     config.put("model_type", value.clone(), origin);
                 }
                 Given::Config(value) => config.fix(field.name, value.clone(), origin),
-                // Some families read this key and then leave positions out; `after` removes them from all others.
+                // Families that ask have positions to leave out; of all others they are taken away afterwards.
                 Given::NoPositions => config.fix(field.name, "none", origin),
-                // Families read this key only if nothing else determines the mask.
+                // Only where nothing but a person says it does a family read the mask.
                 Given::Causal(causal) => config.fix(field.name, *causal, origin),
                 _ => {}
             }
         }
     }
 
-    /// Refuses a setting that the family did not read.
+    /// Refuses a value that the family did not ask for.
     ///
     /// # Errors
-    /// Names the first such setting.
+    /// Names the first.
     pub fn check_read(&self, reader: &Reader<'_>, family: &str) -> Result<()> {
         let unread = reader.fixed_unread();
         let found = self.all.iter().find(|(field, given, _)| {
@@ -366,10 +348,10 @@ impl<'a> Overrides<'a> {
         }
     }
 
-    /// Applies the remaining settings to every attention, after the family has built the spec.
+    /// Puts what belongs there into every attention, after a family has described them.
     ///
     /// # Errors
-    /// When the model has nothing that the setting applies to.
+    /// When the model has nothing of the kind.
     pub fn after(&self, spec: &mut ModelSpec) -> Result<()> {
         for (field, given, setting) in &self.all {
             if matches!(given, Given::Config(_)) {
@@ -432,7 +414,7 @@ impl<'a> Overrides<'a> {
     }
 }
 
-/// Replaces the value recorded under this name.
+/// Puts a value in the place of what was noted under its name.
 fn note(spec: &mut ModelSpec, name: &'static str, value: String, setting: &Setting) {
     let origin = Origin::Set(setting.by);
     let knob = Knob {
@@ -449,7 +431,7 @@ fn note(spec: &mut ModelSpec, name: &'static str, value: String, setting: &Setti
     }
 }
 
-/// Updates the knob of positions, which names the pairing.
+/// The knob of positions names how pairs lie.
 fn restate_positions(knobs: &mut [Knob], interleaved: bool) {
     let (from, to) = if interleaved {
         ("halves", "interleaved")
@@ -470,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_parsed_or_refused() {
+    fn values_are_read_or_refused() {
         let read = |name: &str, text: &str| {
             let field = FIELDS.iter().find(|field| field.name == name);
             (field.expect("a key").read)(text)

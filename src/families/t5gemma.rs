@@ -8,10 +8,11 @@ use attnscope_spec::{
     StackSpec,
 };
 
+use super::direction::check_direction;
 use super::reading::bart_like::decoder_start;
 use super::reading::llama_like::{self, NormPlaces, Recipe};
 use super::reading::{linear, prefix, tied_head};
-use super::{Family, check_direction, gemma2};
+use super::{Family, gemma2};
 
 pub const FAMILY: Family = Family::own("t5gemma", "T5Gemma", read);
 

@@ -9,12 +9,11 @@ use attnscope_compute::pace::Pace;
 use attnscope_run::{Progress, Recorded, Step};
 use attnscope_spec::Model;
 
+use super::context::{Context, ModelRun, What};
+use super::event::{Event, Sink};
 use super::lane::lock;
 use super::own_device::OwnDevice;
-use super::{Context, Event, ModelRun, RunId, Sink, What};
-
-/// A, and what it is compared with.
-pub type Pair = (RunId, RunId);
+use super::run_id::{Pair, RunId};
 
 /// Compares two runs: of models knobs, tensors, and hooks where both ran the same ids; of a model and a trace the hooks that were
 /// recorded.

@@ -13,12 +13,14 @@ use attnscope_run::{
     SweepPoint, TensorStats,
 };
 
-use super::compare::Pair;
-use super::effect::{EffectQuery, EffectShown};
+use super::effect_shown::{EffectQuery, EffectShown};
 use super::query_rows::{QueryRows, RowsQuery};
-use super::run_id::RunId;
+use super::run_id::{Pair, RunId};
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
-use super::writing::WrittenToken;
+use super::written::WrittenToken;
+
+/// Receives events, from any thread.
+pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// What was asked about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,21 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use attnscope_checkpoint::captured::Captured;
-use attnscope_checks::{Probes, Thresholds};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Source};
-use attnscope_run::align::{Aligned, Alignment};
-use attnscope_run::{Declared, Judgement, Recorded, Subject, Trace, WhatIf};
+use attnscope_run::align::Alignment;
+use attnscope_run::{Declared, Recorded, Subject, WhatIf};
 
+use super::context::{Context, Ran, What};
 use super::event::{Event, PromptOrigin};
 use super::lane::lock;
 use super::run_id::RunId;
 use super::runner::Runner;
-use super::{Context, Ran, Sink, What};
+use super::told::{tell_aligned, tell_trace};
 
 impl Runner {
     /// Shows a trace as a run that is over.
@@ -71,7 +70,7 @@ impl Runner {
         let aligned = Arc::new(aligned);
         let subject = Subject::Alignment(Arc::new(alignment));
         self.shows(run, subject, What::Alignment(aligned.clone()));
-        tell(&self.sink, run, &aligned);
+        tell_aligned(&self.sink, run, &aligned);
     }
 
     /// Puts a run on screen, alone.
@@ -123,51 +122,7 @@ impl Runner {
         });
         let subject = Subject::Alignment(Arc::new(alignment));
         (self.sink)(Event::Supposed { run, subject });
-        tell(&self.sink, run, &aligned);
+        tell_aligned(&self.sink, run, &aligned);
         Ok(())
     }
-}
-
-/// A trace as a run that is over.
-pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &Trace) {
-    for report in &recorded.layers {
-        sink(Event::Layer {
-            run,
-            report: report.clone(),
-        });
-    }
-    sink(Event::Finished {
-        run,
-        outcome: Arc::default(),
-        labels: Arc::default(),
-        took: Duration::ZERO,
-    });
-    let verdicts = attnscope_run::judge_trace(trace, &recorded.layers, &Thresholds::in_force());
-    let probes = Probes::none("a trace holds one run");
-    sink(Event::Judged {
-        run,
-        judgement: Arc::new(Judgement { verdicts, probes }),
-        is_probed: true,
-    });
-}
-
-/// An alignment as a run that is over.
-fn tell(sink: &Sink, run: RunId, aligned: &Aligned) {
-    sink(Event::Layer {
-        run,
-        report: aligned.layer.clone(),
-    });
-    sink(Event::Finished {
-        run,
-        outcome: Arc::default(),
-        labels: Arc::default(),
-        took: Duration::ZERO,
-    });
-    let verdicts = aligned.judge(&Thresholds::in_force());
-    let probes = Probes::none("there is no model to ask again, only two tables");
-    sink(Event::Judged {
-        run,
-        judgement: Arc::new(Judgement { verdicts, probes }),
-        is_probed: true,
-    });
 }

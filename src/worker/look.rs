@@ -9,15 +9,18 @@ use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
 
+use super::asked::Look;
 use super::caught::caught;
 use super::compare::compare;
+use super::context::{Context, What};
 use super::effect::measure;
+use super::event::{Event, Question, Sink};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::query_rows::query_rows;
-use super::runner::{judged, reason, tell_of_change};
+use super::run_id::RunId;
 use super::sweep::{sweep, sweep_layer};
-use super::{Context, Event, Look, Question, RunId, Sink, What};
+use super::told::{judged, reason, tell_of_change};
 
 /// What a question is about, to tell when it could not be answered.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use attnscope_compute::pace::Pace;
 
-use super::{Event, RunId, Sink};
+use super::event::{Event, Sink};
+use super::run_id::RunId;
 
 /// Steps that a run is told in: finer than any gauge, and few enough that listeners hardly notice.
 const STEPS: u64 = 200;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use attnscope_compute::error::Error;
 use attnscope_run::Subject;
 
+use super::context::Context;
+use super::event::Sink;
 use super::lane::lock;
-use super::runner::tell_of_change;
-use super::{Context, Sink};
+use super::told::tell_of_change;
 
 /// Between two looks: each asks the system for the times of every file, and reads nothing.
 const EVERY: Duration = Duration::from_secs(2);

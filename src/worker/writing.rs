@@ -1,7 +1,5 @@
 //! Lets the model on screen write behind its text, token by token, and keeps what every head looked at for each.
 
-use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use attnscope_compute::attention::BlockSink;
@@ -14,31 +12,17 @@ use attnscope_prompt::Prompt;
 use attnscope_run::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
 use attnscope_spec::{Model, Stack};
 
-use super::event::Event;
+use super::context::{Context, What};
+use super::event::{Event, Sink};
 use super::lane::lock;
-use super::runner::Runner;
-use super::{Context, Sink, What};
+use super::runner::{Remembered, Runner};
+use super::written::{StepRows, WrittenToken};
 
 /// Tokens that are written before a person asks for more.
 const N_WRITTEN: usize = 64;
 
 /// Bytes of rows that are kept for one text: the first tokens keep theirs.
 const ROW_BYTES: usize = 256 << 20;
-
-/// One token that the model wrote, as a screen shows it.
-#[derive(Debug, Clone)]
-pub struct WrittenToken {
-    pub label: String,
-    /// What the model gave it.
-    pub probability: f64,
-    /// The likeliest tokens and their probabilities, the first first.
-    pub likeliest: Vec<(String, f64)>,
-    /// What the heads looked at before it was written; empty where there is no room for more.
-    pub rows: StepRows,
-}
-
-/// The rows of one query in every head. // (grid, layer, head) → [key]
-pub type StepRows = BTreeMap<(Stack, usize, usize), Vec<f32>>;
 
 /// Keeps the last row of every head.
 #[derive(Default)]
@@ -88,12 +72,6 @@ impl Taps for LastRows {
     fn tap(&mut self) -> Option<&mut dyn Tap> {
         Some(self)
     }
-}
-
-/// What a model read when it wrote last, of whichever device.
-pub(super) struct Remembered {
-    model: Arc<Model>,
-    past: Box<dyn Any + Send>,
 }
 
 impl Runner {

@@ -5,7 +5,7 @@ use attnscope_prompt::PositionRule;
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{ModelSpec, StackSpec};
 
-use super::Given;
+use super::given::Given;
 
 /// Changes every attention that the setting applies to; returns how many there are.
 pub(super) fn change(spec: &mut ModelSpec, given: &Given) -> usize {

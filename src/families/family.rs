@@ -1,0 +1,110 @@
+//! What a family is: how checkpoints of one `model_type` become a spec.
+
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
+use super::reading::bart_like::{self, BartLike};
+use super::reading::bert_like::{self, BertLike};
+use super::reading::llama_like::{self, Recipe};
+use super::reading::vit_like::{self, VitLike};
+
+/// How checkpoints of one `model_type` are read.
+pub struct Family {
+    /// The word in `config.json`.
+    pub model_type: &'static str,
+    /// What the names of its classes begin with, for configurations that give only those.
+    pub architecture: &'static str,
+    reading: Reading,
+}
+
+/// What turns a checkpoint of a family into a spec.
+enum Reading {
+    /// Code of the family's own.
+    Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
+    /// What it changes of Llama.
+    Decoder(fn() -> Recipe),
+    /// What it changes of BERT.
+    Encoder(fn() -> BertLike),
+    /// What it changes of BART.
+    Translator(fn() -> BartLike),
+    /// What it changes of ViT, or of the encoder of captions beside one.
+    Seeing(fn() -> VitLike),
+}
+
+impl Family {
+    const fn new(model_type: &'static str, architecture: &'static str, reading: Reading) -> Self {
+        Self {
+            model_type,
+            architecture,
+            reading,
+        }
+    }
+
+    pub(super) const fn own(
+        model_type: &'static str,
+        architecture: &'static str,
+        read: fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Own(read))
+    }
+
+    pub(super) const fn decoder(
+        model_type: &'static str,
+        architecture: &'static str,
+        recipe: fn() -> Recipe,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Decoder(recipe))
+    }
+
+    pub(super) const fn encoder(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> BertLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Encoder(like))
+    }
+
+    pub(super) const fn translator(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> BartLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Translator(like))
+    }
+
+    /// What the family changes of BERT; `None` where it is of another kind.
+    pub(super) fn encoder_like(&self) -> Option<BertLike> {
+        match self.reading {
+            Reading::Encoder(like) => Some(like()),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn seeing(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> VitLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Seeing(like))
+    }
+
+    /// Reads a checkpoint of the family.
+    ///
+    /// # Errors
+    /// When a value of the configuration is missing or impossible.
+    pub(super) fn read(
+        &self,
+        checkpoint: &Checkpoint,
+        reader: &mut Reader<'_>,
+    ) -> Result<ModelSpec> {
+        let name = self.model_type;
+        match self.reading {
+            Reading::Own(read) => read(checkpoint, reader),
+            Reading::Decoder(recipe) => llama_like::read(name, checkpoint, reader, &recipe()),
+            Reading::Encoder(like) => bert_like::read(name, checkpoint, reader, like()),
+            Reading::Translator(like) => bart_like::read(name, checkpoint, reader, like()),
+            Reading::Seeing(like) => vit_like::read(name, checkpoint, reader, like()),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A value that a person gave.
+
+use attnscope_compute::attention::{Scale, SoftmaxAxis};
+use serde_json::Value;
+
+/// A value that a person gave, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Given {
+    /// Stands in the configuration; families read it under names of their own.
+    Config(Value),
+    Scale(Scale),
+    SoftmaxAxis(SoftmaxAxis),
+    Causal(bool),
+    Window(Option<usize>),
+    /// Which layers keep their window: every so many, from one on.
+    WindowLayers(usize, usize),
+    Softcap(Option<f32>),
+    RopeTheta(f64),
+    WindowRopeTheta(f64),
+    RopeInterleaved(bool),
+    NoPositions,
+    LogitScale(f32),
+    LogitSoftcap(Option<f32>),
+}

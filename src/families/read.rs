@@ -1,0 +1,178 @@
+//! Reads how an open checkpoint is to be run: from what a person says, its configuration, or its names and shapes.
+
+use std::sync::Arc;
+
+use attnscope_checkpoint::{Checkpoint, Config, Knob, Origin, Quantisation, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{Model, ModelSpec, StackSpec};
+use serde_json::Value;
+
+use super::direction::check_direction;
+use super::find::find;
+use super::overrides::Overrides;
+use super::towers::Tower;
+use super::wrapper::Wrapper;
+use super::{
+    aliases, classes, described, generation, layouts, mixers, reading, relatives, unread, versions,
+};
+
+/// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
+/// the weights are, their names and shapes do; what a person says comes before both.
+///
+/// # Errors
+/// When the family is unknown, the weights are quantised in a way that cannot be read, a value of the configuration
+/// cannot be right, or a tensor does not fit.
+pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
+    let settings = std::mem::take(&mut checkpoint.settings);
+    let overrides = Overrides::read(&settings)?;
+    overrides.check_order(&checkpoint.tensors)?;
+    let (config, names) = (
+        checkpoint.config.clone(),
+        checkpoint.tensors.names_as_they_are(),
+    );
+    let spec = match read_spec(&mut checkpoint, &overrides) {
+        Err(refused @ (Error::Tensor { .. } | Error::File { .. })) => {
+            checkpoint.tensors.take_names(&names);
+            match read_unwrapped(&mut checkpoint, &config, &overrides) {
+                Some(spec) => spec,
+                None => return Err(relatives::unknown_wrapper(&config, refused)),
+            }
+        }
+        read => read?,
+    };
+    checkpoint.settings = settings;
+    Ok(Model {
+        checkpoint: Arc::new(checkpoint),
+        spec,
+    })
+}
+
+/// Reads weights that were saved inside something else: under their names without what stands before them.
+fn read_unwrapped(
+    checkpoint: &mut Checkpoint,
+    config: &Config,
+    overrides: &Overrides<'_>,
+) -> Option<ModelSpec> {
+    for unwrapped in checkpoint.tensors.unwrapped() {
+        checkpoint.tensors.take_names(&unwrapped);
+        checkpoint.config = config.clone();
+        let remarks = checkpoint.remarks.len();
+        if let Ok(mut spec) = read_spec(checkpoint, overrides) {
+            // A prefix of a part alone would hide that part, and with it what is missing there.
+            let embeds = |stack: &StackSpec| unwrapped.has_moved(&stack.embed.tokens.tensor);
+            if !spec.stacks.iter().all(embeds) {
+                checkpoint.remarks.truncate(remarks);
+                continue;
+            }
+            let origin = Origin::Derived("tensor names".to_owned());
+            spec.knobs.push(Knob {
+                name: "tensor_names",
+                value: format!("without {}", unwrapped.without),
+                origin,
+            });
+            return Some(spec);
+        }
+    }
+    None
+}
+
+/// Reads how weights are to be run under the names that they have now.
+fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<ModelSpec> {
+    if checkpoint.config.is_absent() && !overrides.describes() {
+        layouts::recognise(checkpoint, overrides)?;
+    }
+    let stated = checkpoint.config.get("model_type").and_then(Value::as_str);
+    let stated = stated.map(str::to_owned);
+    overrides.before(&mut checkpoint.config);
+    generation::complete(checkpoint);
+    aliases::complete(&mut checkpoint.config)?;
+    if checkpoint.config.get("model_type").and_then(Value::as_str)
+        == Some(described::FAMILY.model_type)
+    {
+        described::arrange(checkpoint)?;
+    }
+    if overrides.has("family")
+        && let Some(kind) = checkpoint.config.get("model_type").and_then(Value::as_str)
+    {
+        checkpoint.tokenizer.set_model_type(kind);
+    }
+    let tower = Tower::of(checkpoint, overrides.word("tower"));
+    // A model of text and pictures keeps what describes its text apart.
+    let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
+        _ if tower.is_some() => None,
+        Ok(_) => None,
+        Err(_) => checkpoint.config.text_part(),
+    };
+    if let Some(text) = &mut text_part {
+        aliases::complete(text)?;
+    }
+    let wrapper = text_part.as_mut().map(|text| {
+        let wrapper = Wrapper::of(&checkpoint.config);
+        let mut names = checkpoint.tensors.iter().map(|(name, _)| name);
+        let has_head = names.any(|name| name.ends_with("lm_head.weight"));
+        wrapper.complete(&checkpoint.config, text, has_head);
+        wrapper
+    });
+    let of_tower = tower.as_ref().map(|tower| &tower.config);
+    let config = of_tower.or(text_part.as_ref());
+    let mut reader = Reader::new(config.unwrap_or(&checkpoint.config));
+    tower.iter().for_each(|tower| tower.note(&mut reader));
+    let family = match find(&mut reader) {
+        Err(Error::Config { file, key, problem }) => {
+            let found = reader.value(&key);
+            let found = found.and_then(|found| found.as_str().or_else(|| found.get(0)?.as_str()));
+            let config = config.unwrap_or(&checkpoint.config);
+            let hint = relatives::suggestions(found.unwrap_or_default(), checkpoint, config);
+            return Err(Error::config(file, key, format!("{problem}; {hint}")));
+        }
+        found => found?,
+    };
+    let quantisation = Quantisation::read(&checkpoint.config)?;
+    reader.value("quantization_config");
+    if quantisation != Quantisation::None {
+        let origin = Origin::Key("quantization_config".to_owned());
+        reader.note("quantisation", quantisation, origin);
+    }
+    // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
+    for key in [
+        "architectures",
+        "torch_dtype",
+        "dtype",
+        "transformers_version",
+        "_name_or_path",
+    ] {
+        reader.value(key);
+    }
+    let mut spec = family.read(checkpoint, &mut reader)?;
+    generation::settle(checkpoint, &mut spec);
+    reading::tasks::settle(checkpoint, &mut reader, &mut spec)?;
+    if !wrapper.as_ref().is_some_and(Wrapper::reads_prefixes) {
+        check_direction(&mut reader, &spec)?;
+    }
+    overrides.check_read(&reader, spec.family)?;
+    let mut remarks = reader.remarks();
+    (spec.knobs, spec.unread_keys) = reader.finish();
+    if let Some(wrapper) = &wrapper {
+        remarks.extend(wrapper.apply(&mut spec));
+    }
+    remarks.extend(versions::remark(&checkpoint.config, &spec));
+    if let Some(place) = overrides.place("family") {
+        let said = (spec.family, place);
+        remarks.extend(relatives::overruled(
+            stated.as_deref(),
+            said,
+            &spec.unread_keys,
+        ));
+    }
+    remarks.extend(reading::two_names::remarks(&checkpoint.config, &spec.knobs));
+    remarks.extend(mixers::remark(&spec));
+    classes::without_false_head(&checkpoint.config, &mut spec);
+    spec.knobs.extend(checkpoint.knobs.iter().cloned());
+    overrides.after(&mut spec)?;
+    spec.check_tensors(&checkpoint.tensors)?;
+    let aside = unread::left_aside(&spec, &checkpoint.tensors);
+    checkpoint.remarks.extend(remarks);
+    checkpoint.remarks.extend(aside.remarks);
+    checkpoint.unread = aside.names;
+    Ok(spec)
+}

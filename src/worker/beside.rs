@@ -1,0 +1,275 @@
+//! A second run beside the first: another checkpoint, a trace, or another prompt.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use attnscope_checkpoint::Opening;
+use attnscope_checkpoint::captured::Captured;
+use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
+use attnscope_spec::Model;
+
+use super::against::Against;
+use super::context::{ModelRun, Ran, What};
+use super::event::Event;
+use super::lane::lock;
+use super::run_id::RunId;
+use super::runner::{Other, Runner};
+use super::told::tell_trace;
+use super::trace::trace_of;
+
+fn refuses(problem: impl Into<String>) -> Error {
+    Error::Prompt(problem.into())
+}
+
+impl Runner {
+    /// Runs B.
+    ///
+    /// # Errors
+    /// When B cannot be opened, or cannot stand beside A: why, in one line.
+    pub(super) fn against(&mut self, run: RunId, against: &Against, pace: &dyn Pace) -> Result<()> {
+        let (subject, a) = {
+            let context = lock(&self.context);
+            (context.subject.clone(), context.a.clone())
+        };
+        if let Some(Subject::Alignment(_)) = &subject {
+            return Err(refuses(
+                "an alignment is compared with what-ifs alone: press w",
+            ));
+        }
+        let (Some(subject), Some(a), Some(prompt)) = (subject, a, self.prompt.clone()) else {
+            return Err(refuses(
+                "nothing ran yet that something could be compared with",
+            ));
+        };
+        match against {
+            Against::Prompt(request) => {
+                let What::Model(plain) = a.what else {
+                    return Err(refuses(format!("{} runs no other prompt", subject.name())));
+                };
+                self.beside_prompt(run, request, &plain.model, pace)
+            }
+            Against::Target(opening) => match trace_of(opening) {
+                Some(path) => self.beside_trace(run, path, &subject),
+                None => self.beside_checkpoint(run, against, opening, (&subject, &prompt), pace),
+            },
+        }
+    }
+
+    fn beside_prompt(
+        &mut self,
+        run: RunId,
+        request: &Request,
+        model: &Arc<Model>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let limits = model.spec.limits();
+        let mut prompt = attnscope_prompt::prepare(request, &self.reading, limits)?;
+        self.check_memory(model, &prompt)?;
+        let compute = self.device.get()?;
+        let reading = &self.reading;
+        let label = |id| reading.of_target(limits).label(id);
+        on_device!(&compute, ops => {
+            attnscope_run::generate(ops, model, &mut prompt, &label, &mut |_| {}, pace)
+        })?;
+        self.begin_beside(run, model, Arc::new(prompt), request.source.clone());
+        self.execute_beside(run, None, pace)
+    }
+
+    fn beside_checkpoint(
+        &mut self,
+        run: RunId,
+        against: &Against,
+        opening: &Opening,
+        (subject, of_a): (&Subject, &Prompt),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let is_it =
+            |other: &Other| other.against == *against && other.model.checkpoint.unchanged().is_ok();
+        let known = self.other.take().filter(is_it);
+        let (model, reading) = match known {
+            Some(other) => (other.model, other.reading),
+            None => {
+                let model = Arc::new(attnscope_families::read(opening.open()?)?);
+                let reading = Arc::new(Tokenizer::open(&model.checkpoint.tokenizer)?);
+                (model, reading)
+            }
+        };
+        self.other = Some(Other {
+            against: against.clone(),
+            model: model.clone(),
+            reading: reading.clone(),
+        });
+        fits(subject, &Subject::Model(model.clone()))?;
+        let prompt = self.counted(of_a, &model, &reading)?;
+        if let Some(of_a) = subject.model()
+            && let Some(beyond) = beyond_one_context(&prompt, [of_a, &model])
+        {
+            return Err(refuses(beyond));
+        }
+        self.check_memory(&model, &prompt)?;
+        let source = prompt.given_source();
+        self.begin_beside(run, &model, Arc::new(prompt), source);
+        self.execute_beside(run, Some(&reading), pace)
+    }
+
+    /// The ids of A's prompt as B counts them. Where the text of A is known and B has a tokenizer, both must cut it alike.
+    fn counted(&self, of_a: &Prompt, model: &Model, reading: &Reading) -> Result<Prompt> {
+        let limits = model.spec.limits();
+        let ids = of_a.given();
+        let usual = self.last.as_ref().map(|(request, _)| request.clone());
+        let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
+        if let (Source::Picture(_), true) = (&usual.source, of_a.picture.is_some()) {
+            // Each sees the picture as its own processor makes it; what follows says whether tokens still lie alike.
+            let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
+            if theirs.tokens.len() != of_a.tokens.len() {
+                return Err(refuses(format!(
+                    "A cuts the picture into {} tokens, B into {}",
+                    of_a.tokens.len(),
+                    theirs.tokens.len()
+                )));
+            }
+            return Ok(theirs);
+        }
+        if let (Source::Text(_), Some(_)) = (&usual.source, reading.tokenizer()) {
+            let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
+            if let Some(apart) = tokenizers_differ(ids, theirs.given()) {
+                let hint = "--tokens gives ids, which both take";
+                return Err(refuses(format!("{apart}; {hint}")));
+            }
+        }
+        let has_ids = of_a
+            .labels
+            .first()
+            .is_none_or(|label| !label.starts_with('#'));
+        if !has_ids {
+            return Err(refuses(
+                "the trace holds no token ids: there is nothing to run through a checkpoint",
+            ));
+        }
+        let request = Request {
+            source: of_a.given_source(),
+            target: match &of_a.source {
+                Some(_) => Target::Ids(of_a.tokens.clone()),
+                None => Target::Generate(0),
+            },
+            attention_mask: ids.real.clone(),
+            truncate: false,
+            n_to_write: 0,
+            ..usual
+        };
+        let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
+        if reading.tokenizer().is_none() && prompt.tokens == of_a.tokens {
+            // What A's tokenizer calls them says more than ids.
+            prompt.labels.clone_from(&of_a.labels);
+        }
+        Ok(prompt)
+    }
+
+    fn beside_trace(&mut self, run: RunId, path: &Path, subject: &Subject) -> Result<()> {
+        if is_probe(path) {
+            return Err(Error::file(path, "a probe holds no attention to compare"));
+        }
+        let captured = Captured::open(path)?;
+        let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
+        let recorded = Arc::new(Recorded::new(captured, &trace));
+        let is_renumbered = |(own, shown): (&Arc<_>, &Arc<_>)| {
+            let own: &attnscope_checks::stats::LayerReport = own;
+            let shown: &attnscope_checks::stats::LayerReport = shown;
+            own.layer_idx != shown.layer_idx
+        };
+        let is_partial = trace.layers.iter().zip(&recorded.layers).any(is_renumbered);
+        if is_partial && !matches!(subject, Subject::Trace(_)) {
+            let problem = "the trace leaves layers out: record all of them to compare it on screen";
+            return Err(Error::file(path, problem));
+        }
+        let of_trace = Subject::Trace(recorded.clone());
+        fits(subject, &of_trace)?;
+        lock(&self.context).b = Some(Ran {
+            run,
+            what: What::Trace(recorded.clone()),
+        });
+        (self.sink)(Event::Beside {
+            run,
+            subject: of_trace,
+            prompt: Arc::new(recorded.prompt.clone()),
+            source: Source::Ids(recorded.prompt.given().tokens.clone()),
+        });
+        tell_trace(&self.sink, run, &recorded, &trace);
+        Ok(())
+    }
+
+    fn check_memory(&self, model: &Model, prompt: &Prompt) -> Result<()> {
+        if self.is_forced {
+            return Ok(());
+        }
+        let longest = input_of(&prompt.longest());
+        let need = MemoryNeed::on_screen(model, &longest, rayon::current_num_threads());
+        attnscope_checkpoint::machine::check_memory(need.total())
+    }
+
+    fn begin_beside(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
+        let input = Arc::new(input_of(&prompt));
+        lock(&self.context).b = Some(Ran {
+            run,
+            what: What::Model(ModelRun::new(model.clone(), input, prompt.all_lost())),
+        });
+        (self.sink)(Event::Beside {
+            run,
+            subject: Subject::Model(model.clone()),
+            prompt,
+            source,
+        });
+    }
+
+    fn execute_beside(
+        &mut self,
+        run: RunId,
+        reading: Option<&Reading>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let ran = lock(&self.context).model_run(run).cloned();
+        match ran {
+            Some(ran) => self.execute(run, (&ran.model, &ran.input), None, reading, pace),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes sure that every head of B has a counterpart in A.
+fn fits(a: &Subject, b: &Subject) -> Result<()> {
+    if let (Subject::Model(a), Subject::Model(b)) = (a, b) {
+        let comparison = Comparison::of_knobs(a, b, &Comparing::default());
+        return match comparison.prevented() {
+            None => Ok(()),
+            Some(knob) => Err(refuses(format!(
+                "{} and {} cannot be run side by side: {knob}",
+                a.checkpoint.name, b.checkpoint.name
+            ))),
+        };
+    }
+    let (of_a, of_b) = (a.shape(), b.shape());
+    for grid in &of_b {
+        let own = of_a.iter().find(|own| own.stack == grid.stack);
+        let own = own.map_or(&[][..], |own| own.n_heads.as_slice());
+        if own != grid.n_heads.as_slice() {
+            let words = |heads: &[usize]| match heads.first() {
+                None => "none".to_owned(),
+                Some(n_heads) => format!("{} × {n_heads}", heads.len()),
+            };
+            let stack = grid.stack.label().unwrap_or("layers");
+            return Err(refuses(format!(
+                "{} and {} have no heads in common to compare: {stack} × heads are {} and {}",
+                a.name(),
+                b.name(),
+                words(own),
+                words(&grid.n_heads)
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! What is open, and what of its runs questions are answered from.
+
+use std::sync::Arc;
+
+use attnscope_checks::stats::LayerReport;
+use attnscope_forward::Input;
+use attnscope_prompt::Lost;
+use attnscope_run::align::Aligned;
+use attnscope_run::{Earlier, Kept, Outcome, Recorded, Resume, Shared, Subject};
+use attnscope_spec::Model;
+
+use super::run_id::RunId;
+
+/// What is open, and the runs that looks refer to.
+#[derive(Default)]
+pub(super) struct Context {
+    pub subject: Option<Subject>,
+    /// The last run of what is open, as it is.
+    pub a: Option<Ran>,
+    /// A second run beside it.
+    pub b: Option<Ran>,
+}
+
+/// A run on screen.
+#[derive(Clone)]
+pub(super) struct Ran {
+    pub run: RunId,
+    pub what: What,
+}
+
+/// What questions about a run are answered from.
+#[derive(Clone)]
+pub(super) enum What {
+    Model(ModelRun),
+    Trace(Arc<Recorded>),
+    Alignment(Arc<Aligned>),
+}
+
+/// A run of a model, as far as it has come, and what it ran.
+#[derive(Clone)]
+pub(super) struct ModelRun {
+    pub model: Arc<Model>,
+    pub input: Arc<Input>,
+    /// How much of its text the tokenizer does not know.
+    pub lost: Lost,
+    pub kept: Option<Arc<Kept>>,
+    /// What it told, once it is over.
+    pub seen: Option<Seen>,
+}
+
+impl ModelRun {
+    pub fn new(model: Arc<Model>, input: Arc<Input>, lost: Lost) -> Self {
+        Self {
+            model,
+            input,
+            lost,
+            kept: None,
+            seen: None,
+        }
+    }
+
+    /// From where a changed model can go on, once this run is over.
+    pub fn resume(&self) -> Option<Resume<'_>> {
+        let (layers, _) = self.seen.as_ref()?;
+        Some(Resume {
+            spec: &self.model.spec,
+            kept: self.kept.as_ref()?,
+            layers,
+        })
+    }
+
+    /// What this run, once it is over, knows of another text for the same model.
+    pub fn shared_with(&self, model: &Model, input: &Input) -> Option<Shared<'_>> {
+        let (_, outcome) = self
+            .seen
+            .as_ref()
+            .filter(|_| std::ptr::eq(model, &*self.model))?;
+        let earlier = Earlier {
+            input: &self.input,
+            kept: self.kept.as_ref()?,
+            outcome,
+        };
+        earlier.shared_with(&model.spec, input)
+    }
+}
+
+impl Context {
+    /// What is open, and what stands beside it where that is something else.
+    pub fn subjects(&self) -> Vec<Subject> {
+        let beside = self.b.as_ref().and_then(|ran| match &ran.what {
+            What::Model(ran) => Some(Subject::Model(ran.model.clone())),
+            What::Trace(recorded) => Some(Subject::Trace(recorded.clone())),
+            What::Alignment(_) => None,
+        });
+        let mut all: Vec<Subject> = self.subject.iter().cloned().collect();
+        all.extend(beside.filter(|beside| !all.iter().any(|open| open.is(beside))));
+        all
+    }
+
+    pub fn of_run(&self, run: RunId) -> Option<&Ran> {
+        let both = [&self.a, &self.b];
+        both.into_iter().flatten().find(|ran| ran.run == run)
+    }
+
+    /// A run of a model, to be told how far it has come.
+    pub fn model_run(&mut self, run: RunId) -> Option<&mut ModelRun> {
+        let both = [&mut self.a, &mut self.b];
+        let ran = both.into_iter().flatten().find(|ran| ran.run == run)?;
+        match &mut ran.what {
+            What::Model(ran) => Some(ran),
+            What::Trace(_) | What::Alignment(_) => None,
+        }
+    }
+}
+
+/// What a run told.
+pub(super) type Seen = (Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>);

@@ -1,0 +1,255 @@
+//! The jobs of the thread that opens a checkpoint and runs prompts, one after another.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use attnscope_checkpoint::Opening;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::on_device;
+use attnscope_compute::pace::Pace;
+use attnscope_prompt::{Prompt, Request, Tokenizer};
+use attnscope_run::{Ability, MemoryNeed, Subject, WhatIf};
+use attnscope_spec::Model;
+
+use super::asked::{FirstPrompt, RunJob};
+use super::caught::caught;
+use super::context::{Context, ModelRun, Ran, What};
+use super::event::{Event, PromptOrigin};
+use super::lane::lock;
+use super::run_id::RunId;
+use super::runner::Runner;
+use super::told::{reason, tell_of_change};
+use super::trace::trace_of;
+
+impl Runner {
+    pub fn job(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) {
+        let is_first = matches!(job, RunJob::Open(..) | RunJob::Align(_));
+        match caught(|| self.act(id, job, pace)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.refused(is_first, &error),
+            Err(message) => self.broken(id, message),
+        }
+    }
+
+    fn act(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) -> Result<()> {
+        match job {
+            RunJob::Open(opening, first) => self.open(id, opening, first, pace),
+            RunJob::Align(alignment) => {
+                self.show_alignment(id, *alignment);
+                Ok(())
+            }
+            RunJob::OpenStep(opening) => self.open_step(id, opening, pace),
+            RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
+            RunJob::Suppose(what_ifs) => self.suppose(id, &what_ifs, pace),
+            RunJob::Against(against) => self.against(id, &against, pace),
+            RunJob::ReadAgain => self.read_again(id, pace),
+            RunJob::Write => self.write(pace),
+        }
+    }
+
+    /// Tells that nothing ran.
+    fn refused(&self, is_first: bool, error: &Error) {
+        tell_of_change(&self.sink, error);
+        // Where the opening was given up, the checkpoint is open: only its first prompt is missing.
+        let is_fatal = is_first && !matches!(error, Error::Cancelled);
+        (self.sink)(if is_fatal {
+            Event::OpenFailed(reason(error))
+        } else {
+            Event::Refused(reason(error))
+        });
+    }
+
+    /// Tells of a panic: of the run, where it had begun.
+    fn broken(&self, run: RunId, message: String) {
+        let (has_begun, is_open) = {
+            let context = lock(&self.context);
+            (context.of_run(run).is_some(), context.subject.is_some())
+        };
+        log::error!("run {run}: {message}");
+        (self.sink)(match (has_begun, is_open) {
+            (true, _) => Event::Broken { run, message },
+            (false, true) => Event::Refused(message),
+            (false, false) => Event::OpenFailed(message),
+        });
+    }
+
+    fn open(
+        &mut self,
+        id: RunId,
+        opening: Opening,
+        first: FirstPrompt,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let opening = self.opening.insert(opening).clone();
+        if let Some(path) = trace_of(&opening) {
+            return self.show_trace(id, path);
+        }
+        let model = self.read(&opening)?;
+        let (request, origin) = first(&model, self.reading.tokenizer().is_some())?;
+        self.run(id, request, origin, pace)
+    }
+
+    /// Opens another step of a training; the one that is open stays where it cannot be.
+    fn open_step(&mut self, id: RunId, opening: Opening, pace: &dyn Pace) -> Result<()> {
+        let model = self.read(&opening)?;
+        (self.opening, self.other) = (Some(opening), None);
+        let has_tokenizer = self.reading.tokenizer().is_some();
+        let (request, origin) = match (self.last.clone(), &self.usual) {
+            (Some(last), _) => last,
+            (None, Some(usual)) => usual(&model, has_tokenizer)?,
+            (None, None) => {
+                return Err(Error::Prompt("nothing ran yet: e takes a text".to_owned()));
+            }
+        };
+        self.run(id, request, origin, pace)
+    }
+
+    /// Opens the files again, as they are now, and runs the last prompt through what they hold.
+    fn read_again(&mut self, id: RunId, pace: &dyn Pace) -> Result<()> {
+        self.other = None;
+        let Some(opening) = self.opening.clone() else {
+            let problem = "there are no files to read again: start the command again";
+            return Err(Error::Prompt(problem.to_owned()));
+        };
+        if let Some(path) = trace_of(&opening) {
+            return self.show_trace(id, path);
+        }
+        self.read(&opening)?;
+        match self.last.clone() {
+            Some((request, origin)) => self.run(id, request, origin, pace),
+            None => Err(Error::Prompt("nothing ran yet: e takes a text".to_owned())),
+        }
+    }
+
+    /// Reads what a checkpoint says of itself; only when all of it can be used does it take the place of the last one.
+    fn read(&mut self, opening: &Opening) -> Result<Arc<Model>> {
+        let started = Instant::now();
+        let model = Arc::new(attnscope_families::read(opening.open()?)?);
+        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        log::info!(
+            "opened {} in {:?}",
+            model.checkpoint.name,
+            started.elapsed()
+        );
+        *lock(&self.context) = Context {
+            subject: Some(Subject::Model(model.clone())),
+            ..Context::default()
+        };
+        (self.sink)(Event::Opened {
+            subject: Subject::Model(model.clone()),
+            has_tokenizer: reading.tokenizer().is_some(),
+            tokenizer: reading.describe(),
+            device: self.device.kind(),
+        });
+        self.reading = reading;
+        self.before = None;
+        Ok(model)
+    }
+
+    /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
+    fn run(
+        &mut self,
+        run: RunId,
+        request: Request,
+        origin: PromptOrigin,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let subject = lock(&self.context).subject.clone();
+        let Some(subject) = subject else {
+            return Ok(());
+        };
+        if let Some(reason) = subject.lacks(Ability::AnotherText) {
+            return Err(Error::Prompt(reason.to_owned()));
+        }
+        let model = match subject {
+            Subject::Model(model) => model,
+            Subject::Alignment(alignment) => return self.align_again(run, &alignment, &request),
+            Subject::Trace(_) => return Ok(()),
+        };
+        self.last = Some((request.clone(), origin));
+        let reading = &self.reading;
+        let limits = model.spec.limits();
+        let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
+        if !self.is_forced {
+            let longest = attnscope_run::input_of(&prompt.longest());
+            let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
+            attnscope_checkpoint::machine::check_memory(need.total())?;
+        }
+        let compute = self.device.get()?;
+        let label = |id| reading.of_target(limits).label(id);
+        let mut wrote = |prompt: &Prompt| {
+            (self.sink)(Event::Writing {
+                n_written: prompt.tokens.len(),
+                n_most: prompt.tokens.len() + prompt.n_to_generate,
+            });
+        };
+        on_device!(&compute, ops => {
+            attnscope_run::generate(ops, &model, &mut prompt, &label, &mut wrote, pace)
+        })?;
+        let prompt = Arc::new(prompt);
+        self.prompt = Some(prompt.clone());
+        let input = Arc::new(attnscope_run::input_of(&prompt));
+        {
+            let mut context = lock(&self.context);
+            context.a = Some(Ran {
+                run,
+                what: What::Model(ModelRun::new(
+                    model.clone(),
+                    input.clone(),
+                    prompt.all_lost(),
+                )),
+            });
+            context.b = None;
+        }
+        (self.sink)(Event::Started {
+            run,
+            prompt,
+            source: request.source,
+            origin,
+        });
+        self.execute(run, (&model, &input), None, None, pace)?;
+        let over = lock(&self.context).model_run(run).map(|ran| ran.clone());
+        if let Some(over) = over.filter(|ran| ran.seen.is_some()) {
+            self.before = Some(over);
+        }
+        Ok(())
+    }
+
+    /// Runs the last prompt with another attention, from the first layer that differs on.
+    fn suppose(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
+        let (subject, first) = {
+            let context = lock(&self.context);
+            let first = context.a.as_ref().map(|ran| ran.what.clone());
+            (context.subject.clone(), first)
+        };
+        let lacks = subject
+            .as_ref()
+            .and_then(|subject| subject.lacks(Ability::WhatIf));
+        if let Some(reason) = lacks {
+            return Err(Error::Prompt(reason.to_owned()));
+        }
+        if let Some(Subject::Alignment(alignment)) = subject {
+            return self.suppose_alignment(run, &alignment, what_ifs);
+        }
+        let Some(What::Model(plain)) = first else {
+            let problem = "nothing ran yet that could be supposed otherwise";
+            return Err(Error::Prompt(problem.to_owned()));
+        };
+        let spec = attnscope_run::supposed(&plain.model.spec, what_ifs)?;
+        let model = Arc::new(plain.model.with_spec(spec));
+        lock(&self.context).b = Some(Ran {
+            run,
+            what: What::Model(ModelRun::new(
+                model.clone(),
+                plain.input.clone(),
+                plain.lost,
+            )),
+        });
+        (self.sink)(Event::Supposed {
+            run,
+            subject: Subject::Model(model.clone()),
+        });
+        let input = plain.input.clone();
+        self.execute(run, (&model, &input), Some(&plain), None, pace)
+    }
+}

@@ -1,0 +1,211 @@
+//! The worker: a thread that runs prompts, and threads that answer questions about the run while it goes on.
+
+use std::sync::{Arc, Mutex};
+
+use attnscope_checkpoint::Opening;
+use attnscope_compute::ops::Device;
+use attnscope_compute::pace::Pace;
+use attnscope_prompt::{Reading, Request};
+use attnscope_run::align::Alignment;
+use attnscope_run::{HeadQuery, WhatIf};
+
+use super::against::Against;
+use super::asked::{FirstPrompt, Look, PartQuery, RunJob, StepOpening, UsualPrompt};
+use super::context::Context;
+use super::effect_shown::EffectQuery;
+use super::event::Sink;
+use super::lane::Lane;
+use super::look::answer;
+use super::own_device::OwnDevice;
+use super::query_rows::RowsQuery;
+use super::run_id::{Pair, RunId};
+use super::runner::Runner;
+use super::sweep::{LayerSweepQuery, SweepQuery};
+use super::watch::Watch;
+
+/// Threads: one runs prompts, the others answer questions about the run while it goes on.
+pub struct Worker {
+    runs: Lane<RunJob>,
+    heads: Lane<Look>,
+    parts: Lane<Look>,
+    sweeps: Lane<Look>,
+    layer_sweeps: Lane<Look>,
+    tensors: Lane<Look>,
+    probes: Lane<Look>,
+    comparisons: Lane<Look>,
+    query_rows: Lane<Look>,
+    effects: Lane<Look>,
+    /// Files are looked after as long as this is held.
+    _watch: Watch,
+}
+
+impl Worker {
+    /// Opens a checkpoint (the demo when none is named) and runs its first prompt.
+    ///
+    /// Refuses runs that need more memory than there is, unless it is forced.
+    pub fn start(
+        opening: impl Into<Opening>,
+        first: FirstPrompt,
+        device: Device,
+        is_forced: bool,
+        sink: Sink,
+    ) -> Self {
+        let worker = Self::spawn(device, is_forced, None, sink);
+        worker.runs.submit(RunJob::Open(opening.into(), first));
+        worker
+    }
+
+    /// Waits for a step of a training to be opened.
+    pub fn waiting(usual: UsualPrompt, device: Device, is_forced: bool, sink: Sink) -> Self {
+        Self::spawn(device, is_forced, Some(usual), sink)
+    }
+
+    /// Opens a step of a training, and runs the last prompt through it; a run still going is stopped.
+    pub fn open_step(&self, step: StepOpening) {
+        self.stop_questions();
+        self.runs.submit(RunJob::OpenStep(step.0));
+    }
+
+    /// Shows an alignment of two sentences.
+    pub fn start_alignment(alignment: Alignment, sink: Sink) -> Self {
+        let worker = Self::spawn(Device::Cpu, false, None, sink);
+        worker.runs.submit(RunJob::Align(Box::new(alignment)));
+        worker
+    }
+
+    fn spawn(device: Device, is_forced: bool, usual: Option<UsualPrompt>, sink: Sink) -> Self {
+        let context: Arc<Mutex<Context>> = Arc::default();
+        let runs = Lane::spawn("runs", {
+            let (context, sink) = (context.clone(), sink.clone());
+            let mut runner = Runner {
+                is_forced,
+                device: OwnDevice::new(device),
+                context,
+                sink,
+                reading: Reading::Ids("no checkpoint is open".to_owned()),
+                opening: None,
+                usual,
+                last: None,
+                prompt: None,
+                other: None,
+                before: None,
+                remembered: None,
+            };
+            move |id, job, pace: &dyn Pace| runner.job(id, job, pace)
+        });
+        let looker = |name: &str| {
+            Lane::spawn(name, {
+                let (context, sink) = (context.clone(), sink.clone());
+                let mut device = OwnDevice::new(device);
+                move |_, look, pace: &dyn Pace| answer(&context, &sink, &mut device, look, pace)
+            })
+        };
+        Self {
+            runs,
+            heads: looker("heads"),
+            parts: looker("parts"),
+            sweeps: looker("sweeps"),
+            layer_sweeps: looker("layer sweeps"),
+            tensors: looker("tensors"),
+            probes: looker("probes"),
+            comparisons: looker("comparisons"),
+            query_rows: looker("query rows"),
+            effects: looker("effects"),
+            _watch: Watch::begin(&context, sink.clone()),
+        }
+    }
+
+    /// Reads the files again, as they are now, and runs the last prompt; a run still going is stopped.
+    pub fn read_again(&self) {
+        self.stop_questions();
+        self.runs.submit(RunJob::ReadAgain);
+    }
+
+    /// Lets the model write behind the last prompt.
+    pub fn write(&self) {
+        self.stop_questions();
+        self.runs.submit(RunJob::Write);
+    }
+
+    /// Runs another prompt; a run still going is stopped.
+    pub fn run(&self, request: Request) {
+        self.stop_questions();
+        self.runs.submit(RunJob::Run(request));
+    }
+
+    /// Runs the last prompt again with another attention.
+    pub fn suppose(&self, what_ifs: Vec<WhatIf>) {
+        self.comparisons.cancel();
+        self.runs.submit(RunJob::Suppose(what_ifs));
+    }
+
+    /// Runs something beside the last run.
+    pub fn against(&self, against: Against) {
+        self.comparisons.cancel();
+        self.runs.submit(RunJob::Against(against));
+    }
+
+    /// Stops the run that is going.
+    pub fn cancel(&self) {
+        self.runs.cancel();
+        self.stop_questions();
+    }
+
+    /// Stops what is asked of a whole model.
+    fn stop_questions(&self) {
+        self.probes.cancel();
+        self.comparisons.cancel();
+        self.effects.cancel();
+    }
+
+    /// Compares two runs that are over, hook by hook.
+    pub fn compare(&self, pair: Pair) {
+        self.comparisons.submit(Look::Compare(pair));
+    }
+
+    /// Asks the model of a run on changed prompts.
+    pub fn probe(&self, run: RunId) {
+        self.probes.submit(Look::Probes(run));
+    }
+
+    /// Asks for a head of a run; an older question still open is dropped.
+    pub fn look_at(&self, run: RunId, query: HeadQuery) {
+        self.heads.submit(Look::Head(run, query));
+    }
+
+    /// Asks for a part of a head at full resolution; an older question still open is dropped.
+    pub fn look_at_part(&self, run: RunId, query: PartQuery) {
+        self.parts.submit(Look::Part(run, query));
+    }
+
+    /// Asks for a sweep of a head's scores; an older question still open is dropped.
+    pub fn sweep(&self, query: SweepQuery) {
+        self.sweeps.submit(Look::Sweep(query));
+    }
+
+    /// Asks for a sweep of the scores of all heads of a layer; an older question still open is dropped.
+    pub fn sweep_layer(&self, query: LayerSweepQuery) {
+        self.layer_sweeps.submit(Look::SweepLayer(query));
+    }
+
+    /// Asks what a query gives to each key in every head; an older question still open is dropped.
+    pub fn query_rows(&self, query: RowsQuery) {
+        self.query_rows.submit(Look::QueryRows(query));
+    }
+
+    /// Asks what the heads of a run do; an older question still open is dropped.
+    pub fn measure(&self, query: EffectQuery) {
+        self.effects.submit(Look::Effect(query));
+    }
+
+    /// Asks for the figures of a tensor.
+    pub fn tensor(&self, name: String) {
+        self.tensors.submit(Look::Tensor(name));
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
