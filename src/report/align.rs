@@ -1,4 +1,4 @@
-//! An alignment as text, JSON and CSV, and its arrays as files that other programs read.
+//! An alignment as text, JSON and CSV, and its arrays as safetensors or `.npz`.
 
 use std::io::{self, Cursor, Write};
 use std::path::Path;
@@ -25,7 +25,7 @@ use super::verdicts::{TargetRecord, TargetVerdict};
 const VERSION: u32 = 1;
 const WIDTH: usize = 80;
 
-/// An alignment, computed and judged.
+/// An alignment with its results and verdicts.
 #[derive(Debug)]
 pub struct AlignShown<'a> {
     alignment: &'a Alignment,
@@ -116,7 +116,7 @@ struct ColumnRecord<'a> {
 }
 
 impl<'a> AlignShown<'a> {
-    /// Computes and judges; `what_if` is what was supposed, as it was written.
+    /// Computes and judges the alignment; `what_if` lists the what-ifs as the user wrote them.
     pub fn new(alignment: &'a Alignment, what_if: Vec<String>) -> Self {
         let aligned = alignment.align();
         let verdict = TargetVerdict {
@@ -145,19 +145,19 @@ impl<'a> AlignShown<'a> {
         head.map_or(&[], |head| &head.summary.column_sums)
     }
 
-    /// The key that a query looks at most; none where all are alike to it, or its row is NaN.
+    /// Returns the key with a query's largest weight; `None` if all weights are equal or the row is NaN.
     fn best(&self, query_idx: usize) -> Option<usize> {
         let word = self.alignment.queries.words.get(query_idx)?;
         let (_, row) = self.rows().nth(query_idx)?;
         (!word.is_zero && !row.top1.is_nan()).then_some(row.argmax as usize)
     }
 
-    /// The cosine of a query with the key it looks at most.
+    /// Returns the cosine between a query and its strongest key.
     fn cosine(&self, query_idx: usize, key_idx: usize) -> f32 {
         self.aligned.cosines[query_idx * self.aligned.n_keys() + key_idx]
     }
 
-    /// Every query word with the key word it looks at most; sums of rows and columns; what the checks say.
+    /// Writes each query word with its strongest key word, the row and column sums, and the verdicts of the checks.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -257,7 +257,7 @@ impl<'a> AlignShown<'a> {
         write_pretty(&document, to)
     }
 
-    /// Writes one row for each pair of words; `is_raw` leaves words as they are, also those that a spreadsheet would compute.
+    /// Writes one row per pair of words. `is_raw` leaves words unescaped, even those that a spreadsheet would compute.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -299,7 +299,7 @@ impl<'a> AlignShown<'a> {
     }
 }
 
-/// A figure of the table; a dash where there is none.
+/// Formats a number of the table; a dash for NaN.
 fn shown(value: f32) -> String {
     if value.is_nan() {
         "–".to_owned()
@@ -312,7 +312,7 @@ fn wide(value: f32) -> Number {
     Number(f64::from(value))
 }
 
-/// One side in a line: its table, its words, and those of them that have no direction.
+/// Describes one side in a line: its table, its words, and the words without a usable vector.
 fn about(what: &str, table: &Table, sentence: &Sentence) -> String {
     let of = &table.embeddings;
     let (unknown, zero) = (sentence.unknown(), sentence.zero());
@@ -363,11 +363,11 @@ fn side<'a>(table: &'a Table, sentence: &'a Sentence) -> SideRecord<'a> {
     }
 }
 
-/// Pattern, scores, queries, keys and output as safetensors or `.npz`, by the ending; pattern and scores have the names by
-/// which `attnscope check` judges them.
+/// Packs pattern, scores, queries, keys and output as safetensors or `.npz`, by the file's extension. Pattern and scores have the
+/// names that `attnscope check` expects.
 ///
 /// # Errors
-/// When the ending is neither, or an array cannot be written.
+/// When the extension is neither, or an array cannot be written.
 pub fn write_arrays(alignment: &Alignment, aligned: &Aligned, target: &Path) -> Result<Vec<u8>> {
     let (n_queries, n_keys, width) = (aligned.n_queries(), aligned.n_keys(), aligned.width);
     let arrays = [
@@ -422,7 +422,7 @@ pub fn write_arrays(alignment: &Alignment, aligned: &Aligned, target: &Path) -> 
 
 fn npz(arrays: &[(&str, [usize; 2], &Vec<f32>)]) -> io::Result<Vec<u8>> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
-    // Without a date of its own the same arrays give the same bytes.
+    // A fixed date, so that the same arrays give the same bytes.
     let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
     for (name, shape, values) in arrays {
         archive.start_file(format!("{name}.npy"), options)?;

@@ -1,4 +1,4 @@
-//! What a run shows by itself: every check on its layers, without probes.
+//! Checks on the layers of a finished run, without probes.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use attnscope_prompt::Lost;
 use attnscope_run::{Outcome, judge_layers, unasked};
 use attnscope_spec::Model;
 
-/// Why checks that change prompts or look at weights say nothing.
+/// Reason given for checks that need probes or weights.
 const NO_PROBES: &str = "not run in a report: attnscope check does";
 
-/// Every check's verdict on one finished run, at the default thresholds.
+/// Returns every check's verdict on one finished run, at the default thresholds.
 pub fn judge_run(
     model: &Model,
     layers: &[Arc<LayerReport>],
@@ -24,7 +24,7 @@ pub fn judge_run(
         outcome,
         &probes,
         &Thresholds::in_force(),
-        // Checks that would want to know are not run.
+        // Checks that need this are not run.
         Lost::default(),
     )
 }
