@@ -1,6 +1,6 @@
-//! Fetches models from the Hugging Face hub into the cache that its own tools use: only the files that are needed, each written
-//! whole or not at all, and a download that was cut off goes on where it stopped. Which files those are, and how far one has come, also
-//! serve object stores.
+//! Downloads models from the Hugging Face hub into the cache of its own tools: only the needed files, each written
+//! completely or not at all, and resumed after an interruption. The choice of files and the progress reports are also used for
+//! object stores.
 
 #[cfg(feature = "hub")]
 mod blob;
@@ -22,19 +22,19 @@ pub use self::snapshot::fetch;
 #[cfg(feature = "hub")]
 use self::snapshot::{Place, make_directory_of};
 
-/// How far a file has come.
+/// Progress of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetched<'a> {
     pub file: &'a str,
     pub n_bytes: u64,
-    /// Bytes of the whole file, where that is told.
+    /// Size of the whole file, if known.
     pub n_all: Option<u64>,
 }
 
-/// Whoever shows progress.
+/// Callback that shows progress.
 static TELL: OnceLock<fn(Fetched<'_>)> = OnceLock::new();
 
-/// Says who shows progress; the first who asks does.
+/// Sets the callback for progress; only the first call has an effect.
 pub fn tells(tell: fn(Fetched<'_>)) {
     TELL.get_or_init(|| tell);
 }

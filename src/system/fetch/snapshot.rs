@@ -1,4 +1,4 @@
-//! A model of the hub in the cache: its files, and which commit a branch or tag stands for.
+//! A hub model in the cache: its files, and the commits of branches and tags.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use attnscope_compute::error::{Error, Result};
 use super::client::{Client, Refusal};
 use super::{blob, files};
 
-/// Fetches what a model needs, and gives the directory of its snapshot.
+/// Downloads the files of a model; returns the directory of its snapshot.
 ///
 /// # Errors
-/// When the hub cannot be reached, refuses, or has no model of this name; when the disk cannot be written.
+/// When the hub cannot be reached, refuses, or has no such model; when the disk cannot be written.
 pub fn fetch(address: &Address, cache: &Cache) -> Result<PathBuf> {
     let client = Client::of_environment();
     let refused = |refusal: Refusal| Error::file(&address.repository, refusal.words(address));
@@ -28,7 +28,7 @@ pub fn fetch(address: &Address, cache: &Cache) -> Result<PathBuf> {
     while let Some(file) = queue.get(at).cloned() {
         at += 1;
         let directory = blob::fetch(&client, &place, address, &listing.commit, &file)?;
-        // The shards of a model are known once its index is there.
+        // The shards are known once the index has been downloaded.
         if file.ends_with(".index.json") {
             let named = files::shards_of(&directory.join(&file))?;
             let mut known: HashSet<String> = queue.iter().cloned().collect();
@@ -46,13 +46,13 @@ pub fn fetch(address: &Address, cache: &Cache) -> Result<PathBuf> {
     Ok(snapshot)
 }
 
-/// Where a model lies in the cache.
+/// Location of a model in the cache.
 pub struct Place {
     pub repository: PathBuf,
 }
 
 impl Place {
-    /// Notes which commit a branch or tag stands for.
+    /// Stores the commit of a branch or tag.
     fn write_reference(&self, address: &Address, commit: &str) -> Result<()> {
         if address.revision == commit {
             return Ok(());
@@ -71,7 +71,7 @@ pub fn make_directory_of(path: &Path) -> Result<()> {
         .map_err(|e| Error::file(directory, format!("cannot be made ({e})")))
 }
 
-/// Writes a short file under a temporary name, and renames it.
+/// Writes a short file under a temporary name, then renames it.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     let written =
