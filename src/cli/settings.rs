@@ -1,4 +1,4 @@
-//! What a person's settings are for this command: the file and the environment, read once, and what flags say on top.
+//! The user's settings for this command: the file and the environment, read once, and the flags.
 
 use std::sync::OnceLock;
 
@@ -9,10 +9,10 @@ use clap::ValueEnum;
 
 use super::progress::note;
 
-/// What was read when the command began.
+/// The settings read when the command began.
 static READ: OnceLock<Config> = OnceLock::new();
 
-/// The settings of this process.
+/// Returns the settings of this process.
 pub fn config() -> &'static Config {
     READ.get_or_init(read)
 }
@@ -29,7 +29,7 @@ fn read() -> Config {
 /// Puts the settings in force for this process.
 ///
 /// # Errors
-/// The first thing that is wrong with them.
+/// The first problem with them.
 pub fn begin() -> Result<()> {
     let config = config();
     if let Some(problem) = config.problems.first() {
@@ -44,7 +44,7 @@ pub fn begin() -> Result<()> {
     Ok(())
 }
 
-/// Says that settings moved lines of checks: what a check says depends on them.
+/// Notes that the settings changed thresholds, since findings depend on them.
 pub fn note_thresholds() {
     let changed: Vec<String> = config()
         .thresholds
@@ -56,7 +56,7 @@ pub fn note_thresholds() {
     }
 }
 
-/// Whether what a person does is kept for the next session.
+/// Whether the user's input is stored for the next session.
 pub fn keeps_history(no_history: bool) -> bool {
     !no_history && config().is_on("history", "keep")
 }
@@ -128,17 +128,17 @@ enum Graphics {
     Off,
 }
 
-/// What a value is called in settings too.
+/// Returns the name of a value, which is the same in settings.
 fn name(value: &impl ValueEnum) -> String {
     let possible = value.to_possible_value();
     possible.map_or(String::new(), |value| value.get_name().to_owned())
 }
 
 impl ScreenArgs {
-    /// The settings, with what these flags say.
+    /// Returns the settings with these flags applied.
     ///
     /// # Errors
-    /// None for flags that settings know.
+    /// None, since every flag is a known setting.
     pub fn config(&self) -> Result<Config> {
         let mut config = config().clone();
         let flags = [
@@ -165,10 +165,10 @@ impl ScreenArgs {
         Ok(config)
     }
 
-    /// How the screen is to be.
+    /// Returns the setup of the screen.
     ///
     /// # Errors
-    /// When a key of the settings cannot be as they want it.
+    /// When a key of the settings is invalid.
     pub fn setup(&self) -> Result<Setup> {
         let setup = Setup::of(&self.config()?, |name| std::env::var(name).ok());
         setup.map_err(|problems| anyhow::Error::msg(problems.join("; ")))
@@ -181,7 +181,7 @@ mod tests {
     use attnscope_system::config::{Kind, SETTINGS};
 
     #[test]
-    fn flags_offer_what_settings_take() {
+    fn flags_and_settings_accept_the_same_values() {
         fn names<T: ValueEnum>() -> Vec<String> {
             T::value_variants().iter().map(name).collect()
         }
