@@ -1,4 +1,4 @@
-//! `attnscope align`: the words of two sentences, aligned by attention between two tables of embeddings.
+//! `attnscope align`: aligns the words of two sentences by attention between two embedding tables.
 
 use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ weights = softmax(Q Kᵀ/√d) over the keys; output = weights × V, and V is K.
 marked ⟨word⟩?. Pickles are read as data: one that names a class or a function is refused, and nothing of it runs. \
 On the screen, e edits both sentences (QUERY WORDS | KEY WORDS) and w supposes another attention, the other axis among them.";
 
-/// The first line on the screen.
+/// Key hints shown first on the screen.
 const HINT: &str = "e other sentences · w another attention · 6 findings";
 
 pub fn run(args: &Args) -> Result<()> {
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
     show(alignment, HINT, words, is_report, format, &args.screen)
 }
 
-/// Opens the screen, or prints the figures where there is no terminal or they were asked for.
+/// Opens the screen, or prints the results if there is no terminal or they were requested.
 ///
 /// # Errors
 /// When the terminal fails, or standard output cannot be written.

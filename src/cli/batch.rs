@@ -1,4 +1,4 @@
-//! `attnscope batch`: many checkpoints on many prompts, unit by unit, from any number of workers.
+//! `attnscope batch`: many checkpoints on many prompts, unit by unit, by any number of workers.
 
 use std::env::var;
 use std::io::{Write, stdout};
@@ -64,7 +64,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     seconds.ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
 
-/// How many units ended in which way.
+/// Number of units by outcome.
 #[derive(Debug, Default)]
 struct Counts {
     n_done: usize,
@@ -73,10 +73,10 @@ struct Counts {
     n_failed_before: usize,
 }
 
-/// What all units have in common.
+/// Data shared by all units.
 struct Batch<'a> {
     args: &'a Args,
-    /// The directory of the batch, or its copy in scratch.
+    /// The batch directory, or its copy in scratch.
     output: PathBuf,
     session: Session<'a>,
     set: PromptSet,
@@ -85,7 +85,7 @@ struct Batch<'a> {
     counts: Counts,
 }
 
-/// A unit that has ended, in whatever way.
+/// A unit that ended, successfully or not.
 struct UnitEnd {
     id: String,
     checkpoint: String,
@@ -153,7 +153,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     batch.end(shard)
 }
 
-/// The share that was asked for, or that a scheduler gives.
+/// Returns the share given by a flag, or by a scheduler.
 fn shard_of(args: &Args) -> Result<Shard> {
     if let Some(shard) = args.shard {
         return Ok(shard);
@@ -191,17 +191,17 @@ fn plan_of(args: &Args, session: &Session<'_>, targets: &[PathBuf], set: &Prompt
     )
 }
 
-/// A plan as it is printed.
+/// A plan as printed.
 #[derive(serde::Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
-    /// Units that are to be done: the places of target and chunk in the plan.
+    /// Missing units, as indices of target and chunk in the plan.
     missing: Vec<(usize, usize)>,
 }
 
-/// The units that are to be done, as far as that can be told without reading weights: those of checkpoints with which no worker has
-/// begun are.
+/// Returns the missing units, as far as they are known without reading weights: all units of a checkpoint that no worker has
+/// started are missing.
 fn missing(
     args: &Args,
     output: &Path,
@@ -246,13 +246,13 @@ fn print(plan: &Printed<'_>) -> Result<Ended> {
 }
 
 impl Batch<'_> {
-    /// Does the units of one checkpoint that are missing.
+    /// Runs the missing units of one checkpoint.
     ///
     /// # Errors
-    /// When nothing can be written; a unit that fails is recorded.
+    /// When nothing can be written. A unit that fails is recorded instead.
     fn checkpoint(&mut self, target_idx: usize, target: &Path) -> Result<()> {
         let planned = self.plan.targets[target_idx].clone();
-        // Of a checkpoint that is not here the listing tells whether it changed: where no unit is missing, nothing is brought.
+        // For a remote checkpoint the listing shows whether it changed; if no unit is missing, nothing is downloaded.
         let listed = attnscope_system::store::listed(target).unwrap_or_default();
         let kept = listed.as_deref().and_then(|listed| {
             let kept = Weights::kept(&self.output, &planned.target);
@@ -328,7 +328,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Runs one unit within its time.
+    /// Runs one unit within its time limit.
     fn unit(
         &mut self,
         opened: &mut Opened,
@@ -351,12 +351,12 @@ impl Batch<'_> {
         })
     }
 
-    /// Records how a unit ended.
+    /// Records the outcome of a unit.
     fn put(&mut self, about: UnitEnd, ran: Result<RanUnit>) -> Result<()> {
         let (mut rows, mut findings) = (None, Vec::new());
         let error = match ran {
             Ok(ran) => {
-                // A NaN leaves rows and findings behind: what is wrong can be looked at in the table.
+                // A NaN leaves rows and findings, so that the problem can be seen in the table.
                 (rows, findings) = (Some(ran.rows), ran.findings);
                 ran.nonfinite
             }

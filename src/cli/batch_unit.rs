@@ -1,4 +1,4 @@
-//! One unit of a batch: a checkpoint that is open, on some prompts.
+//! One unit of a batch: an open checkpoint on some prompts.
 
 use std::path::Path;
 
@@ -21,22 +21,22 @@ const OPTIONS: Options = Options {
     predicts: true,
 };
 
-/// For what is held of each prompt until the checks have seen it.
+/// Memory for data of each prompt that is kept until the checks have run.
 const HELD_BYTES: usize = 512 << 20;
 
-/// What came of a unit that ran to its end.
+/// Result of a unit that ran to its end.
 pub struct RanUnit {
     /// The rows, as Parquet.
     pub rows: Vec<u8>,
     pub findings: Vec<FindingRecord>,
-    /// The first NaN or infinity.
+    /// Location of the first NaN or infinity.
     pub nonfinite: Option<String>,
 }
 
-/// Runs some prompts through a target that is open.
+/// Runs prompts through an open target.
 ///
 /// # Errors
-/// When a prompt cannot be run by it, memory is short, the time is over, or a file changed meanwhile.
+/// When it cannot run a prompt, memory is short, time is up, or a file changed during the run.
 pub fn run(
     session: &Session<'_>,
     opened: &mut Opened,
@@ -102,7 +102,7 @@ fn ran(
     })
 }
 
-/// Bytes that a prompt holds until it is judged: row summaries, and a map of each head.
+/// Returns the bytes that a prompt holds until it is judged: row summaries, and a map of each head.
 fn held_until_judged(model: &Model, input: &Input) -> usize {
     let spec = &model.spec;
     let source = input.source.as_ref().map_or(0, |source| source.len());

@@ -1,4 +1,4 @@
-//! `attnscope cache list|clear`: the statistics of checkpoints that `history` keeps.
+//! `attnscope cache list|clear`: the statistics of checkpoints stored by `history`.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -79,7 +79,7 @@ fn size(n_bytes: u64) -> String {
     }
 }
 
-/// How long ago a time was, in one unit.
+/// Formats the age of a time in one unit.
 fn age(then: SystemTime) -> String {
     let seconds = SystemTime::now()
         .duration_since(then)

@@ -1,4 +1,4 @@
-//! `attnscope capture-script`: the Python half, for models that are not a checkpoint yet.
+//! `attnscope capture-script`: the Python recorder, for models that are not a checkpoint yet.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ macro_rules! module {
     };
 }
 
-/// The package itself, whose docstring is that of the file.
+/// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
-/// In the order in which the file has them: what runs at import stands before what needs it.
+/// Modules in the order of the file: code that runs at import comes before the code that needs it.
 const MODULES: [(&str, &str); 8] = [
     module!("words"),
     module!("recording"),
@@ -28,14 +28,14 @@ const MODULES: [(&str, &str); 8] = [
     module!("matching"),
     module!("shared"),
 ];
-/// Of the lines between modules.
+/// Width of the lines between modules.
 const WIDTH: usize = 117;
 
 pub fn run() -> Result<()> {
     Ok(Output::Stdout.write(joined().as_bytes())?)
 }
 
-/// A module: its docstring, what it imports from elsewhere, and the rest.
+/// A module: its docstring, its imports from other packages, and the rest.
 struct Module<'a> {
     docstring: &'a str,
     imports: BTreeSet<&'a str>,
@@ -59,7 +59,7 @@ impl<'a> Module<'a> {
             }
             let is_own = line.starts_with("from .");
             if is_own && line.ends_with('(') {
-                // Names of another module of the package, over several lines.
+                // Skip an import from the package that spans several lines.
                 lines.by_ref().find(|line| *line == ")");
                 continue;
             }
@@ -77,7 +77,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// One file that needs torch alone, made of the modules of the package that do the same.
+/// Joins the package's recording modules into one file that needs only torch.
 fn joined() -> String {
     let modules = MODULES.map(|(name, text)| (name, Module::of(text)));
     let imports: BTreeSet<&str> = modules
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_has_every_module_of_the_package_and_imports_none_of_them() {
+    fn the_file_contains_every_module_of_the_package_and_imports_none() {
         let text = joined();
         for part in ["\nclass capture:", "\nclass record:", "\ndef probe("] {
             assert!(text.contains(part), "{part}");

@@ -1,4 +1,4 @@
-//! The flags that make a prompt a conversation.
+//! Flags that make a prompt a conversation.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,15 +19,15 @@ pub struct ChatArgs {
 }
 
 impl ChatArgs {
-    /// What was said after the flag itself: a file of messages, or a text.
+    /// Returns the value given with the flag: a file of messages, or a text.
     pub fn said(&self) -> Option<&str> {
         self.chat.as_deref().filter(|said| !said.is_empty())
     }
 
-    /// A prompt as the template of a checkpoint writes it; the prompt itself where none was asked to.
+    /// Applies the checkpoint's chat template to a prompt; returns the prompt unchanged if no chat was requested.
     ///
     /// # Errors
-    /// When there is no template, it refuses the conversation, or the prompt is no text.
+    /// When there is no template, it refuses the conversation, or the prompt is not text.
     pub fn apply(&self, request: Request, model: &Model) -> Result<Request> {
         if self.chat.is_none() {
             return Ok(request);
@@ -47,7 +47,7 @@ impl ChatArgs {
         let template = ChatTemplate::of(&model.checkpoint.tokenizer)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let text = template.apply(&messages, now.map_or(0, |since| since.as_secs()))?;
-        // The template writes special tokens itself.
+        // The template includes special tokens.
         Ok(Request {
             source: Source::Text(text),
             special_tokens: false,

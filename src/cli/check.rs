@@ -1,4 +1,4 @@
-//! `attnscope check`: leaks, collapse and other findings, with an exit code.
+//! `attnscope check`: finds leaks, collapse and other problems; sets an exit code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ impl TraceArgs {
         }
     }
 
-    /// Flags that only a trace understands.
+    /// Whether any flag for traces is set.
     fn is_set(&self) -> bool {
         self.mask.is_some()
             || self.window.is_some()
@@ -197,7 +197,7 @@ pub fn run(args: &Args) -> Result<Ended> {
                 }
                 verdicts.push(verdict);
             }
-            // Nothing else was asked for: the reason is all there is to say.
+            // This is the only target: its error is the whole result.
             Err(e) if found.targets.len() == 1 => return Err(e),
             Err(e) => {
                 let reason = format!("{e:#}");
@@ -334,8 +334,8 @@ fn judged(
     })
 }
 
-/// Opens a target with its prompts: those that lie beside it where none were asked for, as a baseline's prompts are. Gives what a person
-/// is to know of that.
+/// Opens a target with its prompts: those of a file next to it, unless a prompt or a baseline was given. Returns notes for the
+/// user.
 fn opened(args: &Args, session: &Session<'_>, target: &Path) -> Result<(Opened, Vec<String>)> {
     let is_asked = session.has_prompt()? || args.baseline.is_some();
     let beside = (!is_asked).then(|| Beside::of(target, &session.usual()));
@@ -343,7 +343,7 @@ fn opened(args: &Args, session: &Session<'_>, target: &Path) -> Result<(Opened, 
         return Ok((session.open(target)?, Vec::new()));
     };
     let mut opened = session.open_alone(target)?;
-    // A model that reads none of them reads what is built in.
+    // A model that cannot run them gets the built-in prompt.
     if let Err(e) = session.give(&mut opened, &beside.set()) {
         log::warn!("prompts beside the checkpoint are left aside: {e:#}");
         return Ok((session.open(target)?, Vec::new()));

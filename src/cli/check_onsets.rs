@@ -1,5 +1,5 @@
-//! When each finding of the last step of a training began, and how bad that makes it: the steps before it are judged from the newest
-//! back, for as long as a finding is open.
+//! Finds the step at which each finding of a training's last step began, and the resulting severity: earlier steps are judged
+//! from the newest back, as long as the beginning of a finding is unknown.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,14 +13,14 @@ use attnscope_history::{
 };
 use attnscope_report::TargetVerdict;
 
-/// A training among the targets: its last step, which is judged, and the ones before, in order.
+/// A training among the targets: its last step, which is judged, and the earlier steps in order.
 #[derive(Debug, Clone)]
 pub struct Steps {
     pub last: PathBuf,
     before: Vec<Found>,
 }
 
-/// The trainings among some paths: directories whose checkpoints all tell their step. Their other steps are taken out of the
+/// Finds trainings among some paths: directories whose checkpoints all have a step. Removes their earlier steps from the
 /// targets.
 ///
 /// # Errors
@@ -51,19 +51,19 @@ pub fn trainings(given: &[PathBuf], targets: &mut Vec<PathBuf>) -> Result<Vec<St
     Ok(trainings)
 }
 
-/// What steps are asked.
+/// Callbacks that judge and run steps.
 pub struct Asking<'a> {
-    /// Judges one step by some checks, given by their ids.
+    /// Judges one step by the checks with the given ids.
     pub judge: &'a mut dyn FnMut(&Path, &[&str]) -> Result<TargetVerdict>,
     /// Runs the prompts through one step.
     pub read: &'a mut dyn FnMut(&Found) -> Result<Reading, Error>,
 }
 
-/// A finding of the last step whose beginning is looked for.
+/// A finding of the last step whose beginning is not known yet.
 struct Open {
     check: &'static Check,
     finding: Finding,
-    /// The earliest step that has it so far; `None` for the last step.
+    /// The earliest step known to have it; `None` for the last step.
     begins: Option<Found>,
 }
 
@@ -71,13 +71,13 @@ struct Open {
 struct Began {
     check: &'static str,
     places: Vec<String>,
-    /// The step, and by how much the statistic moved there; `None` where the first step has it.
+    /// The step, and how far the statistic moved there; `None` if the first step has the finding.
     at: Option<(String, String)>,
 }
 
 impl Steps {
-    /// Adds to the verdict on the last step when each of its findings began, one line for those that began together, and weighs them
-    /// as a history of the steps does: what came from afar is worse than what was always so.
+    /// Adds to the last step's verdict when each finding began, in one line for those that began together, and adjusts severities
+    /// like a history: a collapse from healthy values is worse than a finding present from the start.
     pub fn judge(
         &self,
         verdict: &mut TargetVerdict,
@@ -148,7 +148,7 @@ impl Steps {
         }
     }
 
-    /// Adds a finding to those that began at the same step; `was` is its statistic at the step before, and is left out where the first
+    /// Adds a finding to those that began at the same step. `was` is its statistic at the step before; `None` if the first
     /// step has the finding.
     fn add(&self, began: &mut Vec<Began>, of: &Open, was: Option<Option<f64>>) {
         let last = attnscope_history::alone(&self.last);
@@ -179,7 +179,7 @@ impl Steps {
         }
     }
 
-    /// Gives findings of the last step the severity that a history of the steps gives them, where that is worse.
+    /// Raises findings of the last step to the severity that a history gives them, if that is worse.
     fn weigh(
         &self,
         verdict: &mut TargetVerdict,
@@ -224,7 +224,7 @@ impl Steps {
 
 impl Began {
     fn told(&self) -> String {
-        /// Places that are named.
+        /// Most places named.
         const MOST: usize = 5;
         let Self { check, places, at } = self;
         let named = places.iter().take(MOST).cloned().collect::<Vec<_>>();
@@ -252,14 +252,14 @@ fn label(found: Option<&Found>) -> String {
     }
 }
 
-/// The line that a history draws for a finding.
+/// Returns the history's threshold line for a finding.
 fn line_of(of: &Open) -> Option<&'static Line> {
     LINES.iter().find(|line| {
         line.check == of.check.id && matches!(line.scope, Scope::Heads | Scope::Layers)
     })
 }
 
-/// The statistic of a finding at a step that does not have the finding.
+/// Returns a finding's statistic at a step without the finding.
 fn was(reading: &Reading, of: &Open) -> Option<f64> {
     let line = line_of(of)?;
     let cell = reading.grid.cell(&of.finding.place)?;

@@ -1,4 +1,4 @@
-//! `attnscope config`: every setting that is in force, and where it comes from; also where the file is broken.
+//! `attnscope config`: every setting in force and its origin, also if the settings file has errors.
 
 use anyhow::{Result, bail};
 use attnscope_report::{Output, SettingRow, SettingsDocument, printable, text_table};
@@ -68,7 +68,7 @@ fn path() -> Result<()> {
     Ok(Output::Stdout.write(&printable(line.as_bytes()))?)
 }
 
-/// Everything that is in force.
+/// Returns every value in force.
 fn document(config: &Config) -> SettingsDocument {
     let settings = SETTINGS.iter().map(|setting| {
         let set = config.of(setting.section, setting.name);
@@ -100,7 +100,7 @@ fn document(config: &Config) -> SettingsDocument {
     }
 }
 
-/// The settings as a table: thresholds and keys are many, and only those that somebody set are listed.
+/// Returns the settings as a table. Of the many thresholds and keys, only changed ones are listed.
 fn text(config: &Config, document: &SettingsDocument) -> String {
     let file = match (&config.path, config.is_there) {
         (Some(path), true) => path.display().to_string(),

@@ -1,20 +1,20 @@
-//! `--device`: which device is meant, and what happens where there is none.
+//! `--device`: selects a device, with a fallback.
 
 use anyhow::{Result, anyhow, bail};
 use attnscope_compute::ops::{Compute, Device};
 
-/// The device that a command computes on.
+/// The device on which a command computes.
 pub(super) struct Chosen {
     pub device: Device,
     pub compute: Compute,
-    /// Why it is the CPU although another was looked for.
+    /// Reason for falling back to the CPU, if so.
     pub fell_back: Option<String>,
 }
 
-/// Opens the device that was asked for.
+/// Opens the requested device.
 ///
 /// # Errors
-/// When the name is none, or the device that it names cannot be used.
+/// When the name is unknown, or the device cannot be used.
 pub(super) fn choose(asked: &str) -> Result<Chosen> {
     let open = |device: Device| device.open().map(|compute| (device, compute));
     let opened = match asked {

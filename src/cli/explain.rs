@@ -1,4 +1,4 @@
-//! `attnscope explain` and `attnscope thresholds`: what a check does, and where it draws its line.
+//! `attnscope explain` and `attnscope thresholds`: descriptions of checks, and their thresholds.
 
 use anyhow::{Result, bail};
 use attnscope_report::{Output, printable};

@@ -1,4 +1,4 @@
-//! `--fail-on`: the severity from which on a finding makes the exit code 1.
+//! `--fail-on`: the least severity of a finding that makes the exit code 1.
 
 use attnscope_checks::Severity;
 use clap::ValueEnum;

@@ -1,4 +1,4 @@
-//! What commands share that draw charts: the format of the numbers, the file of the picture, the width of the text.
+//! Options shared by commands that draw charts: the format of the numbers, the figure's file, the width of text.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +7,9 @@ use attnscope_report::Output;
 use attnscope_report::chart::{Figure, svg};
 use clap::ValueEnum;
 
-/// Columns of text that goes to a file or a pipe.
+/// Width of text written to a file or pipe, in columns.
 const USUAL_WIDTH: u16 = 80;
-/// Narrower than this a chart says nothing; wider, a line is not read.
+/// Narrower charts show nothing; wider lines are hard to read.
 const WIDTHS: std::ops::RangeInclusive<u16> = 40..=400;
 
 #[derive(Debug, clap::Args)]
@@ -33,17 +33,17 @@ pub enum Format {
     Csv,
 }
 
-/// Where the picture and the numbers go, opened before the run.
+/// Targets of the figure and the numbers, opened before the run.
 pub struct Targets {
     picture: Option<Output>,
     is_picture_alone: bool,
 }
 
 impl FigureArgs {
-    /// Opens the picture's file, so that one that cannot be written fails at once. One that exists is replaced if `is_forced`.
+    /// Opens the figure's file, so that one that cannot be written fails at once. An existing file is replaced if `is_forced`.
     ///
     /// # Errors
-    /// When it cannot, or is not called an SVG.
+    /// When it cannot be written, or does not end in `.svg`.
     pub fn open(&self, is_forced: bool) -> Result<Targets> {
         let Some(path) = &self.output else {
             return Ok(Targets {
@@ -55,7 +55,7 @@ impl FigureArgs {
         let is_svg = path
             .extension()
             .is_some_and(|e| e.eq_ignore_ascii_case("svg"));
-        // A device or a pipe has the name it has.
+        // A device or a pipe may have any name.
         let is_special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
         if !is_stdout && !is_svg && !is_special {
             bail!(
@@ -69,7 +69,7 @@ impl FigureArgs {
         })
     }
 
-    /// Columns of the text.
+    /// Returns the width of text in columns.
     pub fn width(&self) -> u16 {
         let of_terminal =
             || attnscope_screen::terminal_width().map(|w| w.clamp(*WIDTHS.start(), *WIDTHS.end()));
@@ -78,7 +78,7 @@ impl FigureArgs {
 }
 
 impl Targets {
-    /// Writes the picture, where one was asked for, then the numbers.
+    /// Writes the figure, if one was requested, then the numbers.
     ///
     /// # Errors
     /// When a target cannot be written.

@@ -1,4 +1,4 @@
-//! `attnscope guess`: what weights are that nothing describes, as the `attnscope.toml` that opens them.
+//! `attnscope guess`: finds the architecture of weights without a configuration, as the `attnscope.toml` that opens them.
 
 use std::path::{Path, PathBuf};
 
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     })
 }
 
-/// What the file says about the tokenizer that was named.
+/// Returns the value of the `tokenizer` key, if the given tokenizer can be named next to the weights.
 fn tokenizer_line(args: &Args) -> Option<String> {
     let named = args.run.weights.tokenizer.as_ref()?;
     let beside = if args.weights_file.is_dir() {
@@ -145,7 +145,7 @@ fn tokenizer_line(args: &Args) -> Option<String> {
     (is_beside || named == Path::new("bytes")).then_some(name)
 }
 
-/// The ids of the texts that were given.
+/// Returns the token ids of the given texts.
 fn sequences(args: &Args, file: &TokenizerFile) -> Result<Vec<Vec<u32>>> {
     let requests: Vec<Request> = match args.inputs.requests(&args.prompt)? {
         Some(requests) => requests,

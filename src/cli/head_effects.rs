@@ -1,4 +1,4 @@
-//! What heads do, as columns beside what they look at: the measures of `attnscope effect` that a person asked for.
+//! Effects of heads as extra columns of `heads`: the requested measures of `attnscope effect`.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -42,7 +42,7 @@ const CONTRIBUTION: [Stat; 3] = [
 ];
 
 impl HeadEffect {
-    /// The columns of the measure.
+    /// Returns the columns of the measure.
     pub fn columns(self) -> Vec<&'static str> {
         match self {
             Self::Ablation => vec!["loss_change", "kl"],
@@ -54,10 +54,10 @@ impl HeadEffect {
     }
 }
 
-/// Values by place and column.
+/// Values with their place and column.
 type Values = Vec<(Place, &'static str, f64)>;
 
-/// Measures that do not depend on a prompt, and those of the prompt that was run last.
+/// Results of measures that do not depend on a prompt, and of the last prompt's measures.
 pub struct HeadEffects<'a> {
     asked: &'a [HeadEffect],
     session: &'a Session<'a>,
@@ -67,7 +67,8 @@ pub struct HeadEffects<'a> {
 }
 
 impl<'a> HeadEffects<'a> {
-    /// Measures what depends on no prompt. What a model cannot be asked is said once, and its columns stay empty.
+    /// Runs the measures that do not depend on a prompt. If one does not apply to the model, a note says so once, and its columns
+    /// stay empty.
     ///
     /// # Errors
     /// When the model cannot be run.
@@ -107,12 +108,12 @@ impl<'a> HeadEffects<'a> {
         self.asked.contains(&effect)
     }
 
-    /// The columns of all that was asked for.
+    /// Returns the columns of all requested measures.
     pub fn columns(&self) -> Vec<&'static str> {
         self.asked.iter().flat_map(|one| one.columns()).collect()
     }
 
-    /// Measures what depends on a prompt.
+    /// Runs the measures that depend on a prompt.
     ///
     /// # Errors
     /// When the model cannot be run.
@@ -151,7 +152,7 @@ impl<'a> HeadEffects<'a> {
         Ok(ablation)
     }
 
-    /// Shares of the logit of the likeliest token at the last real position.
+    /// Returns shares of the logit of the likeliest token at the last real position.
     fn attributed(&self, input: &Input) -> attnscope_compute::error::Result<Values> {
         check_linear(self.model)?;
         let sequence = &input.sequence;
@@ -171,7 +172,7 @@ impl<'a> HeadEffects<'a> {
         })
     }
 
-    /// The values of one head.
+    /// Returns the values of one head.
     pub fn of(&self, place: Place, head: &HeadReport) -> BTreeMap<&'static str, f64> {
         let mut found = BTreeMap::new();
         if self.asks(HeadEffect::Contribution) {
@@ -185,7 +186,7 @@ impl<'a> HeadEffects<'a> {
     }
 }
 
-/// What could be measured; what a model cannot be asked is said, and left out.
+/// Returns a result, or `None` with a note if the measure does not apply to the model.
 fn possible<T>(found: attnscope_compute::error::Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

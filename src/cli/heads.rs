@@ -1,4 +1,4 @@
-//! `attnscope heads`: what kind of place each head looks at, on prompts and on random tokens said twice.
+//! `attnscope heads`: classifies each head, on prompts and on repeated random tokens.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
     asked.dedup();
     let mut effects = HeadEffects::begin(&asked, &session, &opened.model)?;
     let mut prompts = Vec::new();
-    // One prompt after another: whole layers are kept until they are read.
+    // One prompt after another: whole layers are kept until they have been used.
     for named in &opened.named {
         effects.run(&named.prompt)?;
         let ran = session.run(&opened.model, std::slice::from_ref(named), OPTIONS, true)?;
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(output.write(&content)?)
 }
 
-/// The heads of a layer. `random` has the stripes of every head of the only stack. // [layer, head]
+/// Makes the rows of a layer's heads. `random` has the stripes of every head of the only stack. // [layer, head]
 fn rows(
     layer: &Arc<LayerReport>,
     random: Option<&[Vec<Stripes>]>,
@@ -108,7 +108,7 @@ fn rows(
             duplicate: on.duplicate,
         });
         let found = match head.kind {
-            // What a checkpoint says of its heads is seen on no prompt.
+            // Alignment heads are named by the checkpoint, not seen on a prompt.
             Some(named @ HeadType::Alignment) => Some((named, None)),
             _ => HeadType::of_both(&head.stats, &head.summary, on_random)
                 .map(|(kind, seen_on)| (kind, Some(seen_on))),

@@ -1,4 +1,4 @@
-//! `attnscope history`: a training over its checkpoints or its monitor log, without a screen.
+//! `attnscope history`: follows a training by its checkpoints or its monitor log, without a screen.
 
 use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
@@ -71,10 +71,10 @@ impl Format {
     }
 }
 
-/// Between two versions of a file that is kept up to date.
+/// Shortest time between two writes of an output file that is kept up to date.
 const WRITTEN_EVERY: Duration = Duration::from_secs(1);
 
-/// What was read so far, and what is to come of it.
+/// Data read so far, and how to write it.
 struct Kept<'a> {
     args: &'a Args,
     history: History,
@@ -83,7 +83,7 @@ struct Kept<'a> {
     news: News,
     written: Option<(Instant, u64)>,
     n_rows_written: usize,
-    /// There while steps are being read.
+    /// Progress display; `None` while no steps are being read.
     task: Option<Task>,
 }
 
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         check_not_empty(&sources)?;
     }
     if !to_stdout {
-        // A path that cannot be written fails before the run.
+        // Fail now if the path cannot be written.
         drop(Output::open_or_replace(
             &args.written.output,
             args.run.force,
@@ -213,7 +213,7 @@ impl Kept<'_> {
         Ok(())
     }
 
-    /// Shows which step is being read, and says which steps are no longer what they were.
+    /// Shows which step is being read, and reports steps whose files changed or were deleted.
     fn tell(&mut self, update: &Update) {
         let Update::State(path, state) = update else {
             return;

@@ -1,4 +1,4 @@
-//! What `history`, `watch` and `check` have in common: where the steps lie, and how one checkpoint is read.
+//! Functions shared by `history`, `watch` and `check`: finding steps, and reading one checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 
-/// Statistics alone are wanted.
+/// Only statistics are needed.
 const OPTIONS: Options = Options {
     keep_bytes: None,
     predicts: true,
 };
 
-/// The checkpoints or the log that some targets are. With `waits`, a log that is not there yet is one that is to come.
+/// Returns the checkpoints or the log at some targets. With `waits`, a log need not exist yet.
 pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
     let mut logs = Vec::new();
     for target in targets {
@@ -41,7 +41,7 @@ pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
     }
 }
 
-/// Whether a name is one that logs have.
+/// Whether a log may have this name.
 fn is_log_name(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default();
     ["jsonl", "ndjson", "log"]
@@ -49,7 +49,7 @@ fn is_log_name(path: &Path) -> bool {
         .any(|known| ending.eq_ignore_ascii_case(known))
 }
 
-/// The log that a target is, or that a directory without checkpoints holds. With `waits`, a log may be still to come.
+/// Returns the log at a target, or in a directory without checkpoints. With `waits`, it need not exist yet.
 ///
 /// # Errors
 /// When a directory cannot be listed, or holds several trainings.
@@ -72,7 +72,7 @@ pub fn log_at(path: &Path, waits: bool) -> Result<Option<PathBuf>> {
     Ok(logs.pop().filter(|_| logs.is_empty()))
 }
 
-/// A history with nothing in it yet.
+/// Returns an empty history.
 pub fn history_of(sources: &Sources) -> History {
     let name = |path: &Path| {
         let whole = path.canonicalize();
@@ -105,7 +105,7 @@ pub fn history_of(sources: &Sources) -> History {
     }
 }
 
-/// Makes sure that there is something to read.
+/// Checks that there is something to read.
 ///
 /// # Errors
 /// When there is no checkpoint in any target.
@@ -131,7 +131,7 @@ pub fn check_not_empty(sources: &Sources) -> Result<()> {
     Ok(())
 }
 
-/// What the flags ask of every checkpoint.
+/// The request for every checkpoint, from the flags.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub prompt: PromptArgs,
@@ -141,7 +141,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The cache for what is asked; `None` where there is none, or where the prompts cannot be told from others.
+    /// Returns the cache for the request; `None` if there is none, or if the prompts cannot be identified.
     pub fn cache(&self) -> Option<Cache> {
         let inputs = match self.inputs.file() {
             Some(path) if path == Path::new("-") => return None,
@@ -170,7 +170,7 @@ impl Asked {
     }
 
     /// # Errors
-    /// When the device is not to be had, or the set of prompts cannot be read.
+    /// When the device is not available, or the set of prompts cannot be read.
     pub fn session(&self) -> Result<Session<'_>> {
         Session::begin(&self.run, &self.what_if, self.prompt.clone(), &self.inputs)
     }
@@ -179,15 +179,15 @@ impl Asked {
 /// Runs the prompts through one checkpoint.
 ///
 /// # Errors
-/// When it cannot be read, or a prompt cannot be run by it.
+/// When it cannot be read, or cannot run a prompt.
 pub fn read(session: &Session<'_>, found: &Found) -> Result<Reading, Error> {
     read_opened(session, found, session.open(&found.path))
 }
 
-/// Runs the prompts of a checkpoint that was opened.
+/// Runs the prompts of an opened checkpoint.
 ///
 /// # Errors
-/// When it could not be opened, or a prompt cannot be run by it.
+/// When it could not be opened, or cannot run a prompt.
 pub fn read_opened(
     session: &Session<'_>,
     found: &Found,

@@ -71,7 +71,7 @@ impl ComponentArgs {
     }
 }
 
-/// The families by name; t5 is Student's t with 5 degrees of freedom.
+/// Parses a family by name; t5 is Student's t with 5 degrees of freedom.
 pub fn family() -> impl TypedValueParser<Value = Family> {
     let names = PossibleValuesParser::new(Family::ALL.map(Family::id));
     names.map(|name| Family::find(&name).unwrap_or(Family::Normal))
@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What was asked for, or what is usual.
+/// Returns the requested values, or the default ones.
 fn or_usual<T: Clone>(asked: &[T], usual: &[T]) -> Vec<T> {
     if asked.is_empty() {
         usual.to_vec()
@@ -165,7 +165,7 @@ fn run_rescale(args: &RescaleArgs) -> Result<()> {
         .flat_map(|d| keys.iter().map(move |n_keys| (*d, *n_keys)))
         .map(|(d, n_keys)| setup_of(d, n_keys))
         .collect();
-    // What cannot be simulated is refused before anything is drawn or opened.
+    // Refuse impossible settings before anything is drawn or opened.
     setups.iter().try_for_each(RescaleSetup::check)?;
     let targets = args.figure.open(args.force)?;
     let cases = setups.iter().map(rescale).collect::<Result<Vec<_>, _>>()?;
@@ -266,12 +266,12 @@ standard ones, hence the division by √d (Vaswani et al. 2017). The gradient th
 J = diag(p) - ppᵀ; norms of J are means over rows of scores. QK-norm brings q and k to the norm √d first. \
 docs/lab.md has the formulas.";
 
-/// Widths of the variances, unless others are given.
+/// Default widths for variances.
 const USUAL_WIDTHS: [usize; 4] = [4, 16, 64, 256];
-/// The width of lookups, unless one is given.
+/// Default width of lookups.
 const LOOKUP_WIDTH: usize = 64;
 
-/// Growths of q·k/√d: powers of two and what lies halfway.
+/// Growth factors of q·k/√d: powers of two and the points halfway.
 fn growths() -> Vec<f64> {
     let power = |exponent: i32| match exponent {
         0.. => f64::from(1 << exponent),

@@ -1,4 +1,4 @@
-//! `attnscope lab variance --match`: what hard and soft lookups send back to queries and keys.
+//! `attnscope lab variance --match`: gradients that hard and soft lookups return to queries and keys.
 
 use anyhow::{Result, bail};
 use attnscope_compute::sample::Distribution;
@@ -52,10 +52,10 @@ pub struct MatchArgs {
 }
 
 impl MatchArgs {
-    /// Whether lookups were asked for.
+    /// Whether lookups were requested.
     ///
     /// # Errors
-    /// When a flag of theirs was given without them.
+    /// When one of their flags was given without `--match`.
     pub fn is_asked(&self) -> Result<bool> {
         if self.matches.is_empty() && !self.temperature.is_empty() {
             bail!("--temperature: belongs to --match soft");
@@ -84,7 +84,7 @@ impl MatchArgs {
     }
 }
 
-/// Sizes that lookups share with the rest of the lab.
+/// Sizes shared with the other simulations.
 pub struct Sizes {
     pub d: usize,
     pub keys: usize,

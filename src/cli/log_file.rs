@@ -1,4 +1,4 @@
-//! The file of `--log`: lines are added to a log, and nothing else is ever written to.
+//! The file of `--log`: lines are appended to a log of this program, and no other file is changed.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -8,16 +8,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use attnscope_checkpoint::{was_read, will_read};
 
-/// What the first line of a log begins with: a file that does not is something else.
+/// Start of the first line of a log, by which a log is recognised.
 const MARK: &str = "attnscope log";
 
-/// Begins to log to a file.
+/// Starts logging to a file.
 ///
 /// # Errors
 /// When it cannot be written, or holds something that is not a log of this program.
 pub fn begin(path: &Path) -> Result<()> {
     let file = open(path)?;
-    // A command may not replace the log by what it writes.
+    // The command must not replace the log by its output.
     will_read(path);
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Debug)
@@ -28,14 +28,14 @@ pub fn begin(path: &Path) -> Result<()> {
             if level < log::Level::Debug {
                 return writeln!(line, "{time} [{level}] {said}");
             }
-            // Details say which part of the program they are of.
+            // Details name the module they come from.
             writeln!(line, "{time} [{level}] {}: {said}", record.target())
         })
         .try_init()?;
     Ok(())
 }
 
-/// `hh:mm:ss` in UTC.
+/// Formats a time as `hh:mm:ss` in UTC.
 fn time_of_day(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (hours, minutes, seconds) = (since / 3600 % 24, since / 60 % 60, since % 60);
@@ -45,13 +45,13 @@ fn time_of_day(now: SystemTime) -> String {
 fn open(path: &Path) -> Result<File> {
     let said = || format!("--log {}", path.display());
     let cannot = || format!("{}: cannot be written", said());
-    // A pipe or a device is written to as it is; opening a pipe to read would wait for its other end.
+    // Write to a pipe or a device directly; opening a pipe to read would wait for its other end.
     if path.metadata().is_ok_and(|about| !about.is_file()) {
         let mut file = File::options()
             .append(true)
             .open(path)
             .with_context(cannot)?;
-        // Later lines are dropped where they cannot be written: the first one says so.
+        // Later lines that cannot be written are dropped: let the first one fail instead.
         begin_lines(&mut file).with_context(cannot)?;
         return Ok(file);
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_a_day_in_utc() {
+    fn times_are_shown_as_time_of_day_in_utc() {
         // 2001-09-09T01:46:40Z is a billion seconds after the epoch.
         let at = |seconds| time_of_day(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
         assert_eq!(at(0), "00:00:00");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_added_to_and_another_file_is_left_alone() {
+    fn a_log_is_appended_to_and_another_file_is_left_unchanged() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("run.log");
         drop(open(&path).expect("begins"));

@@ -1,4 +1,4 @@
-//! A monitor's log as a target of `check` and `report`: its last record is judged, and its records are a table.
+//! A monitor's log as a target of `check` and `report`: its last record is judged, and its records become a table.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use attnscope_report::TargetVerdict;
 
 use super::history_reading::{history_of, log_at};
 
-/// What is said of checks that need more than statistics of heads.
+/// Reason why checks that need more than head statistics do not run.
 const NO_WEIGHTS: &str =
     "a monitor log holds statistics of heads: no weights to run, and no patterns";
-/// The check that looks at every value.
+/// The check that examines every value.
 const BROKEN: &str = "nan-or-inf";
 
-/// The monitor's log that a target is or, in a directory without checkpoints, holds.
+/// Returns the monitor's log at a target, or in a directory without checkpoints.
 pub fn log_of(target: &Path) -> Option<PathBuf> {
     if target.is_dir() && is_checkpoint(target) {
         return None;
@@ -31,7 +31,7 @@ pub fn log_of(target: &Path) -> Option<PathBuf> {
 /// Reads a log to its end.
 ///
 /// # Errors
-/// When it is no log, or holds no record.
+/// When it is not a log, or has no records.
 pub fn read_log(path: &Path) -> Result<History> {
     let sources = Sources::Log(path.to_path_buf());
     let mut history = history_of(&sources);
@@ -53,7 +53,7 @@ pub fn read_log(path: &Path) -> Result<History> {
     Ok(history)
 }
 
-/// Judges the last record of a log by the checks that follow from its statistics, and notes when each finding began.
+/// Judges the last record of a log by the checks that its statistics allow, and notes when each finding began.
 ///
 /// # Errors
 /// As for [`read_log`].
@@ -112,7 +112,7 @@ fn verdict(check: &Check, history: &History, judge: &Judge) -> Verdict {
     Verdict::of(lasting(check, history, judge), otherwise)
 }
 
-/// The findings of a check that have not ended at the last record.
+/// Returns the findings of a check that have not ended at the last record.
 fn lasting(check: &Check, history: &History, judge: &Judge) -> Vec<Finding> {
     let last = history.records().len() - 1;
     let open = judge.findings().iter();

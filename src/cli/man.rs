@@ -1,4 +1,4 @@
-//! `attnscope man`: manual pages, made of the flags and texts that --help shows.
+//! `attnscope man`: manual pages, generated from the flags and texts of --help.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -26,10 +26,10 @@ pub struct Args {
     force: bool,
 }
 
-/// What every page needs once before quotation marks, and each section is made with.
+/// Defines the quotation mark that sections use; needed once at the start of each page.
 const QUOTE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// A page, by the name of its file.
+/// A page, and the name of its file.
 #[derive(Debug)]
 pub struct Page {
     /// As in `attnscope-check.1`.
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<()> {
         .map_err(|e| Error::file(directory, format!("cannot be made a directory ({e})")))?;
     let mut opened = Vec::new();
     for page in &pages {
-        // A file that may not be replaced is told of before the first one is written.
+        // Report a file that may not be replaced before the first one is written.
         opened.push(Output::open_or_replace(
             &directory.join(&page.name),
             args.force,
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The page of a command that is named by its words.
+/// Returns the page of a command given by its words.
 fn page_of<'a>(pages: &'a [Page], words: &[String]) -> Result<&'a Page> {
     let named = |page: &'a Page| page.name.trim_end_matches(".1");
     let asked: Vec<&str> = std::iter::once("attnscope")
@@ -79,10 +79,10 @@ fn page_of<'a>(pages: &'a [Page], words: &[String]) -> Result<&'a Page> {
     )
 }
 
-/// Pages of the program and of each of its commands, in the order of --help.
+/// Makes the pages of the program and of each of its commands, in the order of --help.
 ///
 /// # Errors
-/// When a page cannot be made, which no command leads to.
+/// When a page cannot be generated, which cannot happen for any command.
 pub fn man_pages() -> io::Result<Vec<Page>> {
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
@@ -102,7 +102,7 @@ fn add_pages(command: &Command, parent: Option<&str>, to: &mut Vec<Page>) -> io:
     visible.try_for_each(|own| add_pages(own, Some(name), to))
 }
 
-/// One page. The text that --help has at its end is the section on exit codes.
+/// Makes one page. The text at the end of --help becomes the section on exit codes.
 fn page(command: &Command, parent: Option<&str>, man: &Man) -> io::Result<String> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let version = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! `attnscope merge`: the units of a batch as one table, with one verdict.
+//! `attnscope merge`: merges the units of a batch into one table, with one verdict.
 
 use std::io::{self, BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ fn write(
     Ok(())
 }
 
-/// What all rows come from, checkpoint by checkpoint in the order of the plan.
+/// Merges the metadata of all rows, checkpoint by checkpoint in the order of the plan.
 fn about(mut abouts: Vec<(&Unit, About)>) -> About {
     abouts.sort_by_key(|(unit, _)| unit.nth.0);
     let models = abouts.iter().map(|(_, about)| {
@@ -192,7 +192,7 @@ fn about(mut abouts: Vec<(&Unit, About)>) -> About {
     }
 }
 
-/// Tells the verdict: on standard output where the table goes elsewhere.
+/// Prints the verdict, to standard output if the table goes elsewhere.
 fn tell(args: &Args, listing: &Listing, merged: &Merged, is_stdout: bool) -> Result<()> {
     let mut text = Vec::new();
     for name in &listing.damaged {
@@ -210,13 +210,13 @@ fn tell(args: &Args, listing: &Listing, merged: &Merged, is_stdout: bool) -> Res
     if !is_stdout {
         Output::Stdout.write(&text)?;
     } else if !args.quiet {
-        // Nobody may be reading.
+        // Ignore errors: nobody may be reading.
         let _ = stderr().write_all(&text);
     }
     Ok(())
 }
 
-/// What is written goes to the target as it comes.
+/// Passes output on to the target immediately.
 struct Put<'a>(&'a mut Output);
 
 impl Write for Put<'_> {

@@ -1,4 +1,4 @@
-//! What a merge says of a batch beside its rows: checkpoints with their findings, units that are not there, and the slowest.
+//! Summary of a merged batch: checkpoints with their findings, missing units, and the slowest ones.
 
 use attnscope_history::batch::{Findings, Listing, Unit};
 use attnscope_report::record::Row;
@@ -6,21 +6,21 @@ use attnscope_report::{
     FailedUnit, Merged, MergedCheckpoint, MissingUnit, Slow, Strip, UnitCounts,
 };
 
-/// Units that are listed as the slowest.
+/// Number of units listed as the slowest.
 const N_SLOWEST: usize = 20;
 
-/// A summary that grows with the rows.
+/// A summary built up from rows.
 pub struct Summary {
     pub merged: Merged,
     strips: Vec<Growing>,
 }
 
-/// A strip, with sums in place of means.
+/// A strip under construction, with sums instead of means.
 struct Growing {
     strip: Strip,
     prompt: String,
     n_losses: usize,
-    /// How many prompts each layer was seen on.
+    /// Number of prompts with data for each layer.
     n_of_layer: Vec<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Summary {
         }
     }
 
-    /// Takes in a row; rows come in the order of the table.
+    /// Adds a row; rows come in the order of the table.
     pub fn add(&mut self, row: &Row) {
         if row.head.is_some() {
             return;
@@ -88,12 +88,12 @@ impl Summary {
         }
     }
 
-    /// A strip for each checkpoint.
+    /// Returns a strip for each checkpoint.
     pub fn strips(&self) -> Vec<Strip> {
         self.strips.iter().map(Growing::mean).collect()
     }
 
-    /// The units that took longest, the slowest first.
+    /// Returns the units that took longest, the slowest first.
     pub fn slowest(&self, listing: &Listing) -> Vec<Slow> {
         let mut units: Vec<&Unit> = listing.units.iter().collect();
         units.sort_by(|a, b| b.record.seconds.total_cmp(&a.record.seconds));

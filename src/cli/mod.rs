@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and one file per subcommand.
+//! The command line: shared flags, and one file per subcommand.
 
 pub mod align;
 mod batch;
@@ -165,7 +165,7 @@ enum Command {
     Man(man::Args),
 }
 
-/// Flags that say how a checkpoint is read and run, which a command without one refuses.
+/// Makes a flag about reading or running a checkpoint require that one is given.
 fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
     let names = [
         "weights",
@@ -190,75 +190,75 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
     }
 }
 
-/// What `check` takes.
+/// Help for the targets of `check`.
 const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories of checkpoints, traces (.safetensors, .npz), probes or monitor logs (.jsonl); after them a text to run";
 
-/// What the exit code of `check` means.
+/// Help for the exit code of `check`.
 const CHECK_EXIT: &str = "\
 Exit codes:
   0  no finding is as severe as --fail-on; by default only errors count, and warnings do not
   1  at least one finding is as severe as --fail-on
   2  a target could not be judged, or an argument is wrong";
 
-/// What the exit code of `batch` means.
+/// Help for the exit code of `batch`.
 const BATCH_EXIT: &str = "\
 Exit codes:
   0    every unit of this share is done
   2    some units failed, or an argument is wrong
   143  SIGTERM ended it: units that were finished stay, and running it again goes on";
 
-/// What the exit code of `merge` means.
+/// Help for the exit code of `merge`.
 const MERGE_EXIT: &str = "\
 Exit codes:
   0  no finding is as severe as --fail-on; by default only errors count
   1  at least one finding is as severe as --fail-on
   2  units are missing or failed, and --partial was not given, or an argument is wrong";
 
-/// What the exit code of `diff` means.
+/// Help for the exit code of `diff`.
 const DIFF_EXIT: &str = "\
 Exit codes:
   0  the two are the same within tolerance
   1  they differ
   2  they could not be read or cannot be run side by side, or one side alone holds a NaN";
 
-/// What the exit code of `config` means.
+/// Help for the exit code of `config`.
 const CONFIG_EXIT: &str = "\
 Exit codes:
   0  every setting was understood
   2  some were not: the rest is printed, and what is wrong with those is told on standard error";
 
-/// What the exit code of `watch` means.
+/// Help for the exit code of `watch`.
 const WATCH_EXIT: &str = "\
 Exit codes:
   0  nothing new came for as long as --idle says, and nothing was as severe as --fail-on
   1  some finding is as severe as --fail-on
   2  the training cannot be read, or an argument is wrong";
 
-/// Where `report` writes.
+/// Help for the output of `report`.
 const REPORT_OUTPUT: &str =
     "Where to write it; - is standard output, and in a directory the file is called report";
 
-/// What `--force` does where a command writes files.
+/// Help for `--force` in commands that write files.
 const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";
 
-/// How a command that could run ended.
+/// How a command that ran ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Clean,
-    /// There are findings of the severity that was asked for, or differences beyond the floor.
+    /// There are findings of at least the `--fail-on` severity, or differences beyond the floor.
     WithFindings,
-    /// Some targets could not be run; what came of the others was written.
+    /// Some targets could not be run; the results of the others were written.
     Partly,
 }
 
 impl Cli {
-    /// Runs what was asked for.
+    /// Runs the command.
     ///
     /// # Errors
-    /// One line for a person: what could not be read or computed.
+    /// One line for the user: what could not be read or computed.
     pub fn run(self) -> Result<Ended> {
         progress::begin();
-        // Whoever asks what is wrong with the settings needs an answer.
+        // `config` has to work even if the settings have errors, since it reports them.
         if !matches!(
             self.command,
             Some(Command::Config(_) | Command::Completions(_))
@@ -300,7 +300,7 @@ impl Cli {
     }
 }
 
-/// More threads than any machine has cores are a slip, and starting them takes minutes.
+/// Most threads accepted: larger numbers are typos, and starting so many threads takes minutes.
 const MOST_THREADS: usize = 1024;
 
 /// What every command that runs a model takes.
@@ -370,7 +370,7 @@ impl WeightArgs {
     }
 }
 
-/// Every key, from the table that reads them.
+/// Help for every key, from the table that reads them.
 fn set_help() -> String {
     let keys: Vec<String> = attnscope_families::settable()
         .map(|(key, takes)| format!("  {key}: {takes}"))
@@ -381,7 +381,7 @@ fn set_help() -> String {
     )
 }
 
-/// A share of something: a tolerance, or a bound of a floor.
+/// Parses a share, such as a tolerance or a floor.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok();
     let share = share.filter(|share| share.is_finite() && *share >= 0.0);
@@ -396,10 +396,10 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl RunArgs {
-    /// Says what memory a run needs, and refuses one that needs more than there is.
+    /// Prints the memory that a run needs, and refuses one that needs more than is available.
     ///
     /// # Errors
-    /// When it needs more, and is not forced.
+    /// When it needs more, without `--force`.
     fn check_memory(&self, need: MemoryNeed) -> Result<()> {
         let said = [need.total(), need.weights, need.working]
             .map(|n| attnscope_checkpoint::machine::mebibytes(n as u64));
@@ -412,7 +412,7 @@ impl RunArgs {
         }
     }
 
-    /// What to open, with what was said about it; the demo when no path is named.
+    /// Returns what to open and how; the demo if no path is given.
     fn opening(&self, path: Option<PathBuf>) -> Opening {
         Opening {
             set: self.set.clone(),
@@ -420,11 +420,11 @@ impl RunArgs {
         }
     }
 
-    /// Opens a model, and says what there is to say of how it is read: what a file of settings changes, which tensors no layer reads.
+    /// Opens a model, and prints notes about how it is read: changes by a settings file, tensors that no layer reads.
     /// `sees` says that the prompt is a picture.
     ///
     /// # Errors
-    /// When it cannot be opened, or is not understood.
+    /// When it cannot be opened, or its architecture is not supported.
     fn model(&self, path: &Path, sees: bool) -> Result<Model> {
         let opening = Opening {
             sees,
@@ -436,7 +436,7 @@ impl RunArgs {
         Ok(model)
     }
 
-    /// Sets everything up for a command that writes lines: what there is to say about the device is one.
+    /// Sets everything up for a command that prints lines, including a note about the device.
     ///
     /// # Errors
     /// As for [`RunArgs::set_up`].
@@ -448,10 +448,10 @@ impl RunArgs {
         Ok(chosen)
     }
 
-    /// Sets threads and log up, and opens the device.
+    /// Sets up threads and log, and opens the device.
     ///
     /// # Errors
-    /// When the device is not to be had, or the log cannot be written.
+    /// When the device is not available, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
         if let Some(directory) = &self.weights.scratch {
             attnscope_system::store::put_scratch_in(directory.clone());
@@ -466,7 +466,7 @@ impl RunArgs {
         {
             anyhow::bail!("RAYON_NUM_THREADS={threads}: expected at most {MOST_THREADS}");
         }
-        // The cores of a job of Slurm are not always all that the process sees.
+        // A Slurm job may own fewer cores than the process sees.
         let of_job = std::env::var("SLURM_CPUS_PER_TASK").ok();
         let of_job = of_job.and_then(|text| text.trim().parse::<usize>().ok());
         let of_job = of_job.filter(|n| of_environment.is_none() && (1..=MOST_THREADS).contains(n));
@@ -474,7 +474,7 @@ impl RunArgs {
             if !(1..=MOST_THREADS).contains(&threads) {
                 anyhow::bail!("--threads {threads}: expected 1 to {MOST_THREADS}");
             }
-            // A second pool in one process only happens in tests, which do not set it.
+            // A second pool in one process is only possible in tests, which do not set it.
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads)
                 .build_global()?;
@@ -494,7 +494,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn no_command_has_two_flags_of_one_name() {
+    fn every_command_has_unique_flag_names() {
         super::Cli::command().debug_assert();
     }
 }

@@ -1,13 +1,13 @@
-//! Names of the hub on the command line: whether they may be fetched, and what tells one from a text.
+//! Names of hub models on the command line: whether they may be downloaded, and how to distinguish them from texts.
 
 use std::path::Path;
 
 use attnscope_checkpoint::hub::{Address, Hub};
 
-/// Variables that forbid every download, as `huggingface_hub` and transformers read them.
+/// Variables that forbid downloads, as in `huggingface_hub` and transformers.
 const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
 
-/// Where names are looked for: in the cache, and on the hub where nothing forbids it.
+/// Returns where to look for names: in the cache, and on the hub unless forbidden.
 pub fn hub(is_offline: bool) -> Hub {
     let is_set = |name: &&str| {
         std::env::var(name)
@@ -20,7 +20,7 @@ pub fn hub(is_offline: bool) -> Hub {
     }
 }
 
-/// The cache alone; object stores are asked all the same.
+/// Uses only the cache for hub models; object stores are still used.
 fn offline() -> Hub {
     #[cfg(any(feature = "hub", feature = "s3"))]
     attnscope_system::fetch::tells(super::progress::fetched);
@@ -30,7 +30,7 @@ fn offline() -> Hub {
     }
 }
 
-/// A hub from which models may be fetched.
+/// Allows downloads from the hub.
 #[cfg(feature = "hub")]
 fn online() -> Hub {
     Hub {
@@ -39,20 +39,20 @@ fn online() -> Hub {
     }
 }
 
-/// This program was built without what fetches.
+/// This program was built without download support.
 #[cfg(not(feature = "hub"))]
 fn online() -> Hub {
     offline()
 }
 
-/// Whether an argument may name a model of the hub, in the cache or not.
+/// Whether an argument may be the name of a hub model, cached or not.
 pub fn may_be_model(argument: &Path) -> bool {
     argument
         .to_str()
         .is_some_and(|text| matches!(Address::parse(text), Some(Ok(_))))
 }
 
-/// Whether an argument names a model rather than a text: it has the scheme of an address, or is in the cache.
+/// Whether an argument names a model rather than a text: it has an address scheme, or is in the cache.
 pub fn is_model(argument: &str) -> bool {
     let is_word = !argument.contains(char::is_whitespace);
     is_word

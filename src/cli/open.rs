@@ -19,7 +19,7 @@ use super::settings::{self, ScreenArgs};
 use super::targets::{is_path, source_of};
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, names, open_training, prompts_beside};
 
-/// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
+/// Most directory entries searched for other checkpoints, and most of those offered.
 const MOST_LISTED: usize = 2000;
 
 const MOST_BESIDE: usize = 100;
@@ -50,7 +50,7 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// What runs first: what was asked for, or the built-in prompt.
+/// Returns what to run first: the requested prompt, or the built-in one.
 pub(super) fn first_prompt(
     prompt: PromptArgs,
     asked: Option<Request>,
@@ -68,7 +68,7 @@ pub(super) fn first_prompt(
     })
 }
 
-/// What runs first where a trace is compared with: the ids that it was recorded on, unless something else was asked for.
+/// Returns what to run first if compared with a trace: its recorded token ids, unless another prompt was requested.
 fn first_of_trace(opening: Opening, prompt: PromptArgs, is_demo: bool) -> FirstPrompt {
     Box::new(move |model: &Model, has_tokenizer: bool| {
         match recorded_prompt(&opening, prompt.usual())? {
@@ -78,7 +78,7 @@ fn first_of_trace(opening: Opening, prompt: PromptArgs, is_demo: bool) -> FirstP
     })
 }
 
-/// What `--against` names: a path is opened, anything else is a text.
+/// Interprets `--against`: a path is opened, anything else is a text.
 pub(super) fn against_of(
     named: Option<&OsStr>,
     run: &RunArgs,
@@ -99,7 +99,7 @@ pub(super) fn against_of(
     Ok(Some(Against::Target(run.opening(Some(path)))))
 }
 
-/// What runs first where something stands beside it: the ids of a trace, unless something else was asked for.
+/// Returns what to run first in a comparison: the token ids of a trace, unless another prompt was requested.
 pub(super) fn first_beside(
     against: Option<&Against>,
     prompt: PromptArgs,
@@ -114,7 +114,7 @@ pub(super) fn first_beside(
     }
 }
 
-/// Says that a word after `--against` is run as a text: a name with a typo would otherwise be run so without a sign.
+/// Notes that the word after `--against` is run as a text: otherwise a mistyped name would be run without notice.
 fn word_notice(against: Option<&Against>) -> Option<String> {
     match against {
         Some(Against::Prompt(Request {
@@ -127,7 +127,7 @@ fn word_notice(against: Option<&Against>) -> Option<String> {
     }
 }
 
-/// Checkpoints and traces beside the one that is opened: what a person may want to compare it with.
+/// Lists checkpoints and traces next to the opened one, which the user may want to compare.
 fn beside(checkpoint: Option<&Path>) -> Vec<PathBuf> {
     let Some(path) = checkpoint else {
         return Vec::new();
@@ -166,7 +166,7 @@ fn beside(checkpoint: Option<&Path>) -> Vec<PathBuf> {
     paths
 }
 
-/// Refuses a name that is not a file, whether or not there is a terminal; a word may have been meant as a command.
+/// Refuses the name of a missing file, with or without a terminal; a word may have been meant as a command.
 fn check_exists(path: &Path) -> Result<()> {
     let is_named = path.to_str().is_some_and(names::is_model);
     if path.symlink_metadata().is_ok() || is_named {
@@ -179,7 +179,7 @@ fn check_exists(path: &Path) -> Result<()> {
     }
 }
 
-/// What to say of a first argument that is neither a flag nor a file nor a command; `None` for one that is, or that is a path.
+/// Describes a first argument that is not a flag, file or command; `None` if it is one or is a path.
 pub fn unknown_command(first: Option<OsString>) -> Option<String> {
     let first = first?.to_string_lossy().into_owned();
     let is_word = !first.starts_with('-') && !first.contains(char::is_whitespace);
@@ -200,7 +200,7 @@ pub fn unknown_command(first: Option<OsString>) -> Option<String> {
     ))
 }
 
-/// What is to be opened, and the text after it: only the last word can be one.
+/// Returns what to open, and the text after it: only the last word can be a text.
 fn targets(args: &Args) -> Result<(Vec<PathBuf>, Option<String>)> {
     let words = args.positional.word().map(OsString::from);
     let mut words: Vec<OsString> = words.into_iter().chain(args.more.iter().cloned()).collect();
@@ -217,7 +217,7 @@ fn targets(args: &Args) -> Result<(Vec<PathBuf>, Option<String>)> {
     ))
 }
 
-/// The command with what the last session was of, and how that session ended.
+/// Completes the command from the last session, and returns the state in which that session ended.
 fn resumed(args: &Args) -> Result<(Args, Option<Session>)> {
     let mut args = args.clone();
     if !args.resume {
@@ -245,7 +245,7 @@ fn resumed(args: &Args) -> Result<(Args, Option<Session>)> {
     Ok((args, Some(session)))
 }
 
-/// What ran last, unless something else is asked for.
+/// Returns the prompt that a session ran last.
 fn resumed_prompt(prompt: &PromptArgs, session: &Session) -> Option<Request> {
     let text = session.prompt.as_ref()?;
     let source = if session.is_picture {
@@ -292,7 +292,7 @@ pub fn run(args: &Args) -> Result<()> {
     opening.sees = asked
         .as_ref()
         .is_some_and(|asked| matches!(asked.source, Source::Picture(_)));
-    // What has to be fetched is fetched before the screen opens.
+    // Download what is missing before the screen opens.
     if let Some(path) = opening.path.as_ref().filter(|path| !path.exists()) {
         opening.path = Some(opening.hub.find(path)?.path);
     }

@@ -1,4 +1,4 @@
-//! `attnscope DIR`, `attnscope ckpt-*`, `attnscope run.jsonl`: opens the screen with a training.
+//! `attnscope DIR`, `attnscope ckpt-*`, `attnscope run.jsonl`: opens a training on the screen.
 
 use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use super::history_reading::{Asked, history_of, read, sources_of};
 use super::prompts::InputsArgs;
 use super::{PromptArgs, RunArgs, WhatIfArgs, settings};
 
-/// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
+/// Returns the training at some targets; `None` if they are one checkpoint, a trace, or nothing.
 ///
 /// # Errors
-/// When a directory cannot be listed, or several targets are of no one training.
+/// When a directory cannot be listed, or several targets do not belong to one training.
 pub fn training_of(targets: &[PathBuf]) -> Result<Option<Sources>> {
     match targets {
         [] => Ok(None),
@@ -27,7 +27,7 @@ pub fn training_of(targets: &[PathBuf]) -> Result<Option<Sources>> {
             let is_one = is_checkpoint(only);
             let n = match training_in(only) {
                 Ok(found) => found.map_or(0, |found| found.len()),
-                // One checkpoint opens whatever lies beside it.
+                // A single checkpoint opens whatever is next to it.
                 Err(_) if is_one => 0,
                 Err(e) => return Err(e.into()),
             };
@@ -44,10 +44,10 @@ pub fn training_of(targets: &[PathBuf]) -> Result<Option<Sources>> {
     }
 }
 
-/// Shows a training, and reads it while it is shown; `last` is what ran last of it, where a session goes on.
+/// Shows a training while reading it; `last` is what the resumed session ran last.
 ///
 /// # Errors
-/// When there is no terminal, or the device is not to be had.
+/// When there is no terminal, or the device is not available.
 pub fn run(
     sources: Sources,
     prompt: PromptArgs,
@@ -75,7 +75,7 @@ pub fn run(
         prompt: prompt.clone(),
         inputs: InputsArgs::default(),
         what_if: WhatIfArgs::default(),
-        // Threads and the log are set up already; lines on standard error would be written over the screen.
+        // Threads and log are already set up; lines on standard error would overwrite the screen.
         run: RunArgs {
             threads: None,
             log: None,
@@ -119,7 +119,7 @@ pub fn run(
     )?)
 }
 
-/// Reads a training step by step, each with the prompt that was asked for.
+/// Makes a reader that runs the requested prompt on each step of a training.
 fn reader(following: Following, asked: Asked) -> HistoryReader {
     Box::new(move |sink| {
         let session = match following.sources {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_checkpoint_is_no_training_and_several_are() {
+    fn one_checkpoint_is_not_a_training_and_several_are() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(at("run/step-5")).expect("makes");

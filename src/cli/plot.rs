@@ -1,4 +1,4 @@
-//! `attnscope plot`: a panel as a picture and a table, without a terminal.
+//! `attnscope plot`: a panel as an image and a table, without a terminal.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ impl Stored {
         }
     }
 
-    /// By the ending of a name.
+    /// Determines the format by a file's extension.
     fn of(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?.to_lowercase();
         Self::from_str(&ending, true).ok()
@@ -155,29 +155,29 @@ impl Colours {
     }
 }
 
-/// Larger pictures than any screen are slips.
+/// Largest picture, larger than any screen; greater sizes are typos.
 const LARGEST: (u16, u16) = (1000, 500);
 
 fn panel(text: &str) -> Result<Panel, String> {
-    // The name that the panel had before it showed other pairs too.
+    // Old name of the panel.
     let text = if text == "what-if" { "compare" } else { text };
     let mut all = panels();
     let found = all.find(|panel| panel_name(*panel) == text);
     found.ok_or_else(|| format!("expected one of {}", panel_names()))
 }
 
-/// The panels that there is a picture of; `history` has formats of its own.
+/// Returns the panels that can be drawn; `history` has its own formats.
 fn panels() -> impl Iterator<Item = Panel> {
     let all = Panel::ALL.into_iter();
     all.filter(|panel| *panel != Panel::History)
 }
 
-/// What a panel is called on the command line.
+/// Returns a panel's name on the command line.
 fn panel_name(panel: Panel) -> String {
     panel.title().to_lowercase().replace(' ', "-")
 }
 
-/// What all panels are called on the command line, in their order.
+/// Lists the names of all panels, in their order.
 fn panel_names() -> String {
     panels().map(panel_name).collect::<Vec<_>>().join(", ")
 }
@@ -217,7 +217,7 @@ fn size(text: &str) -> Result<(u16, u16), String> {
     })
 }
 
-/// A length in millimetres; a number alone is one.
+/// Parses a length in millimetres, which is also the default unit.
 fn millimetres(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let units = [("mm", 1.0), ("cm", 10.0), ("in", 25.4)];
@@ -230,10 +230,10 @@ fn millimetres(text: &str) -> Result<f64, String> {
     length.ok_or_else(|| "expected a length from 30mm to 600mm, as 84mm, 8.4cm or 3.3in".to_owned())
 }
 
-/// Where the picture goes, and the data beside it.
+/// Targets of the picture and its data.
 enum Target {
     Both(Pair),
-    /// Standard output, or something that is not a regular file.
+    /// Standard output, or a file that is not a regular one.
     Picture(Output),
 }
 
@@ -274,7 +274,7 @@ impl Target {
 }
 
 impl Args {
-    /// Refuses what the panel does not show: a picture without it would only look as if it did.
+    /// Refuses options that the panel does not show: the picture would look as if they applied.
     fn check_shown(&self, panel: Panel) -> Result<()> {
         use Panel::{Checks, Head, Overview, Scores, Story, Tokens};
         let flags: [(&str, bool, &[Panel]); 9] = [
@@ -305,7 +305,7 @@ impl Args {
         Ok(())
     }
 
-    /// What is opened, until it has a name of its own.
+    /// Returns the name of the target until it is opened.
     fn name(&self) -> String {
         let path = self.checkpoint.as_ref();
         let path = path.map(|path| path.display().to_string());
@@ -313,7 +313,7 @@ impl Args {
             .unwrap_or_else(|| "the built-in demo".to_owned())
     }
 
-    /// Starts what is shown: a demo with its own text or another, or a checkpoint.
+    /// Starts a demo with its own text or another, or a checkpoint.
     fn begin(
         &self,
         demo: Option<demo::Prepared>,
@@ -347,7 +347,7 @@ impl Args {
         }))
     }
 
-    /// The page of the demo's story, where that is what is shown.
+    /// Returns the page of the demo's story, if that is shown.
     fn story(&self, panel: Panel, device: Device) -> Result<Option<StoryView>> {
         if panel != Panel::Story {
             return Ok(None);
@@ -370,7 +370,7 @@ impl Args {
         }))
     }
 
-    /// What was asked for, of what a demo begins with or of the first things seen.
+    /// Combines the requested view with a demo's initial one, or the default.
     fn shown(&self, usual: Option<&Shown>) -> Shown {
         let place =
             |idx: Option<usize>, of: fn(&Shown) -> Option<usize>| idx.or_else(|| of(usual?));
@@ -438,7 +438,7 @@ pub fn run(args: &Args) -> Result<()> {
         note("no prompt given: running a built-in one");
     }
     let what_ifs = match &demo {
-        // What compares has nothing to show otherwise.
+        // A comparison panel needs something to compare.
         Some(demo) if args.what_if.all().is_empty() && shown.panel.compares() => {
             demo.what_ifs.clone()
         }

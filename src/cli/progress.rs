@@ -1,7 +1,7 @@
-//! What commands say on standard error: notes that a person must see, once each, and how far the work is.
+//! Messages of commands on standard error: notes for the user, printed once each, and progress.
 //!
-//! How far the work is is one line on a terminal. It appears once a command has worked for a second, is rewritten as the work goes
-//! on, and is gone when the work ends. Where standard error is no terminal there is no such line.
+//! Progress is one line on a terminal. It appears once a command has worked for a second, is redrawn during the work, and
+//! disappears at the end. There is no such line if standard error is not a terminal.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write, stderr};
@@ -16,25 +16,25 @@ use attnscope_run::{Options, Progress, Step, work_of};
 use attnscope_spec::Model;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Work that is over sooner is not spoken of.
+/// Shortest work for which progress is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Between two looks of the line.
+/// Time between two redraws of the line.
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
 
-/// Parts of the bar.
+/// Steps of the progress bar.
 const WHOLE: u64 = 1000;
 
-/// Whether a person asked for errors alone.
+/// Whether only errors are printed.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Notes that were told.
+/// Notes already printed.
 static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// When the command began.
+/// Start of the command.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Milliseconds after the beginning at which the line is drawn next.
+/// Time of the next redraw, in milliseconds after the start.
 static DUE: AtomicU64 = AtomicU64::new(PATIENCE.as_millis() as u64);
 
 static LINE: Mutex<Line> = Mutex::new(Line {
@@ -42,14 +42,14 @@ static LINE: Mutex<Line> = Mutex::new(Line {
     bar: None,
 });
 
-/// Work that is under way, the whole first, then the part of it that is being done, and so on.
+/// Nested tasks: the whole first, then the current part of it, and so on.
 struct Line {
     tasks: Vec<Arc<State>>,
-    /// There once the line was drawn.
+    /// The bar, once it was drawn.
     bar: Option<ProgressBar>,
 }
 
-/// How far one task is.
+/// Progress of one task.
 #[derive(Default)]
 struct State {
     what: Mutex<String>,
@@ -61,11 +61,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A piece of work whose progress is shown until it is dropped. One that begins while another is under way is a part of it.
+/// A task whose progress is shown until it is dropped. A task begun during another one is part of it.
 pub struct Task(Option<Arc<State>>);
 
 impl Task {
-    /// Begins work of `n` parts; 0 where nobody knows how many.
+    /// Begins a task of `n` parts; 0 if the number is unknown.
     pub fn begin(what: &str, n: u64) -> Self {
         let is_shown = stderr().is_terminal() && !is_quiet();
         let state = is_shown.then(|| {
@@ -83,7 +83,7 @@ impl Task {
         Self(state)
     }
 
-    /// Says what is being done now.
+    /// Sets the description of the current work.
     pub fn say(&self, what: &str) {
         if let Some(state) = &self.0 {
             what.clone_into(&mut lock(&state.what));
@@ -91,7 +91,7 @@ impl Task {
         }
     }
 
-    /// Says how much is done.
+    /// Sets how much is done.
     pub fn at(&self, n_done: usize, n: usize) {
         if let Some(state) = &self.0 {
             state.n_done.store(n_done as u64, Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Task {
         }
     }
 
-    /// Says that more is done.
+    /// Adds to how much is done.
     pub fn add(&self, n: u64) {
         if let Some(state) = &self.0 {
             state.n_done.fetch_add(n, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Task {
         }
     }
 
-    /// Says at which step a judgement is.
+    /// Shows the current step of a judgement.
     pub fn step(&self, step: &Step) {
         if self.0.is_some() {
             self.say(&step.what);
@@ -123,14 +123,14 @@ impl Drop for Task {
             let mut line = lock(&LINE);
             line.tasks.retain(|known| !Arc::ptr_eq(known, state));
             if line.tasks.is_empty() {
-                // What comes next may be the result, on the same terminal.
+                // The result may follow on the same terminal.
                 line.clear();
             }
         }
     }
 }
 
-/// Draws the line if the command has worked for long enough, and it was not drawn a moment ago.
+/// Draws the line if the command has worked long enough and the last redraw was not just now.
 fn draw_if_due() {
     let passed = BEGUN.elapsed();
     let now = passed.as_millis() as u64;
@@ -172,7 +172,7 @@ impl Line {
         said.join(" · ")
     }
 
-    /// What share of the whole is done; `None` where the whole has no known size.
+    /// Returns the finished share of the whole; `None` if its size is unknown.
     fn share(&self) -> Option<f64> {
         let parts = self.tasks.iter().map(|state| {
             let n = state.n.load(Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Line {
     }
 }
 
-/// What share is done of tasks of which each but the first is a part of the one before it.
+/// Returns the finished share of nested tasks, each a part of the one before.
 fn share_of(parts: Vec<(u64, u64)>) -> Option<f64> {
     let known = parts.into_iter().filter(|(_, n)| *n > 0);
     let known: Vec<(u64, u64)> = known.collect();
@@ -192,7 +192,7 @@ fn share_of(parts: Vec<(u64, u64)>) -> Option<f64> {
     (!known.is_empty()).then_some(share)
 }
 
-/// How far a run is, by the arithmetic that is done.
+/// Measures the progress of a run by its arithmetic operations.
 pub struct Meter {
     task: Task,
     n_layers: usize,
@@ -218,7 +218,7 @@ impl Meter {
         }
     }
 
-    /// Stops the run when its time is over.
+    /// Stops the run at a time limit.
     pub fn until(self, until: Option<Instant>) -> Self {
         Self { until, ..self }
     }
@@ -243,11 +243,11 @@ impl Meter {
     }
 }
 
-/// The file that is being fetched.
+/// The file being downloaded.
 #[cfg(any(feature = "hub", feature = "s3"))]
 static FETCHING: Mutex<Option<(String, Task)>> = Mutex::new(None);
 
-/// Shows how far a file of the hub or of an object store has come.
+/// Shows the progress of a download from the hub or an object store.
 #[cfg(any(feature = "hub", feature = "s3"))]
 pub fn fetched(fetched: attnscope_system::fetch::Fetched<'_>) {
     let mut fetching = lock(&FETCHING);
@@ -255,7 +255,7 @@ pub fn fetched(fetched: attnscope_system::fetch::Fetched<'_>) {
         .as_ref()
         .is_some_and(|(file, _)| file == fetched.file);
     if !is_known {
-        // The one before has ended first.
+        // End the previous download's task first.
         drop(fetching.take());
         let task = Task::begin(&format!("fetching {}", fetched.file), 0);
         *fetching = Some((fetched.file.to_owned(), task));
@@ -271,31 +271,31 @@ pub fn fetched(fetched: attnscope_system::fetch::Fetched<'_>) {
     }
 }
 
-/// Notes when the command began, from where the second is counted after which progress is shown.
+/// Records the start of the command, for the delay before progress is shown.
 pub fn begin() {
     LazyLock::force(&BEGUN);
 }
 
-/// Tells that something failed, in the form in which the program tells why it ends.
+/// Prints an error in the same form as the one that ends the program.
 pub fn failed(reason: &str) {
     say(&format!("attnscope: {reason}"));
 }
 
-/// Tells what a person must know of the result, once: checkpoints of a training are read alike.
+/// Prints a note about the result, once: all checkpoints of a training give the same notes.
 pub fn note(line: &str) {
     if !is_quiet() && lock(&NOTED).insert(line.to_owned()) {
         say(line);
     }
 }
 
-/// Tells what has happened to something that is watched, each time that it does.
+/// Prints an event in something that is watched, each time.
 pub fn happened(line: &str) {
     if !is_quiet() {
         say(line);
     }
 }
 
-/// Lets only errors be told from here on: for `--quiet`.
+/// Prints only errors from here on: for `--quiet`.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
@@ -304,10 +304,10 @@ fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
-/// One line to standard error. A reader that has gone away does not matter.
+/// Prints one line to standard error. A closed pipe is ignored.
 fn say(line: &str) {
     let write = || {
-        // Names of files and tensors are in it.
+        // The line may contain names from files.
         let _ = writeln!(stderr(), "{}", one_line(line));
     };
     match &lock(&LINE).bar {
@@ -321,13 +321,13 @@ mod tests {
     use super::share_of;
 
     #[test]
-    fn a_part_counts_within_the_whole() {
+    fn a_part_counts_as_a_share_of_the_whole() {
         assert_eq!(share_of(vec![]), None);
         assert_eq!(share_of(vec![(0, 0)]), None);
         assert_eq!(share_of(vec![(1, 4)]), Some(0.25));
-        // The second of four, half done.
+        // In the second of four parts, half done.
         assert_eq!(share_of(vec![(1, 4), (5, 10)]), Some(0.375));
-        // A part whose size nobody knows adds nothing, and one that does more than it said is whole.
+        // A part of unknown size adds nothing; one that exceeds its size counts as complete.
         assert_eq!(share_of(vec![(1, 4), (7, 0)]), Some(0.25));
         assert_eq!(share_of(vec![(1, 4), (12, 10)]), Some(0.5));
         assert_eq!(share_of(vec![(4, 4), (1, 2)]), Some(1.0));

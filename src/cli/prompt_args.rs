@@ -1,4 +1,4 @@
-//! The flags that say what to run.
+//! Flags that give the prompt.
 
 use std::path::{Path, PathBuf};
 
@@ -94,12 +94,12 @@ pub struct PositionalPrompt {
 }
 
 impl PositionalPrompt {
-    /// The word itself, for commands that take further targets.
+    /// Returns the word itself, for commands that take further targets.
     pub fn word(&self) -> Option<&str> {
         self.prompt.as_deref()
     }
 
-    /// The flags, together with this prompt.
+    /// Combines the flags with this prompt.
     ///
     /// # Errors
     /// When the prompt is a path, which was meant as a second checkpoint, or when a flag gives another prompt.
@@ -124,15 +124,15 @@ enum PositionsArg {
     Mask,
 }
 
-/// A text for when none is given: some words come twice, so that heads that look for them have something to find.
+/// Default text. Some words occur twice, so that induction-like heads have something to find.
 const BUILT_IN: &str = "The old clock in the hall stopped at noon. Nobody in the house noticed, because nobody in the \
                         house ever looked at the old clock in the hall.";
 
 impl PromptArgs {
-    /// Takes a text that was given without a flag.
+    /// Sets a text that was given without a flag.
     ///
     /// # Errors
-    /// When another prompt was given with one.
+    /// When a flag gives another prompt.
     pub fn positional(&mut self, prompt: Option<String>) -> Result<()> {
         if let (Some(prompt), true) = (&prompt, self.has_flag()) {
             let problem = format!(
@@ -144,7 +144,7 @@ impl PromptArgs {
         Ok(())
     }
 
-    /// What was asked for; `None` when nothing was, and the built-in text is to be used.
+    /// Returns the requested prompt; `None` if there is none and the built-in text is to be used.
     ///
     /// # Errors
     /// When the text file cannot be read.
@@ -186,13 +186,13 @@ impl PromptArgs {
         self.image.is_some() || self.prompt.as_deref().is_some_and(names_picture)
     }
 
-    /// Which tokens are real, where that was said.
+    /// Returns which tokens are real, if given.
     pub fn real_tokens(&self) -> Option<Vec<bool>> {
         let mask = self.attention_mask.as_ref()?;
         Some(mask.iter().map(|value| *value == 1).collect())
     }
 
-    /// The built-in prompt: the demo's, a text, ids where there is no tokenizer, a picture or a sound.
+    /// Returns the built-in prompt: the demo's, a text, token ids without a tokenizer, a picture or a sound.
     pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, spec: &ModelSpec) -> Request {
         if spec.look().is_some() {
             return self.apply(Source::Picture(PictureSource::BuiltIn));
@@ -212,10 +212,10 @@ impl PromptArgs {
         self.apply(source)
     }
 
-    /// Refuses to let a model write that cannot, and numbers that no token can be drawn with.
+    /// Refuses to generate with a model that cannot, and invalid sampling parameters.
     ///
     /// # Errors
-    /// When it was asked to.
+    /// When one of these was requested.
     pub fn check_fits(&self, spec: &ModelSpec) -> Result<()> {
         self.sampling().check()?;
         if self.generate.is_some() && spec.decoder_start.is_none() {
@@ -233,12 +233,12 @@ impl PromptArgs {
         }
     }
 
-    /// The file that the text stands in.
+    /// Returns the file that contains the text.
     pub fn file(&self) -> Option<&Path> {
         self.text_file.as_deref()
     }
 
-    /// What every prompt of a set has in common.
+    /// Returns the settings shared by every prompt of a set.
     pub fn usual(&self) -> Request {
         self.apply(Source::Ids(Vec::new()))
     }

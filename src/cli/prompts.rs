@@ -19,7 +19,7 @@ use attnscope_spec::Model;
 use super::PromptArgs;
 use super::progress::{Task, note};
 
-/// The id of a prompt that is the only one.
+/// Id of a single prompt.
 pub const ONLY: &str = "prompt";
 
 /// A set of prompts instead of one.
@@ -37,7 +37,7 @@ pub struct PromptSet {
 }
 
 impl InputsArgs {
-    /// The file of the set.
+    /// Returns the file of the set.
     pub fn file(&self) -> Option<&Path> {
         self.inputs.as_deref()
     }
@@ -47,7 +47,7 @@ impl InputsArgs {
         self.inputs.is_some()
     }
 
-    /// What the lines of the set ask for, if there is one.
+    /// Returns the requests of the set, if there is one.
     ///
     /// # Errors
     /// As for [`InputsArgs::read`].
@@ -61,7 +61,7 @@ impl InputsArgs {
         }))
     }
 
-    /// Reads the set, if there is one; what its lines do not say is as in `args`.
+    /// Reads the set, if there is one; `args` provides what its lines leave out.
     ///
     /// # Errors
     /// When it cannot be read, or another prompt was given too.
@@ -98,7 +98,7 @@ fn standard_input(name: &Path) -> Result<String> {
 }
 
 impl PromptSet {
-    /// A set of one prompt, which flags give.
+    /// Makes a set of the one prompt from the flags.
     pub fn of_one(request: Request) -> Self {
         Self {
             path: PathBuf::new(),
@@ -106,7 +106,7 @@ impl PromptSet {
         }
     }
 
-    /// The prompts of a file that was read otherwise.
+    /// Makes a set of prompts that were read from a file elsewhere.
     pub fn of_file(path: &Path, requests: Vec<(String, Request)>) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -120,12 +120,12 @@ impl PromptSet {
         first.is_some_and(|(_, request)| matches!(request.source, Source::Picture(_)))
     }
 
-    /// The prompts with their ids, in the order of the file.
+    /// Returns the prompts with their ids, in the order of the file.
     pub fn requests(&self) -> &[(String, Request)] {
         &self.requests
     }
 
-    /// Some of the prompts.
+    /// Returns some of the prompts.
     pub fn part(&self, range: Range<usize>) -> Self {
         Self {
             path: self.path.clone(),
@@ -134,16 +134,16 @@ impl PromptSet {
     }
 }
 
-/// A prompt and what reports call it.
+/// A prompt with its id in reports.
 pub struct Named {
     pub id: String,
     pub prompt: Prompt,
 }
 
-/// Prepares the prompts that the flags ask for, or the built-in one.
+/// Prepares the prompts that the flags give, or the built-in one.
 ///
 /// # Errors
-/// When one cannot be read, or the model cannot run it: names which.
+/// When one cannot be read, or the model cannot run it; the error names it.
 pub fn prepare(
     args: &PromptArgs,
     set: Option<&PromptSet>,
@@ -187,7 +187,7 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// Names of prompts of which the same is said.
+/// Joins the ids of prompts that share a note.
 fn several(ids: &[&str]) -> String {
     match ids {
         [] => String::new(),
@@ -196,7 +196,7 @@ fn several(ids: &[&str]) -> String {
     }
 }
 
-/// What a person should hear of a prompt that runs all the same.
+/// Returns notes for the user about a prompt that can be run.
 fn told_of(model: &Model, prompt: &Prompt) -> impl Iterator<Item = String> {
     let head = model.spec.head.as_ref();
     let labels = head.and_then(|head| head.labels.as_ref());
@@ -218,16 +218,16 @@ fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Reques
     })
 }
 
-/// What prompts will be at most, written targets included.
+/// Returns the longest possible inputs of prompts, generated targets included.
 pub fn longest_inputs(named: &[Named]) -> Vec<Input> {
     let longest = named.iter().map(|named| input_of(&named.prompt.longest()));
     longest.collect()
 }
 
-/// Lets a decoder write the targets that nobody gave.
+/// Lets a decoder generate the targets that were not given.
 ///
 /// # Errors
-/// When the model has no head to write with, or its tensors are not as they must be.
+/// When the model has no language-model head, or its tensors are invalid.
 pub fn write_targets(
     named: &mut [Named],
     model: &Model,

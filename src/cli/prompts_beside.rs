@@ -1,4 +1,4 @@
-//! The prompts that lie beside a checkpoint, for a person who gives none: text of the kind that the model knows.
+//! Default prompts from a file next to a checkpoint: text of the kind that the model was trained on.
 
 use std::path::{Path, PathBuf};
 
@@ -7,21 +7,21 @@ use attnscope_prompt::{Request, read_inputs};
 use super::PromptArgs;
 use super::prompts::PromptSet;
 
-/// What the file is called.
+/// Name of the file.
 const FILE: &str = "prompts.jsonl";
-/// Prompts that are taken of it.
+/// Most prompts used.
 const MOST: usize = 32;
 
-/// Prompts of a file beside a checkpoint.
+/// Prompts of a file next to a checkpoint.
 pub struct Beside {
     path: PathBuf,
     requests: Vec<(String, Request)>,
-    /// How many the file has.
+    /// Number of prompts in the file.
     n: usize,
 }
 
 impl Beside {
-    /// The prompts inside the directory of a checkpoint, or beside its file; `None` where there is no file of them, or one that
+    /// Reads the prompts in a checkpoint's directory, or next to its file; `None` if there is no such file, or it
     /// cannot be read as prompts.
     pub fn of(target: &Path, usual: &Request) -> Option<Self> {
         let directory = if target.is_dir() {
@@ -45,12 +45,12 @@ impl Beside {
         Some(Self { path, requests, n })
     }
 
-    /// The prompts as a set.
+    /// Returns the prompts as a set.
     pub fn set(&self) -> PromptSet {
         PromptSet::of_file(&self.path, self.requests.clone())
     }
 
-    /// What was run where nothing was asked for.
+    /// Describes the default prompts for the user.
     pub fn told(&self) -> String {
         let (path, taken) = (self.path.display(), self.requests.len());
         match (taken, self.n) {
@@ -60,13 +60,13 @@ impl Beside {
         }
     }
 
-    /// The prompts, to be offered one by one.
+    /// Returns the prompts one by one.
     pub fn requests(self) -> impl Iterator<Item = Request> {
         self.requests.into_iter().map(|(_, request)| request)
     }
 }
 
-/// What is offered on screen beside a checkpoint.
+/// Returns the prompts that the screen offers for a checkpoint.
 pub fn offered(checkpoint: Option<&Path>, prompt: &PromptArgs) -> Vec<Request> {
     let beside = checkpoint.and_then(|path| Beside::of(path, &prompt.usual()));
     beside.map_or(Vec::new(), |beside| beside.requests().collect())

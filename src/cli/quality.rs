@@ -1,4 +1,4 @@
-//! `attnscope quality`: how well translators translate, by the length of the sentence.
+//! `attnscope quality`: translation quality by sentence length.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ const OPTIONS: Options = Options {
     predicts: false,
 };
 
-/// Pairs that are translated before memory is asked for again.
+/// Number of pairs translated before memory is checked again.
 const AT_ONCE: usize = 64;
 
 pub fn run(args: &Args) -> Result<()> {
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(output.write(&content)?)
 }
 
-/// Translates every pair, and aligns those that have a gold alignment.
+/// Translates every pair, and aligns those with a gold alignment.
 fn of_one(args: &Args, session: &Session<'_>, target: &Path, pairs: &[Pair]) -> Result<Scored> {
     let mut opened = session.open_alone(target)?;
     if !opened.model.spec.is_encoder_decoder() {
@@ -147,7 +147,7 @@ fn target_name(target: &Path, model: &Model) -> String {
     name.unwrap_or_else(|| model.checkpoint.name.clone())
 }
 
-/// What the model wrote of a pair, scored.
+/// Scores the model's translation of a pair.
 fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
     let spec = &opened.model.spec;
     let reading = opened.reading.of_target(spec.limits());
@@ -182,7 +182,7 @@ fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
     }
 }
 
-/// How far the links of every attention to the source are from the gold alignment, while the reference is written.
+/// Compares the links of every attention to the source with the gold alignment, with the reference as forced target.
 fn aligned(
     session: &Session<'_>,
     opened: &Opened,
@@ -202,7 +202,7 @@ fn aligned(
         Source::Picture(_) => WordMap(Vec::new()),
     };
     let own = reading.of_target(limits);
-    // The start token stands before the text.
+    // The start token comes before the text.
     let target = words_of(own, &pair.references[0], pair.request.special_tokens, 1)?;
     let input = input_of(&forced);
     let found = on_device!(&session.compute, ops => {
@@ -214,7 +214,7 @@ fn aligned(
         .collect())
 }
 
-/// The words that the tokens of a text belong to, behind some tokens of none.
+/// Maps the tokens of a text to words, after some leading tokens without a word.
 fn words_of(
     reading: &Reading,
     text: &str,

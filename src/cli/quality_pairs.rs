@@ -1,4 +1,4 @@
-//! Pairs of sentences with references and alignments: one JSON object a line.
+//! Sentence pairs with references and alignments: one JSON object per line.
 
 use std::path::Path;
 
@@ -25,21 +25,21 @@ enum References {
     Several(Vec<String>),
 }
 
-/// A sentence, what it should become, and which words belong together.
+/// A sentence with its reference translations and gold alignment.
 #[derive(Debug, Clone)]
 pub struct Pair {
     pub id: String,
     pub request: Request,
-    /// One at least.
+    /// At least one.
     pub references: Vec<String>,
-    /// Of the first reference.
+    /// Alignment with the first reference.
     pub gold: Option<GoldAlignment>,
 }
 
-/// Reads pairs; what a line does not say is as in `usual`.
+/// Reads pairs; `usual` provides what a line leaves out.
 ///
 /// # Errors
-/// Names the line that is no such object, lacks a reference or repeats an id.
+/// Names the line that is not such an object, lacks a reference or repeats an id.
 pub fn read_pairs(path: &Path, usual: &Request) -> Result<Vec<Pair>> {
     let text = read_text(path, DOCUMENT)?;
     let mut pairs: Vec<Pair> = Vec::new();

@@ -1,11 +1,11 @@
-//! What is wrong with a command line, as one line: the reason, and what to do next as a sentence behind it.
+//! Errors of the command line as one line: the reason, followed by a sentence on what to do next.
 
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// One line for a command line that cannot be run.
+/// Formats the error of a command line that cannot be run.
 pub fn refusal(refused: &clap::Error) -> String {
     let mut said = vec![reason(refused)];
     let of_kind = [
@@ -22,7 +22,7 @@ pub fn refusal(refused: &clap::Error) -> String {
     format!("{} (see --help)", said.join("; "))
 }
 
-/// What is wrong, without what may have been meant.
+/// Returns the reason, without suggestions.
 fn reason(refused: &clap::Error) -> String {
     let given = |kind| texts(refused, kind).into_iter().next();
     let argument = given(ContextKind::InvalidArg);
@@ -63,11 +63,11 @@ fn reason(refused: &clap::Error) -> String {
     }
 }
 
-/// What the standard library's error about a number means to a person.
+/// Explains the standard library's error about a number.
 fn number_expected(found: &str, source: &(dyn std::error::Error + 'static)) -> Option<String> {
     let expected = match source.downcast_ref::<ParseIntError>() {
         Some(why) if *why.kind() == IntErrorKind::PosOverflow => "expected a smaller number",
-        // A number below 0 is refused where numbers have no sign.
+        // A negative number where only unsigned ones are allowed.
         Some(_) if found.parse::<i64>().is_ok() => "expected a number of at least 0",
         Some(_) => "expected a whole number",
         None => {
@@ -78,7 +78,7 @@ fn number_expected(found: &str, source: &(dyn std::error::Error + 'static)) -> O
     Some(expected.to_owned())
 }
 
-/// What clap knows under one heading, as plain texts.
+/// Returns clap's context of one kind as plain texts.
 fn texts(refused: &clap::Error, kind: ContextKind) -> Vec<String> {
     match refused.get(kind) {
         Some(ContextValue::String(text)) => vec![text.clone()],
@@ -89,7 +89,7 @@ fn texts(refused: &clap::Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// The reason of clap's own message, without the tips and the usage that follow it.
+/// Returns the reason in clap's own message, without the tips and the usage that follow it.
 fn first_paragraph(message: &str) -> String {
     let reason = message.split("\n\n").next().unwrap_or(message);
     let words: Vec<&str> = reason.split_whitespace().collect();

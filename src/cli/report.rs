@@ -1,4 +1,4 @@
-//! `attnscope report`: statistics of every layer and head, for programs and for people to read.
+//! `attnscope report`: statistics of every layer and head, for programs and for people.
 
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
@@ -55,12 +55,12 @@ enum Format {
 }
 
 impl Format {
-    /// Whether it shows maps and findings: then whole layers are kept until they are judged.
+    /// Whether the format shows maps and findings: then whole layers are kept until they are judged.
     fn is_readable(self) -> bool {
         matches!(self, Self::Markdown | Self::Html)
     }
 
-    /// The ending of a file of this format.
+    /// Returns the file extension of the format.
     fn ending(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -77,15 +77,15 @@ const OPTIONS: Options = Options {
     predicts: true,
 };
 
-/// What came of the targets.
+/// Results of all targets.
 #[derive(Default)]
 struct All {
     ran: Vec<Ran>,
-    /// Monitor logs: tables already.
+    /// Monitor logs, which are tables already.
     logs: Vec<History>,
 }
 
-/// What came of one checkpoint.
+/// Result of one checkpoint.
 struct Ran {
     report: Report,
     step: Option<u64>,
@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<Ended> {
                 continue;
             }
         };
-        // Not before the first target is open: what it reads is no place to write to.
+        // Only after the first target is open: the output must not be one of the files that it reads.
         if output.is_none() {
             output = Some(open_output(args)?);
         }
@@ -183,7 +183,7 @@ fn open_output(args: &Args) -> Result<Output> {
     Ok(Output::open_or_replace(&target, args.run.force)?)
 }
 
-/// A log, for a format that holds it.
+/// Reads a log, for a format that supports logs.
 fn history_of(log: &Path, args: &Args) -> Result<History> {
     if !matches!(args.format, Format::Csv | Format::Parquet) {
         bail!(
@@ -246,7 +246,7 @@ fn ran(session: &Session<'_>, mut opened: Opened, target: &Path, format: Format)
         let n_at_once = Shown::n_at_once(largest);
         (n_at_once, largest * n_at_once.min(n_prompts))
     } else {
-        // All prompts pass a layer together.
+        // All prompts go through a layer together.
         (n_prompts, 0)
     };
     session.ready(&mut opened, OPTIONS, kept)?;

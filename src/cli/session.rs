@@ -1,5 +1,5 @@
-//! What commands that run models have in common: the device, then for each target the model, its tokenizer, its prompts, and whether
-//! there is memory for them.
+//! Steps shared by commands that run models: open the device, then for each target the model, its tokenizer and its prompts, and
+//! check the memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::progress::Meter;
 use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 
-/// A device, and what is to run on it.
+/// A device, and the request to run on it.
 pub struct Session<'a> {
     pub compute: Compute,
     pub device: Device,
@@ -27,19 +27,19 @@ pub struct Session<'a> {
     what_if: &'a WhatIfArgs,
     prompt: PromptArgs,
     set: Option<PromptSet>,
-    /// When runs are stopped, for commands that limit them.
+    /// Time limit of runs, for commands that have one.
     pub until: Option<Instant>,
 }
 
-/// What came of one prompt.
+/// Result of one prompt.
 pub struct Ran {
     pub record: PromptRecord,
     pub outcome: Outcome,
-    /// Whole layers, where they were to be kept.
+    /// Whole layers, if they are kept.
     pub layers: Vec<Arc<LayerReport>>,
 }
 
-/// A target that is open, with its prompts.
+/// An open target with its prompts.
 pub struct Opened {
     pub model: Model,
     pub named: Vec<Named>,
@@ -50,7 +50,7 @@ impl<'a> Session<'a> {
     /// Opens the device, and reads the set of prompts.
     ///
     /// # Errors
-    /// When the device is not to be had, or the set cannot be read.
+    /// When the device is not available, or the set cannot be read.
     pub fn begin(
         run: &'a RunArgs,
         what_if: &'a WhatIfArgs,
@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// What is supposed of every target.
+    /// Returns the what-ifs applied to every target.
     pub fn what_ifs(&self) -> Vec<String> {
         self.what_if.words()
     }
@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
     /// Opens a target, and prepares the prompts for it.
     ///
     /// # Errors
-    /// When it cannot be read, or a prompt cannot be run by it.
+    /// When it cannot be read, or cannot run a prompt.
     pub fn open(&self, target: &Path) -> Result<Opened> {
         let mut opened = self.open_alone(target)?;
         let (model, reading) = (&opened.model, &opened.reading);
@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
         Ok(opened)
     }
 
-    /// Whether a prompt or a set of them was asked for.
+    /// Whether a prompt or a set of prompts was given.
     ///
     /// # Errors
     /// When a file of text cannot be read.
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
         Ok(self.set.is_some() || self.prompt.request()?.is_some())
     }
 
-    /// The set of prompts, or the one that flags give; `None` where nothing was given.
+    /// Returns the set of prompts, or the one from the flags; `None` if none was given.
     ///
     /// # Errors
     /// When a file of text cannot be read.
@@ -118,17 +118,17 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Prepares some prompts for a target that is open, in place of those that it had.
+    /// Replaces the prompts of an open target.
     ///
     /// # Errors
-    /// When a prompt cannot be run by it.
+    /// When the target cannot run a prompt.
     pub fn give(&self, opened: &mut Opened, set: &PromptSet) -> Result<()> {
         opened.named.clear();
         opened.named = prepare(&self.prompt, Some(set), &opened.model, &opened.reading)?;
         Ok(())
     }
 
-    /// Opens a target as its files say it is, with nothing supposed of it.
+    /// Opens a target as its files describe it, without what-ifs.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
         Ok(prepare(&self.prompt, self.set.as_ref(), model, reading)?)
     }
 
-    /// Makes sure that there is memory.
+    /// Checks that there is enough memory.
     ///
     /// # Errors
     /// When memory is short.
@@ -153,12 +153,12 @@ impl<'a> Session<'a> {
         self.run.check_memory(need)
     }
 
-    /// How prompts that are ids already are counted and padded.
+    /// Returns how to count positions and pad prompts that are already token ids.
     pub fn usual(&self) -> Request {
         self.prompt.usual()
     }
 
-    /// Runs some prompts together: they pass each layer at the same time. With `keeps`, whole layers are kept beside their numbers.
+    /// Runs prompts together, layer by layer. With `keeps`, whole layers are kept as well as their numbers.
     ///
     /// # Errors
     /// When the model cannot be run.
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<Ran>> {
         let inputs: Vec<Input> = chunk.iter().map(|named| input_of(&named.prompt)).collect();
         let meter = Meter::of(model, &inputs, options).until(self.until);
-        // The first prompt speaks for all.
+        // Only the first prompt reports progress, for all of them.
         let says = |idx: usize| {
             let meter = &meter;
             move |progress: Progress| {
@@ -202,9 +202,9 @@ impl<'a> Session<'a> {
         Ok(ran.map(finish).collect())
     }
 
-    /// Makes sure that there is memory, and lets decoders write the targets that were not given.
+    /// Checks that there is enough memory, and lets decoders generate the targets that were not given.
     ///
-    /// `kept` is how many bytes are kept beside what a run needs.
+    /// `kept` is the number of bytes kept in addition to what a run needs.
     ///
     /// # Errors
     /// When memory is short, or a decoder fails.
@@ -231,7 +231,7 @@ impl<'a> Session<'a> {
 }
 
 impl Opened {
-    /// The prompts as they will be at most, targets that are still to be written included.
+    /// Returns the longest possible inputs, generated targets included.
     pub fn longest(&self) -> Vec<Input> {
         longest_inputs(&self.named)
     }

@@ -1,4 +1,4 @@
-//! `attnscope sweep`: a softmax against the scale of its scores: given ones, drawn ones, or those of a checkpoint's heads.
+//! `attnscope sweep`: a softmax against the scale of its scores, which are given, random, or from a checkpoint's heads.
 
 use anyhow::Result;
 use attnscope_checkpoint::counted::counted;
@@ -14,7 +14,7 @@ use super::figures::{Format, Targets};
 use super::sweep_args::Args;
 use super::sweep_checkpoint::{self, Swept};
 
-/// The scores of the write-up about attention that collapsed.
+/// Scores from the write-up about collapsed attention.
 const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];
 const DRAWS: usize = 200;
 
@@ -64,7 +64,7 @@ fn marks(d: Option<usize>) -> Result<Vec<Mark>, Error> {
     })
 }
 
-/// The one row that was given.
+/// Sweeps the given row.
 fn given(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<SweepShown> {
     let logits = args.logits.clone().unwrap_or(LOGITS.to_vec());
     check_logits(&logits)?;
@@ -81,7 +81,7 @@ fn given(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<SweepShown> {
     })
 }
 
-/// Scores beyond this overflow when they are multiplied.
+/// Largest score; larger ones would overflow when multiplied.
 const MOST: f64 = 1e100;
 
 fn check_logits(logits: &[f64]) -> Result<(), Error> {
@@ -104,7 +104,7 @@ fn check_logits(logits: &[f64]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rows that are drawn, and what is to be said of them.
+/// Sweeps random rows; returns notes about them as well.
 fn drawn(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<(SweepShown, Vec<String>)> {
     let rows = &args.rows;
     let wanted = Wanted {
@@ -147,7 +147,7 @@ fn drawn(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<(SweepShown, V
     Ok((shown, note.into_iter().collect()))
 }
 
-/// Writes the figures and the picture.
+/// Writes the numbers and the figure.
 ///
 /// # Errors
 /// When a target cannot be written.
@@ -168,7 +168,7 @@ fn write(args: &Args, targets: Targets, shown: &SweepShown, notes: &[String]) ->
     targets.write(|| vec![shown.figure()], &numbers)
 }
 
-/// Rows that do not count, where there are any.
+/// Describes rows that do not count, if there are any.
 fn left_out(sweep: &Sweep) -> Option<String> {
     let (single, broken) = (sweep.n_single(), sweep.n_not_finite());
     (single + broken > 0).then(|| {

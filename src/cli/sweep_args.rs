@@ -12,7 +12,7 @@ use super::lab::family;
 use super::sweep_place::PlaceArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs};
 
-/// The interval of scales of the write-up about attention that collapsed.
+/// Range of scales in the write-up about collapsed attention.
 const FROM: f64 = 0.1;
 const TO: f64 = 50.0;
 
@@ -94,10 +94,10 @@ exactly the wanted ones; its norm follows. With norm, mean and deviation the num
 The table has round scales, marks and the ends; JSON and CSV have every scale.";
 
 impl ScaleArgs {
-    /// The scales, those of the marks among them. What was not asked for reaches as far as the marks.
+    /// Returns the scales, including the marks. A missing end of the range extends to the marks.
     ///
     /// # Errors
-    /// When what was asked for is not an interval.
+    /// When the requested range is not an interval.
     pub fn with(&self, marks: &[Mark]) -> Result<Vec<f64>, Error> {
         let at = || marks.iter().map(|mark| mark.at).filter(|at| *at > 0.0);
         let from = self.from.unwrap_or_else(|| at().fold(FROM, f64::min));

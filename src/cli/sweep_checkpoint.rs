@@ -1,4 +1,4 @@
-//! `attnscope sweep CHECKPOINT`: the scores that a prompt gives in one layer, multiplied.
+//! `attnscope sweep CHECKPOINT`: scales the scores of one layer on a prompt.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use super::session::{Opened, Session};
 use super::sweep_args::Args;
 use super::sweep_place::missing;
 
-/// What a checkpoint's sweep gives: where it goes, what it is, and what is to be said of it.
+/// Result of a checkpoint's sweep: output targets, numbers, and notes.
 pub struct Swept {
     pub targets: Targets,
     pub shown: SweepShown,
@@ -102,7 +102,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<Swept> {
     })
 }
 
-/// Adds what QK-norm would come to, and what is to be said of the rows.
+/// Adds the mark of QK-norm, and notes about the rows.
 fn with_norms(
     mut marks: Vec<Mark>,
     place: &SweepPlace,

@@ -1,4 +1,4 @@
-//! Which rows of a checkpoint a sweep takes.
+//! Selects the rows of a checkpoint for a sweep.
 
 use std::ops::Range;
 
@@ -41,19 +41,19 @@ fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
     Ok((stack, number.parse().map_err(|_| refused())?))
 }
 
-/// Says that an index is none of so many.
+/// Makes the error for an index that is out of range.
 pub fn missing(what: &str, idx: usize, n: usize) -> Error {
     let last = n.saturating_sub(1);
     Error::Setting(format!("{what} {idx} does not exist: expected 0..{last}"))
 }
 
 impl PlaceArgs {
-    /// The head that is asked for.
+    /// Returns the requested head.
     pub fn head(&self) -> Option<usize> {
         self.at.map_or(self.head, |at| at.head_idx)
     }
 
-    /// The query that is asked for.
+    /// Returns the requested query.
     pub fn query(&self) -> Option<usize> {
         self.at.map_or(self.query, |at| at.query_idx)
     }
@@ -69,7 +69,7 @@ impl PlaceArgs {
             let problem = "--at: expected a place to sweep, such as L3 or L3H7";
             return Err(Error::Setting(problem.to_owned()));
         };
-        // Without a name it is the only stack, or the decoder.
+        // The default is the only stack, or the decoder.
         let stack = asked.unwrap_or(spec.main_grid());
         if !grids.contains(&stack) {
             let known: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
@@ -98,7 +98,7 @@ impl PlaceArgs {
 /// # Errors
 /// When the model has no such place, or no layer is named.
 fn place_in(spec: &ModelSpec, place: Place) -> Result<(Stack, usize, Range<usize>), Error> {
-    // Without a name it is the only stack, or the decoder.
+    // The default is the only stack, or the decoder.
     let stack = place.stack.unwrap_or(spec.main_grid());
     let meant = Place {
         stack: Some(stack),

@@ -1,4 +1,4 @@
-//! Earlier statistics to compare with: a report in JSON, or a table that a report or a merge wrote.
+//! Earlier statistics for comparison: a JSON report, or a table that a report or a merge wrote.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use attnscope_checks::stats::STATISTICS;
 use attnscope_report::read_baseline;
 use attnscope_report::record::{Row, Table};
 
-/// Baselines by prompt, of one checkpoint or of several.
+/// Baselines by prompt, for one checkpoint or several.
 #[derive(Debug, Default)]
 pub struct Baselines {
-    /// By the names of checkpoints; of a report in JSON, and of none, the name is not asked.
+    /// By checkpoint name; the name is ignored for a JSON report, and where there is only one checkpoint.
     of: BTreeMap<String, BTreeMap<String, Baseline>>,
     file: String,
 }
@@ -50,7 +50,7 @@ impl Baselines {
         })
     }
 
-    /// The baselines of a report that is about one checkpoint.
+    /// Makes baselines of a report about one checkpoint.
     fn of_one(prompts: BTreeMap<String, Baseline>) -> Self {
         Self {
             of: BTreeMap::from([(String::new(), prompts)]),
@@ -58,7 +58,7 @@ impl Baselines {
         }
     }
 
-    /// The baselines for a checkpoint: those of its name, or those of the only checkpoint there is.
+    /// Returns the baselines for a checkpoint: those of its name, or those of the only checkpoint.
     ///
     /// # Errors
     /// When a table of several checkpoints has none of that name.

@@ -1,4 +1,4 @@
-//! What a command is about: checkpoints by their paths, directories of checkpoints, and perhaps a text after them.
+//! The targets of a command: paths of checkpoints, directories of checkpoints, and possibly a text after them.
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use attnscope_report::record::natural;
 use super::names;
 use super::progress::{Task, note};
 
-/// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
+/// Extensions of targets: a name with one of them is a path, even if the file does not exist.
 const ENDINGS: [&str; 12] = [
     "safetensors",
     "bin",
@@ -27,10 +27,10 @@ const ENDINGS: [&str; 12] = [
     "parquet",
     "csv",
 ];
-/// Targets, and a text to run after them.
+/// Targets, and a text after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
-    /// As given, or in natural order where a shell put them in order; directories of checkpoints replaced by what they hold.
+    /// As given, or in natural order if a shell sorted them; directories of checkpoints are replaced by their content.
     pub targets: Vec<PathBuf>,
     pub prompt: Option<String>,
 }
@@ -44,12 +44,12 @@ pub struct TargetArgs {
 }
 
 impl Targets {
-    /// The targets one after another, with progress where there are several.
+    /// Returns the targets one after another, and shows progress if there are several.
     pub fn told(&self) -> impl Iterator<Item = &Path> {
         let n = self.targets.len();
         let task = (n > 1).then(|| Task::begin("", n as u64));
         self.targets.iter().enumerate().map(move |(idx, target)| {
-            // What was staged of the one before has had its turn.
+            // Release what was staged for the previous target.
             if let Some(before) = idx.checked_sub(1) {
                 attnscope_system::store::release(&self.targets[before]);
             }
@@ -62,7 +62,7 @@ impl Targets {
         })
     }
 
-    /// Says that a word is run as a text: a name with a typo would otherwise be run so without a sign.
+    /// Notes that a word is run as a text: otherwise a mistyped name would be run without notice.
     pub fn tell(&self) {
         let word = self.prompt.as_ref().filter(|text| {
             !text.contains(char::is_whitespace) && !names_picture(text) && !is_sound(text)
@@ -74,7 +74,7 @@ impl Targets {
 }
 
 impl TargetArgs {
-    /// The paths as they were given, and the text after them.
+    /// Returns the paths as given, and the text after them.
     pub fn split(&self) -> (Vec<PathBuf>, Option<String>) {
         let mut targets: Vec<PathBuf> = self.positional.iter().map(PathBuf::from).collect();
         let prompt = match self.positional.as_slice() {
@@ -87,8 +87,8 @@ impl TargetArgs {
         (targets, prompt.map(str::to_owned))
     }
 
-    /// Tells targets from the text. The last argument is a text when it is not the only one, names nothing that exists, and does not
-    /// look like a path.
+    /// Separates targets from the text. The last argument is a text if it is not the only one, names nothing that exists, and
+    /// does not look like a path.
     ///
     /// # Errors
     /// When a directory of checkpoints cannot be listed.
@@ -108,7 +108,7 @@ impl TargetArgs {
                 None => resolved.push(target),
             }
         }
-        // A shell expands `step-*` letter by letter, which puts 450 before 50. Any other order is a person's own.
+        // A shell expands `step-*` in character order, with 450 before 50. Any other order is the user's own.
         if resolved.is_sorted_by_key(|target| target.as_os_str()) {
             resolved.sort_by(|a, b| in_order(a, b));
         }
@@ -125,8 +125,7 @@ fn in_order(a: &Path, b: &Path) -> Ordering {
 }
 
 impl Targets {
-    /// Puts the steps of a training in place of a directory that holds them beside one configuration: files of weights, each named
-    /// by its step.
+    /// Expands a directory with one configuration and files of weights named by their step to the steps of the training.
     ///
     /// # Errors
     /// When a directory cannot be listed.
@@ -152,7 +151,7 @@ impl Targets {
 
 /// Whether an argument is a path rather than a text.
 pub(super) fn is_path(argument: &str) -> bool {
-    // A sound is a prompt, as a text is.
+    // A sound is a prompt, like a text.
     if names_picture(argument) || is_sound(argument) {
         return false;
     }
@@ -172,13 +171,13 @@ pub(super) fn is_path(argument: &str) -> bool {
             || names::is_model(argument))
 }
 
-/// Whether an argument names a picture, which is a prompt: a file that is there, or one word with the ending of one.
+/// Whether an argument names a picture, which is a prompt: an existing file, or one word with a picture's extension.
 pub(super) fn names_picture(argument: &str) -> bool {
     let path = Path::new(argument);
     is_picture(path) && (path.is_file() || !argument.contains(char::is_whitespace))
 }
 
-/// A prompt that was given as one word or text.
+/// Makes a prompt of one word or text.
 pub(super) fn source_of(argument: &str) -> Source {
     if names_picture(argument) {
         Source::picture(argument)
@@ -187,7 +186,7 @@ pub(super) fn source_of(argument: &str) -> Source {
     }
 }
 
-/// The checkpoints in a directory that is none itself; `None` for anything else.
+/// Returns the checkpoints in a directory that is not one itself; `None` for anything else.
 fn checkpoints_in(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
     if !directory.is_dir() || is_checkpoint(directory) {
         return Ok(None);
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_argument_is_a_text_unless_it_is_or_looks_like_a_path() {
+    fn the_last_argument_is_a_text_unless_it_exists_or_looks_like_a_path() {
         let directory = directory_with(&["a/config.json", "word/config.json"]);
         let a = directory.path().join("a");
         for text in ["some text", "and/or else", "word", "..."] {
@@ -235,12 +234,12 @@ mod tests {
         }
         let word = directory.path().join("word");
         assert_eq!(resolved(&[&a, &word], &[]).prompt, None);
-        // A lone word can only be a target that is not there.
+        // A single word can only be a missing target.
         assert_eq!(resolved(&[], &["word"]).targets, [PathBuf::from("word")]);
     }
 
     #[test]
-    fn a_directory_of_checkpoints_stands_for_them_in_natural_order() {
+    fn a_directory_of_checkpoints_is_replaced_by_them_in_natural_order() {
         let directory = directory_with(&[
             "step-450/config.json",
             "step-50/config.json",
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_weight_files_are_checkpoints_and_shards_are_one() {
+    fn loose_weight_files_are_separate_checkpoints_and_shards_are_one() {
         let loose = directory_with(&["step-9.pt", "step-10.pt"]);
         let at = |name: &str| loose.path().join(name);
         assert_eq!(

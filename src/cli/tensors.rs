@@ -1,4 +1,4 @@
-//! `attnscope tensors`: what is stored in a checkpoint, with figures on demand.
+//! `attnscope tensors`: the tensors stored in a checkpoint, with statistics on request.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -40,10 +40,10 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(Output::Stdout.write(&content)?)
 }
 
-/// Letters of the widest cell that its column is made wide enough for; a longer one is shown whole, and its row is out of line.
+/// Widest cell that a column fits, in characters; a longer one is shown in full, and its row is misaligned.
 const WIDEST: usize = 80;
 
-/// How wide a column is.
+/// Returns the width of a column.
 fn width_of<'a>(title: &str, cells: impl Iterator<Item = &'a str>) -> usize {
     let widest = cells.map(|cell| cell.chars().count()).max();
     widest.unwrap_or(0).max(title.len()).min(WIDEST)

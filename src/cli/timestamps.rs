@@ -1,4 +1,4 @@
-//! `attnscope timestamps`: when each token of a transcript was said, by the heads that follow the sound.
+//! `attnscope timestamps`: the times of each token in a transcript, from the heads that follow the sound.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(output.write(&content)?)
 }
 
-/// The heads of cross-attention that some places name: whole layers with all of theirs.
+/// Returns the cross-attention heads at some places; a layer stands for all of its heads.
 fn heads_of(places: &Places, model: &Model) -> Result<Vec<[usize; 2]>> {
     let blocks = model.spec.main_stack().blocks();
     let mut heads = Vec::new();

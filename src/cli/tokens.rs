@@ -1,4 +1,4 @@
-//! `attnscope tokens`: what a checkpoint's tokenizer makes of a text.
+//! `attnscope tokens`: tokenizes a text with a checkpoint's tokenizer.
 
 use std::path::PathBuf;
 
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(Output::open_or_replace(&args.output, args.force)?.write(&content)?)
 }
 
-/// Where the tokenizer lies: as the model has it, or beside weights that cannot be read, or in a directory without any.
+/// Finds the tokenizer: the model's own, one next to weights that cannot be read, or one in a directory without weights.
 fn tokenizer_of(args: &Args) -> Result<TokenizerFile> {
     let opening = args.weights.opening(Some(args.target.clone()));
     let refused = match opening.open() {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_without_weights_still_has_a_tokenizer() {
+    fn a_tokenizer_is_found_in_a_directory_without_weights() {
         let directory = tempfile::tempdir().expect("a directory");
         let vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\n";
         std::fs::write(directory.path().join("vocab.txt"), vocab).expect("written");

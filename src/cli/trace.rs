@@ -54,7 +54,7 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// A hook by its name, or all of them.
+/// A hook by name, or all hooks.
 #[derive(Debug, Clone)]
 struct Hooks(Vec<Hook>);
 
@@ -93,7 +93,7 @@ fn layer_list(text: &str) -> Result<Layers, String> {
     Ok(Layers(layers))
 }
 
-/// Ranges longer than this are slips of the finger, not layers or heads.
+/// Longest range accepted; longer ones are typos, not layers or heads.
 const LONGEST_RANGE: usize = 100_000;
 
 fn index_list(text: &str) -> Result<Indices, String> {
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
         what_if: args.what_if.words(),
     };
     let targets = targets(args, &opened.named)?;
-    // What is asked for is checked before a decoder writes anything.
+    // Check the selection before a decoder generates anything.
     for named in &opened.named {
         TracePlan::new(&opened.model, &named.prompt.longest(), &selection)?;
     }
@@ -206,7 +206,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The files to write: the one that was named, or one per prompt of a set in the directory that was.
+/// Returns the files to write: the named one, or one per prompt of a set in the named directory.
 fn targets(args: &Args, named: &[Named]) -> Result<Vec<PathBuf>> {
     if !args.inputs.is_set() {
         return Ok(vec![args.output.clone()]);
@@ -229,7 +229,7 @@ fn targets(args: &Args, named: &[Named]) -> Result<Vec<PathBuf>> {
     Ok(targets)
 }
 
-/// Says how far a run is, for one prompt of a set.
+/// Reports the progress of a run, for one prompt of a set.
 #[derive(Clone)]
 struct Speaker<'a>(Option<&'a Meter>);
 
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn index_lists_take_numbers_and_ranges() {
+    fn index_lists_accept_numbers_and_ranges() {
         assert_eq!(index_list("0,3-5").expect("a list").0, [0, 3, 4, 5]);
         for bad in ["", "a", "5-3", "1-", "0-9999999999"] {
             assert!(index_list(bad).is_err(), "{bad}");

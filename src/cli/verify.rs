@@ -1,4 +1,4 @@
-//! `attnscope verify`: one prompt on two engines, compared hook by hook, with an exit code.
+//! `attnscope verify`: runs one prompt on two engines and compares every hook; sets an exit code.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let prompt = args.positional.with(&args.prompt)?;
     let no_set = InputsArgs::default();
     let session = Session::begin(&args.run, &args.what_if, prompt, &no_set)?;
-    // The CPU is the reference: asked for by name, it is compared with candle there.
+    // The CPU engine is the reference: if it is requested by name, it is compared with candle on the CPU.
     let (candle, device) = match &session.compute {
         Compute::Cpu(_) => (Candle::cpu(), Device::Candle),
         Compute::Candle(candle) => (candle.clone(), session.device),
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         bail!("expected a prompt, found none");
     };
     let input = input_of(&named.prompt);
-    // Both engines count what they multiply.
+    // The meter counts the arithmetic of both engines.
     let meter = Meter::of(&opened.model, &[input.clone(), input.clone()], options);
     let found = attnscope_compare::verify::verify(
         (&Cpu, &candle),

@@ -49,17 +49,17 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// What was seen so far.
+/// State of the watch.
 struct Watching<'a> {
     args: &'a Args,
     history: History,
     judge: Judge,
     news: News,
     has_heading: bool,
-    /// When something new came last.
+    /// Time of the last change.
     moved: Instant,
     is_caught_up: bool,
-    /// What ends the watch.
+    /// The finding that ends the watch.
     found: Option<(Finding, String)>,
 }
 
@@ -209,14 +209,14 @@ impl Watching<'_> {
     }
 }
 
-/// Prints at once: whoever reads a pipe sees findings as they begin.
+/// Prints immediately, so that the reader of a pipe sees findings as they begin.
 fn print(text: &str) -> Result<()> {
     let mut to = std::io::stdout().lock();
     let written = to
         .write_all(&printable(text.as_bytes()))
         .and_then(|()| to.flush());
     match written {
-        // Nobody reads any more: the exit code still tells.
+        // The pipe is closed: the exit code still reports the result.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::file(
             Path::new("standard output"),
             format!("cannot be written ({e})"),

@@ -1,4 +1,4 @@
-//! `--what-if KEY=VALUE[@PLACE,…]`: what the model would do with another attention.
+//! `--what-if KEY=VALUE[@PLACE,…]`: changes the attention of a model.
 
 use anyhow::Result;
 use attnscope_run::{WHAT_IF_KEYS, WhatIf, supposed};
@@ -15,10 +15,10 @@ pub struct WhatIfArgs {
 }
 
 impl WhatIfArgs {
-    /// The model as it is supposed to be, and a line that says so.
+    /// Applies the what-ifs to a model, and prints a note.
     ///
     /// # Errors
-    /// When a place is none of the model's, or a change is impossible there.
+    /// When the model has no such place, or a change is impossible there.
     pub fn suppose(&self, model: Model) -> Result<Model> {
         if self.what_if.is_empty() {
             return Ok(model);
@@ -31,12 +31,12 @@ impl WhatIfArgs {
         Ok(model.with_spec(spec))
     }
 
-    /// As they were written.
+    /// Returns the what-ifs as the user wrote them.
     pub fn words(&self) -> Vec<String> {
         self.what_if.iter().map(WhatIf::to_string).collect()
     }
 
-    /// As they were read.
+    /// Returns the parsed what-ifs.
     pub fn all(&self) -> &[WhatIf] {
         &self.what_if
     }
@@ -50,7 +50,7 @@ fn read(text: &str) -> Result<WhatIf, String> {
     text.parse()
 }
 
-/// Every key, from the table that reads them.
+/// Help for every key, from the table that reads them.
 fn help() -> String {
     let keys: Vec<String> = WHAT_IF_KEYS
         .iter()

@@ -1,4 +1,4 @@
-//! Where a command writes a table, and how its texts are kept from spreadsheets.
+//! Output options of commands that write tables.
 
 use std::path::PathBuf;
 

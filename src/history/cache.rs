@@ -1,4 +1,4 @@
-//! Statistics of checkpoints that were read before, kept in the user's cache directory by what the weights are and what was run.
+//! Statistics of checkpoints read earlier, in the user's cache directory, keyed by the weights and the request.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,51 +17,51 @@ use super::fingerprint::Fingerprint;
 use super::grid::{Grid, LayerShape};
 use super::read::Reading;
 
-/// What an entry begins with; changes when entries are written otherwise.
+/// First bytes of an entry; changes with the format of entries.
 const MAGIC: &[u8] = b"attnscope history 1\n";
 
 const ENDING: &str = "history";
 
-/// An entry that is used is marked so at most this often.
+/// How often at most an entry is marked as used.
 const MARKED_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 const SUM: usize = 32;
 
-/// The directory of entries, and what was asked of every checkpoint.
+/// The directory of entries, and the request: prompts, what-ifs and flags.
 #[derive(Debug, Clone)]
 pub struct Cache {
     directory: PathBuf,
     request: Vec<u8>,
-    /// Bytes of all entries together; the ones that were not used for longest go first.
+    /// Most bytes of all entries together; the least recently used ones are removed first.
     most_bytes: u64,
 }
 
-/// An entry, for lists.
+/// An entry in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub path: PathBuf,
-    /// What the checkpoint was called; empty for an entry that cannot be read.
+    /// Name of the checkpoint; empty for an entry that cannot be read.
     pub name: String,
     pub n_bytes: u64,
     pub used: Option<SystemTime>,
 }
 
-/// What stands in front of the numbers.
+/// Header of an entry, before the numbers.
 #[derive(Serialize, Deserialize)]
 struct Head {
     key: String,
     name: String,
     model: String,
-    /// Stack, layer, heads.
+    /// Stack, layer and number of heads.
     layers: Vec<(u8, usize, usize)>,
-    /// Prompt, tokens, and how many rows.
+    /// Prompt, number of tokens and number of rows.
     prompts: Vec<(String, u64, usize)>,
     n_statistics: usize,
 }
 
 const STACKS: [Stack; 4] = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross];
 
-/// `$XDG_CACHE_HOME/attnscope`, or `~/.cache/attnscope`; `None` where neither is known.
+/// Returns `$XDG_CACHE_HOME/attnscope` or `~/.cache/attnscope`; `None` if neither variable is set.
 pub fn directory() -> Option<PathBuf> {
     let of = |name: &str| {
         std::env::var_os(name)
@@ -75,7 +75,7 @@ pub fn directory() -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Statistics of what `request` says: prompts, what-ifs, flags. The version of the program is added to it.
+    /// Opens a cache for `request`: prompts, what-ifs and flags. The version of the program is added to it.
     pub fn new(directory: PathBuf, request: &[u8], most_bytes: u64) -> Self {
         let mut all = format!("{}\n", env!("CARGO_PKG_VERSION")).into_bytes();
         for statistic in STATISTICS {
@@ -108,8 +108,8 @@ impl Cache {
         self.directory.join(key).with_extension(ENDING)
     }
 
-    /// What is known of a checkpoint with these files. An entry that is damaged is none. Name and step are the caller's: the files
-    /// may have been moved.
+    /// Looks up a checkpoint by its files. A damaged entry counts as missing. Name and step come from the caller: the files may
+    /// have been moved.
     pub fn get(&self, fingerprint: &Fingerprint, name: &str, step: Option<u64>) -> Option<Reading> {
         let key = self.key(fingerprint)?;
         let path = self.path(&key);
@@ -122,7 +122,7 @@ impl Cache {
         reading
     }
 
-    /// Keeps what was read. Failing to is no failure: a full disk must not end a run.
+    /// Stores a reading. Errors are ignored: a full disk must not end a run.
     pub fn put(&self, fingerprint: &Fingerprint, reading: &Reading) {
         if let Some(key) = self.key(fingerprint)
             && let Err(e) = self.write(&key, reading)
@@ -139,7 +139,7 @@ impl Cache {
         temporary.persist(&self.path(key), true)
     }
 
-    /// Removes what was not used for longest, until the rest is within bounds.
+    /// Removes the least recently used entries until the rest is within the limit.
     pub fn trim(&self) {
         trim(&self.directory, self.most_bytes);
     }
@@ -157,7 +157,7 @@ fn trim(directory: &Path, most: u64) {
     }
 }
 
-/// Entries as files: path, bytes, when last used.
+/// Lists the files of entries: path, size, and time of last use.
 fn files(directory: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files = Vec::new();
@@ -173,7 +173,7 @@ fn files(directory: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
     files
 }
 
-/// All entries, the last used ones first.
+/// Lists all entries, most recently used first.
 pub fn list(directory: &Path) -> Vec<Entry> {
     let mut entries: Vec<Entry> = files(directory)
         .into_iter()
@@ -193,7 +193,7 @@ pub fn list(directory: &Path) -> Vec<Entry> {
     entries
 }
 
-/// Removes all entries: how many, and how many bytes they had.
+/// Removes all entries; returns their number and total size.
 ///
 /// # Errors
 /// When one cannot be removed.
@@ -217,7 +217,7 @@ fn mark_used(path: &Path) {
     }
 }
 
-/// An entry: what it is of, one record a row, and a digest of all that.
+/// Serialises an entry: its header, one record per row, and a digest of both.
 fn written(key: &str, reading: &Reading) -> io::Result<Vec<u8>> {
     let code = |stack: Stack| {
         STACKS
@@ -267,7 +267,7 @@ fn written(key: &str, reading: &Reading) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What stands in front of the numbers, and where these begin.
+/// Parses the header of an entry; returns it with the offset of the numbers.
 fn head(bytes: &[u8]) -> Option<(Head, usize)> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let end = rest.iter().position(|byte| *byte == b'\n')?;
@@ -320,7 +320,7 @@ fn read(bytes: &[u8], key: &str, name: &str, step: Option<u64>) -> Option<Readin
     Some(reading)
 }
 
-/// The bytes that are left to read.
+/// The bytes left to read.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {

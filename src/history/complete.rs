@@ -1,4 +1,4 @@
-//! Whether a checkpoint is written whole, without reading its weights: a trainer may be in the middle of saving it.
+//! Whether a checkpoint is completely written, without reading its weights: a trainer may still be saving it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,10 +9,10 @@ use attnscope_checkpoint::{VOCABULARY, open_regular, other_directory, read_regul
 
 use super::sources::{is_weights, shards_of};
 
-/// A header of safetensors is at most that long.
+/// Longest safetensors header.
 const LONGEST_HEADER: u64 = 100 << 20;
 
-/// What a checkpoint still lacks, in words; `None` where nothing is known to be missing.
+/// Says what a checkpoint still lacks; `None` if nothing is known to be missing.
 pub fn missing(path: &Path) -> Option<String> {
     if path.is_file() {
         return cut_short(path);
@@ -25,7 +25,7 @@ pub fn missing(path: &Path) -> Option<String> {
         .iter()
         .filter(|file| name_of(file).ends_with(".index.json"))
     {
-        // The other format of a directory that has both is not read.
+        // If a directory has both formats, the other one is not read.
         if name_of(index).starts_with("pytorch_model") && path.join("model.safetensors").is_file() {
             continue;
         }
@@ -35,7 +35,7 @@ pub fn missing(path: &Path) -> Option<String> {
     }
     let mut weights: Vec<&PathBuf> = files.iter().filter(|file| is_weights(file)).collect();
     weights.sort();
-    // What it is instead, reading says.
+    // Not a checkpoint: the reader will say what it is.
     if weights.is_empty() && other_directory(path).is_some() {
         return None;
     }
@@ -66,7 +66,7 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-/// What an index names that is not there.
+/// Returns a file that an index names but that does not exist.
 fn missing_of_index(index: &Path, directory: &Path) -> Option<String> {
     let text = read_regular(index, VOCABULARY).ok()?;
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(&text) else {
@@ -81,7 +81,7 @@ fn missing_of_index(index: &Path, directory: &Path) -> Option<String> {
     lacks.map(|name| format!("{} names {name}, which is not there yet", name_of(index)))
 }
 
-/// Whether a file of weights ends before its own header says it does.
+/// Describes how a file of weights is shorter than its own header says; `None` if it is complete.
 fn cut_short(path: &Path) -> Option<String> {
     let name = name_of(path);
     let ending = path
@@ -102,7 +102,7 @@ fn cut_short(path: &Path) -> Option<String> {
     is_short.then(|| format!("{name} is not written whole: it has {len} bytes so far"))
 }
 
-/// Compares the header's last offset with the length of the file. A header that is damaged is for the reader to name.
+/// Compares the header's last offset with the length of the file. A damaged header is left to the reader.
 fn is_safetensors_short(file: &mut File, len: u64) -> bool {
     let mut size = [0; 8];
     if file.read_exact(&mut size).is_err() {
@@ -120,7 +120,7 @@ fn is_safetensors_short(file: &mut File, len: u64) -> bool {
         return true;
     }
     let Ok(header) = serde_json::from_slice::<serde_json::Value>(&header) else {
-        // A file that was made as long as it will be, and is filled afterwards, begins with zeros.
+        // A preallocated file that is not filled yet begins with zeros.
         return header.iter().all(|byte| *byte == 0);
     };
     let tensors = header
@@ -131,10 +131,10 @@ fn is_safetensors_short(file: &mut File, len: u64) -> bool {
     ends.max().is_some_and(|end| len < 8 + n_header + end)
 }
 
-/// Whether a zip archive, as PyTorch writes it, lacks the record that ends it. Older pickles have no such record.
+/// Whether a zip archive, as PyTorch writes it, lacks its end record. Older pickles have no such record.
 fn is_archive_short(file: &mut File, len: u64) -> bool {
     const RECORD: &[u8] = b"PK\x05\x06";
-    /// The record may have a comment of 64 KiB behind it.
+    /// The end record may be followed by a comment of 64 KiB.
     const TAIL: u64 = (1 << 16) + 22;
     let mut start = [0; 4];
     if file.read_exact(&mut start).is_err() {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_anywhere_before_its_end_is_incomplete() {
+    fn a_truncated_file_is_incomplete_wherever_it_is_cut() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("model.safetensors");
         let whole = safetensors(8);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_waited_for_by_index_and_by_name() {
+    fn missing_shards_are_detected_by_index_and_by_name() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         fs::write(at("config.json"), "{}").expect("writes");

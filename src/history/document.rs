@@ -1,4 +1,4 @@
-//! A history as documents: JSON, and the table that reports write.
+//! A history as documents: JSON, and the same table that reports write.
 
 use attnscope_checks::stats::{Compute, STATISTICS};
 use attnscope_report::record::{About, Row, Table};
@@ -13,16 +13,16 @@ use super::text::on_its_way;
 use super::trend::Trend;
 use super::value::{History, Origin};
 
-/// What the rows of a log name as their prompt: batches of the training.
+/// Prompt name in the rows of a log: its statistics are of training batches.
 const BATCH: &str = "training";
 
-/// The value of an f32 as its shortest digits say it.
+/// Rounds to the f64 with the shortest digits of the f32.
 fn shortest(value: f64) -> f64 {
     let narrow = value as f32;
     narrow.to_string().parse().unwrap_or(value)
 }
 
-/// The history as JSON.
+/// Returns the history as JSON.
 pub fn document(history: &History, judge: &Judge, what_if: Vec<String>) -> HistoryRecord {
     let layers = history.grid().layers().iter().map(|layer| HistoryLayer {
         stack: layer.stack.label(),
@@ -149,7 +149,7 @@ fn of_trend(history: &History, trend: &Trend) -> HistoryTrend {
     }
 }
 
-/// The table: the rows of the checkpoints, or a row for every head and layer of each record of a log.
+/// Returns the table: the rows of the checkpoints, or a row per head and layer for each record of a log.
 pub fn table(history: &History, models: &[String], what_if: Vec<String>) -> Table {
     Table {
         about: About {
@@ -161,7 +161,7 @@ pub fn table(history: &History, models: &[String], what_if: Vec<String>) -> Tabl
     }
 }
 
-/// The rows of the table, in order of steps.
+/// Returns the rows of the table, in order of steps.
 pub fn rows(history: &History) -> Vec<Row> {
     let records = 0..history.records().len();
     match history.origin {
@@ -172,7 +172,7 @@ pub fn rows(history: &History) -> Vec<Row> {
     }
 }
 
-/// For each layer the layer itself, whose values gather its heads', and its heads.
+/// Returns, for each layer, a row of the layer itself, which combines its heads, and a row per head.
 fn rows_of_log(history: &History, idx: usize) -> Vec<Row> {
     let record = &history.records()[idx];
     let grid = history.grid();

@@ -1,5 +1,5 @@
-//! What the files of a checkpoint are: by which a step that was written again is told from one that was not, and by which the cache
-//! knows weights.
+//! Identity of a checkpoint's files: detects a step that was rewritten, and is the cache's
+//! key for weights.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use sha2::{Digest, Sha256};
 
 use super::sources::is_weights;
 
-/// Bytes at the beginning of a file that are taken whole: headers, and small files altogether.
+/// Bytes read from the beginning of a file: headers, and small files completely.
 const HEAD: u64 = 1 << 16;
-/// Pieces between there and the end that are taken of a large file, and bytes of each.
+/// Number of pieces sampled from the rest of a large file, and bytes of each.
 const PIECES: u64 = 8;
 const PIECE: u64 = 1 << 12;
-/// A directory with more files than a checkpoint has: the first ones count.
+/// Most files that are considered, more than any checkpoint has.
 const MOST_FILES: usize = 4096;
-/// Endings of files that say how weights are read.
+/// Extensions of files that describe how to read the weights.
 const BESIDE: [&str; 8] = [
     "json", "toml", "txt", "model", "jinja", "spm", "vocab", "pkl",
 ];
@@ -35,8 +35,8 @@ struct Entry {
 }
 
 impl Fingerprint {
-    /// Of the places of a checkpoint ([`Opening::places`](attnscope_checkpoint::Opening::places)). `None` where nothing is at
-    /// the first, which is the checkpoint itself.
+    /// Fingerprint of a checkpoint's places ([`Opening::places`](attnscope_checkpoint::Opening::places)). `None` if the first
+    /// place, which is the checkpoint itself, does not exist.
     pub fn of(places: &[PathBuf]) -> Option<Self> {
         let (first, others) = places.split_first()?;
         let mut files = Self::files_at(first).filter(|files| !files.is_empty())?;
@@ -52,7 +52,7 @@ impl Fingerprint {
         entries.map(Self)
     }
 
-    /// Of a directory: the files in it that say what the weights are; of a file: itself, and what lies beside it.
+    /// Returns the files of a directory that define the weights; for a file, itself and the files that describe it.
     fn files_at(path: &Path) -> Option<Vec<PathBuf>> {
         let mut files = Vec::new();
         let is_file = path.is_file();
@@ -69,7 +69,7 @@ impl Fingerprint {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .to_lowercase();
-            // Other steps lie beside a file.
+            // Files of weights next to a file are other steps.
             let counts = (is_weights(&file) && !is_file) || BESIDE.contains(&ending.as_str());
             if counts && file.is_file() {
                 files.push(file);
@@ -85,7 +85,7 @@ impl Fingerprint {
         Some(files)
     }
 
-    /// A digest of sizes, times, and of the header and sampled bytes of each file. `None` where one cannot be read.
+    /// Digests sizes, times, and each file's header and sampled bytes. `None` if a file cannot be read.
     pub fn digest(&self) -> Option<[u8; 32]> {
         let mut digest = Sha256::new();
         for entry in &self.0 {
@@ -162,7 +162,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn writing_and_replacing_show_and_reading_does_not() {
+    fn writing_or_replacing_a_file_changes_the_fingerprint_and_reading_does_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         fs::write(at("model.safetensors"), [1; 100]).expect("writes");
@@ -173,7 +173,7 @@ mod tests {
         fs::read(at("model.safetensors")).expect("reads");
         fs::write(at("optimizer.pt"), [1; 20]).expect("writes");
         assert_eq!(of(), first);
-        // Of the same size and the same time of writing: only what nobody can put back differs.
+        // Same size and modification time: only what nobody can set back differs.
         let modified = at("model.safetensors")
             .metadata()
             .and_then(|about| about.modified());

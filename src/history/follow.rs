@@ -1,5 +1,5 @@
-//! Reads a training and keeps reading: finds checkpoints, waits for those that are being written, reads one after another, and
-//! notices those that change or go; or follows a log.
+//! Follows a training: finds checkpoints, waits for those still being written, reads one after another, and
+//! notices when they change or disappear; or follows a log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,14 +21,14 @@ use super::sources::{self, Found};
 use super::value::Update;
 use super::wake::Wake;
 
-/// Between two looks for what is new, where nothing tells of it sooner.
+/// Time between two scans for new checkpoints, unless the system reports a change sooner.
 const EVERY: Duration = Duration::from_secs(1);
-/// Looking takes at most one part in so many of the time.
+/// Scanning takes at most one part in this many of the time.
 const RESTING: u32 = 10;
-/// Between two looks at a log that grows.
+/// Time between two reads of a growing log.
 const LOG_EVERY: Duration = Duration::from_millis(200);
 
-/// What is read.
+/// Source of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sources {
     /// Checkpoints, directories of checkpoints, or both.
@@ -37,7 +37,7 @@ pub enum Sources {
     Log(PathBuf),
 }
 
-/// Checkpoints that a person wants read again, whatever is known of them: asked for on one thread, and read on another.
+/// Checkpoints that the user wants read again; requested on one thread, read on another.
 #[derive(Debug, Clone, Default)]
 pub struct Again(Arc<Mutex<Vec<PathBuf>>>);
 
@@ -51,33 +51,33 @@ impl Again {
     }
 
     fn asked(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        // A list of paths is whole, whatever happened to the thread that held it.
+        // A list of paths stays valid even if a thread panicked while holding the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How it is read.
+/// Settings for reading a training.
 #[derive(Debug, Clone)]
 pub struct Following {
     pub sources: Sources,
-    /// Whether to go on when everything that is there was read.
+    /// Whether to continue after everything has been read.
     pub watches: bool,
-    /// Whether a checkpoint that changed is read again; otherwise it is marked, and [`Update::State`] tells so.
+    /// Whether to read a changed checkpoint again; otherwise it is marked by [`Update::State`].
     pub rereads: bool,
     pub cache: Option<Cache>,
     pub again: Again,
-    /// How checkpoints are opened: it tells where the files of one lie.
+    /// How checkpoints are opened, which determines where their files are.
     pub opening: Opening,
 }
 
 /// Reads one checkpoint.
 pub type Read<'a> = dyn FnMut(&Found) -> Result<Reading> + 'a;
-/// Takes what happened; says when to stop.
+/// Receives updates; returns whether to stop.
 pub type Sink<'a> = dyn FnMut(Vec<Update>) -> ControlFlow<()> + 'a;
 
 impl Following {
-    /// Reads until everything is read, or for ever where it watches, or until the sink says to stop. The sink is also called
-    /// with nothing, some times a second while there is nothing to read, so that it can stop.
+    /// Reads everything, or for ever if `watches` is set, until the sink says to stop. While there is nothing to read, the sink
+    /// is called a few times per second with an empty list, so that it can stop.
     ///
     /// # Errors
     /// When the sources cannot be listed or the log cannot be read. A checkpoint that cannot be read is an [`Update`].
@@ -92,7 +92,7 @@ impl Following {
         let mut reader = LogReader::new(path);
         let wake = self.watches.then(|| Wake::on(&[path.to_path_buf()]));
         loop {
-            // A log that its training has not begun yet is waited for.
+            // Wait for a log that does not exist yet.
             let waits = self.watches && !path.exists() && reader.header().is_none();
             let mut has_more = false;
             let mut updates = Vec::new();
@@ -141,7 +141,7 @@ impl Following {
         let wake = self.watches.then(|| Wake::on(roots));
         let mut known = Known::default();
         let mut looked = Instant::now();
-        // How long the last look took: a directory in which much is written must not be looked at all the time.
+        // Duration of the last scan: a directory in which much is written must not be scanned all the time.
         let mut took = Duration::ZERO;
         let found = list(roots);
         let mut stop = sink(known.found(found?, self)).is_break();
@@ -184,7 +184,7 @@ impl Following {
         Ok(())
     }
 
-    /// Looks for what is new; a directory that cannot be listed just now is looked at again later.
+    /// Scans for new checkpoints. A directory that cannot be listed is tried again later.
     fn look(&self, known: &mut Known, roots: &[PathBuf], sink: &mut Sink<'_>) -> bool {
         match list(roots) {
             Ok(found) => sink(known.found(found, self)).is_break(),
@@ -195,7 +195,7 @@ impl Following {
         }
     }
 
-    /// What the files are that a checkpoint is read from.
+    /// Returns the fingerprint of a checkpoint's files.
     fn fingerprint(&self, path: &Path) -> Option<Fingerprint> {
         let opening = Opening {
             path: Some(path.to_path_buf()),
@@ -244,7 +244,7 @@ impl Following {
             }
             Err(Error::Cancelled) => ControlFlow::Break(()),
             Err(_) if !path.exists() => sink(state(State::Gone)),
-            // Written to while it was read: it is read again once it is quiet.
+            // It changed while it was read: read it again once it no longer changes.
             Err(e @ Error::Changed { .. }) if self.watches => {
                 known.steps[idx].read = None;
                 sink(state(State::Incomplete(e.to_string())))
@@ -254,17 +254,17 @@ impl Following {
     }
 }
 
-/// The checkpoints that lie in some places.
+/// Lists the checkpoints in several places.
 ///
 /// # Errors
-/// When a place is not there, or a directory cannot be listed.
+/// When a place does not exist, or a directory cannot be listed.
 pub fn list(roots: &[PathBuf]) -> Result<Vec<Found>> {
     let mut all: Vec<Found> = Vec::new();
     let mut known: BTreeSet<PathBuf> = BTreeSet::new();
     for root in roots {
         let found = match sources::training_in(root)? {
             Some(found) => found,
-            // An empty directory: its first checkpoint is still to come.
+            // An empty directory: its first checkpoint does not exist yet.
             None if root.is_dir() && !sources::is_checkpoint(root) => Vec::new(),
             None if root.exists() => vec![sources::alone(root)],
             None => Vec::new(),
@@ -278,7 +278,7 @@ pub fn list(roots: &[PathBuf]) -> Result<Vec<Found>> {
     Ok(all)
 }
 
-/// What is to be done about a step.
+/// Next action for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     ToRead,
@@ -291,21 +291,21 @@ enum Phase {
 struct Step {
     found: Found,
     phase: Phase,
-    /// What its files were when they were looked at to be read.
+    /// Fingerprint of its files when it was last read.
     read: Option<Fingerprint>,
-    /// What they were at the last look, where that was another: read again only when they have stopped changing.
+    /// Fingerprint at the last scan, if different: the step is read again only when the files have stopped changing.
     last: Option<Fingerprint>,
-    /// Whether a person asked for it: what is kept of it does not count.
+    /// Whether the user asked for it: then the cache is ignored.
     is_asked: bool,
-    /// Whether its statistics are known: they stay until a person, or the caller, wants others.
+    /// Whether its statistics are known: they stay until the user or the caller asks for others.
     is_done: bool,
 }
 
-/// The checkpoints that are known, in order of their steps.
+/// The known checkpoints, in order of their steps.
 #[derive(Debug, Default)]
 struct Known {
     steps: Vec<Step>,
-    /// What the last look found.
+    /// Result of the last scan.
     listed: Vec<Found>,
 }
 
@@ -328,7 +328,7 @@ impl Known {
         }
     }
 
-    /// Takes a new list: what is new, what has gone, what changed since it was read.
+    /// Takes a new listing: adds new steps, and marks removed and changed ones.
     fn found(&mut self, found: Vec<Found>, following: &Following) -> Vec<Update> {
         let mut updates = Vec::new();
         let is_another_list = found != self.listed;
@@ -368,7 +368,7 @@ impl Known {
                 }
                 let marks = step.is_done && !is_another;
                 if following.rereads || !marks {
-                    // It may still be written to: not before two looks agree.
+                    // It may still be written to: wait until two scans agree.
                     if files == step.last {
                         step.phase = Phase::ToRead;
                         step.last = None;

@@ -1,4 +1,4 @@
-//! The heads and layers that a history has numbers for, in one order for every record.
+//! The heads and layers of a history, in one order for every record.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_spec::{Place, Stack};
@@ -17,8 +17,8 @@ impl LayerShape {
     }
 }
 
-/// The layers of a history. Values of a statistic are stored in one row: the heads of the first layer, of the second one and so
-/// on, and behind all heads one cell for each whole layer.
+/// The layers of a history. The values of a statistic are one row: the heads of the first layer, of the second one and so
+/// on, followed by one cell for each whole layer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grid {
     layers: Vec<LayerShape>,
@@ -37,12 +37,12 @@ impl Grid {
         self.layers.iter().map(|layer| layer.n_heads).sum()
     }
 
-    /// Cells of one statistic: heads, then layers.
+    /// Returns the number of cells of one statistic: heads, then layers.
     pub fn n_cells(&self) -> usize {
         self.n_heads() + self.layers.len()
     }
 
-    /// How many layers and heads there are, in words.
+    /// Returns the number of layers and heads in words.
     pub fn size(&self) -> String {
         format!(
             "{}, {}",
@@ -51,7 +51,7 @@ impl Grid {
         )
     }
 
-    /// The place of a cell.
+    /// Returns the place of a cell.
     pub fn place(&self, cell: usize) -> Place {
         let mut first = 0;
         for layer in &self.layers {
@@ -64,14 +64,14 @@ impl Grid {
         layer.map_or(Place::MODEL, LayerShape::place)
     }
 
-    /// The cells of the heads of a layer, by the layer's position in [`Grid::layers`].
+    /// Returns the cells of a layer's heads, by the layer's index in [`Grid::layers`].
     pub fn heads_of(&self, nth_layer: usize) -> std::ops::Range<usize> {
         let before = &self.layers[..nth_layer];
         let first = before.iter().map(|layer| layer.n_heads).sum();
         first..first + self.layers[nth_layer].n_heads
     }
 
-    /// The position in [`Grid::layers`] of the layer that a cell belongs to.
+    /// Returns the index in [`Grid::layers`] of a cell's layer.
     pub fn layer_of(&self, cell: usize) -> usize {
         let n_heads = self.n_heads();
         if cell >= n_heads {
@@ -87,7 +87,7 @@ impl Grid {
         self.layers.len()
     }
 
-    /// The cell of a head, or of a whole layer where the place names no head.
+    /// Returns the cell of a head, or of a whole layer if the place names no head.
     pub fn cell(&self, place: &Place) -> Option<usize> {
         let is_meant = |layer: &LayerShape| {
             Some(layer.layer_idx) == place.layer_idx && layer.stack == place.grid()
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_and_places_lead_to_each_other() {
+    fn cells_and_places_convert_into_each_other() {
         let layer = |stack, layer_idx, n_heads| LayerShape {
             stack,
             layer_idx,

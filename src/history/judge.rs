@@ -1,4 +1,4 @@
-//! Findings of a history: what begins and ends at which step, by how much it moved, and what is on its way.
+//! Findings of a history: what begins and ends at which step, how far it moved, and trends towards thresholds.
 
 use std::collections::BTreeMap;
 
@@ -23,47 +23,47 @@ pub struct Finding {
     pub check: &'static str,
     pub severity: Severity,
     pub place: Place,
-    /// The cell of the grid.
+    /// Cell in the grid.
     pub cell: usize,
     pub statistic: &'static str,
     pub threshold: f64,
     /// The record at which it begins, and the value there.
     pub begin: usize,
     pub to: f64,
-    /// The record at which it ends; `None` while it lasts.
+    /// The record at which it ends; `None` if it has not ended.
     pub end: Option<usize>,
-    /// The record from which the statistic moved there, and the value there.
+    /// The record where the statistic's move began, and the value there.
     pub from: Option<(usize, f64)>,
-    /// The record at which a statistic of this place was first on its way to a line, before this finding began, and that statistic.
+    /// The record before this finding where some statistic of the place first had a trend towards a line, and that statistic.
     pub warned: Option<Warned>,
-    /// What the severity follows from.
+    /// Reason for the severity.
     pub why: String,
     pub advice: &'static str,
 }
 
-/// A record, and the statistic that was on its way to a line there.
+/// A record with a trend towards a line, and the statistic.
 type Warned = (usize, &'static str);
 
-/// The check of values that are not finite.
+/// The check for values that are not finite.
 const BROKEN: &str = "nan-or-inf";
 
-/// Records before a finding that are searched for the first warning.
+/// Number of records before a finding that are searched for the first warning.
 const WARNED_WITHIN: usize = 64;
 
-/// Looks at a history as it grows, and keeps what it found.
+/// Judges a history as it grows, and keeps its findings.
 #[derive(Debug, Clone)]
 pub struct Judge {
     thresholds: Thresholds,
     /// [line][series]
     followers: Vec<Vec<Follower>>,
-    /// Stretches of records with values that are not finite.
+    /// Ranges of records with values that are not finite.
     broken: Vec<Broken>,
-    /// What was finite before. // [column × cells]
+    /// Whether a value was finite before. // [column × cells]
     was_finite: Vec<bool>,
-    /// Records that were looked at, and the history's epoch then.
+    /// Number of records judged, and the history's epoch then.
     n_seen: usize,
     seen: Option<(u64, u64)>,
-    /// First warnings that were looked for, by line, series and first record.
+    /// Cached first warnings, by line, series and first record.
     warned: BTreeMap<(usize, usize, usize), Option<Warned>>,
     findings: Vec<Finding>,
     trends: Vec<Trend>,
@@ -98,17 +98,17 @@ impl Judge {
         &self.thresholds
     }
 
-    /// What begins and ends, in order of the steps at which it begins; the worst first at one step.
+    /// Returns the findings in order of the steps at which they begin; the worst first at the same step.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// What is on its way to a line at the last record.
+    /// Returns the trends towards a line at the last record.
     pub fn trends(&self) -> &[Trend] {
         &self.trends
     }
 
-    /// Takes a look; nothing happens where the history has not changed. Returns whether there is anything new to look at.
+    /// Judges new records; does nothing if the history has not changed. Returns whether anything changed.
     pub fn look(&mut self, history: &History) -> bool {
         let now = (history.epoch(), history.revision());
         if self.seen == Some(now) {
@@ -126,7 +126,7 @@ impl Judge {
         }
         self.seen = Some(now);
         if history.grid().layers().is_empty() {
-            // Shapes are not known yet.
+            // The shapes are not known yet.
             self.followers.clear();
             return true;
         }
@@ -136,7 +136,7 @@ impl Judge {
                 self.take(history, record_idx);
             }
         }
-        // Checkpoints at the end that are not read yet are looked at once they are.
+        // Checkpoints at the end that are not read yet are judged later.
         self.n_seen = match history
             .records()
             .iter()
@@ -165,7 +165,7 @@ impl Judge {
         self.look_for_broken(history, record_idx);
     }
 
-    /// Values that were finite so far and are not any more, and a loss that is no number.
+    /// Looks for values that are no longer finite, and a loss that is not a number.
     fn look_for_broken(&mut self, history: &History, record_idx: usize) {
         let Some(numbers) = &history.records()[record_idx].numbers else {
             return;
@@ -324,7 +324,7 @@ fn of_broken(history: &History, broken: &Broken) -> Finding {
     }
 }
 
-/// The last values of a series up to a record, without those that are not known: steps and values.
+/// Returns steps and values of a series up to a record, without unknown values.
 fn points(history: &History, line: &Line, unit: usize, last: usize) -> Vec<(f64, f64)> {
     const MOST: usize = 32;
     let mut points = Vec::with_capacity(MOST);
@@ -348,7 +348,7 @@ fn trend_at(
     last: usize,
     thresholds: &Thresholds,
 ) -> Option<Trend> {
-    // Shares of a few heads jump, and what heads write beside each other is no way to anything.
+    // Shares of a few heads jump, and a head's output relative to the median has no meaningful trend.
     if !matches!(line.scope, Scope::Heads | Scope::Layers) || !line.is_fault {
         return None;
     }
@@ -380,8 +380,8 @@ fn trend_at(
     })
 }
 
-/// The first record before a finding at which some statistic of its place was on its way to a line, where one was until the
-/// finding began or shortly before.
+/// Returns the first record before a finding where a statistic of its place had a trend towards a line, if such a trend
+/// lasted until the finding or shortly before it.
 fn first_warning(
     history: &History,
     cell: usize,
@@ -407,8 +407,8 @@ fn first_warning(
     first
 }
 
-/// Whether the level of a finding's statistic changed about where it begins, at a stated rate of false alarms: the record at which
-/// the new level begins. `None` also where there are too few records to tell.
+/// Tests whether the level of a finding's statistic changed near its beginning, at a stated false-alarm rate; returns the first
+/// record of the new level. `None` also if there are too few records.
 pub fn change_of(history: &History, finding: &Finding) -> Option<ChangePoint> {
     let line = LINES
         .iter()

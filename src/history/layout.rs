@@ -1,27 +1,27 @@
-//! Where the values of one segment of a log lie in its history: a training that was started again may record other statistics, or
-//! see other layers.
+//! Maps the values of one segment of a log to its history: a restarted training may record other statistics or
+//! layers.
 
 use attnscope_spec::Stack;
 
 use super::grid::{Grid, LayerShape};
 use super::record::UNKNOWN;
 
-/// Where values of one shape lie in rows of another.
+/// Mapping from rows of one shape to rows of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// For each statistic its place among the history's.
+    /// For each statistic, its index in the history.
     columns: Vec<usize>,
-    /// For each cell its place in the history's grid.
+    /// For each cell, its index in the history's grid.
     cells: Vec<usize>,
     n_columns: usize,
     n_cells: usize,
 }
 
-/// The statistics and the grid that rows of values have.
+/// Statistics and grid of a row of values.
 pub(super) type Shape<'a> = (&'a [usize], &'a Grid);
 
 impl Layout {
-    /// `None` where rows are the same already, and where the outer shape lacks something.
+    /// Returns `None` if no mapping is needed, or if the outer shape lacks something.
     pub fn new(
         (statistics, grid): Shape<'_>,
         (outer_statistics, outer): Shape<'_>,
@@ -41,7 +41,7 @@ impl Layout {
         })
     }
 
-    /// A row of the history, with what the values do not tell as [`UNKNOWN`].
+    /// Maps values to a row of the history; missing ones are [`UNKNOWN`].
     pub fn laid(&self, values: &[f32]) -> Box<[f32]> {
         let mut row = vec![UNKNOWN; self.n_columns * self.n_cells].into_boxed_slice();
         for (column, values) in self.columns.iter().zip(values.chunks(self.cells.len())) {
@@ -53,7 +53,7 @@ impl Layout {
     }
 }
 
-/// All layers of two grids, in order; `None` where a layer has another number of heads in each: then they are two models.
+/// Returns all layers of two grids, in order; `None` if a layer's number of heads differs: then they are different models.
 pub(super) fn joined(a: &Grid, b: &Grid) -> Option<Grid> {
     let mut layers: Vec<LayerShape> = a.layers().to_vec();
     for layer in b.layers() {
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn values_go_where_their_layer_and_their_statistic_are() {
+    fn values_are_mapped_to_their_layer_and_statistic() {
         let (outer, inner) = (grid(&[(0, 1), (1, 2)]), grid(&[(1, 2)]));
         assert_eq!(joined(&inner, &grid(&[(0, 1)])).as_ref(), Some(&outer));
         assert_eq!(joined(&outer, &grid(&[(1, 3)])), None);
         let layout = Layout::new((&[7], &inner), (&[3, 7], &outer)).expect("another shape");
-        // Two heads and their layer, of the second statistic.
+        // Two heads and their layer, for the second statistic.
         let row = layout.laid(&[1.0, 2.0, 3.0]);
         let known: Vec<(usize, f32)> = (0..row.len())
             .filter(|at| !row[*at].is_nan())

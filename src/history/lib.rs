@@ -1,5 +1,5 @@
-//! Runs of one training in order of steps: read from checkpoints or from the log of a monitor, followed while they grow, and
-//! judged. A [`History`] is a plain value; what reads it sends [`Update`]s.
+//! Runs of one training in order of steps: read from checkpoints or from a monitor's log, followed while they grow, and
+//! judged. A [`History`] is a plain value; readers send it [`Update`]s.
 
 pub mod batch;
 pub mod cache;

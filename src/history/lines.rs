@@ -1,45 +1,45 @@
-//! The lines that statistics cross: which check draws each, on which side the fault lies, and what was ordinary before.
+//! Threshold lines: which check each belongs to, which side is unhealthy, and what counted as ordinary before.
 
 use attnscope_checks::Thresholds;
 
 use super::value::History;
 
-/// The side of a line on which the fault lies.
+/// The unhealthy side of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Below,
     Above,
 }
 
-/// What has one series of values each.
+/// The unit that has one series of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Heads,
     /// Whole layers, by a statistic that only layers have.
     Layers,
-    /// Whole layers, by the share of their heads that give practically everything to the first key.
+    /// Whole layers, by the share of their heads with almost all attention on the first key.
     SinkLayers,
-    /// Heads, by what they write beside the median head of their layer.
+    /// Heads, by the norm of their output relative to the median head of their layer.
     Outputs,
 }
 
-/// One line of a check.
+/// A threshold line of a check.
 #[derive(Debug)]
 pub struct Line {
     pub check: &'static str,
     pub statistic: &'static str,
-    /// Its name in the table of thresholds.
+    /// Name in the table of thresholds.
     threshold: &'static str,
     pub side: Side,
     pub scope: Scope,
-    /// How many times the threshold a statistic was on the healthy side, at least, for its crossing to count as a collapse rather
-    /// than as a drift along the line.
+    /// Factor of the threshold that a statistic must have reached on the healthy side for its crossing to count as a collapse
+    /// rather than as a drift along the line.
     ordinary: f64,
-    /// Growth is told in per cent, and fitted to logarithms.
+    /// Report growth in percent, and fit it on a logarithmic scale.
     pub is_ratio: bool,
-    /// Heads that look at one kind of place by design cross it rightly.
+    /// Whether heads of a known type may cross it by design.
     pub excuses_design: bool,
-    /// A crossing is a fault of its own; otherwise it is information unless the loss suffers.
+    /// Whether a crossing is a fault in itself; otherwise it is information unless the loss suffers.
     pub is_fault: bool,
     /// What to do about it.
     pub advice: &'static str,
@@ -47,7 +47,7 @@ pub struct Line {
 
 const LOWER_RATE: &str = "lower the learning rate, or go back to a checkpoint before it and add QK-norm, QK-Clip or a warm-up";
 
-/// Every line: one entry each.
+/// Every line, one entry each.
 pub static LINES: &[Line] = &[
     Line {
         check: "entropy-collapse",
@@ -135,12 +135,12 @@ pub static LINES: &[Line] = &[
     },
 ];
 
-/// A head that gives so much to the first key gives it practically everything, as in the check.
+/// Weight on the first key from which a head gives it almost all attention, as in the check.
 const MASSIVE: f64 = 0.95;
-/// A statistic is back on the healthy side when it is so many times the threshold away from it: between the two nothing changes, so
-/// that noise on the line is one finding and not many.
+/// Factor by which a statistic must be back on the healthy side to count as released. Within this band nothing changes, so
+/// that noise around the line is one finding instead of many.
 const RELEASE: f64 = 1.2;
-/// Kinds of places that heads attend to by design.
+/// Types of heads that attend to one kind of place by design.
 const DESIGNS: [(&str, &str); 6] = [
     ("sink_mass", "its learned sink"),
     ("first_key_mass", "the first token"),
@@ -154,12 +154,12 @@ const DESIGNS: [(&str, &str); 6] = [
 ];
 
 impl Line {
-    /// Where the line lies.
+    /// Returns the value of the threshold.
     pub fn at(&self, thresholds: &Thresholds) -> f64 {
         thresholds.of(self.threshold)
     }
 
-    /// Whether a value lies on the side of the fault.
+    /// Whether a value is on the unhealthy side.
     pub fn is_crossed(&self, value: f64, at: f64) -> bool {
         match self.side {
             Side::Below => value < at,
@@ -175,7 +175,7 @@ impl Line {
         }
     }
 
-    /// Whether a value before was so far on the healthy side that crossing the line since is a collapse.
+    /// Whether an earlier value was so far on the healthy side that crossing the line since then is a collapse.
     pub fn is_ordinary(&self, value: f64, at: f64) -> bool {
         match self.side {
             Side::Below => value >= at * self.ordinary,
@@ -183,7 +183,7 @@ impl Line {
         }
     }
 
-    /// Whether one value lies nearer to the fault than another.
+    /// Whether one value is closer to the fault than another.
     pub fn is_worse(&self, value: f64, than: f64) -> bool {
         match self.side {
             Side::Below => value < than,
@@ -191,7 +191,7 @@ impl Line {
         }
     }
 
-    /// The number of series that the line looks at.
+    /// Returns the number of series.
     pub fn n_units(&self, history: &History) -> usize {
         match self.scope {
             Scope::Heads | Scope::Outputs => history.grid().n_heads(),
@@ -199,7 +199,7 @@ impl Line {
         }
     }
 
-    /// The cell of a series in the grid.
+    /// Returns the cell of a series in the grid.
     pub fn cell(&self, history: &History, unit: usize) -> usize {
         match self.scope {
             Scope::Heads | Scope::Outputs => unit,
@@ -207,7 +207,7 @@ impl Line {
         }
     }
 
-    /// What is compared with the line; NaN where it is not known.
+    /// Returns the value compared with the line; NaN if it is unknown.
     pub fn value(&self, history: &History, record_idx: usize, unit: usize) -> f64 {
         let Some(column) = history.column(self.statistic) else {
             return f64::NAN;
@@ -234,7 +234,7 @@ impl Line {
         }
     }
 
-    /// What a head attends to by design at a record, where it does and where the history knows.
+    /// Returns the type of a head by design at a record, if it has one and the history knows it.
     pub fn design(
         &self,
         history: &History,
@@ -248,7 +248,7 @@ impl Line {
         design_of(history, record_idx, cell, thresholds)
     }
 
-    /// What the line is about, as severities follow from it.
+    /// Returns the kind of line from which severities follow.
     pub fn kind(&self) -> attnscope_checks::weight::Line {
         attnscope_checks::weight::Line {
             is_fault: self.is_fault,
@@ -258,7 +258,7 @@ impl Line {
     }
 }
 
-/// The kind of place that a head gives most to by design at a record, as far as the history knows.
+/// Returns the type of a head by design at a record: the kind of place with most of its attention, if the history knows it.
 pub fn design_of(
     history: &History,
     record_idx: usize,
@@ -274,7 +274,7 @@ pub fn design_of(
     strongest.map(|(_, what)| what)
 }
 
-/// The lines of a statistic, for a chart: the check that draws each, and where it lies.
+/// Returns the lines of a statistic for a chart: check and threshold.
 pub fn lines_of(statistic: &str, thresholds: &Thresholds) -> Vec<(&'static str, f64)> {
     let of = LINES.iter().filter(|line| {
         line.statistic == statistic && matches!(line.scope, Scope::Heads | Scope::Layers)
@@ -289,7 +289,7 @@ mod tests {
     use attnscope_checks::stats::index_of;
 
     #[test]
-    fn every_line_is_of_a_check_a_statistic_and_a_threshold_that_are() {
+    fn every_line_names_an_existing_check_statistic_and_threshold() {
         let thresholds = Thresholds::default();
         for line in LINES {
             assert!(find(line.check).is_some(), "{}", line.check);

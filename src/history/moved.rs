@@ -1,4 +1,4 @@
-//! From where a statistic moved to a line that it crosses: the two records of a jump, or the beginning of a slope.
+//! Finds where a statistic's move towards a line began: the record before a jump, or the beginning of a slope.
 
 use attnscope_checks::Thresholds;
 
@@ -6,16 +6,17 @@ use super::lines::Line;
 use super::robust::median;
 use super::value::History;
 
-/// Records back that a move to a line may have begun.
+/// Most records to look back for the beginning of a move.
 const MOVED_WITHIN: usize = 512;
-/// A record that is not further from the line by this share of the whole move is no part of it; after so many of them, none is.
+/// Share of the whole move by which a record must be further from the line to be part of it. The search ends after `MOVED_GAP`
+/// records that are not.
 const MOVED_SHARE: f64 = 0.05;
 const MOVED_GAP: usize = 3;
-/// A move of which one step is this share is a jump.
+/// A move is a jump if one step is this share of it.
 const JUMP: f64 = 0.85;
 
-/// The record from which a series moved to where it crosses a line, and the value there: back from the crossing for as long as
-/// values lie further and further from the line.
+/// Returns the record where a series began to move to the line it crosses, and the value there: searches back from the crossing
+/// for as long as values get further from the line.
 pub(super) fn moved_from(
     history: &History,
     line: &Line,
@@ -55,7 +56,7 @@ pub(super) fn moved_from(
     {
         return Some(slow);
     }
-    // A jump is told by the two records on its sides.
+    // For a jump, return the record just before it.
     let last = (0..begin)
         .rev()
         .map(|idx| (idx, line.value(history, idx, unit)));
@@ -68,8 +69,8 @@ pub(super) fn moved_from(
     }
 }
 
-/// The record from which a series moved, where it strays as it moves and no single record is the furthest: back over medians of a
-/// few records each, for as long as they lie further and further from the line.
+/// Returns the beginning of a noisy move, where no single record is the furthest: searches back over medians of a
+/// few records each, for as long as they get further from the line.
 fn moved_slowly_from(
     history: &History,
     line: &Line,

@@ -1,4 +1,4 @@
-//! What is new in a history since it was last told: findings as they begin, grow worse and end, and trends as they appear.
+//! Changes in a history since the last report: findings that begin, get worse or end, and new trends.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,30 @@ use super::judge::{Finding, Judge};
 use super::text::{beginning, grouped, on_its_way, reasons};
 use super::value::History;
 
-/// Findings and trends that were told.
+/// Findings and trends already reported.
 #[derive(Debug, Clone, Default)]
 pub struct News {
-    /// By check, cell and step or name: the severity that was told, and whether the end was.
+    /// By check, cell and step or name: the reported severity, and whether the end was reported.
     findings: BTreeMap<(&'static str, usize, String), (Severity, bool)>,
     trends: BTreeMap<(&'static str, usize), usize>,
 }
 
-/// Something that is told.
+/// A reported change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     /// `None` for a trend, and for the end of a finding.
     pub severity: Option<Severity>,
-    /// The first finding of those that are told together.
+    /// The first of the findings that are reported together.
     pub finding: Option<Finding>,
-    /// One line, and lines of reasons.
+    /// A headline, and lines of reasons.
     pub lines: String,
 }
 
-/// Records after which a trend that went on is told again.
+/// Number of records after which a continuing trend is reported again.
 const AGAIN: usize = 64;
 
 impl News {
-    /// What was not told yet.
+    /// Returns everything not reported yet.
     pub fn of(&mut self, history: &History, judge: &Judge) -> Vec<Told> {
         let mut new = Vec::new();
         let mut ended = Vec::new();

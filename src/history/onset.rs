@@ -1,31 +1,31 @@
-//! When a statistic crosses a line and when it comes back, one value after another.
+//! Detects when a statistic crosses a line and when it comes back, one value at a time.
 
 use super::lines::Line;
 
-/// A stretch of records on the side of the fault.
+/// A range of records on the unhealthy side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// The first record of it.
+    /// The first record.
     pub begin: usize,
-    /// The first record after it; `None` while it lasts.
+    /// The first record after it; `None` if it has not ended.
     pub end: Option<usize>,
     /// Whether a second record has confirmed it.
     pub is_confirmed: bool,
 }
 
-/// Follows one series along one line.
+/// Follows one series relative to one line.
 #[derive(Debug, Clone, Default)]
 pub struct Follower {
     closed: Vec<Stretch>,
     begin: Option<usize>,
     is_confirmed: bool,
-    /// The first record that is back on the healthy side.
+    /// The first record back on the healthy side.
     back: Option<usize>,
 }
 
 impl Follower {
-    /// Takes the next value. NaN tells nothing. With `needs_two`, a single record decides nothing: values that were sampled from
-    /// a batch may stray once.
+    /// Takes the next value; NaN is ignored. With `needs_two`, a single record decides nothing, since values sampled from
+    /// a batch may be outliers.
     pub fn take(&mut self, record_idx: usize, value: f64, line: &Line, at: f64, needs_two: bool) {
         if value.is_nan() {
             return;
@@ -64,7 +64,7 @@ impl Follower {
         }
     }
 
-    /// All stretches, the one that lasts as the last one.
+    /// Returns all stretches, an unfinished one last.
     pub fn stretches(&self) -> impl Iterator<Item = Stretch> + '_ {
         let lasting = self.begin.map(|begin| Stretch {
             begin,
@@ -74,7 +74,7 @@ impl Follower {
         self.closed.iter().copied().chain(lasting)
     }
 
-    /// Whether the series is on the side of the fault now.
+    /// Whether the series is on the unhealthy side now.
     pub fn lasts(&self) -> bool {
         self.begin.is_some()
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_begins_at_its_first_record_and_one_stray_record_is_none() {
+    fn a_stretch_begins_at_its_first_record_and_a_single_outlier_is_none() {
         let (high, low) = (0.8, 0.03);
         assert_eq!(
             followed(&[high, low, low, low], true),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_on_the_line_is_one_finding() {
+    fn noise_around_the_line_is_one_finding() {
         let values: Vec<f64> = (0..100)
             .map(|n| if n % 3 == 0 { 0.052 } else { 0.048 })
             .collect();

@@ -1,7 +1,7 @@
-//! Which step to read next: the newest first, then the oldest, then always the middle of what is unknown, so that the shape of a
-//! training shows after a few steps.
+//! Order of reading steps: the newest, the oldest, then the middle of the longest unread range, so that the shape of a
+//! training is visible after a few steps.
 
-/// The position to read next among steps in their order; `None` where all are read.
+/// Returns the index of the step to read next; `None` if all are read.
 pub fn next(is_read: &[bool]) -> Option<usize> {
     let n = is_read.len();
     if n == 0 {
@@ -13,7 +13,7 @@ pub fn next(is_read: &[bool]) -> Option<usize> {
     if !is_read[0] {
         return Some(0);
     }
-    // The middle of the longest stretch that is not read; of stretches alike, of the newest.
+    // The middle of the longest unread range; among equal ranges, the newest.
     let (mut longest, mut begin) = (0, 0);
     let mut middle = None;
     for (at, _) in is_read.iter().enumerate().filter(|(_, is_read)| **is_read) {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_middle_and_quarters_come_first_and_every_step_once() {
+    fn ends_middle_and_quarters_come_first_and_every_step_is_read_once() {
         assert_eq!(order(9), [8, 0, 4, 6, 2, 7, 5, 3, 1]);
         assert_eq!(order(1), [0]);
         assert_eq!(order(2), [1, 0]);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_arrives_late_is_next() {
+    fn a_step_that_appears_late_is_next() {
         assert_eq!(next(&[true, true, false]), Some(2));
         assert_eq!(next(&[true, false, true, false, false, true]), Some(3));
     }

@@ -1,4 +1,4 @@
-//! What reading one checkpoint gives to a history.
+//! Result of reading one checkpoint for a history.
 
 use attnscope_checks::stats::STATISTICS;
 use attnscope_report::record::{Row, Source, Table};
@@ -13,7 +13,7 @@ pub struct Reading {
     pub grid: Grid,
     /// Means over the prompts.
     pub numbers: Numbers,
-    /// The rows of the table, one for each prompt and place.
+    /// Rows of the table, one per prompt and place.
     pub rows: Vec<Row>,
     /// Family and sizes of the model, as JSON.
     pub model: String,
@@ -22,7 +22,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Of prompts that were run.
+    /// Makes a reading from prompts that were run.
     pub fn of(model: &ModelRecord, step: Option<u64>, prompts: &[PromptRecord]) -> Self {
         let source = Source {
             model,
@@ -30,7 +30,7 @@ impl Reading {
             prompts,
         };
         let table = Table::of(&[source], Vec::new());
-        // Of plain names and numbers: nothing that could fail to be written.
+        // Plain names and numbers: serialisation cannot fail.
         let model = serde_json::to_string(model).unwrap_or_default();
         let grid = Grid::new(prompts.first().map_or(Vec::new(), |prompt| {
             let shape = |layer: &attnscope_report::LayerRecord| LayerShape {
@@ -43,7 +43,7 @@ impl Reading {
         Self::of_rows(grid, table.rows, model)
     }
 
-    /// Of rows that are known.
+    /// Makes a reading from existing rows.
     pub fn of_rows(grid: Grid, rows: Vec<Row>, model: String) -> Self {
         let numbers = mean(&grid, &rows);
         Self {
@@ -56,8 +56,8 @@ impl Reading {
     }
 }
 
-/// Means of every statistic of every cell over the prompts. A NaN of one prompt makes the mean NaN, and a value that one lacks makes
-/// it unknown.
+/// Returns the mean over prompts of every statistic and cell. It is NaN if one prompt has NaN, and unknown if one prompt lacks
+/// the value.
 fn mean(grid: &Grid, rows: &[Row]) -> Numbers {
     let n_cells = grid.n_cells();
     let mut sums = vec![0f64; STATISTICS.len() * n_cells];

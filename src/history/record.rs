@@ -1,30 +1,30 @@
-//! One step of a history: what is known of it, and how far reading it is.
+//! One step of a history: its data and the state of reading it.
 
 use std::path::PathBuf;
 
 use attnscope_report::record::Row;
 
-/// How far reading a step is.
+/// State of reading a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It is there, and has not been read.
+    /// Found, not read yet.
     Waiting,
-    /// Its files are still being written: what is missing.
+    /// Still being written; says what is missing.
     Incomplete(String),
-    /// It is being read now.
+    /// Being read now.
     Reading,
-    /// Its statistics are those of the files as they are.
+    /// Read; the statistics match the files.
     Done,
-    /// It could not be read: why, in one line.
+    /// Could not be read; says why, in one line.
     Failed(String),
-    /// Its files were deleted; statistics that were read stay.
+    /// Deleted; statistics that were read are kept.
     Gone,
-    /// Its files are others than those that were read; the statistics are of the former ones.
+    /// Changed since it was read; the statistics are those of the previous files.
     Changed,
 }
 
 impl State {
-    /// The word for it in documents.
+    /// Returns the word for it in documents.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// What there is to say beside the word.
+    /// Returns the reason behind the state, if it has one.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Incomplete(why) | Self::Failed(why) => Some(why),
@@ -49,17 +49,17 @@ impl State {
 /// Statistics of one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Numbers {
-    /// Mean loss in nats, where it is known; as the training reported it in a log.
+    /// Mean loss in nats, if known; for a log, as the training reported it.
     pub loss: Option<f64>,
-    /// [statistic of the history][cell of the grid], [`UNKNOWN`] where there is none
+    /// [statistic of the history][cell of the grid]; [`UNKNOWN`] for missing values
     pub values: Box<[f32]>,
 }
 
-/// Stands for a value that a record does not have: a log need not record the same of every step. It is a NaN with bits of its own,
-/// so that whoever asks for a value only finds no number.
+/// Marks a value that a record does not have, since logs need not record everything at each step. It is a NaN with its own bits,
+/// so that code that only asks for the value sees NaN.
 pub const UNKNOWN: f32 = f32::from_bits(0x7fc0_0a77);
 
-/// Whether a value is one that a record does not have, rather than one that is not finite.
+/// Whether a value is missing from the record, rather than not finite.
 pub fn is_unknown(value: f32) -> bool {
     value.to_bits() == UNKNOWN.to_bits()
 }
@@ -67,21 +67,21 @@ pub fn is_unknown(value: f32) -> bool {
 /// One step of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The base name of a checkpoint; the name of the log for its records.
+    /// Base name of a checkpoint; for records of a log, the name of the log.
     pub name: String,
-    /// Where the checkpoint lies; `None` for records of a log.
+    /// Path of the checkpoint; `None` for records of a log.
     pub path: Option<PathBuf>,
     pub step: Option<u64>,
-    /// Seconds since 1970 at which a log's record was written.
+    /// Time at which a log's record was written, in seconds since 1970.
     pub time: Option<f64>,
     pub state: State,
     pub numbers: Option<Numbers>,
-    /// The rows of the table for a checkpoint; empty for records of a log, whose rows are made when they are asked for.
+    /// Rows of the table for a checkpoint; empty for records of a log, whose rows are made on request.
     pub rows: Vec<Row>,
 }
 
 impl Record {
-    /// A checkpoint that was found and not read.
+    /// Makes the record of a checkpoint that is not read yet.
     pub fn waiting(name: String, path: PathBuf, step: Option<u64>) -> Self {
         Self {
             name,
@@ -94,7 +94,7 @@ impl Record {
         }
     }
 
-    /// How people call it: `step 250`, or its name where no step is known.
+    /// Returns the name for people: `step 250`, or the checkpoint's name if the step is unknown.
     pub fn label(&self) -> String {
         match self.step {
             Some(step) => format!("step {step}"),

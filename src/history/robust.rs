@@ -1,6 +1,6 @@
-//! Medians and spreads that single wild values do not move.
+//! Medians and spreads that are robust to single outliers.
 
-/// The median; NaN of nothing.
+/// Returns the median; NaN if there are no values.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -12,8 +12,8 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// The standard deviation of noise on a level that may drift: from the median size of the differences of neighbours, which are
-/// √2 times as wide. 1.4826 makes it that of normal noise. NaN of fewer than two values.
+/// Returns the standard deviation of noise on a level that may drift, estimated from the median absolute difference of
+/// neighbours. Differences are √2 times as wide, and 1.4826 scales to normal noise. NaN for fewer than two values.
 pub fn noise(values: &[f64]) -> f64 {
     let differences = values.windows(2).map(|pair| (pair[1] - pair[0]).abs());
     1.4826 * median(differences) / std::f64::consts::SQRT_2
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wild_value_moves_neither() {
+    fn an_outlier_changes_neither_median_nor_noise() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
         assert_eq!(median([1.0, 2.0, 3.0, 1e9].into_iter()), 2.5);
         assert!(median(std::iter::empty()).is_nan());

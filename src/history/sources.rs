@@ -1,5 +1,5 @@
-//! Where the steps of a training lie: directories of checkpoints, also nested ones, single files, and the names that trainers give
-//! to what they are still writing.
+//! Finds the steps of a training: directories of checkpoints, also nested ones, single files, and the names that trainers give
+//! to files they are still writing.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use attnscope_checkpoint::is_trainer_state;
 use attnscope_compute::error::{Error, Result};
 use attnscope_report::record::{natural, step_of};
 
-/// Endings of files of weights.
+/// Extensions of files of weights.
 const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];
-/// How deep checkpoints may lie below a directory.
+/// Most directory levels between a directory and its checkpoints.
 const DEEPEST: usize = 4;
 
-/// A checkpoint that was found.
+/// A checkpoint found on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub path: PathBuf,
-    /// The path below the directory that was searched, or the base name.
+    /// Path relative to the searched directory, or the base name.
     pub name: String,
     pub step: Option<u64>,
 }
 
-/// The checkpoints of a training in a directory that is none itself, or has them beside its own weights, as transformers' Trainer
-/// leaves them. `None` for a single checkpoint, and for anything that is no directory.
+/// Returns the checkpoints of a training in a directory that is not a checkpoint itself, or has them next to its own weights, as
+/// transformers' Trainer leaves them. `None` for a single checkpoint, and for anything that is not a directory.
 ///
 /// # Errors
 /// When the directory cannot be listed, or holds several trainings.
@@ -47,7 +47,7 @@ pub fn training_in(directory: &Path) -> Result<Option<Vec<Found>>> {
         found.name = name.to_string_lossy().into_owned();
         found.step = step_of(&found.path, &found.name);
     }
-    // A directory that is a checkpoint itself holds a training only where the others are its steps.
+    // A directory that is a checkpoint itself is a training only if the others are its steps.
     if is_checkpoint(directory) && !found.iter().all(|found| found.step.is_some()) {
         return Ok(None);
     }
@@ -57,7 +57,7 @@ pub fn training_in(directory: &Path) -> Result<Option<Vec<Found>>> {
     if is_checkpoint(directory) {
         let name = base_name(directory);
         let own = step_of(directory, &name);
-        // The last step is saved twice: once under its number, once at the end.
+        // The last step is saved twice: under its number, and at the end.
         if own.is_some() && found.iter().all(|found| found.step != own) {
             found.push(Found {
                 path: directory.to_path_buf(),
@@ -70,11 +70,11 @@ pub fn training_in(directory: &Path) -> Result<Option<Vec<Found>>> {
     Ok(Some(found))
 }
 
-/// The only file of weights in a directory, where its own name tells a step: the others are still to come.
+/// Returns the only file of weights in a directory if its name has a step: the others are still to come.
 fn first_step(directory: &Path) -> Result<Vec<Found>> {
     let mut files = entries_of(directory)?;
     files.retain(|path| is_weights(path) && !is_being_written(path) && !is_shard(path));
-    // Without a directory there is no trainer's state beside it.
+    // Pass no directory, so that a trainer's state file is not used.
     let has_step = |path: &Path| step_of(Path::new(""), &base_name(path)).is_some();
     Ok(match files.as_slice() {
         [only] if has_step(only) => vec![alone(only)],
@@ -82,13 +82,13 @@ fn first_step(directory: &Path) -> Result<Vec<Found>> {
     })
 }
 
-/// Checkpoints in a directory, without the directory itself.
+/// Returns the checkpoints below a directory, without the directory itself.
 fn below(directory: &Path, depth: usize) -> Result<Vec<Found>> {
     let direct = directly_in(directory)?;
     if !direct.is_empty() || depth == 0 {
         return Ok(direct);
     }
-    // Each step may have a directory of its own around it, or all of them lie in one directory further down.
+    // Each step may have its own directory around it, or all of them may be in one directory further down.
     let mut trainings: Vec<(PathBuf, Vec<Found>)> = Vec::new();
     let mut alone = Vec::new();
     for inside in directories_in(directory)? {
@@ -116,7 +116,7 @@ fn below(directory: &Path, depth: usize) -> Result<Vec<Found>> {
     }
 }
 
-/// Checkpoints that lie in a directory themselves, in natural order.
+/// Returns the checkpoints directly in a directory, in natural order.
 pub fn directly_in(directory: &Path) -> Result<Vec<Found>> {
     let mut files = Vec::new();
     let mut inside = Vec::new();
@@ -130,7 +130,7 @@ pub fn directly_in(directory: &Path) -> Result<Vec<Found>> {
             files.push(path);
         }
     }
-    // One file, or the shards of one model, is a checkpoint without a configuration: the directory names it.
+    // One file, or the shards of one model, is a checkpoint without a configuration, named after the directory.
     let have_steps = || files.iter().all(|file| alone(file).step.is_some());
     let is_one = files.len() < 2
         || files.iter().any(|file| is_shard(file))
@@ -143,7 +143,7 @@ pub fn directly_in(directory: &Path) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// A checkpoint by its own name.
+/// Makes a checkpoint named by its base name.
 pub fn alone(path: &Path) -> Found {
     let name = base_name(path);
     Found {
@@ -164,7 +164,7 @@ fn entries_of(directory: &Path) -> Result<Vec<PathBuf>> {
 fn directories_in(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut inside = entries_of(directory)?;
     inside.retain(|path| {
-        // A link may lead back to where it lies.
+        // A link may form a cycle.
         let is_link = path
             .symlink_metadata()
             .is_ok_and(|about| about.is_symlink());
@@ -174,7 +174,7 @@ fn directories_in(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(inside)
 }
 
-/// The base name, also of `.`.
+/// Returns the base name, also of `.`.
 fn base_name(path: &Path) -> String {
     let named = |path: &Path| {
         path.file_name()
@@ -186,7 +186,7 @@ fn base_name(path: &Path) -> String {
         .unwrap_or_else(|| path.display().to_string())
 }
 
-/// Whether a name is one under which trainers and copies write what they rename at the end.
+/// Whether trainers and copy tools use the name for files that they rename at the end.
 pub fn is_being_written(path: &Path) -> bool {
     let name = path
         .file_name()
@@ -206,7 +206,7 @@ pub fn is_being_written(path: &Path) -> bool {
     begins.iter().any(|start| name.starts_with(start)) || ends.iter().any(|end| name.ends_with(end))
 }
 
-/// By step; those without one by their names, before the others.
+/// Orders by step; checkpoints without a step come first, by name.
 fn in_order(a: &Found, b: &Found) -> Ordering {
     a.step.cmp(&b.step).then_with(|| natural(&a.name, &b.name))
 }
@@ -217,7 +217,7 @@ fn has_config(directory: &Path) -> bool {
         .any(|name| directory.join(name).is_file())
 }
 
-/// Whether a directory holds one model, by the names in it.
+/// Whether a directory contains one model, judged by file names.
 pub fn is_checkpoint(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).is_file();
     let names = [
@@ -232,7 +232,7 @@ pub fn is_checkpoint(directory: &Path) -> bool {
         return true;
     }
     let files = entries_of(directory).unwrap_or_default();
-    // Of ranks and parts there are several files; whether they can be read, reading says.
+    // Ranks and parts are several files; the reader decides whether they can be read.
     let is_part = |file: &PathBuf| {
         let name = base_name(file);
         name.ends_with("model_states.pt") || name.ends_with(".distcp")
@@ -244,7 +244,7 @@ pub fn is_checkpoint(directory: &Path) -> bool {
     weights.len() == 1 || weights.iter().any(|file| is_shard(file))
 }
 
-/// Whether a file holds weights, by its name.
+/// Whether a file contains weights, judged by its name.
 pub fn is_weights(path: &Path) -> bool {
     !is_trainer_state(path)
         && path.is_file()
@@ -255,12 +255,12 @@ pub fn is_weights(path: &Path) -> bool {
         })
 }
 
-/// Whether a file is one of several that make a model: `model-00001-of-00002.safetensors`.
+/// Whether a file is one of several shards of a model: `model-00001-of-00002.safetensors`.
 pub fn is_shard(path: &Path) -> bool {
     shards_of(path).is_some()
 }
 
-/// Of how many files a shard is one.
+/// Returns the number of shards in a shard's name.
 pub fn shards_of(path: &Path) -> Option<usize> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let (before, n) = name.rsplit_once("-of-")?;

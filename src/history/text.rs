@@ -1,4 +1,4 @@
-//! What a history shows, in lines for a person.
+//! A history in lines of text.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::judge::{Finding, change_of};
 use super::trend::Trend;
 use super::value::{History, Origin};
 
-/// What a statistic is called on screens.
+/// Returns a statistic's title on screens.
 fn title(id: &'static str) -> &'static str {
     index_of(id).map_or(id, |idx| STATISTICS[idx].title)
 }
 
-/// One line on the whole history: what it is, how many steps of it were read.
+/// Returns one line about the whole history: its source and how many steps were read.
 pub fn heading(history: &History) -> String {
     let (n_read, n) = history.progress();
     let grid = history.grid();
@@ -46,8 +46,8 @@ pub fn heading(history: &History) -> String {
     )
 }
 
-/// What begins, in one line: `entropy-collapse L0H3 begins at step 250 (0.817 → 0.036)`. `others` are places of the same layer at
-/// which it begins at the same step.
+/// Describes the beginning of a finding in one line: `entropy-collapse L0H3 begins at step 250 (0.817 → 0.036)`. `others` are
+/// places in the same layer where it begins at the same step.
 pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> String {
     let label = |idx: usize| history.records()[idx].label();
     let to = digits(finding.to);
@@ -81,7 +81,7 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
     )
 }
 
-/// What there is to say of a finding beside its first line.
+/// Returns further lines about a finding.
 pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
     let label = |idx: usize| history.records()[idx].label();
     let mut lines = vec![format!(
@@ -108,7 +108,7 @@ pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// A trend in one sentence: `max |score| of L5H2 grows 3.1 % per 100 steps; reaches 100 at step 4300 (4100 … 4600)`.
+/// Describes a trend in one sentence: `max |score| of L5H2 grows 3.1 % per 100 steps; reaches 100 at step 4300 (4100 … 4600)`.
 pub fn on_its_way(history: &History, trend: &Trend) -> String {
     let (unit, per) = if history.has_steps() {
         ("step", "steps")
@@ -151,13 +151,13 @@ pub fn on_its_way(history: &History, trend: &Trend) -> String {
     )
 }
 
-/// The power of ten steps that a rate is told for: about a third of what the fit looks back on.
+/// Returns the power of ten steps used as the unit of a rate: about a third of the fitted range.
 fn span_of(history: &History, trend: &Trend) -> f64 {
     let length = history.x(trend.at) - history.x(trend.since);
     10f64.powf((length / 3.0).max(1.0).log10().floor())
 }
 
-/// Everything, for a command without a screen.
+/// Returns everything as text, for a command without a screen.
 pub fn told(history: &History, findings: &[Finding], trends: &[Trend]) -> String {
     let mut text = heading(history);
     text.push('\n');
@@ -188,7 +188,7 @@ pub fn told(history: &History, findings: &[Finding], trends: &[Trend]) -> String
     text
 }
 
-/// Findings of one check that begin in one layer at one step, as the first of them and the places of the others.
+/// Groups findings of one check that begin in one layer at one step: the first of them and the places of the others.
 pub fn grouped(findings: &[Finding]) -> Vec<(&Finding, Vec<Place>)> {
     let mut groups: Vec<(&Finding, Vec<Place>)> = Vec::new();
     let mut known = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! A statistic on its way to a line: whether it moves at all, how fast, and when it would be there.
+//! Trends towards a line: whether a statistic moves at all, how fast, and when it would cross.
 //!
 //! Whether it moves: the test of Mann 1945 and Kendall, whose variance is widened for autocorrelation. How fast: the median slope of
 //! Theil 1950 and Sen 1968, with Sen's interval. docs/history.md has the formulas.
@@ -8,50 +8,50 @@ use attnscope_spec::Place;
 use super::lines::{Line, Side};
 use super::robust::median;
 
-/// Records that a fit looks back on, the fewest first.
+/// Numbers of records that a fit uses, smallest first.
 const WINDOWS: [usize; 5] = [7, 10, 12, 20, 32];
 
-/// In the shortest windows the normal distribution says too little: so many of all pairs may be out of order, no more.
+/// In the shortest windows the normal approximation is too coarse: the number of pairs that may be out of order.
 const IN_ORDER: [(usize, usize); 2] = [(7, 0), (10, 2)];
 
-/// Two-sided chance at which noise passes the test.
+/// Critical value of the two-sided test: noise passes it once in 1,000.
 const CHANCE_Z: f64 = 3.29;
 
-/// Share of the way to the line that must be behind, from where the window begins.
+/// Share of the way to the line, from the beginning of the window, that must be covered.
 const COVERED: f64 = 0.5;
 
-/// A statistic that grows by factors must be within so many times the threshold: scores grow from 1 to 20 in any training.
+/// A statistic that grows by factors must be within this factor of the threshold: scores grow from 1 to 20 in any training.
 const NEAR: f64 = 4.0;
 
-/// How many times the window's length ahead a crossing may lie.
+/// Largest distance of a crossing, in lengths of the window.
 const HORIZON: f64 = 1.0;
 
 /// Half-width of the interval of the slope, in standard deviations: 95 %.
 const INTERVAL_Z: f64 = 1.96;
 
-/// A statistic that moves towards a line.
+/// A statistic with a trend towards a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trend {
     pub check: &'static str,
     pub statistic: &'static str,
     pub place: Place,
-    /// The cell of the grid.
+    /// Cell in the grid.
     pub cell: usize,
-    /// The record at which the fit ends, and the one at which it begins.
+    /// The last and the first record of the fit.
     pub at: usize,
     pub since: usize,
-    /// What the line fitted says of the statistic now.
+    /// Value of the fitted line at the last record.
     pub now: f64,
     pub threshold: f64,
-    /// Per step: the share by which it grows for ratios, the difference otherwise.
+    /// Change per step: the relative growth for ratios, the difference otherwise.
     pub slope: f64,
     pub is_ratio: bool,
-    /// The step at which it would cross the line, and the 95 % interval of it. The later end may be infinite.
+    /// The step at which it would cross the line, and its 95 % interval, which may end at infinity.
     pub crosses: f64,
     pub between: (f64, f64),
 }
 
-/// What a fit says, before it has a place.
+/// A fit without its place.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fit {
     pub n: usize,
@@ -61,7 +61,7 @@ pub(super) struct Fit {
     pub between: (f64, f64),
 }
 
-/// Looks for a way to the line in the last values. `points` are steps and values in order, without NaN, none beyond the line.
+/// Looks for a trend towards the line. `points` are the last steps and values in order, without NaN, none beyond the line.
 pub(super) fn towards(points: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
     let is_plain = |y: f64| y.is_finite() && (!line.is_ratio || y > 0.0);
     let windows = WINDOWS.iter().filter(|n| **n <= points.len());
@@ -76,7 +76,7 @@ fn fit(window: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
     let points: Vec<(f64, f64)> = window.iter().map(|(x, y)| (*x, scaled(*y))).collect();
     let goal = scaled(threshold);
     let n = points.len();
-    // The cheap question first: most statistics stay where they are.
+    // The cheap test first: most statistics do not move.
     let mean_of = |part: &[(f64, f64)]| median(part.iter().map(|(_, y)| *y));
     let (first, last) = (mean_of(&points[..3]), mean_of(&points[n - 3..]));
     let covered = (last - first) / (goal - first);
@@ -88,7 +88,7 @@ fn fit(window: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
     let (start, now) = (points[0].0, points[n - 1].0);
     let length = now - start;
     let whole = Slopes::of(&points);
-    // Whatever slows down never arrives: its later half alone must lead there too.
+    // A trend that slows down may never arrive: the later half alone must lead there too.
     let half = Slopes::of(&points[n / 2..]);
     if !is_certain(&points, line.side, whole.median) {
         return None;
@@ -142,13 +142,13 @@ impl Slopes {
         Self { sorted, median }
     }
 
-    /// The fitted line at `x`: through the median of what the slope leaves.
+    /// Returns the fitted line at `x`, through the median of the residuals.
     fn level(&self, points: &[(f64, f64)], x: f64) -> f64 {
         let slope = self.median;
         slope * x + median(points.iter().map(|(at, y)| y - slope * at))
     }
 
-    /// Sen's interval: slopes so many places from the median as the test's standard deviation says.
+    /// Returns Sen's interval: slopes at ranks around the median that follow from the test's standard deviation.
     fn interval(&self, points: &[(f64, f64)]) -> [f64; 2] {
         let n = self.sorted.len();
         if n == 0 {
@@ -163,7 +163,7 @@ impl Slopes {
     }
 }
 
-/// Whether points move to one side more than noise does.
+/// Whether points move in one direction more than noise does.
 fn is_certain(points: &[(f64, f64)], side: Side, slope: f64) -> bool {
     let n = points.len();
     let s = match side {
@@ -176,7 +176,7 @@ fn is_certain(points: &[(f64, f64)], side: Side, slope: f64) -> bool {
     }
 }
 
-/// Kendall's S: pairs that rise less pairs that fall.
+/// Returns Kendall's S: the number of rising pairs minus that of falling pairs.
 fn kendall(points: &[(f64, f64)]) -> f64 {
     let mut s = 0.0;
     for (nth, a) in points.iter().enumerate() {
@@ -187,8 +187,8 @@ fn kendall(points: &[(f64, f64)]) -> f64 {
     s
 }
 
-/// The variance of S under no trend: n(n−1)(2n+5)/18, times (1+ρ)/(1−ρ) for the autocorrelation ρ of what the slope leaves. The
-/// estimate of ρ is put right by what fitting a line takes from it (Kendall 1954; Marriott and Pope 1954).
+/// Returns the variance of S without a trend: n(n−1)(2n+5)/18, times (1+ρ)/(1−ρ) for the autocorrelation ρ of the residuals. The
+/// estimate of ρ is corrected for the bias from fitting a line (Kendall 1954; Marriott and Pope 1954).
 fn variance(points: &[(f64, f64)], slope: f64) -> f64 {
     let n = points.len() as f64;
     let rests: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
@@ -197,7 +197,7 @@ fn variance(points: &[(f64, f64)], slope: f64) -> f64 {
     n * (n - 1.0) * (2.0 * n + 5.0) / 18.0 * (1.0 + rho) / (1.0 - rho)
 }
 
-/// The correlation of each value with the next one, about the mean; 0 where all are alike.
+/// Returns the correlation of each value with the next one, about the mean; 0 if all are equal.
 pub(super) fn autocorrelation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     let all: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -210,7 +210,7 @@ pub(super) fn autocorrelation(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Noise whose neighbours correlate: normal, or Student's with 2 degrees of freedom.
+    /// Noise with correlated neighbours: normal, or Student's t with 2 degrees of freedom.
     fn noise(
         n: usize,
         correlation: f64,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_passes_the_test_of_a_trend_in_no_more_than_one_series_of_a_hundred() {
+    fn noise_passes_the_trend_test_in_at_most_one_series_in_a_hundred() {
         const N: usize = 4000;
         let mut random = fastrand::Rng::with_seed(3);
         for correlation in [0.0, 0.3, 0.6] {

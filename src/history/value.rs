@@ -1,4 +1,4 @@
-//! A history as a value: runs of one training in order of steps, which takes updates as they arrive and can be drawn at any time.
+//! A history as a value: runs of one training in order of steps. It takes updates as they arrive and can be drawn at any time.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::log::{Batch, Header, Item, Logged};
 use super::read::Reading;
 use super::record::{Numbers, Record, State, is_unknown};
 
-/// Where the records of a history come from.
+/// Source of a history's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// Checkpoints, each run on the same prompts.
@@ -31,48 +31,48 @@ impl Origin {
     }
 }
 
-/// Something that happened to a history.
+/// A change to a history.
 #[derive(Debug)]
 pub enum Update {
-    /// Checkpoints that are there now, with their steps; those that are known already stay as they are.
+    /// Checkpoints that exist now, with their steps; known ones stay unchanged.
     Found(Vec<(PathBuf, String, Option<u64>)>),
-    /// How far reading a checkpoint is, when it is not read.
+    /// State of a checkpoint that is not read.
     State(PathBuf, State),
     /// Statistics of a checkpoint.
     Read(PathBuf, Box<Reading>),
-    /// What was read from a log.
+    /// Records read from a log.
     Log(Batch),
-    /// A line for a person.
+    /// A message for the user.
     Note(String),
-    /// Everything that is there was read: what is concluded now does not rest on half of it.
+    /// Everything found so far has been read, so that conclusions are complete.
     CaughtUp,
 }
 
 /// Runs of one training in order of steps.
 ///
-/// A screen keeps one, gives it every [`Update`] that has arrived ([`History::apply`] neither reads nor computes for long), and
+/// A screen keeps one, passes it every [`Update`] that has arrived ([`History::apply`] is fast and does no I/O), and
 /// draws from [`History::records`], [`History::series`] and [`super::Judge`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
-    /// What the training is called: the directory, or the log.
+    /// Name of the training: the directory, or the log.
     pub name: String,
     pub origin: Origin,
     grid: Grid,
-    /// Statistics that records have, by their place in the registry.
+    /// Registry indices of the records' statistics.
     statistics: Vec<usize>,
     records: Vec<Record>,
-    /// Lines for a person: log lines that could not be used, a log that was replaced.
+    /// Messages for the user: unusable log lines, a replaced log.
     pub notes: Vec<String>,
-    /// Rows that a log's monitor samples from each head; `None` for checkpoints.
+    /// Rows that a log's monitor samples per head; `None` for checkpoints.
     pub sampled_rows: Option<u64>,
-    /// Whether a segment of a log begins with the next record, and what it records where that is something else than before.
+    /// Whether a segment of a log begins with the next record, with its header if it records something else than before.
     begins_segment: bool,
     next: Option<Box<Header>>,
-    /// Where the values of the present segment lie in rows; `None` where they are rows already.
+    /// Mapping of the current segment's values to rows; `None` if none is needed.
     layout: Option<Layout>,
-    /// Counts changes: a screen draws again when it differs.
+    /// Change counter: a screen redraws when it differs.
     revision: u64,
-    /// Records before this one are as they were when the revision was lower, unless `epoch` differs.
+    /// Counter of changes to earlier records; if it is unchanged, records were only appended or the last one changed.
     epoch: u64,
 }
 
@@ -98,44 +98,44 @@ impl History {
         }
     }
 
-    /// All steps, in their order, whether or not they were read.
+    /// Returns all steps in order, read or not.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// The heads and layers of the model; empty until the first step was read.
+    /// Returns the heads and layers of the model; empty until the first step was read.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// The statistics that records have, by their place in the registry.
+    /// Returns the registry indices of the records' statistics.
     pub fn statistics(&self) -> &[usize] {
         &self.statistics
     }
 
-    /// Changes whenever anything did.
+    /// Returns a counter that changes with every update.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Changes when a record changed, came or went that was not the last one; what was concluded from the records holds no more.
+    /// Returns a counter that changes when any record but the last changed, came or went: earlier conclusions are then invalid.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// A statistic of a cell at one record; NaN where it is not known.
+    /// Returns a statistic of a cell at one record; NaN if it is unknown.
     pub fn at(&self, record_idx: usize, statistic: &str, cell: usize) -> f64 {
         let column = self.column(statistic);
         column.map_or(f64::NAN, |column| self.value(record_idx, column, cell))
     }
 
-    /// The column of a statistic in the records' values.
+    /// Returns the column of a statistic in the records' values.
     pub fn column(&self, statistic: &str) -> Option<usize> {
         let idx = index_of(statistic)?;
         self.statistics.iter().position(|known| *known == idx)
     }
 
-    /// A value by its column; NaN where it is not known.
+    /// Returns a value by its column; NaN if it is unknown.
     pub fn value(&self, record_idx: usize, column: usize, cell: usize) -> f64 {
         let numbers = self.records[record_idx].numbers.as_ref();
         let n_cells = self.grid.n_cells();
@@ -143,21 +143,21 @@ impl History {
         value.map_or(f64::NAN, |value| f64::from(*value))
     }
 
-    /// A value by its column; `None` where the record does not have it, which a value that is not finite is something else than.
+    /// Returns a value by its column; `None` if the record does not have it, which is different from a value that is not finite.
     pub fn known(&self, record_idx: usize, column: usize, cell: usize) -> Option<f64> {
         let numbers = self.records[record_idx].numbers.as_ref()?;
         let value = numbers.values.get(column * self.grid.n_cells() + cell)?;
         (!is_unknown(*value)).then(|| f64::from(*value))
     }
 
-    /// A statistic of a cell at every record, NaN where it is not known: what a strip or a curve shows.
+    /// Returns a statistic of a cell at every record, NaN where it is unknown, for a strip or a curve.
     pub fn series(&self, statistic: &str, cell: usize) -> Vec<f64> {
         let column = self.column(statistic);
         let at = |idx| column.map_or(f64::NAN, |column| self.value(idx, column, cell));
         (0..self.records.len()).map(at).collect()
     }
 
-    /// Where a record stands on the axis of steps: its step, or its position where steps are not known.
+    /// Returns a record's position on the step axis: its step, or its index if steps are unknown.
     pub fn x(&self, record_idx: usize) -> f64 {
         match self.records[record_idx].step {
             Some(step) if self.has_steps() => step as f64,
@@ -165,20 +165,20 @@ impl History {
         }
     }
 
-    /// Whether every record tells its step. Those without one come first.
+    /// Whether every record has a step. Records without one come first.
     pub fn has_steps(&self) -> bool {
         let first = self.records.first();
         first.is_some_and(|record| record.step.is_some())
     }
 
-    /// The record of a checkpoint.
+    /// Returns the record of a checkpoint.
     pub fn position(&self, path: &Path) -> Option<usize> {
         self.records
             .iter()
             .position(|record| record.path.as_deref() == Some(path))
     }
 
-    /// How many records have statistics, and how many there are.
+    /// Returns how many records have statistics, and how many there are.
     pub fn progress(&self) -> (usize, usize) {
         let n_read = self
             .records
@@ -187,7 +187,7 @@ impl History {
         (n_read.count(), self.records.len())
     }
 
-    /// Takes what happened.
+    /// Applies an update.
     pub fn apply(&mut self, update: Update) {
         self.revision += 1;
         match update {
@@ -205,7 +205,7 @@ impl History {
     }
 
     fn note(&mut self, note: String) {
-        /// Notes that are kept: a log of another program would have one for each line.
+        /// Most notes kept: a log of another program would give one per line.
         const MOST: usize = 1000;
         if self.notes.len() < MOST {
             self.notes.push(note);
@@ -221,7 +221,7 @@ impl History {
                     self.records.push(Record::waiting(name, path, step));
                     is_new = true;
                 }
-                // A checkpoint of that name is there again.
+                // A checkpoint of this name exists again.
                 Some(idx) if self.records[idx].state == State::Gone => {
                     self.records[idx].state = match self.records[idx].numbers {
                         Some(_) => State::Changed,
@@ -231,7 +231,7 @@ impl History {
                         positions = self.positions();
                     }
                 }
-                // Rewritten under one name, as `latest` is: what was read stays at its step.
+                // Rewritten under one name, such as `latest`: the old data stays at its step.
                 Some(idx)
                     if step.is_some()
                         && self.records[idx].step != step
@@ -255,14 +255,14 @@ impl History {
         }
     }
 
-    /// The record of each path.
+    /// Returns the record index of each path.
     fn positions(&self) -> BTreeMap<PathBuf, usize> {
         let paths = self.records.iter().enumerate();
         let paths = paths.filter_map(|(idx, record)| Some((record.path.clone()?, idx)));
         paths.collect()
     }
 
-    /// A checkpoint that was not read yet tells its step only now. Returns whether records moved.
+    /// Sets the step of a checkpoint that was unknown before it was read. Returns whether records moved.
     fn move_to_step(&mut self, idx: usize, step: Option<u64>) -> bool {
         let is_told = self.records[idx].step != step && step.is_some();
         if is_told {
@@ -343,7 +343,7 @@ impl History {
         }
     }
 
-    /// From here on a log records other statistics or other layers: rows become as wide as both need.
+    /// Continues with a new segment header: rows become wide enough for both shapes.
     fn go_on_with(&mut self, header: Header, step: u64) {
         let joined = joined(&self.grid, &header.grid).filter(|_| !self.records.is_empty());
         let Some(grid) = joined else {
@@ -380,7 +380,7 @@ impl History {
     fn record(&mut self, logged: Logged) {
         let step = logged.step;
         if std::mem::take(&mut self.begins_segment) {
-            // The training went back to this step: what it did beyond is no part of it any more.
+            // The training went back to this step: drop the records after it.
             let n = self
                 .records
                 .partition_point(|known| known.step < Some(step));
@@ -424,7 +424,7 @@ impl History {
     }
 }
 
-/// By step; checkpoints without a step by their names, before the others.
+/// Orders by step; checkpoints without a step come first, by name.
 fn in_order(a: &Record, b: &Record) -> Ordering {
     a.step
         .cmp(&b.step)

@@ -1,4 +1,4 @@
-//! Waits until something changes in a directory: told by the system where it can tell, by time where it cannot.
+//! Waits for changes in a directory: by notification where the system supports it, by time otherwise.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -7,24 +7,24 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-/// Hears of changes. Network file systems tell of none: whoever waits looks after every wait, however it ended.
+/// Listener for changes. Network file systems send no notifications, so callers have to look after every wait, however it ended.
 #[derive(Debug)]
 pub struct Wake {
     changes: Receiver<()>,
-    /// Watches as long as it is held; `None` where the system lets nobody watch.
+    /// The watcher, kept alive; `None` if the system does not support it.
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl Wake {
-    /// Listens to directories, and to the directories of files.
+    /// Listens to directories, and to the parent directories of files.
     pub fn on(paths: &[PathBuf]) -> Self {
-        // One message is enough to wake: a writer that is busy while a checkpoint is read would fill a queue.
+        // A queue of one message is enough: writes during a long read would fill a larger one.
         let (sender, changes) = sync_channel(1);
         let tell = move |event: notify::Result<Event>| {
             if event.as_ref().is_ok_and(is_reading) {
                 return;
             }
-            // Nobody listens any more when the command ends, and a message that was not taken yet does for this one too.
+            // An error means that the command has ended, or that a message is already waiting.
             let _ = sender.try_send(());
         };
         let mut watcher = notify::recommended_watcher(tell)
@@ -60,9 +60,9 @@ impl Wake {
         }
     }
 
-    /// Waits for a change of files, at least `least` and at most `most`. Changes that come close together are one.
+    /// Waits for a file change, at least `least` and at most `most`. Changes in quick succession count as one.
     pub fn wait(&self, least: Duration, most: Duration) {
-        /// Writers seldom write once.
+        /// Writers usually write several times.
         const TOGETHER: Duration = Duration::from_millis(20);
         std::thread::sleep(least.min(most));
         match self.changes.recv_timeout(most.saturating_sub(least)) {
@@ -71,13 +71,13 @@ impl Wake {
                 while self.changes.try_recv().is_ok() {}
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Without a watcher nobody sends.
+            // Without a watcher there is no sender.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(most.saturating_sub(least)),
         }
     }
 }
 
-/// Whether an event tells only that files were looked at. Whoever looks after every event would otherwise wake itself.
+/// Whether an event only reports read access. Reacting to it would make the reader wake itself.
 fn is_reading(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
@@ -92,7 +92,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn looking_at_files_wakes_nobody() {
+    fn reading_files_does_not_wake_the_waiter() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("file");
         std::fs::write(&file, "a").expect("writes");

@@ -1,4 +1,4 @@
-//! What is known of a crossing, to be weighed: what came before it, whether the head does so by design, and what the loss did.
+//! Evidence about a crossing: the values before it, whether the head does it by design, and the effect on the loss.
 
 use attnscope_checks::Thresholds;
 use attnscope_checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
@@ -8,21 +8,21 @@ use super::lines::{Line, design_of};
 use super::robust::{median, noise};
 use super::value::{History, Origin};
 
-/// Losses before a crossing that it is compared with, and losses after it.
+/// Number of losses before a crossing to compare with, and of losses after it.
 const BEFORE: usize = 8;
 const AFTER: usize = 16;
-/// Losses before it that tell how fast the loss was falling.
+/// Number of losses before it that show how fast the loss was falling.
 const FALL: usize = 24;
-/// The last losses after it that are taken.
+/// Number of the latest losses after it that are used.
 const LATEST: usize = 5;
-/// A loss is worse when it is so many times its noise higher, and by this share of itself; with few losses, by the larger share.
+/// A loss is worse if it is higher by this many times its noise and by this share of itself; with few losses, by the last share.
 const WORSE: (f64, f64, f64) = (4.0, 0.02, 0.05);
-/// A loss is better when it is so many times its noise lower, and by this share of itself.
+/// A loss is better if it is lower by this many times its noise and by this share of itself.
 const BETTER: (f64, f64) = (3.0, 0.05);
-/// A move must be so many times the noise before it.
+/// A move must be this many times the noise before it.
 const MOVE: f64 = 6.0;
 
-/// What the losses before `since` and after `begin` say.
+/// Compares the losses before `since` with those after `begin`.
 pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
     let records = history.records();
     let losses = |range: std::ops::Range<usize>| {
@@ -60,7 +60,7 @@ pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
         Some(spread) => (WORSE.0 * spread).max(WORSE.1 * size),
         None => WORSE.2 * size,
     };
-    // A loss that was falling anyway owes nothing to the head.
+    // A loss that was already falling owes nothing to the head.
     let ahead = (BEFORE / 2 + AFTER.min(records.len() - begin)) as f64;
     let gain = (BETTER.0 * spread.unwrap_or(0.0))
         .max(BETTER.1 * size)
@@ -72,7 +72,7 @@ pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
     }
 }
 
-/// How far losses fall from one to the next, by the medians of their halves; 0 where they do not, or where there are few.
+/// Returns how much losses fall per record, by the medians of their halves; 0 if they do not fall or are too few.
 fn fall_per_record(losses: &[f64]) -> f64 {
     let n = losses.len();
     if n < 4 {
@@ -83,8 +83,8 @@ fn fall_per_record(losses: &[f64]) -> f64 {
     ((early - late) / (n as f64 / 2.0)).max(0.0)
 }
 
-/// Weighs a crossing; `None` where it is nothing to tell of. `n_layer` is how many heads of the layer are beyond the line, and of
-/// how many.
+/// Weighs a crossing; `None` if it is not worth reporting. `n_layer` is the number of the layer's heads beyond the line, and of
+/// all its heads.
 pub fn weigh(
     history: &History,
     line: &Line,
@@ -117,7 +117,7 @@ pub fn weigh(
         ::log::debug!("{place} is sharp by design: {design}");
         return None;
     }
-    // From the beginning on, and evenly: an untrained head.
+    // Uniform from the beginning: an untrained head.
     if line.check == "entropy-uniform" && before != Before::Afar {
         return None;
     }
@@ -136,7 +136,7 @@ pub fn weigh(
     Some(crossed.weigh())
 }
 
-/// How many heads of a cell's layer are past learning at a record, those that look at one kind of place by design left out.
+/// Counts the heads in a cell's layer that are past learning at a record, without those of a type by design.
 fn n_past_learning(
     history: &History,
     record_idx: usize,
@@ -153,7 +153,7 @@ fn n_past_learning(
     history.grid().heads_of(layer).filter(is_past).count()
 }
 
-/// The value furthest beyond the line.
+/// Returns the value furthest beyond the line.
 fn worst(history: &History, line: &Line, crossing: &Crossing) -> f64 {
     let end = crossing.end.unwrap_or(history.records().len());
     let values = (crossing.begin..end).map(|idx| line.value(history, idx, crossing.unit));
@@ -167,7 +167,7 @@ fn worst(history: &History, line: &Line, crossing: &Crossing) -> f64 {
     })
 }
 
-/// Whether a statistic moved much further than it strayed before.
+/// Whether a statistic moved much further than its earlier noise.
 fn is_beyond_noise(history: &History, line: &Line, crossing: &Crossing) -> bool {
     let Some((since, from)) = crossing.from else {
         return false;

@@ -1,4 +1,4 @@
-//! An earlier report, read back to compare with.
+//! An earlier report, read back for comparison.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::document::VERSION;
 
-/// Reads a report by the ids of its prompts.
+/// Reads a report; the result is keyed by prompt id.
 ///
 /// # Errors
-/// When the file cannot be read, or is not a report of a version that is known.
+/// When the file cannot be read, or is not a report of a known version.
 pub fn read_baseline(path: &Path) -> Result<BTreeMap<String, Baseline>> {
     let text = read_text(path, DOCUMENT)?;
     let wrong = |what: &str| {
@@ -85,7 +85,7 @@ fn statistics(values: &Value) -> Then {
         .collect()
 }
 
-/// A number, or the word that stands for one that JSON lacks.
+/// Parses a number, or the word that stands for a number that JSON lacks (NaN, infinity).
 fn number(value: &Value) -> Option<f64> {
     match value.as_str() {
         Some("NaN") => Some(f64::NAN),

@@ -175,7 +175,7 @@ pub struct WrittenRecord {
 }
 
 impl WrittenRecord {
-    /// What a model wrote of a prompt.
+    /// Returns what a model generated for a prompt; `None` if it generated nothing.
     pub fn of(prompt: &Prompt) -> Option<Self> {
         let first = prompt.tokens.len().checked_sub(prompt.n_written)?;
         (prompt.n_written > 0).then(|| Self {
@@ -201,7 +201,7 @@ pub struct LabelRecord {
 }
 
 impl LabelRecord {
-    /// The labels that a model gives a text.
+    /// Returns the labels that a classifier predicts.
     pub fn of(model: &Model, outcome: &Outcome) -> Vec<Self> {
         let labels = model
             .spec
@@ -258,11 +258,11 @@ pub struct HeadRecord {
     pub stats: Values,
 }
 
-/// Keeps of each layer what the report says, and lets go of the rest.
+/// Collects the report's numbers for each layer and drops the rest.
 #[derive(Debug, Default)]
 pub struct Recorder<P> {
     layers: Vec<LayerRecord>,
-    /// The layers as they came, for formats that judge and draw them.
+    /// Whole layers as they arrived, for formats that judge and draw them.
     whole: Option<Vec<Arc<LayerReport>>>,
     pub progress: P,
 }
@@ -276,7 +276,7 @@ impl<P: FnMut(Progress)> Recorder<P> {
         }
     }
 
-    /// A collector that also keeps whole layers beside their numbers when `keeps`.
+    /// A collector that also keeps whole layers if `keeps` is set.
     pub fn keeping(keeps: bool, progress: P) -> Self {
         Self {
             whole: keeps.then(Vec::new),
@@ -284,12 +284,12 @@ impl<P: FnMut(Progress)> Recorder<P> {
         }
     }
 
-    /// Hands out the whole layers; none when they were not kept.
+    /// Takes the whole layers out; empty if they were not kept.
     pub fn take_whole(&mut self) -> Vec<Arc<LayerReport>> {
         self.whole.take().unwrap_or_default()
     }
 
-    /// Closes the record of one prompt.
+    /// Finishes the record of one prompt.
     pub fn finish(
         self,
         id: String,
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_json_lacks_are_written_as_words() {
+    fn nan_and_infinities_are_written_as_words() {
         let text = |v: f64| serde_json::to_string(&Number(v)).expect("serialises");
         assert_eq!(text(f64::NAN), "\"NaN\"");
         assert_eq!(text(f64::NEG_INFINITY), "\"-Infinity\"");

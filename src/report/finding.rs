@@ -1,4 +1,4 @@
-//! A finding as data: in verdicts, and in the files of a batch, which are read again.
+//! A finding as data: in verdicts, and in the files of a batch, which are read back.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ pub struct PlaceRecord {
 }
 
 impl FindingRecord {
-    /// A finding of this run.
+    /// Makes the record of a finding.
     pub fn of(finding: &Finding) -> Self {
         let place = &finding.place;
         Self {
@@ -64,14 +64,14 @@ impl FindingRecord {
         }
     }
 
-    /// How bad it is; a word of another version counts as an error.
+    /// Returns the severity; an unknown word from another version counts as an error.
     pub fn severity(&self) -> Severity {
         let all = [Severity::Info, Severity::Warning, Severity::Error];
         let known = all.into_iter().find(|known| known.label() == self.severity);
         known.unwrap_or(Severity::Error)
     }
 
-    /// How far past its threshold it is, as [`Finding::excess`]; infinite for a value that is not a number.
+    /// Returns how far the value is past its threshold, as [`Finding::excess`]; infinite if the value is not a number.
     pub fn excess(&self) -> f64 {
         let (value, threshold) = (self.value.0.abs(), self.threshold.0.abs());
         let excess = if value >= threshold {
@@ -88,7 +88,7 @@ impl FindingRecord {
 }
 
 impl PlaceRecord {
-    /// The place with query and key, where they are known; empty for the whole model.
+    /// Returns the place with query and key if they are known; empty for the whole model.
     pub fn whole_label(&self) -> String {
         let mut label = match self.layer {
             None => String::new(),
@@ -102,7 +102,7 @@ impl PlaceRecord {
         label.trim_start().to_owned()
     }
 
-    /// The place as it is written everywhere: `L3H7`, `cross.L3`; `model` for all of it.
+    /// Returns the place in its usual form: `L3H7`, `cross.L3`; `model` for the whole model.
     pub fn label(&self) -> String {
         let stack = self.stack.as_deref();
         let mut label = stack.map_or(String::new(), |stack| format!("{stack}."));

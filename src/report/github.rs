@@ -1,4 +1,4 @@
-//! The verdict of `check` as workflow commands, which GitHub shows as annotations of a run.
+//! Verdicts of `check` as workflow commands, which GitHub shows as annotations of a run.
 
 use std::io::{self, Write};
 
@@ -8,8 +8,8 @@ use attnscope_checks::{Finding, Severity, Status};
 use super::named_place;
 use super::verdicts::TargetVerdict;
 
-/// Findings that are shown of one check and target. GitHub shows ten annotations of a kind in a step: one check must not
-/// take them all.
+/// Most findings shown per check and target. GitHub shows ten annotations of a kind in a step; this keeps one check from
+/// using them all.
 const MOST_SHOWN: usize = 5;
 
 /// Writes a command for each finding, the worst first, and a line of counts.
@@ -78,7 +78,7 @@ fn write_finding(target: &str, finding: &Finding, to: &mut impl Write) -> io::Re
     )
 }
 
-/// What the runner turns back: a line end would begin another command.
+/// Escapes a message: the runner decodes it, and a raw line end would begin another command.
 /// Source: `escapeData` of actions/toolkit, packages/core/src/command.ts.
 fn in_message(text: &str) -> String {
     text.replace('%', "%25")
@@ -86,7 +86,7 @@ fn in_message(text: &str) -> String {
         .replace('\n', "%0A")
 }
 
-/// Escapes a property, which `,` and `:` end: `escapeProperty` of the same file.
+/// Escapes a property, which `,` and `:` would end: `escapeProperty` of the same file.
 fn in_property(text: &str) -> String {
     in_message(text).replace(':', "%3A").replace(',', "%2C")
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_end_a_command_is_escaped() {
+    fn characters_that_would_end_a_command_are_escaped() {
         assert_eq!(in_message("50 %\r\n::error::x"), "50 %25%0D%0A::error::x");
         assert_eq!(in_property("a: b, c"), "a%3A b%2C c");
     }

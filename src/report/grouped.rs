@@ -1,4 +1,4 @@
-//! Findings as a person reads them: what one check says of many heads is one finding with its heads.
+//! Findings grouped for people: findings of one check at many heads become one entry that lists the heads.
 
 use std::io::{self, Write};
 
@@ -9,18 +9,18 @@ use super::finding::{FindingRecord, PlaceRecord};
 use super::plain::one_line;
 use super::verdict_text::figure;
 
-/// Places that are named; the rest is counted.
+/// Most places named; the rest is counted.
 const MOST_NAMED: usize = 8;
 
-/// Findings of one check that differ by their place.
+/// Findings of one check at different places.
 pub struct Group<'a> {
-    /// The one furthest beyond its threshold.
+    /// The finding furthest beyond its threshold.
     pub worst: &'a FindingRecord,
-    /// All of them, in the order in which they were given.
+    /// All findings, in their original order.
     all: Vec<&'a FindingRecord>,
 }
 
-/// What a place is: the whole model, a layer or a head.
+/// Kind of place: the whole model, a layer or a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Model,
@@ -36,13 +36,13 @@ fn kind(place: &PlaceRecord) -> Kind {
     }
 }
 
-/// Puts findings together that one check made for one reason, the worst severity first.
+/// Groups findings by check, severity and kind of place, the worst severity first.
 pub fn grouped<'a>(findings: impl IntoIterator<Item = &'a FindingRecord>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for finding in findings {
         let is_one = |group: &&mut Group<'_>| {
             let known = group.worst;
-            // A check that draws two lines gives two reasons.
+            // A check with two thresholds makes two groups.
             (&known.check, &known.severity, kind(&known.place))
                 == (&finding.check, &finding.severity, kind(&finding.place))
                 && known.threshold.0.total_cmp(&finding.threshold.0).is_eq()
@@ -65,7 +65,7 @@ pub fn grouped<'a>(findings: impl IntoIterator<Item = &'a FindingRecord>) -> Vec
 }
 
 impl Group<'_> {
-    /// The check, and in how many places: `entropy-collapse in 5 heads`.
+    /// Returns the check and the number of places: `entropy-collapse in 5 heads`.
     pub fn summary(&self) -> String {
         let check = &self.worst.check;
         let n = self.all.len();
@@ -80,7 +80,7 @@ impl Group<'_> {
         }
     }
 
-    /// Every place, those that follow each other together: `L0H0-3, L1H2`.
+    /// Returns every place, consecutive ones merged: `L0H0-3, L1H2`.
     fn places(&self) -> String {
         if let [only] = self.all.as_slice() {
             return only.place.whole_label();
@@ -114,7 +114,7 @@ impl Group<'_> {
         format!("{}{more} ({} {what})", named.join(", "), self.all.len())
     }
 
-    /// Writes the group: its places, what was seen at the worst of them, the figures, and what to do.
+    /// Writes the group: its places, the evidence at the worst of them, the numbers, and the advice.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -157,7 +157,7 @@ impl Group<'_> {
     }
 }
 
-/// A place as what comes before its last number, and that number.
+/// Splits a place into its prefix and its last number.
 fn numbered(place: &PlaceRecord) -> (String, usize) {
     let label = place.label();
     let digits = label.chars().rev().take_while(char::is_ascii_digit).count();
@@ -165,7 +165,7 @@ fn numbered(place: &PlaceRecord) -> (String, usize) {
     (before.to_owned(), number.parse().unwrap_or(0))
 }
 
-/// Writes groups, one after another, their columns aligned.
+/// Writes groups one after another, with aligned columns.
 ///
 /// # Errors
 /// When they cannot be written.
@@ -176,7 +176,7 @@ pub fn write_groups(groups: &[Group<'_>], to: &mut impl Write) -> io::Result<()>
         .try_for_each(|group| group.write(width.unwrap_or(0), to))
 }
 
-/// What the groups above information are, errors apart from warnings where there are both.
+/// Names the groups above information, errors separate from warnings if there are both.
 pub fn named(groups: &[Group<'_>]) -> String {
     let of = |severity: Severity| {
         let of = groups
@@ -192,7 +192,7 @@ pub fn named(groups: &[Group<'_>]) -> String {
     }
 }
 
-/// One line on findings: `13 errors and 4 warnings`, and where.
+/// Returns one line with counts: `13 errors, 4 warnings`.
 pub fn severities(findings: &[FindingRecord]) -> String {
     let n_of = |severity: Severity| {
         let of = findings.iter().filter(|of| of.severity() == severity);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_one_collapse_are_one_finding_and_the_worst_speaks() {
+    fn collapsed_heads_form_one_group_that_shows_the_worst_of_them() {
         let head = |layer, head| Place::layer(Stack::Only, layer).head(head);
         let findings = [
             record("entropy-collapse", head(0, 0), 0.03, 0.05),

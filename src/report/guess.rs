@@ -1,4 +1,4 @@
-//! A guess as the file that opens the weights, each line with its evidence, and as JSON.
+//! A guessed architecture as `attnscope.toml`, each line with its evidence, and as JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -114,7 +114,7 @@ impl From<&Line> for LineRecord {
 }
 
 impl GuessReport {
-    /// `weights` is what the file is called; `tokenizer` what the file says about text, where it does.
+    /// `weights` is the name of the file of weights; `tokenizer` the value of the `tokenizer` key, if any.
     pub fn of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> Self {
         Self {
             version: VERSION,
@@ -140,7 +140,7 @@ impl GuessReport {
         }
     }
 
-    /// The file.
+    /// Returns the content of `attnscope.toml`.
     pub fn toml(&self) -> &str {
         &self.toml
     }
@@ -154,7 +154,7 @@ impl GuessReport {
     }
 }
 
-/// Why a guess is not decided, one reason a sentence; empty where it is.
+/// Lists the reasons why a guess is not decided, one per sentence; empty if it is.
 pub fn undecided(guess: &Guess) -> Vec<String> {
     let mut reasons = Vec::new();
     if !guess.is_understood() {

@@ -1,4 +1,4 @@
-//! What kind of place each head looks at: as a table for people, as JSON and CSV for programs.
+//! The type of each head: as a table for people, as JSON and CSV for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use super::document::ModelRecord;
 use super::number::{Number, number};
 use super::plain::cell;
 
-/// Columns on the prompt: a title for people, and the statistic.
+/// Columns for the prompt: title and statistic.
 pub const ON_PROMPT: [(&str, Stat); 5] = [
     ("previous", Stat::PreviousMass),
     ("induction", Stat::InductionMass),
@@ -20,7 +20,7 @@ pub const ON_PROMPT: [(&str, Stat); 5] = [
     ("first", Stat::FirstKeyMass),
     ("current", Stat::DiagonalMass),
 ];
-/// Columns on random tokens that are said twice.
+/// Columns for repeated random tokens.
 const ON_RANDOM: [&str; 3] = ["r‖r prev", "r‖r ind", "r‖r dup"];
 
 /// Version of the JSON.
@@ -116,7 +116,7 @@ struct EffectOfHead {
 }
 
 impl HeadRow {
-    /// With values of what the head does, by the columns of `heads --effect`.
+    /// Adds the head's effects, by the columns of `heads --effect`.
     pub fn with_effects(mut self, effects: BTreeMap<&'static str, f64>) -> Self {
         let of = |id: &str| effects.get(id).copied().map(Number);
         self.effect = (!effects.is_empty()).then(|| EffectOfHead {
@@ -135,7 +135,7 @@ impl HeadRow {
         self
     }
 
-    /// Without values of what the head does.
+    /// Makes a row without effects.
     pub fn new(
         (stack, layer, head): (Option<&'static str>, usize, usize),
         (kind, seen_on): (Option<&'static str>, Option<&'static str>),
@@ -177,7 +177,7 @@ pub struct OnRandom {
 }
 
 impl OnPrompt {
-    /// From the values of statistics.
+    /// Reads the figures from statistics.
     pub fn of(value: impl Fn(Stat) -> f64) -> Self {
         let [
             previous_mass,
@@ -224,7 +224,7 @@ impl HeadTypes {
         }
     }
 
-    /// With columns of what heads do.
+    /// Adds columns of effects.
     pub fn with_effects(self, effects: Vec<&'static str>) -> Self {
         Self { effects, ..self }
     }
@@ -237,7 +237,7 @@ impl HeadTypes {
         super::json::write_pretty(self, to)
     }
 
-    /// Writes one row for each prompt and head; `is_raw` leaves ids as they are, also those that a spreadsheet would compute.
+    /// Writes one row per prompt and head. `is_raw` leaves ids unescaped, even those that a spreadsheet would compute.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -278,7 +278,7 @@ impl HeadTypes {
         writer.flush()
     }
 
-    /// The table for people; prompts of a set stand below one another, each under its id.
+    /// Returns the table as text; with several prompts, one table below the other, each under its id.
     pub fn text(&self) -> String {
         let has_random = self.rows().any(|row| row.random.is_some());
         let mut text = String::new();
@@ -313,7 +313,7 @@ impl HeadTypes {
     }
 }
 
-/// One head; `has_random` says whether the table tells what shows its type.
+/// Appends one head; `has_random` adds the column that says where the type was seen.
 fn line(row: &HeadRow, has_random: bool, effects: &[&str], text: &mut String) {
     let (stack, kind) = (row.stack.unwrap_or("-"), row.kind.unwrap_or("-"));
     let _ = write!(
@@ -337,12 +337,12 @@ fn line(row: &HeadRow, has_random: bool, effects: &[&str], text: &mut String) {
     text.push('\n');
 }
 
-/// The width of a column of what heads do: its title with a gap.
+/// Returns the width of an effect column: its title and a gap.
 fn effect_width(id: &str) -> usize {
     id.len().max(7) + 3
 }
 
-/// A share, or that it has no meaning here.
+/// Formats a share; `n/a` if it does not apply.
 fn share(value: f64) -> String {
     if value.is_nan() {
         "n/a".to_owned()

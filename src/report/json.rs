@@ -17,7 +17,7 @@ pub fn write_json(report: &Report, to: &mut impl Write) -> std::io::Result<()> {
     write_pretty(report, to)
 }
 
-/// Writes what came of several checkpoints.
+/// Writes the results of several checkpoints.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -35,7 +35,7 @@ pub fn write_several(
     )
 }
 
-/// Any document, indented, with a newline at the end.
+/// Writes any document, indented, with a newline at the end.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -48,7 +48,7 @@ pub fn write_pretty(document: &impl Serialize, to: &mut impl Write) -> std::io::
     to.write_all(b"\n")
 }
 
-/// Writes hidden letters of texts as `\uXXXX`: JSON itself asks for that of the first thirty-two alone.
+/// Writes hidden characters in texts as `\uXXXX`; JSON itself requires this only for the first thirty-two.
 struct Shown<'f>(&'f mut PrettyFormatter<'static>);
 
 impl Formatter for Shown<'_> {
@@ -64,7 +64,7 @@ impl Formatter for Shown<'_> {
             };
             to.write_all(plain.as_bytes())?;
             if let Some(hidden) = hidden {
-                // All of them have numbers of four digits.
+                // All hidden characters have four-digit codes.
                 write!(to, "\\u{:04x}", u32::from(hidden))?;
             }
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_letters_are_written_by_their_number_and_read_back() {
+    fn hidden_characters_are_escaped_and_read_back() {
         let text = "a\u{7f}\u{9b}31m\u{202e}é\u{1b}\n";
         let mut written = Vec::new();
         write_pretty(&[text], &mut written).expect("a vector takes everything");

@@ -1,4 +1,4 @@
-//! The verdict of `check` as JUnit XML: a suite for each target, a case for each check.
+//! Verdicts of `check` as JUnit XML: a suite for each target, a case for each check.
 
 use std::io::{self, Write};
 
@@ -17,8 +17,8 @@ pub fn write_junit(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
     write_junit_by(targets, &|severity| severity == Severity::Error, to)
 }
 
-/// Writes every target. Findings that `fails` takes are failures, as they are for the exit code; others are a case's output;
-/// what was not judged is skipped.
+/// Writes every target. Findings for which `fails` is true are failures, as for the exit code; others are a case's output;
+/// checks that were not judged are skipped.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -57,7 +57,7 @@ fn case(
         .findings
         .iter()
         .partition(|finding| fails(finding.severity));
-    // The worst first.
+    // The worst failure first.
     failures.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let status = match (failures.first(), verdict.status) {
         (Some(first), _) => {
@@ -96,7 +96,7 @@ fn case(
     case
 }
 
-/// A line of what was seen, and one of what to do, for each finding.
+/// Returns the evidence and the advice of each finding, a line each.
 fn lines(findings: &[&Finding]) -> String {
     let line = |finding: &&Finding| {
         let unit = match finding.unit {

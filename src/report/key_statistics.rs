@@ -1,4 +1,4 @@
-//! The few statistics that reports for people put first, and how their values are written.
+//! The key statistics that reports for people show first, and how their values are formatted.
 
 use attnscope_checks::stats::{Compute, Gather, STATISTICS, Stat, Statistic};
 use attnscope_spec::Stack;
@@ -16,18 +16,18 @@ const OF_LAYERS: [Stat; 6] = [
     Stat::ResidNorm,
 ];
 
-/// The statistics of the table of layers, by their place in the registry.
+/// Returns registry indices of the statistics in the table of layers.
 pub(super) fn of_layers() -> Vec<usize> {
     OF_LAYERS.map(Stat::idx).to_vec()
 }
 
-/// Those of them that single heads have.
+/// Returns those of them that heads have too.
 pub(super) fn of_heads() -> Vec<usize> {
     let all = of_layers().into_iter();
     all.filter(|idx| STATISTICS[*idx].is_per_head()).collect()
 }
 
-/// Title and unit.
+/// Returns title and unit.
 pub(super) fn heading(statistic: &Statistic) -> String {
     match statistic.unit {
         "" => statistic.title.to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn heading(statistic: &Statistic) -> String {
     }
 }
 
-/// A value as a person reads it; a dash where it has no meaning.
+/// Formats a value for people; a dash if it does not apply.
 pub(super) fn cell(value: f64) -> String {
     if value.is_nan() {
         "–".to_owned()
@@ -44,7 +44,7 @@ pub(super) fn cell(value: f64) -> String {
     }
 }
 
-/// The stacks of a report, in the order in which they run.
+/// Returns the stacks of a report, in the order in which they run.
 pub(super) fn stacks(report: &Report) -> Vec<Stack> {
     let mut stacks = Vec::new();
     for layer in report.prompts.iter().flat_map(|prompt| &prompt.layers) {
@@ -55,7 +55,7 @@ pub(super) fn stacks(report: &Report) -> Vec<Stack> {
     stacks
 }
 
-/// A statistic of a layer over all prompts, gathered as a layer gathers its heads': NaN when any prompt's is.
+/// Combines a layer statistic over all prompts as a layer combines its heads: NaN if it is NaN on any prompt.
 pub(super) fn over_prompts(report: &Report, stack: Stack, layer: usize, idx: usize) -> f64 {
     let of = |record: &LayerRecord| record.stats.at(idx);
     let layers = report.prompts.iter().flat_map(|prompt| &prompt.layers);

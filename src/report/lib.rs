@@ -1,4 +1,4 @@
-//! What leaves the program: reports, traces and tables, one file per format.
+//! Output of the program: reports, traces and tables, one source file per format.
 
 mod align;
 mod baseline;

@@ -14,10 +14,10 @@ use super::named_place;
 use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
 
-/// Characters of a comment on GitHub; details of layers that would not fit are left out.
+/// Most characters of a GitHub comment; details of layers that would not fit are left out.
 const MOST_CHARACTERS: usize = 60_000;
 
-/// Rows of the tables of prompts and of findings.
+/// Most rows in the tables of prompts and of findings.
 const MOST_PROMPTS: usize = 20;
 
 const MOST_FINDINGS: usize = 30;
@@ -217,7 +217,7 @@ fn layers(report: &Report) -> String {
     text
 }
 
-/// The layers of a stack that the first prompt went through: all prompts go through the same.
+/// Returns a stack's layers on the first prompt; all prompts have the same.
 fn layers_of(report: &Report, stack: Stack) -> Vec<usize> {
     let first = report.prompts.first();
     let layers = first.map_or(&[][..], |prompt| &prompt.layers);
@@ -232,7 +232,7 @@ fn layer_name(stack: Stack, layer: usize) -> String {
     }
 }
 
-/// The heads of each layer on each prompt, folded.
+/// Formats the heads of each layer on each prompt, folded.
 fn details(report: &Report) -> impl Iterator<Item = String> {
     let key = of_heads();
     report.prompts.iter().flat_map(move |prompt| {
@@ -261,13 +261,13 @@ fn details(report: &Report) -> impl Iterator<Item = String> {
     })
 }
 
-/// One line: what would end a row or a paragraph becomes a space.
+/// Puts a text on one line: characters that would end a row or a paragraph become a space.
 fn one_line(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()
 }
 
-/// Words that stay words: nothing in them is Markdown or HTML.
+/// Escapes text, so that nothing in it is Markdown or HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {
@@ -285,17 +285,17 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Words inside a line of HTML.
+/// Escapes text inside a line of HTML.
 fn html(text: &str) -> String {
     maud::html! { (one_line(text)) }.into_string()
 }
 
-/// A code span: its fence is longer than any run of backticks inside.
+/// Formats a code span with a fence longer than any run of backticks inside.
 fn code(text: &str) -> String {
     let text = one_line(text);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
-    // A space on either side is taken off again; it keeps the fence apart from a backtick, and a blank name visible.
+    // Markdown strips one space on either side; it separates the fence from a backtick, and keeps a blank name visible.
     if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) || text.is_empty() {
         format!("{fence} {text} {fence}")
     } else {
@@ -303,7 +303,7 @@ fn code(text: &str) -> String {
     }
 }
 
-/// A code span in a table, where `|` ends a cell even inside one.
+/// Formats a code span in a table, where `|` ends a cell even inside a span.
 fn code_cell(text: &str) -> String {
     code(text).replace('|', "\\|")
 }
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stay_words() {
+    fn escaped_text_contains_no_markup() {
         assert_eq!(escaped("<b> a|b\nc_*"), "&lt;b&gt; a\\|b c\\_\\*");
         assert_eq!(code("a`b"), "``a`b``");
         assert_eq!(code("`x"), "`` `x ``");

@@ -1,4 +1,4 @@
-//! A whole batch as data: what was found in all units, which failed, which are missing, and the rows.
+//! A whole batch as data: the findings of all units, failed and missing units, and the rows.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use super::plain::one_line;
 
 /// Changes when a reader of the old shape would misread the new one.
 const VERSION: u32 = 1;
-/// Units of one kind that are told of one by one.
+/// Most units of one kind listed.
 const MOST_SHOWN: usize = 5;
 
 /// What came of a batch.
@@ -108,7 +108,7 @@ fn rows(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A number, a word that stands for one, or nothing.
+/// Schema of a number, a word for a number that JSON lacks, or null.
 fn number_or_null() -> Value {
     json!({ "anyOf": [
         { "type": ["number", "null"] },
@@ -130,7 +130,7 @@ impl Default for Merged {
 }
 
 impl Merged {
-    /// The document as far as the first row, and what closes it after the last.
+    /// Returns the document up to the first row, and its end after the last row.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -141,13 +141,13 @@ impl Merged {
         Ok((text, END))
     }
 
-    /// The worst severity of any finding.
+    /// Returns the worst severity of any finding.
     pub fn worst(&self) -> Option<Severity> {
         let findings = self.checkpoints.iter().flat_map(|of| &of.findings);
         findings.map(FindingRecord::severity).max()
     }
 
-    /// How many findings have a severity.
+    /// Counts the findings of a severity.
     pub fn n_findings(&self, severity: Severity) -> usize {
         let findings = self.checkpoints.iter().flat_map(|of| &of.findings);
         findings
@@ -155,7 +155,7 @@ impl Merged {
             .count()
     }
 
-    /// One line: how many units there are, and what was found.
+    /// Returns one line with the number of units and the findings.
     pub fn headline(&self) -> String {
         let UnitCounts {
             done,
@@ -173,7 +173,7 @@ impl Merged {
         parts.join(" · ")
     }
 
-    /// The verdict for a terminal: the headline, units that are not there, and the findings of each checkpoint.
+    /// Writes the verdict for a terminal: the headline, missing and failed units, and the findings of each checkpoint.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -221,7 +221,7 @@ fn rest(n: usize, what: &str, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A unit in words: its checkpoint and its prompts.
+/// Describes a unit by its checkpoint and prompts.
 pub fn named(checkpoint: &str, prompts: &[String]) -> String {
     let prompts = match prompts {
         [] => "no prompts".to_owned(),

@@ -1,14 +1,14 @@
-//! Where a finding is, by the names that hooks have: `decoder.blocks.3.cross_attn head 7`.
+//! The place of a finding in the names of hooks: `decoder.blocks.3.cross_attn head 7`.
 
 use attnscope_spec::{Place, Stack};
 
-/// The layer or its attention as traces name it, and the head; `model` for the whole model.
+/// Returns the layer or its attention as named in traces, and the head; `model` for the whole model.
 pub(super) fn module(place: &Place) -> String {
     let Some(layer_idx) = place.layer_idx else {
         return "model".to_owned();
     };
     let block = format!("{}blocks.{layer_idx}", place.grid().prefix());
-    // Only heads and cross attention are parts of an attention: other findings of a layer speak of its residual.
+    // Only heads and cross-attention name the attention module: other findings of a layer are about its residual.
     match (place.grid(), place.head_idx) {
         (Stack::Cross, None) => format!("{block}.cross_attn"),
         (Stack::Cross, Some(head_idx)) => format!("{block}.cross_attn head {head_idx}"),
@@ -17,7 +17,7 @@ pub(super) fn module(place: &Place) -> String {
     }
 }
 
-/// The layer or its attention, the head, the query and the key.
+/// Returns the layer or its attention, the head, the query and the key.
 pub(super) fn whole(place: &Place) -> String {
     let pair = [
         place.query_idx.map(|idx| format!("query {idx}")),
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_have_the_names_of_hooks() {
+    fn places_are_named_like_hooks() {
         let place = Place::layer(Stack::Only, 3);
         assert_eq!(module(&place), "blocks.3");
         assert_eq!(module(&place.head(7)), "blocks.3.attn head 7");

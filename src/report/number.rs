@@ -1,8 +1,8 @@
-//! Numbers as JSON carries them.
+//! Numbers as JSON represents them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// JSON has no word for NaN: it becomes a string, never null and never 0.
+/// A number. JSON has no NaN: it becomes a string, never null and never 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Number(pub f64);
 
@@ -17,7 +17,7 @@ impl Serialize for Number {
     }
 }
 
-/// What stands for a number in JSON.
+/// JSON forms of a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// The shortest digits that read back as the same number; words where there are none, as in JSON.
+/// Formats a number in the fewest digits that read back unchanged; NaN and infinities as words, as in JSON.
 pub fn number(value: f64) -> String {
     match value {
         f64::INFINITY => "Infinity".to_owned(),
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_back_as_they_were() {
+    fn numbers_read_back_unchanged() {
         for value in [0.1, 1.0, 1e-300, -2.5e20, 0.0] {
             assert_eq!(number(value).parse::<f64>().expect("a number"), value);
         }

@@ -1,4 +1,4 @@
-//! Where data goes: standard output, or a file that appears whole or not at all.
+//! Output targets: standard output, or a file that appears complete or not at all.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -12,26 +12,26 @@ use attnscope_system::signals::Temporary;
 #[derive(Debug)]
 pub enum Output {
     Stdout,
-    /// Something that is not a regular file: a device or a pipe, written to as it is.
+    /// A device or a pipe, written to directly.
     Special {
         file: File,
         target: PathBuf,
     },
-    /// Written beside the target under a temporary name, and renamed at the end.
+    /// Written next to the target under a temporary name, and renamed at the end.
     File {
         temporary: Temporary,
         target: PathBuf,
-        /// Whether a file of that name may be there already.
+        /// Whether an existing file of that name may be replaced.
         replaces: bool,
     },
 }
 
 impl Output {
-    /// Opens a target that this run may replace, such as the file that it wrote a while ago. Targets that a person names are
-    /// opened by [`Output::open_or_replace`].
+    /// Opens a target that this run may replace, such as a file that it wrote earlier. For targets that the user names, use
+    /// [`Output::open_or_replace`].
     ///
     /// # Errors
-    /// When nothing can be written there.
+    /// When it cannot be written.
     pub fn replace(target: &Path) -> Result<Self> {
         if target == Path::new("-") {
             return Ok(Self::Stdout);
@@ -44,7 +44,7 @@ impl Output {
             ));
         }
         Self::check_not_read(target)?;
-        // A device or a pipe is written to; renaming a file over it would destroy it.
+        // Write to a device or a pipe directly; renaming a file over it would destroy it.
         if target.metadata().is_ok_and(|m| !m.is_file()) {
             let file = File::options().write(true).open(target);
             let file = file.map_err(|e| Error::file(target, format!("cannot be written ({e})")))?;
@@ -67,16 +67,16 @@ impl Output {
         })
     }
 
-    /// Opens a file to write; a file that is there stays as it is, also one that appears during the run.
+    /// Opens a new file; an existing file is never replaced, even one that appears during the run.
     ///
     /// # Errors
-    /// When nothing can be written there, or something is there.
+    /// When it cannot be written, or the name is taken.
     pub fn open_new(target: &Path) -> Result<Self> {
         let name = target;
         let target = &attnscope_system::store::written(name)?;
         match Self::replace(target)? {
             Self::File { temporary, .. } => {
-                // A link that leads nowhere is something too: renaming would replace it.
+                // A dangling link counts as taken: renaming would replace it.
                 if target.symlink_metadata().is_ok() {
                     return Err(Error::file(name, TAKEN));
                 }
@@ -91,15 +91,15 @@ impl Output {
         }
     }
 
-    /// Opens the target that `--output` names, before the long run, so that a path that cannot be written fails at once. `-` is
-    /// standard output. A file that holds something is replaced only with `--force`.
+    /// Opens the target of `--output` before the long run, so that a path that cannot be written fails at once. `-` is
+    /// standard output. A file that is not empty is replaced only with `--force`.
     ///
     /// # Errors
-    /// When nothing can be written there, or a file is there that is to stay.
+    /// When it cannot be written, or a file exists that may not be replaced.
     pub fn open_or_replace(target: &Path, is_forced: bool) -> Result<Self> {
         let name = target;
         let target = &attnscope_system::store::written(name)?;
-        // An empty file has nothing to lose: `mktemp` makes one.
+        // An empty file may be replaced: `mktemp` makes one.
         let is_free = || {
             target
                 .metadata()
@@ -116,10 +116,10 @@ impl Output {
         })
     }
 
-    /// Refuses a target that this process has read: writing would destroy what was asked about.
+    /// Refuses a target that this process has read: writing would destroy the input.
     ///
     /// # Errors
-    /// When it has.
+    /// When the process has read it.
     pub fn check_not_read(target: &Path) -> Result<()> {
         if was_read(target) {
             Err(Error::file(
@@ -131,7 +131,7 @@ impl Output {
         }
     }
 
-    /// The file to write to, for formats that seek; `None` for standard output.
+    /// Returns the file, for formats that seek; `None` for standard output.
     pub fn file(&self) -> Option<&File> {
         match self {
             Self::Stdout | Self::Special { .. } => None,
@@ -139,7 +139,7 @@ impl Output {
         }
     }
 
-    /// Writes everything and closes. A reader that has gone away is not an error.
+    /// Writes everything and closes. A closed pipe is not an error.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -148,7 +148,7 @@ impl Output {
         self.close()
     }
 
-    /// Writes, and leaves the file without its name.
+    /// Writes, without renaming the file to its target.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -159,7 +159,7 @@ impl Output {
                 stdout.write_all(content).and_then(|()| stdout.flush())
             }
             Self::Special { file, .. } => file.write_all(content),
-            // Not through the temporary file itself, whose errors name its path.
+            // Not through the temporary file's own methods, whose errors name its path.
             Self::File { temporary, .. } => temporary.as_file_mut().write_all(content),
         };
         match written {
@@ -169,7 +169,7 @@ impl Output {
         }
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its target.
     ///
     /// # Errors
     /// When it cannot be renamed.
@@ -181,7 +181,7 @@ impl Output {
                 target,
                 replaces,
             } => {
-                // What the command read after the target was opened is not written over either.
+                // The command may have read the target after it was opened: check again.
                 Self::check_not_read(&target)?;
                 let kept = temporary.persist(&target, replaces);
                 kept.map_err(|e| match e.kind() {
@@ -201,10 +201,10 @@ impl Output {
     }
 }
 
-/// What is said of a name that is not free.
+/// Error text for a name that is taken.
 const TAKEN: &str = "already exists, and was left as it is";
 
-/// The reason alone: tempfile adds the temporary path, which means nothing to a person.
+/// Returns the error without the temporary path that tempfile adds, which means nothing to the user.
 fn without_path(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "no such directory".to_owned(),
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_appears_whole_under_its_name_only_at_the_end() {
+    fn a_file_appears_complete_under_its_name_only_at_the_end() {
         let directory = tempfile::tempdir().expect("a directory");
         let target = directory.path().join("report.json");
         let output = Output::replace(&target).expect("opens");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_or_appears_during_the_run_is_not_written_over() {
+    fn a_file_that_exists_or_appears_during_the_run_is_not_overwritten() {
         let directory = tempfile::tempdir().expect("a directory");
         let target = directory.path().join("plot.svg");
         let output = Output::open_new(&target).expect("opens");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_fails_leaves_nothing_behind() {
+    fn a_failed_run_leaves_no_file_behind() {
         let directory = tempfile::tempdir().expect("a directory");
         drop(Output::replace(&directory.path().join("report.json")).expect("opens"));
         assert_eq!(
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_and_a_missing_directory_are_refused_before_the_run() {
+    fn a_directory_and_a_path_in_a_missing_directory_are_refused_before_the_run() {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(
             Output::replace(directory.path())

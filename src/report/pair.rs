@@ -1,4 +1,4 @@
-//! A picture and its data: two files that appear together, or not at all.
+//! A figure and its data: two files that appear together, or not at all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use super::Output;
 pub struct Pair {
     first: Output,
     second: Output,
-    /// Of the first, where it is to be taken away when the second fails.
+    /// Whether the first file is new, so that it is removed if the second fails.
     is_new: bool,
 }
 
 impl Pair {
-    /// Opens both before the long run. A file that is there is written over only when `replaces`.
+    /// Opens both before the long run. Existing files are replaced only if `replaces` is set.
     ///
     /// # Errors
     /// When one of them cannot be written.
@@ -35,10 +35,10 @@ impl Pair {
         })
     }
 
-    /// Writes both, then gives both their names.
+    /// Writes both files, then renames both to their targets.
     ///
     /// # Errors
-    /// When one cannot be written or named: then neither is there, unless it was there before.
+    /// When one cannot be written or renamed; then neither exists, unless it did before.
     pub fn write(mut self, [first, second]: [&[u8]; 2]) -> Result<()> {
         self.first.put(first)?;
         self.second.put(second)?;
@@ -51,17 +51,17 @@ impl Pair {
             second,
             is_new,
         } = self;
-        // A signal between the two names would leave a picture without its data.
+        // A signal between the two renames would leave a figure without its data.
         undisturbed(|| name_both(first, second, is_new.then_some(named).flatten()))
     }
 }
 
-/// Names both; takes the first one away again, where it is new and the second cannot be named.
+/// Renames both; removes the first again if it is new and the second cannot be renamed.
 fn name_both(first: Output, second: Output, new: Option<PathBuf>) -> Result<()> {
     first.close()?;
     let closed = second.close();
     if let (Err(_), Some(first)) = (&closed, new) {
-        // It is ours, a moment old. Where it cannot be taken away either, the reason is the same.
+        // We have just made this file. If it cannot be removed either, the reason is the same.
         let _ = fs::remove_file(first);
     }
     closed
@@ -82,11 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn both_appear_under_their_names_or_neither_does() {
+    fn both_files_appear_or_neither_does() {
         let directory = tempfile::tempdir().expect("a directory");
         let [svg, csv] = ["a.svg", "a.csv"].map(|name| directory.path().join(name));
         let pair = Pair::open([&svg, &csv], false).expect("opens");
-        // While we run, somebody takes the second name.
+        // During the run, somebody else takes the second name.
         fs::write(&csv, "another's").expect("writes");
         pair.write([b"picture", b"data"]).expect_err("refused");
         assert_eq!(names(directory.path()), ["a.csv"]);

@@ -1,13 +1,13 @@
-//! Text of files on its way to a terminal: letters that would move the cursor, change colours or turn the order of letters around
-//! are shown by their number.
+//! Makes text from files safe for a terminal: characters that would move the cursor, change colours or reverse the text direction
+//! are shown as their code.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Letters that no reader sees: control codes (C0, DEL, C1), marks of the direction of writing, separators of lines and
-/// paragraphs, other format characters without a shape (U+FEFF, tags, …), and noncharacters (U+FFFE, …).
+/// Whether a character is invisible: control codes (C0, DEL, C1), direction marks, line and paragraph separators,
+/// other format characters without a shape (U+FEFF, tags, …), and noncharacters (U+FFFE, …).
 ///
-/// The joiners U+200C and U+200D are none of them: scripts and emoji are written with them.
+/// The joiners U+200C and U+200D do not count: scripts and emoji need them.
 pub fn is_hidden(letter: char) -> bool {
     let code = u32::from(letter);
     let is_noncharacter = code & 0xfffe == 0xfffe || (0xfdd0..=0xfdef).contains(&code);
@@ -19,14 +19,14 @@ pub fn is_hidden(letter: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A name, a path or a message on one line, whatever letters are in it.
+/// Returns a name, a path or a message on one line, whatever characters it contains.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
 }
 
-/// `\u{…}` in the place of the letters that are meant.
+/// Replaces the characters for which `is_meant` is true by `\u{…}`.
 fn escaped(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
-    // Most texts are plain letters, which a look at the bytes tells.
+    // Fast path: most texts are printable ASCII.
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if is_plain || !text.contains(&is_meant) {
         return Cow::Borrowed(text);
@@ -34,7 +34,7 @@ fn escaped(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 8);
     for letter in text.chars() {
         if is_meant(letter) {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(shown, "{}", letter.escape_unicode());
         } else {
             shown.push(letter);
@@ -43,16 +43,16 @@ fn escaped(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A text of several lines: no hidden letter is left but the ends of lines and tabs.
+/// Escapes hidden characters in a text of several lines, except line ends and tabs.
 pub fn printable(text: &[u8]) -> Vec<u8> {
     let is_meant = |letter| is_hidden(letter) && letter != '\n' && letter != '\t';
     let text = String::from_utf8_lossy(text);
     escaped(&text, is_meant).into_owned().into_bytes()
 }
 
-/// A cell of a table as text: a spreadsheet takes it for no formula.
+/// Escapes a text for a table cell, so that a spreadsheet does not read it as a formula.
 ///
-/// What begins with one of these signs is computed when a spreadsheet opens the file; an apostrophe before it says that it is text.
+/// Spreadsheets compute cells that begin with a sign such as `=`, `+` or `@`; a leading apostrophe marks them as text.
 pub fn cell(text: &str) -> Cow<'_, str> {
     if is_computed(text) {
         Cow::Owned(format!("'{text}"))
@@ -61,7 +61,7 @@ pub fn cell(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text that [`cell`] made a cell of.
+/// Returns the text that [`cell`] escaped.
 pub fn text_of_cell(cell: &str) -> &str {
     match cell.strip_prefix('\'') {
         Some(text) if is_computed(text) => text,
@@ -69,14 +69,14 @@ pub fn text_of_cell(cell: &str) -> &str {
     }
 }
 
-/// Whether a text is to be marked: one that is marked already gets another mark, so that reading takes away one alone.
+/// Whether a text needs the mark. Text that is already marked gets a second mark, so that reading removes only one.
 fn is_computed(text: &str) -> bool {
     let bare = text.trim_start_matches('\'');
     bare.starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A cell of a table that holds numbers and texts alike, and is read by people: numbers stay as they are, minus signs included, and
-/// hidden letters of a text are shown by their number.
+/// Escapes a cell that may hold a number or a text, for people: numbers stay unchanged, minus signs included, and hidden
+/// characters of a text are shown as their code.
 pub fn cell_or_number(value: &str) -> Cow<'_, str> {
     if value.parse::<f64>().is_ok() {
         return Cow::Borrowed(value);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_that_do_something_are_shown_by_their_number() {
+    fn control_characters_are_shown_as_their_code() {
         assert_eq!(one_line("a\u{1b}[31mb"), "a\\u{1b}[31mb");
         assert_eq!(one_line("\n\t\u{7f}\u{9b}"), "\\u{a}\\u{9}\\u{7f}\\u{9b}");
         assert_eq!(
@@ -103,7 +103,7 @@ mod tests {
             one_line("\u{feff}\u{fffe}\u{1ffff}\u{fdd0}\u{200b}\u{e0041}"),
             "\\u{feff}\\u{fffe}\\u{1ffff}\\u{fdd0}\\u{200b}\\u{e0041}"
         );
-        // Joiners are part of what is written with them.
+        // Joiners are part of the writing.
         assert_eq!(
             one_line("می\u{200c}خواهم 👩\u{200d}💻"),
             "می\u{200c}خواهم 👩\u{200d}💻"
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_tabs_of_a_text_stay() {
+    fn line_ends_and_tabs_are_kept() {
         let shown = printable(b"a\tb\n\x1b]0;x\x07\r\n\xff");
         assert_eq!(
             String::from_utf8(shown).expect("text"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_no_formula() {
+    fn an_escaped_cell_is_not_a_formula() {
         for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx"] {
             assert_eq!(cell(text), format!("'{text}"));
         }
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_for_people_holds_no_hidden_letter() {
+    fn a_cell_for_people_has_no_hidden_characters() {
         assert_eq!(cell_or_number("-1.5"), "-1.5");
         assert_eq!(cell_or_number("=a\u{1b}[2J"), "'=a\\u{1b}[2J");
         assert_eq!(cell_or_number("a\u{feff}"), "a\\u{feff}");
     }
 
     #[test]
-    fn a_cell_reads_back_as_the_text_it_was() {
+    fn an_escaped_cell_reads_back_as_the_original_text() {
         for text in ["=1", "'=1", "''=1", "'a", "a", "", "'", "-1", "@x'"] {
             assert_eq!(text_of_cell(&cell(text)), text);
         }

@@ -1,4 +1,4 @@
-//! How well translators translate: as text with a chart, as CSV and as JSON.
+//! Translation quality of models: as text with a chart, as CSV and as JSON.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use super::text_table::{digits, text_table};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;
-/// What the scores are, as sacreBLEU signs them.
+/// Signature of the scores, in sacreBLEU's notation.
 const SIGNATURE: &str = "case:mixed|eff:no|tok:13a|smooth:exp";
 
-/// One sentence that a model translated.
+/// A translated sentence with its scores.
 #[derive(Debug, Clone)]
 pub struct Translated {
     pub id: String,
@@ -31,12 +31,12 @@ pub struct Translated {
     pub reference: String,
 }
 
-/// How far the links of each attention are from gold alignments.
+/// Alignment error rates of each attention against gold alignments.
 #[derive(Debug)]
 pub struct AlignedBy {
-    /// By place, for each pair; `None` where it has no alignment.
+    /// Errors of each pair, by place; `None` if the pair has no alignment.
     pub errors: BTreeMap<String, Vec<Option<AlignmentErrors>>>,
-    /// The place that was asked for.
+    /// The requested place.
     pub asked: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl Scored {
             .collect();
         alignments.sort_by(|a, b| {
             let by_rate = a.alignment_error.0.total_cmp(&b.alignment_error.0);
-            // Of equals the head itself, not the layer that is this head alone.
+            // If rates are equal, prefer the head to the layer that consists of only this head.
             by_rate.then(b.place.len().cmp(&a.place.len()))
         });
         let best = alignments.first().map(|one| one.place.clone());
@@ -167,7 +167,7 @@ impl Scored {
         scored
     }
 
-    /// Scores of the pairs whose sources have so many words.
+    /// Scores the pairs whose source lengths are in a range.
     fn within(&self, (from, to): (usize, usize)) -> Scores {
         let pairs = self.translated.iter().zip(&self.errors);
         let pairs = pairs.filter(|(one, _)| (from..=to).contains(&one.n_words));
@@ -227,7 +227,7 @@ impl QualityDocument {
         }
     }
 
-    /// Adds a model, its pairs by length.
+    /// Adds a model and scores its pairs by length.
     pub fn add(&mut self, mut scored: Scored) {
         let step = self.step;
         let lengths = scored.translated.iter();
@@ -251,7 +251,7 @@ impl QualityDocument {
         write_pretty(self, to)
     }
 
-    /// Writes one row for each model and span of lengths, the row of all pairs first; `is_raw` leaves names as they are.
+    /// Writes one row per model and length range, the row of all pairs first; `is_raw` leaves names unescaped.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -294,7 +294,7 @@ impl QualityDocument {
         writer.flush()
     }
 
-    /// The table for people.
+    /// Returns the table as text.
     pub fn text(&self) -> String {
         let titles = [
             "checkpoint",

@@ -1,4 +1,4 @@
-//! What formats for people show beside the numbers: tokens, findings, and a pooled map of every head.
+//! Additions for formats that people read: tokens, findings, and a pooled map of every head.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use attnscope_spec::{Model, Stack};
 use super::document::Report;
 use super::run_findings::judge_run;
 
-/// A report and what people are shown beside it.
+/// A report with what is shown beside its numbers.
 #[derive(Debug)]
 pub struct Readable {
     pub report: Report,
-    /// One for each prompt of the report.
+    /// One entry per prompt of the report.
     pub shown: Vec<Shown>,
 }
 
-/// What is shown of one prompt.
+/// Tokens, losses, findings and maps of one prompt.
 #[derive(Debug)]
 pub struct Shown {
-    /// What each token reads as: the encoder's where there is one.
+    /// Text of each token: the encoder's if there is one.
     pub labels: Vec<String>,
-    /// The decoder's, for models with both.
+    /// Text of the decoder's tokens, for encoder-decoder models.
     pub target_labels: Option<Vec<String>>,
     /// −log p of the token after each, in nats. // [position − 1]
     pub next_loss: Option<Vec<f32>>,
@@ -40,25 +40,25 @@ pub struct Shown {
 pub struct LayerMaps {
     pub stack: Stack,
     pub layer_idx: usize,
-    /// Keys after a query are masked.
+    /// Whether keys after a query are masked.
     pub is_causal: bool,
     pub heads: Vec<Pooled>,
 }
 
-/// Maps of so many heads are shown cell by cell; of more, coarser, so that a file stays small enough to be sent.
+/// Most maps shown cell by cell; if there are more, they are coarser, so that the file stays small enough to send.
 const MOST_FINE_MAPS: usize = 256;
 
-/// Cells on a side of a coarse map.
+/// Cells per side of a coarse map.
 const COARSE_CELLS: usize = 32;
 
-/// For row summaries, which are held until the checks have seen them.
+/// Memory for row summaries, which are kept until the checks have run.
 const ROW_BYTES: usize = 256 << 20;
 
-/// Weights are read once for so many prompts at most.
+/// Most prompts run together, so that weights are read once for all of them.
 const MOST_AT_ONCE: usize = 8;
 
 impl Shown {
-    /// Judges a finished run, and keeps of its layers what is drawn.
+    /// Judges a finished run, and keeps the parts of its layers that are drawn.
     pub fn of(
         model: &Model,
         prompt: &Prompt,
@@ -93,7 +93,7 @@ impl Shown {
         }
     }
 
-    /// Bytes of row summaries that a prompt holds until it is judged.
+    /// Returns the bytes of row summaries that a prompt holds until it is judged.
     pub fn bytes_until_judged(model: &Model, input: &Input) -> usize {
         let spec = &model.spec;
         let rows = spec.grids().into_iter().map(|grid| {
@@ -107,13 +107,13 @@ impl Shown {
         rows.sum::<usize>() * size_of::<RowSummary>()
     }
 
-    /// How many prompts are run together, when each holds up to so many bytes until it is judged.
+    /// Returns how many prompts to run together, if each holds up to `bytes_each` until it is judged.
     pub fn n_at_once(bytes_each: usize) -> usize {
         (ROW_BYTES / bytes_each.max(1)).clamp(1, MOST_AT_ONCE)
     }
 }
 
-/// A map of at most [`COARSE_CELLS`] on a side.
+/// Pools a map to at most [`COARSE_CELLS`] per side.
 fn coarser(fine: &Pooled) -> Pooled {
     let mut coarse = Pooled::with_cells(fine.n_rows, fine.n_cols, COARSE_CELLS);
     for (row_idx, row) in fine.cells.chunks(fine.n_cols.max(1)).enumerate() {
@@ -124,21 +124,21 @@ fn coarser(fine: &Pooled) -> Pooled {
     coarse
 }
 
-/// A finding, and on which prompts it was made.
+/// A finding, and the prompts on which it was made.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
-    /// That of the prompt where it is farthest past its threshold.
+    /// The finding on the prompt where it is furthest past its threshold.
     pub finding: &'a Finding,
     pub prompt: &'a str,
     pub n_prompts: usize,
-    /// The last of them.
+    /// The last of the prompts.
     prompt_idx: usize,
 }
 
-/// Findings of one check that are shown before those of others: one check must not hide the rest.
+/// Most findings shown per check before those of others: one check must not hide the rest.
 const MOST_OF_A_CHECK: usize = 5;
 
-/// The first findings of each check, and the others, each in their order.
+/// Splits findings into the first ones of each check and the others, each in their order.
 pub fn leading<'a>(findings: Vec<Found<'a>>) -> (Vec<Found<'a>>, Vec<Found<'a>>) {
     let mut n_of: BTreeMap<&str, usize> = BTreeMap::new();
     findings.into_iter().partition(|found| {
@@ -149,7 +149,7 @@ pub fn leading<'a>(findings: Vec<Found<'a>>) -> (Vec<Found<'a>>, Vec<Found<'a>>)
 }
 
 impl Readable {
-    /// Every finding once for each place, the worst first.
+    /// Returns one finding per place over all prompts, the worst first.
     pub fn findings(&self) -> Vec<Found<'_>> {
         let mut all: BTreeMap<_, Found<'_>> = BTreeMap::new();
         let prompts = self.report.prompts.iter().zip(&self.shown);
@@ -187,7 +187,7 @@ impl Readable {
         all.into_values().collect()
     }
 
-    /// What came of each check over all prompts: fired on one is fired, passed on one and not applicable to another passed.
+    /// Returns each check's status over all prompts: fired if it fired on any; passed if it passed on any and fired on none.
     pub fn statuses(&self) -> Vec<(&'static Check, Status, &str)> {
         let mut all: Vec<(&'static Check, Status, &str)> = Vec::new();
         for shown in &self.shown {
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_coarse_map_covers_as_much_as_the_fine_one() {
+    fn a_coarse_map_covers_the_same_range_as_the_fine_one() {
         let mut fine = Pooled::new(128, 60);
         let mut row = vec![0.0; 60];
         row[59] = 0.75;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_fires_everywhere_does_not_hide_the_others() {
+    fn a_check_that_fires_everywhere_does_not_hide_other_checks() {
         use attnscope_checks::Severity;
         use attnscope_spec::Place;
         let of = |check| Finding {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_that_hold_much_run_alone() {
+    fn prompts_that_need_much_memory_run_alone() {
         assert_eq!(Shown::n_at_once(0), MOST_AT_ONCE);
         assert_eq!(Shown::n_at_once(ROW_BYTES / 3), 3);
         assert_eq!(Shown::n_at_once(usize::MAX), 1);

@@ -1,4 +1,4 @@
-//! The verdict of `check` as SARIF 2.1.0, which code scanning reads: checks are its rules, findings its results.
+//! Verdicts of `check` as SARIF 2.1.0, the input of code scanning: checks are its rules, findings its results.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::number::Number;
 use super::verdict_text::figure;
 use super::verdicts::TargetVerdict;
 
-/// Where the shape is written down.
+/// Address of the schema.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// What a path keeps in a URI. A colon is not among it: a relative path may not look like a scheme.
+/// Characters that need no escape in a URI path. A colon needs one: a relative path must not look like a scheme.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -66,7 +66,7 @@ pub fn write_sarif(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
     super::json::write_pretty(&log, to)
 }
 
-/// What SARIF calls a severity.
+/// Returns the SARIF level of a severity.
 fn level(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "error",
@@ -75,10 +75,10 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// A check as a rule; its page is the help.
+/// Describes a check as a rule, with its page as help.
 fn rule(check: &Check) -> Value {
     let page = page(check);
-    // After the title, the first paragraph of a page says what is wrong.
+    // The first paragraph after the title says what is wrong.
     let mut paragraphs = page.split("\n\n").skip(1);
     let short = paragraphs.next().unwrap_or(check.id).replace('\n', " ");
     json!({
@@ -104,7 +104,7 @@ fn result(target: &str, finding: &Finding) -> Value {
         figure(finding.threshold),
         finding.advice
     );
-    // The same place of the same file is the same result, whatever its size and its prompt.
+    // The same place in the same file is the same result, whatever its value and its prompt.
     let fingerprint = format!("{}/{}", finding.check, named_place::module(&finding.place));
     let mut result = json!({
         "ruleId": finding.check,
@@ -136,7 +136,7 @@ fn properties(finding: &Finding) -> Value {
 }
 
 fn location(target: &str, finding: Option<&Finding>) -> Value {
-    // A checkpoint has no lines; GitHub refuses results without one.
+    // A checkpoint has no lines, but GitHub rejects results without one.
     let mut location = json!({
         "physicalLocation": {
             "artifactLocation": { "uri": uri(target) },
@@ -165,7 +165,7 @@ fn notification(target: &str, check: &Check, verdict: &Verdict) -> Value {
     notification
 }
 
-/// What a person must know of a target.
+/// Makes a notification about a target.
 fn told(target: &str, level: &str, note: &str) -> Value {
     json!({
         "level": level,
@@ -174,7 +174,7 @@ fn told(target: &str, level: &str, note: &str) -> Value {
     })
 }
 
-/// Braces are placeholders in a message, unless they are doubled (SARIF 2.1.0 §3.11.5).
+/// Doubles braces, which are placeholders in a message (SARIF 2.1.0 §3.11.5).
 fn message_of(text: &str) -> Value {
     let text = text.replace('{', "{{").replace('}', "}}");
     json!({ "text": text })

@@ -1,4 +1,4 @@
-//! Schemas of values that several documents hold: names out of a list, and statistics by their ids.
+//! Schemas of values that several documents share: enumerated names, and statistics by their ids.
 
 use attnscope_checks::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 use attnscope_checks::{Severity, Status};
@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 
 use super::number::Number;
 
-/// A name out of a list.
+/// Schema of a name from a list.
 fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {
     let names: Vec<&str> = names.into_iter().collect();
     json_schema!({ "type": "string", "enum": names })
 }
 
-/// A name out of a list, or null.
+/// Schema of a name from a list, or null.
 fn one_of_or_null<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {
     let names = names.into_iter().map(Value::from);
     let names: Vec<Value> = names.chain([Value::Null]).collect();
@@ -58,17 +58,17 @@ pub(super) fn softmax_axis(_: &mut SchemaGenerator) -> Schema {
     one_of(axes.iter().map(String::as_str))
 }
 
-/// Statistics of a layer by their ids.
+/// Schema of a layer's statistics by their ids.
 pub(super) fn layer_statistics(generator: &mut SchemaGenerator) -> Schema {
     statistics(generator, |_| true)
 }
 
-/// Statistics of a head by their ids.
+/// Schema of a head's statistics by their ids.
 pub(super) fn head_statistics(generator: &mut SchemaGenerator) -> Schema {
     statistics(generator, Statistic::is_per_head)
 }
 
-/// Statistics of all heads by their ids, as [layer][head]; any of them may be left out.
+/// Schema of all heads' statistics by their ids, as [layer][head]; each of them is optional.
 pub(super) fn values_by_layer(generator: &mut SchemaGenerator) -> Schema {
     let number = generator.subschema_for::<Number>().to_value();
     let heads = STATISTICS
@@ -92,7 +92,7 @@ pub(super) fn values_by_layer(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Statistics of a head of two sides, by their ids; none where they were not computed.
+/// Schema of a head's statistics on two sides, by their ids; empty if they were not computed.
 pub(super) fn pairs_of_statistics(generator: &mut SchemaGenerator) -> Schema {
     let pair = generator.subschema_for::<[Number; 2]>().to_value();
     let ids = STATISTICS.iter().filter(|s| s.is_per_head());

@@ -74,7 +74,7 @@ pub const SCHEMAS: &[Described] = &[
     ),
 ];
 
-/// The schema of a document, with its title; `None` where no document has the name.
+/// Returns the schema of a document, with its title; `None` for an unknown name.
 pub fn schema(name: &str) -> Option<Schema> {
     let (_, command, schema) = SCHEMAS.iter().find(|(other, ..)| *other == name)?;
     let mut schema = schema();
@@ -87,9 +87,9 @@ pub fn schema(name: &str) -> Option<Schema> {
     Some(schema)
 }
 
-/// The schema of a type as it is written.
+/// Returns the schema of a type as it is serialised.
 fn of<T: JsonSchema>() -> Schema {
-    // `format` names sizes of Rust's integers, which JSON does not have.
+    // `format` states sizes of Rust integers, which JSON does not have.
     let without_format = |schema: &mut Schema| {
         schema.remove("format");
     };

@@ -1,4 +1,4 @@
-//! The document of settings: every value that is in force, and where it comes from.
+//! The settings document: every value in force, and its origin.
 
 use attnscope_system::config::{Origin, Value};
 use schemars::JsonSchema;
@@ -66,7 +66,7 @@ impl SettingRow {
         }
     }
 
-    /// The value for a table.
+    /// Formats the value for a table.
     pub fn shown(&self) -> String {
         match &self.value {
             SettingValue::Text(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! A story told in pages: each says one thing in a sentence or two, and shows it. Screens and commands tell the same one.
+//! A story told in pages: each makes one point in a sentence or two, with a picture. Screens and commands share the pages.
 
 use attnscope_run::Pyramid;
 
@@ -13,24 +13,24 @@ pub struct Page {
     pub picture: Picture,
 }
 
-/// What a page shows.
+/// Content of a page.
 #[derive(Debug, Clone)]
 pub enum Picture {
     Charts(Vec<Chart>),
     Table(Table),
-    /// Side by side, to be compared.
+    /// Maps side by side, for comparison.
     Maps(Vec<Map>),
     Passages(Vec<Passage>),
 }
 
-/// Rows of cells, each as long as the titles.
+/// A table; each row has as many cells as there are titles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     pub titles: Vec<&'static str>,
     pub rows: Vec<Vec<String>>,
 }
 
-/// A matrix with words on both sides: of each head of each layer, or one alone.
+/// A matrix with labels on both sides: one per layer and head, or a single one.
 #[derive(Debug, Clone)]
 pub struct Map {
     pub title: String,
@@ -40,11 +40,11 @@ pub struct Map {
     pub sheets: Vec<Vec<Sheet>>,
 }
 
-/// One matrix, and what its rows and columns sum to.
+/// A matrix with the sums of its rows and columns.
 #[derive(Debug, Clone)]
 pub struct Sheet {
     pub values: Pyramid,
-    /// Empty where sums mean nothing. // [row]
+    /// Empty if sums mean nothing. // [row]
     pub row_sums: Vec<f32>,
     /// [column]
     pub column_sums: Vec<f32>,
@@ -58,7 +58,7 @@ pub struct Passage {
 }
 
 impl Table {
-    /// As text no wider than that, and how many columns had to be left out for it: a number cut short would be another number.
+    /// Formats the table within a width, and returns how many columns were left out: a number cut short would be wrong.
     pub fn text_within(&self, width: usize) -> (String, usize) {
         let Self { titles, rows } = self;
         let n = n_columns_within(titles, rows, width)
@@ -70,20 +70,20 @@ impl Table {
 }
 
 impl Map {
-    /// The matrix of a head; the first one where there is none of its own.
+    /// Returns a head's matrix; the first one if heads have none of their own.
     pub fn sheet(&self, layer_idx: usize, head_idx: usize) -> Option<&Sheet> {
         let own = self.sheets.get(layer_idx).and_then(|of| of.get(head_idx));
         own.or_else(|| self.sheets.first()?.first())
     }
 
-    /// Whether each head has a matrix of its own.
+    /// Whether each head has its own matrix.
     pub fn is_of_heads(&self) -> bool {
         self.sheets.iter().map(Vec::len).sum::<usize>() > 1
     }
 }
 
 impl Sheet {
-    /// A matrix whose sums mean nothing.
+    /// Makes a matrix without sums.
     pub fn without_sums(values: Pyramid) -> Self {
         Self {
             values,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_leaves_whole_columns_out_and_never_its_first() {
+    fn a_narrow_table_drops_whole_columns_but_never_the_first() {
         let table = Table {
             titles: vec!["word", "loss", "right"],
             rows: vec![vec![

@@ -15,15 +15,15 @@ use super::text_table::{digits, text_table};
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;
 
-/// A sweep, and what is to be said beside its numbers.
+/// A sweep with its description and marks.
 #[derive(Debug, Clone)]
 pub struct SweepShown {
-    /// What was swept, in words.
+    /// Description of the swept rows, in words.
     pub of: String,
-    /// What was swept, for programs.
+    /// Origin of the swept rows, for programs.
     pub source: SweepSource,
     pub sweep: Sweep,
-    /// Scales that have a meaning: where one is now, where 1/√d lies.
+    /// Scales with a meaning: the current one, and other rules such as 1/√d.
     pub marks: Vec<Mark>,
 }
 
@@ -188,8 +188,8 @@ impl SweepShown {
         writer.flush()
     }
 
-    /// The figures at round scales, at the ends and at marks. With several rows some have their spread over them
-    /// beside: all would not stand in 80 columns.
+    /// Formats the numbers at round scales, at the ends and at marks. With several rows, some columns show the spread as well:
+    /// not all of them would fit into 80 columns.
     pub fn table(&self) -> String {
         let points = self.sweep.points();
         let ends = points.first().zip(points.last());
@@ -238,7 +238,7 @@ impl SweepShown {
         text_table(&titles, &rows.collect::<Vec<_>>())
     }
 
-    /// Largest probability, entropy and Jacobian against the scale.
+    /// Plots largest probability, entropy and Jacobian against the scale.
     pub fn figure(&self) -> Figure {
         let points = self.sweep.points();
         type Named = (&'static str, fn(&SweepPoint) -> Averaged);
@@ -304,7 +304,7 @@ fn figures_of(point: &SweepPoint) -> [Averaged; 5] {
     ]
 }
 
-/// A scale as it was asked for.
+/// Formats a scale as the user typed it, shortened if it is long.
 fn tick(scale: f64) -> String {
     match format!("{scale}") {
         text if text.len() <= 8 => text,
@@ -312,10 +312,10 @@ fn tick(scale: f64) -> String {
     }
 }
 
-/// Where one is without multiplying anything.
+/// Label of the current scale, a factor of 1.
 pub const NOW: &str = "now";
 
-/// Where other scale rules lie, as factors of the scores as they are: first where one is.
+/// Returns marks of other scaling rules, as factors of the current scores; the current scale comes first.
 pub fn rule_marks(spec: &AttentionSpec) -> Vec<Mark> {
     let factor = f64::from(spec.scale.factor(spec.d_head));
     let root = 1.0 / (spec.d_head as f64).sqrt();
@@ -336,7 +336,7 @@ pub fn rule_marks(spec: &AttentionSpec) -> Vec<Mark> {
     marks
 }
 
-/// What QK-norm would come to: norms of √d give scores of √d·cos, those of these rows have scale·‖q‖‖k‖·cos.
+/// Returns the mark of QK-norm: norms of √d give scores of √d·cos, while these rows have scale·‖q‖‖k‖·cos.
 pub fn qk_norm_mark<'a>(
     spec: &AttentionSpec,
     rows: impl Iterator<Item = &'a RowSummary>,

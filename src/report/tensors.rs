@@ -58,7 +58,7 @@ impl From<TensorStats> for StatsRecord {
 }
 
 impl TensorRecord {
-    /// A tensor and its figures: the outer `Option` says whether they were asked for, the inner one whether there are any.
+    /// Describes a tensor. The outer `Option` says whether statistics were requested, the inner one whether there are any.
     pub fn of(name: &str, info: &TensorInfo, stats: Option<Option<TensorStats>>) -> Self {
         Self {
             bytes: info.n_bytes(),

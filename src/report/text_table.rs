@@ -1,11 +1,11 @@
-//! Tables and paragraphs of plain text, no wider than a terminal.
+//! Plain-text tables and paragraphs that fit a terminal.
 
 use unicode_width::UnicodeWidthStr;
 
 /// Blanks between columns.
 const BETWEEN: usize = 2;
 
-/// A table: the first column to the left, the others to the right, two blanks between, nothing at the ends of lines.
+/// Formats a table: the first column left-aligned, the others right-aligned, two blanks between, no trailing blanks.
 pub fn text_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let widths = widths(titles, rows);
     let line = |cells: Vec<&str>| {
@@ -26,7 +26,7 @@ pub fn text_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     table
 }
 
-/// How many of the columns of such a table fit a width, the first ones.
+/// Returns how many leading columns of such a table fit a width.
 pub fn n_columns_within(titles: &[&str], rows: &[Vec<String>], width: usize) -> usize {
     let mut used = 0;
     let fits = |(nth, column): &(usize, usize)| {
@@ -37,7 +37,7 @@ pub fn n_columns_within(titles: &[&str], rows: &[Vec<String>], width: usize) -> 
     widths.take_while(fits).count()
 }
 
-/// Columns of each column.
+/// Returns the width of each column.
 fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     let width_of = |(nth, title): (usize, &&str)| {
         let cells = rows.iter().filter_map(|row| row.get(nth));
@@ -47,7 +47,7 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     titles.iter().enumerate().map(width_of).collect()
 }
 
-/// A paragraph in lines of at most `width` columns, the ones after the first indented.
+/// Wraps a paragraph at `width` columns, with all lines after the first indented.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();
@@ -66,7 +66,7 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines + &line + "\n"
 }
 
-/// A number with about four digits, as a column of numbers of any size shows it.
+/// Formats a number with about four digits, for a column of numbers of any size.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -83,7 +83,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// A share of at most 1, with more digits where it is almost 1 and they tell it apart.
+/// Formats a share of at most 1, with more digits close to 1.
 pub fn share_digits(share: f64) -> String {
     match share {
         share if (0.9995..1.0).contains(&share) => format!("{share:.6}"),
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_by_width_not_by_letters() {
+    fn columns_align_by_display_width_not_by_character_count() {
         let rows = [
             vec!["√Σ‖k‖²".to_owned(), "1.5".to_owned()],
             vec!["none".to_owned(), "12.25".to_owned()],
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_keep_to_their_width_and_lose_no_word() {
+    fn wrapped_paragraphs_keep_their_width_and_every_word() {
         let text = "every word of this sentence stands in one of the lines";
         let lines = wrapped(text, 20, "  ");
         assert!(lines.lines().all(|line| line.width() <= 20), "{lines}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_about_four_whatever_the_size() {
+    fn digits_shows_about_four_digits_at_any_size() {
         let cases = [
             (0.0, "0"),
             (0.999_96, "1.0000"),

@@ -1,4 +1,4 @@
-//! When each token of a transcript was said, as a table, as CSV and as JSON.
+//! Times of each token in a transcript, as a table, as CSV and as JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ impl Transcript {
     pub fn new(id: &str, prompt: &Prompt, times: &TokenTimes) -> Self {
         let token = |position: usize| {
             let is_said = position >= times.n_start;
-            // Times are multiples of a key's: what rounding leaves behind is no part of them.
+            // Times are multiples of a key's duration: remove what rounding left.
             let second = |at: f64| is_said.then(|| (at * 1e6).round() / 1e6);
             TimedToken {
                 position,
@@ -102,7 +102,7 @@ impl Timestamps {
         write_pretty(self, to)
     }
 
-    /// Writes one row for each prompt and token; `is_raw` leaves texts as they are, also those that a spreadsheet would compute.
+    /// Writes one row per prompt and token. `is_raw` leaves texts unescaped, even those that a spreadsheet would compute.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -132,7 +132,7 @@ impl Timestamps {
         writer.flush()
     }
 
-    /// A table for people for each prompt: the token, its id, and when it was said.
+    /// Returns a table for each prompt: the token, its id, and its times.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (nth, prompt) in self.prompts.iter().enumerate() {

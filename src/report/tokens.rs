@@ -54,7 +54,7 @@ impl TokenList {
         }
     }
 
-    /// A table for people: the id, the piece, the bytes, and whether it is special.
+    /// Returns a table: the id, the piece, the bytes, and whether the token is special.
     pub fn text(&self) -> String {
         let row = |token: &TokenRecord| {
             vec![

@@ -1,4 +1,4 @@
-//! Writes a trace as it arrives: each value at its place in the file, never a layer's matrices in memory.
+//! Writes a trace as it arrives: each value goes to its position in the file, so that no layer's matrices are in memory.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -26,7 +26,7 @@ pub struct TraceWriter<'a> {
     is_hidden_state: bool,
 }
 
-/// A file written at places.
+/// A file written at given positions.
 #[derive(Debug, Clone, Copy)]
 struct Placed<'a> {
     file: &'a File,
@@ -34,7 +34,7 @@ struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    /// Writes values at an element of a tensor.
+    /// Writes values, beginning at an element of a tensor.
     fn write(mut self, tensor: &Planned, element: usize, values: &[f32]) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(
             self.data_at + tensor.start + 4 * element as u64,
@@ -54,15 +54,15 @@ struct Blocks<'a> {
 struct BlockState<'a> {
     at: (Stack, usize),
     file: Placed<'a>,
-    /// ‖v W_O‖ of the attention that runs, where contributions are written. // [head][key]
+    /// ‖v W_O‖ of the current attention, if contributions are written. // [head][key]
     value_norms: Vec<Vec<f32>>,
-    /// What global tokens look at.
+    /// Keys that global tokens attend to.
     globals: Option<GlobalKeys>,
     failed: Option<io::Error>,
 }
 
 impl<'a> TraceWriter<'a> {
-    /// Writes header, tokens and mask; everything else follows as it is computed.
+    /// Writes header, tokens and mask; everything else is written as it is computed.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -76,7 +76,7 @@ impl<'a> TraceWriter<'a> {
         let failed = |e: io::Error| Error::file(target, format!("cannot be written ({e})"));
         let mut writer = file;
         writer.write_all(plan.header()).map_err(failed)?;
-        // Reserves the space now: a disk that is too full says so before the run.
+        // Reserve the space now, so that a full disk fails before the run.
         file.set_len(plan.file_len()).map_err(failed)?;
         let given = prompt.given();
         let ids = |prompt: &Prompt| prompt.tokens.iter().map(|id| i64::from(*id)).collect();
@@ -115,7 +115,7 @@ impl<'a> TraceWriter<'a> {
         Error::file(&self.target, format!("cannot be written ({error})"))
     }
 
-    /// [position, head · width] → [head, position, width], for the chosen heads.
+    /// Reorders [position, head · width] → [head, position, width], for the chosen heads.
     fn by_head(
         &self,
         values: &[f32],
@@ -166,7 +166,7 @@ impl Tap for TraceWriter<'_> {
             let state = &self.blocks.state;
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.value_norms = values.chunks(width.max(1)).map(<[f32]>::to_vec).collect();
-            // Those of this attention come next, where it has some.
+            // The next attention brings its own, if it has any.
             state.globals = None;
         }
         let name = hook.full_name(stack, layer_idx);

@@ -1,4 +1,4 @@
-//! What a trace will hold, where each tensor will lie, and how large the file will be: known before anything runs.
+//! Layout of a trace file: its tensors, their offsets and the file's size, known before anything runs.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use attnscope_prompt::Prompt;
 use attnscope_spec::{BlockSpec, Model, ModelSpec, Place, Stack, StackSpec};
 use serde_json::{Value, json};
 
-/// Which hooks, layers and heads a trace takes.
+/// Hooks, layers and heads that a trace contains.
 #[derive(Debug, Clone)]
 pub struct Selection {
     pub hooks: Vec<Hook>,
-    /// `None` for all; those without a stack are meant in every stack.
+    /// `None` for all; a layer without a stack selects it in every stack.
     pub layers: Option<Vec<(Option<Stack>, usize)>>,
-    /// `None` for all; the same for every chosen layer.
+    /// `None` for all; applies to every chosen layer.
     pub heads: Option<Vec<usize>>,
-    /// Places to write, in the place of layers and heads.
+    /// Places to write, instead of layers and heads.
     pub at: Option<Vec<Place>>,
-    /// What is supposed of the model.
+    /// What-ifs that apply to the model.
     pub what_if: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct Planned {
     pub start: u64,
 }
 
-/// Where every tensor will lie.
+/// Position of every tensor in the file.
 #[derive(Debug)]
 pub struct TracePlan {
     pub hooks: Vec<Hook>,
@@ -178,14 +178,14 @@ impl TracePlan {
         Ok(plan)
     }
 
-    /// The chosen heads of a layer, in order.
+    /// Returns the chosen heads of a layer, in order.
     pub fn heads(&self, stack: Stack, layer_idx: usize) -> &[usize] {
         self.heads
             .get(&(stack, layer_idx))
             .map_or(&[], Vec::as_slice)
     }
 
-    /// The kv heads that serve the chosen heads of a layer, in order.
+    /// Returns the kv heads that serve the chosen heads of a layer, in order.
     pub fn kv_heads(
         &self,
         stack: Stack,
@@ -198,7 +198,7 @@ impl TracePlan {
         kv_heads
     }
 
-    /// Which of a layer's rows of heads in the file holds a head; `None` where it is not chosen.
+    /// Returns a head's row among the layer's written heads; `None` if it is not chosen.
     pub fn place_of(&self, (stack, layer_idx): (Stack, usize), head_idx: usize) -> Option<usize> {
         self.heads(stack, layer_idx).binary_search(&head_idx).ok()
     }
@@ -220,28 +220,28 @@ impl TracePlan {
         self.tensors.insert(name, Planned { shape, start });
     }
 
-    /// Length and header, as they begin the file.
+    /// Returns the start of the file: the header with its length.
     pub fn header(&self) -> &[u8] {
         &self.header
     }
 
-    /// Size of the whole file in bytes.
+    /// Returns the size of the whole file in bytes.
     pub fn file_len(&self) -> u64 {
         self.header.len() as u64 + self.data_len
     }
 }
 
-/// The length and the padded header of a safetensors file.
+/// Returns the length and the padded header of a safetensors file.
 fn header(entries: &Value) -> Vec<u8> {
     let mut text = entries.to_string().into_bytes();
-    // The format wants tensor data to begin at a multiple of 8.
+    // The format requires tensor data to begin at a multiple of 8.
     text.resize(text.len().next_multiple_of(8), b' ');
     let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
     bytes.extend(text);
     bytes
 }
 
-/// The direction and the width back that every layer shares: what holds for some layers only is not said of the file.
+/// Returns the direction and the window width, each only if all layers share it.
 fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
     let blocks = || spec.stacks.iter().flat_map(StackSpec::blocks);
     let masks = || {
@@ -265,7 +265,7 @@ fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
     (direction, first.filter(|_| widths.all(|w| w == first)))
 }
 
-/// The layers of some places, in the order in which they run.
+/// Returns the layers of some places, in the order in which they run.
 fn layers_at(spec: &ModelSpec, places: &[Place]) -> Result<Vec<(Stack, usize)>> {
     let shape = spec.shape();
     for place in places {
@@ -293,7 +293,7 @@ fn layers_at(spec: &ModelSpec, places: &[Place]) -> Result<Vec<(Stack, usize)>> 
     Ok(layers.collect())
 }
 
-/// The layers asked for, in the order in which they run.
+/// Returns the chosen layers, in the order in which they run.
 fn chosen_layers(
     spec: &ModelSpec,
     asked: Option<&[(Option<Stack>, usize)]>,

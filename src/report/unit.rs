@@ -43,7 +43,7 @@ fn statuses(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl UnitRecord {
-    /// A unit that ended, with an error or without.
+    /// Makes the record of a unit that ended, with or without an error.
     pub fn ended(
         id: String,
         checkpoint: String,
@@ -63,7 +63,7 @@ impl UnitRecord {
         }
     }
 
-    /// Whether it ran to its end, and nothing was wrong with what came of it.
+    /// Whether the unit finished without an error.
     pub fn is_done(&self) -> bool {
         self.status == DONE
     }

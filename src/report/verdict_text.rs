@@ -1,4 +1,4 @@
-//! The verdict of `check` as a person reads it in a terminal or a log.
+//! Verdicts of `check` as text for a terminal or a log.
 
 use std::io::{self, Write};
 
@@ -10,16 +10,16 @@ use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
 use super::verdicts::TargetVerdict;
 
-/// How much is said of checks that found nothing.
+/// How to show checks that found nothing.
 #[derive(Debug, Clone, Copy)]
 pub enum Quiet {
-    /// Each of them with its reason.
+    /// Each check with its reason.
     Listed,
-    /// One line for all of them, which ends with where they are listed.
+    /// One line for all of them, ending with where to find the list.
     Counted(&'static str),
 }
 
-/// Writes one target: a sentence that sums up, the findings, notes, and what was not judged.
+/// Writes one target: a summary sentence, the findings, notes, and what was not judged.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -76,7 +76,7 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
     Ok(())
 }
 
-/// One line on the checks that found nothing.
+/// Writes one line on the checks that found nothing.
 fn write_counts(target: &TargetVerdict, listed: &str, to: &mut impl Write) -> io::Result<()> {
     let counts = [
         (Status::Passed, "passed"),
@@ -98,7 +98,7 @@ fn write_counts(target: &TargetVerdict, listed: &str, to: &mut impl Write) -> io
     writeln!(to, "  {} ({listed})", counts.join(" · "))
 }
 
-/// A number as a person reads it: few digits, and powers of ten where they are needed.
+/// Formats a number for people: few digits, and a power of ten if needed.
 pub fn figure(value: f64) -> String {
     let size = value.abs();
     match size {

@@ -1,4 +1,4 @@
-//! The verdict of `check` as data: the versioned shape that outside programs rely on.
+//! Verdicts of `check` as data: the versioned shape that outside programs rely on.
 
 use std::io::Write;
 
@@ -11,20 +11,20 @@ use super::finding::FindingRecord;
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;
 
-/// What came of one target.
+/// Result for one target.
 #[derive(Debug, Clone)]
 pub struct TargetVerdict {
-    /// What was named on the command line.
+    /// The target as named on the command line.
     pub target: String,
-    /// What was supposed of it.
+    /// What-ifs that were on.
     pub what_if: Vec<String>,
-    /// What a person must know before anything else: on which text it was judged, where none was given.
+    /// Notes to show first, such as the text used where none was given.
     pub first: Vec<String>,
-    /// What a person must know of how it was read.
+    /// Notes about how the target was read.
     pub notes: Vec<String>,
     /// Stored tensors that no part of the model reads.
     pub unread: Vec<String>,
-    /// Why nothing could be judged.
+    /// Why nothing could be judged, if so.
     pub error: Option<String>,
     pub verdicts: Vec<(&'static Check, Verdict)>,
 }
@@ -43,7 +43,7 @@ impl TargetVerdict {
         }
     }
 
-    /// The target as people are told of it, with what was supposed of it.
+    /// Returns the target's name for people, with its what-ifs.
     pub fn title(&self) -> String {
         if self.what_if.is_empty() {
             self.target.clone()
@@ -52,12 +52,12 @@ impl TargetVerdict {
         }
     }
 
-    /// All notes, those that are read first before the others.
+    /// Returns all notes, the ones to show first before the others.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.first.iter().chain(&self.notes)
     }
 
-    /// Every finding, the worst first; of equals in the order in which they run.
+    /// Returns every finding, the worst first; equal ones in the order in which they run.
     pub fn findings(&self) -> Vec<&Finding> {
         let mut findings: Vec<&Finding> = self
             .verdicts
@@ -69,12 +69,12 @@ impl TargetVerdict {
         findings
     }
 
-    /// The worst severity of any finding.
+    /// Returns the worst severity of any finding.
     pub fn worst(&self) -> Option<Severity> {
         self.findings().first().map(|finding| finding.severity)
     }
 
-    /// How many checks ended with a status.
+    /// Counts the checks with a status.
     pub fn n_with(&self, status: Status) -> usize {
         self.verdicts
             .iter()
@@ -82,7 +82,7 @@ impl TargetVerdict {
             .count()
     }
 
-    /// How many findings have a severity.
+    /// Counts the findings of a severity.
     pub fn n_findings(&self, severity: Severity) -> usize {
         self.findings()
             .iter()
@@ -136,7 +136,7 @@ struct CheckRecord {
     why: String,
 }
 
-/// Writes the verdicts of all targets.
+/// Writes the verdicts for all targets.
 ///
 /// # Errors
 /// When they cannot be written.

@@ -1,4 +1,4 @@
-//! How far two engines lie apart, hook by hook: as a table for people, as JSON for programs.
+//! Differences between two engines, hook by hook: as a table for people, as JSON for programs.
 
 use std::io::{self, Write};
 
@@ -192,7 +192,7 @@ impl HookRow {
         }
     }
 
-    /// What is to be said of a row beside its numbers.
+    /// Returns the remark printed after a row's numbers.
     fn mark(&self, is_worst: bool) -> &'static str {
         match (self.within, is_worst) {
             (true, false) => "",
@@ -204,7 +204,7 @@ impl HookRow {
 }
 
 impl Verification {
-    /// From the hooks in the order in which they are computed.
+    /// Builds the document from hooks in the order in which they are computed.
     pub fn new(
         model: ModelRecord,
         what_if: Vec<String>,
@@ -214,7 +214,7 @@ impl Verification {
         found: &[HookDifference],
     ) -> Self {
         let differing = found.iter().filter(|hook| hook.difference > 0.0);
-        // Of equal shares of a floor of 0, the larger difference counts; of equal ones, the first.
+        // If shares of a floor of 0 are equal, the larger difference counts; if those are equal, the first.
         let worst = differing.reduce(|worst, hook| {
             let by_floor = hook.of_floor.total_cmp(&worst.of_floor);
             let order = by_floor.then(hook.relative.total_cmp(&worst.relative));
@@ -254,7 +254,7 @@ impl Verification {
         write_pretty(self, to)
     }
 
-    /// The table for people, in the order in which hooks are computed, and what there is to conclude from it.
+    /// Returns the table in the order in which hooks are computed, and a conclusion.
     pub fn text(&self) -> String {
         let titles = [
             "hook",
@@ -307,7 +307,7 @@ impl Verification {
         self.hooks.iter().find(|row| Some(&row.hook) == name)
     }
 
-    /// One hook as a line.
+    /// Formats one hook as a line.
     fn in_words(&self, row: &HookRow) -> String {
         let Engines { reference, other } = &self.engines;
         let value = |value: Option<Number>| value.map_or(f64::NAN, |value| value.0) as f32;
@@ -322,7 +322,7 @@ impl Verification {
     }
 }
 
-/// A share of the floor in percent.
+/// Formats a share of the floor in percent.
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent == 0.0 || percent >= 1e6 {

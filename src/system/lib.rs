@@ -1,4 +1,4 @@
-//! What the program takes from the system around it: settings, signals, downloads from the hub, object stores.
+//! System services: settings, signals, downloads from the hub, object stores.
 
 pub mod config;
 #[cfg(any(feature = "hub", feature = "s3"))]

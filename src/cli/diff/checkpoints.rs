@@ -1,4 +1,4 @@
-//! Two checkpoints side by side: knobs, weights, and the prompts run through both.
+//! Compares two checkpoints: settings, weights, and the prompts run through both.
 
 use anyhow::{Result, bail};
 use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
@@ -15,7 +15,7 @@ use crate::cli::progress::{Meter, Task};
 use crate::cli::prompts::{Named, ONLY};
 use crate::cli::session::{Opened, Session};
 
-/// Nothing but the comparison of logits predicts: no side keeps what it said.
+/// Only the comparison of logits needs predictions: neither side keeps its own.
 const OPTIONS: Options = Options {
     keep_bytes: None,
     predicts: true,
@@ -80,7 +80,7 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
     })
 }
 
-/// Which layers the map leaves out, in a line.
+/// Says in one line which layers the map leaves out.
 fn left_out(comparison: &Comparison) -> Option<String> {
     let sides = ["A", "B"].iter().zip(&comparison.left_out);
     let sides = sides.filter(|(_, layers)| !layers.is_empty());
@@ -93,17 +93,17 @@ fn left_out(comparison: &Comparison) -> Option<String> {
     (!said.is_empty()).then(|| format!("left out by --map: {}", said.join("; ")))
 }
 
-/// The prompts of both sides: the same ids, each counted as its side counts positions.
+/// The prompts of both sides: the same token ids, with positions counted as each side does.
 struct Sides {
     lead: Opened,
     other: Model,
-    /// Whether B leads: it alone has a tokenizer.
+    /// Whether B's tokenizer is used, because only B has one.
     is_turned: bool,
     usual: Request,
 }
 
 impl Sides {
-    /// Prepares the prompts for both sides, and makes sure that they are the same ids.
+    /// Prepares the prompts for both sides, and checks that their token ids are the same.
     fn open(session: &Session<'_>, a: Model, b: Model, comparing: &Comparing) -> Result<Self> {
         let readings = [&a, &b].map(|model| Tokenizer::open(&model.checkpoint.tokenizer));
         let [of_a, of_b] = readings;
@@ -146,7 +146,7 @@ impl Sides {
         })
     }
 
-    /// Every prompt, with the inputs of A and of B.
+    /// Returns every prompt with the inputs of A and B.
     fn prompts(&self) -> Result<Vec<(&Named, (Input, Input))>> {
         let both = self.lead.named.iter().map(|named| {
             let mine = input_of(&named.prompt);
@@ -161,7 +161,7 @@ impl Sides {
         both.collect()
     }
 
-    /// A prompt's ids as the other side counts them.
+    /// Converts a prompt to the other side's way of counting positions.
     fn counted(&self, prompt: &Prompt) -> Result<Prompt> {
         let ids = prompt.given();
         let request = Request {
@@ -188,7 +188,7 @@ impl Sides {
     }
 }
 
-/// Which prompt a message is about, where there are several.
+/// Returns a message prefix that names the prompt, if there are several.
 fn before(id: &str) -> String {
     if id == ONLY {
         String::new()

@@ -1,4 +1,4 @@
-//! `attnscope diff`: two checkpoints, traces or tables side by side, with an exit code.
+//! `attnscope diff`: compares two checkpoints, traces or tables; sets an exit code.
 
 mod checkpoints;
 mod recordings;
@@ -65,16 +65,16 @@ impl Args {
     }
 }
 
-/// What a comparison came to, before it is written.
+/// Result of a comparison before it is written.
 struct Compared {
     comparison: Comparison,
     names: [String; 2],
     notes: Vec<String>,
-    /// Why the two could not be run side by side.
+    /// Why the two could not be run side by side, if so.
     refused: Option<String>,
 }
 
-/// What a target is.
+/// Kind of target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Checkpoint,
@@ -128,7 +128,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     finish(args, &compared)
 }
 
-/// Writes what was found, and says how it ended.
+/// Writes the result, and returns how the command ended.
 fn finish(args: &Args, compared: &Compared) -> Result<Ended> {
     let output = Output::open_or_replace(&args.output, args.run.force)?;
     let [a, b] = &compared.names;
@@ -175,7 +175,7 @@ fn finish(args: &Args, compared: &Compared) -> Result<Ended> {
     })
 }
 
-/// What two targets are called: their own names where these differ, else their paths.
+/// Names the two targets: by their own names if these differ, otherwise by path.
 fn names(own: [String; 2], paths: [&Path; 2]) -> [String; 2] {
     if own[0] == own[1] {
         paths.map(|path| path.display().to_string())

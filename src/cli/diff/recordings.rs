@@ -1,4 +1,4 @@
-//! A checkpoint beside a recording, and two recordings.
+//! Compares a checkpoint with a recording, or two recordings.
 
 use anyhow::{Result, bail};
 use attnscope_compare::{Beside, Comparison, RecordedTokens, Recording, Side};
@@ -18,7 +18,7 @@ const OPTIONS: Options = Options {
     predicts: true,
 };
 
-/// Two recordings: nothing runs.
+/// Compares two recordings; no model runs.
 pub(super) fn both(args: &Args) -> Result<Compared> {
     let (a, b) = (Recording::open(&args.a)?, Recording::open(&args.b)?);
     let (of_a, of_b) = (a.tokens()?, b.tokens()?);
@@ -36,7 +36,7 @@ pub(super) fn both(args: &Args) -> Result<Compared> {
     })
 }
 
-/// A checkpoint beside a recording, on the tokens that were recorded.
+/// Compares a checkpoint with a recording, on the recorded tokens.
 pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
     let (checkpoint, recorded) = match model_is {
         Side::A => (&args.a, &args.b),
@@ -87,7 +87,7 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
     })
 }
 
-/// The prompt that was recorded, or the one that was given, which must be the same.
+/// Returns the recorded prompt, or the given one, which must be the same.
 fn recorded_prompt(
     args: &Args,
     session: &Session<'_>,
@@ -104,7 +104,7 @@ fn recorded_prompt(
     }
     let given = args.prompt.request()?;
     let is_given = given.is_some();
-    // A recording of a model that hears has numbers of places, and no sound.
+    // A recording of a speech model has numbered places but no sound.
     let hears = model.spec.limits().sound.is_some();
     let Some(tokens) = tokens.filter(|_| is_given == hears) else {
         if hears && !is_given {

@@ -1,4 +1,4 @@
-//! Two tables of reports.
+//! Compares two tables of reports.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn ending(path: &Path) -> Option<&str> {
     path.extension().and_then(|ending| ending.to_str())
 }
 
-/// Whether a path is called like a table.
+/// Whether a path has a table's extension.
 pub(super) fn is_table(path: &Path) -> bool {
     !path.is_dir() && matches!(ending(path), Some("csv" | "parquet" | "json"))
 }
@@ -25,7 +25,7 @@ pub(super) fn is_table(path: &Path) -> bool {
 pub(super) fn both(args: &Args) -> Result<Compared> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let (a, b) = match (a.checkpoints(), b.checkpoints()) {
-        // Two tables of one checkpoint each are compared whatever these are called.
+        // If each table has only one checkpoint, compare them whatever their names.
         (0..=1, 0..=1) => (a.heads(""), b.heads("")),
         (0..=1, _) => {
             let only = a.only();
@@ -49,7 +49,7 @@ pub(super) fn both(args: &Args) -> Result<Compared> {
     })
 }
 
-/// The heads of a table, each with the name of its checkpoint.
+/// Heads of a table, each with the name of its checkpoint.
 struct Heads(Vec<(String, TableHead)>);
 
 impl Heads {
@@ -58,21 +58,21 @@ impl Heads {
         names.len()
     }
 
-    /// The name of the only checkpoint.
+    /// Returns the name of the only checkpoint.
     fn only(&self) -> String {
         self.0
             .first()
             .map_or(String::new(), |(name, _)| name.clone())
     }
 
-    /// The heads of one checkpoint, or all where no name is given.
+    /// Returns the heads of one checkpoint, or all if the name is empty.
     fn heads(self, checkpoint: &str) -> Vec<TableHead> {
         let heads = self.0.into_iter();
         let heads = heads.filter(|(name, _)| checkpoint.is_empty() || name == checkpoint);
         heads.map(|(_, head)| head).collect()
     }
 
-    /// All heads; the prompts of each checkpoint are prompts of their own.
+    /// Returns all heads; prompts of different checkpoints are kept apart.
     fn heads_of_all(self) -> Vec<TableHead> {
         let of_checkpoint = |(name, head): (String, TableHead)| TableHead {
             prompt: format!("{name}: {}", head.prompt),
@@ -82,7 +82,7 @@ impl Heads {
     }
 }
 
-/// The heads of a table.
+/// Reads the heads of a table.
 fn read(path: &Path) -> Result<Heads> {
     let table = match ending(path) {
         Some("json") => {
@@ -111,7 +111,7 @@ fn read(path: &Path) -> Result<Heads> {
     Ok(Heads(heads.collect()))
 }
 
-/// The heads of a report in JSON.
+/// Reads the heads of a JSON report.
 fn of_report(path: &Path) -> Result<Vec<TableHead>> {
     let mut heads = Vec::new();
     for (prompt, found) in read_baseline(path)? {

@@ -1,14 +1,14 @@
-//! Tokens and positions that a person names.
+//! Tokens and positions given by the user.
 
 use anyhow::Result;
 use attnscope_compute::error::Error;
 use attnscope_forward::Input;
 use attnscope_prompt::Reading;
 
-/// The id of a token that is given as a text that is one token, or as an id.
+/// Parses a token, given as a text that is one token, or as an id.
 ///
 /// # Errors
-/// When it is neither, or lies outside the vocabulary.
+/// When it is neither, or is outside the vocabulary.
 pub fn token_id(given: &str, reading: &Reading, d_vocab: usize) -> Result<u32> {
     if let Ok(id) = given.parse::<u32>() {
         if (id as usize) < d_vocab {
@@ -42,10 +42,10 @@ pub fn token_id(given: &str, reading: &Reading, d_vocab: usize) -> Result<u32> {
     }
 }
 
-/// The position that is looked at: the last real one where none is named.
+/// Returns the requested position, by default the last real one.
 ///
 /// # Errors
-/// When there is none such.
+/// When the position does not exist.
 pub fn position(given: Option<usize>, input: &Input) -> Result<usize> {
     let sequence = &input.sequence;
     let n = sequence.len();

@@ -1,4 +1,4 @@
-//! Each measure on what was opened: what is run, and the table that comes of it.
+//! Runs each measure and builds its table.
 
 use std::ops::ControlFlow;
 
@@ -24,10 +24,10 @@ use crate::cli::progress::Task;
 use crate::cli::session::{Opened, Session};
 use crate::cli::targets::source_of;
 
-/// Longest prompt of which every position is patched without being asked for.
+/// Longest prompt for which every position is patched by default.
 const EACH_POSITION: usize = 64;
 
-/// What was asked for, and what it is measured on.
+/// The request, and the model and prompts to measure.
 pub struct Measuring<'a> {
     pub args: &'a Args,
     pub session: &'a Session<'a>,
@@ -35,7 +35,7 @@ pub struct Measuring<'a> {
     pub stopping: &'a Stopping,
 }
 
-/// Whether the work ended by itself; an error that is not a stop goes on.
+/// Whether the work finished: false if it was stopped; other errors are returned.
 fn ended(ran: attnscope_compute::error::Result<()>) -> Result<bool> {
     match ran {
         Ok(()) => Ok(true),
@@ -45,7 +45,7 @@ fn ended(ran: attnscope_compute::error::Result<()>) -> Result<bool> {
 }
 
 impl Measuring<'_> {
-    /// Runs the measure; false where it was stopped, and the table is what was done so far.
+    /// Runs the measure. Returns false if it was stopped; the table then has the rows done so far.
     ///
     /// # Errors
     /// When the model cannot be run, or the measure does not apply to it.
@@ -67,7 +67,7 @@ impl Measuring<'_> {
         named.map(|named| input_of(&named.prompt)).collect()
     }
 
-    /// The only prompt.
+    /// Returns the only prompt.
     fn prompt(&self) -> Result<(&Prompt, Input)> {
         let missing = || Error::Prompt("no prompt to run".to_owned());
         let named = self.opened.named.first().ok_or_else(missing)?;
@@ -79,7 +79,7 @@ impl Measuring<'_> {
         reading.of_target(self.opened.model.spec.limits()).label(id)
     }
 
-    /// The words of a prompt's positions, for tables.
+    /// Returns the labels of a prompt's positions, for tables.
     fn labels<'l>(prompt: &'l Prompt, of_token: &'l dyn Fn(u32) -> String) -> Labels<'l> {
         Labels {
             of_token,
@@ -88,7 +88,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// The token that a person named, or none.
+    /// Returns the token that the user named, if any.
     fn named_token(&self, given: Option<&String>) -> Result<Option<u32>> {
         let spec = &self.opened.model.spec;
         let reading = self.opened.reading.of_target(spec.limits());
@@ -97,7 +97,7 @@ impl Measuring<'_> {
         given.map(id).transpose()
     }
 
-    /// The likeliest token at a position.
+    /// Returns the likeliest token at a position.
     fn likeliest(&self, input: &Input, position_idx: usize) -> Result<u32> {
         let model = &self.opened.model;
         let top = on_device!(&self.session.compute, ops => {
@@ -109,7 +109,7 @@ impl Measuring<'_> {
         Ok(last.map(|(id, _)| *id).ok_or_else(missing)?)
     }
 
-    /// What is looked at, in words.
+    /// Describes the measured quantity.
     fn words(&self, asked: Asked) -> String {
         let of = format!(
             "the logit of {:?} ({})",
@@ -161,7 +161,7 @@ impl Measuring<'_> {
     fn attribution(&self) -> Result<SheetRows> {
         let (args, model) = (self.args, &self.opened.model);
         let (prompt, input) = self.prompt()?;
-        // What cannot be shared out is said before anything runs.
+        // Refuse models that cannot be attributed before anything runs.
         attnscope_studies::effect::check_linear(model)?;
         let position_idx = asked::position(args.position, &input)?;
         let token = match self.named_token(args.token.as_ref())? {
@@ -183,7 +183,7 @@ impl Measuring<'_> {
             attribute(ops, model, &input, asked, &with_sources, self.stopping)
         })?;
         if let Some(at) = args.at.as_ref().filter(|_| args.sources) {
-            // A layer was run for one of its heads.
+            // The whole layer was run even if only one of its heads was requested.
             for share in &mut found.shares {
                 let is_wanted = share.place.head_idx.is_none_or(|head_idx| {
                     let layer_idx = share.place.layer_idx.unwrap_or(0);
@@ -201,7 +201,7 @@ impl Measuring<'_> {
         Ok(attribution_sheet(&found, &labels, self.words(asked)))
     }
 
-    /// The corrupted prompt.
+    /// Returns the corrupted prompt.
     fn corrupted(&self) -> Result<Input> {
         let (args, opened) = (self.args, self.opened);
         let source = match (&args.corrupted, &args.corrupted_tokens) {
@@ -220,7 +220,7 @@ impl Measuring<'_> {
         let corrupted = attnscope_prompt::prepare(&request, &opened.reading, limits)?;
         let mut input = input_of(&corrupted);
         if opened.model.spec.is_encoder_decoder() {
-            // What is corrupted is what the encoder reads: the target is that of the clean prompt.
+            // Only the encoder's text is corrupted: the target is that of the clean prompt.
             let (_, clean) = self.prompt()?;
             input.sequence = clean.sequence;
         }
@@ -250,7 +250,7 @@ impl Measuring<'_> {
         };
         let against = match self.named_token(args.against.as_ref())? {
             Some(against) => Some(against),
-            // What the corrupted run says instead.
+            // Otherwise compare with the likeliest token of the corrupted run.
             None => {
                 let instead = self.likeliest(&corrupted, position_idx)?;
                 (instead != token).then_some(instead)
@@ -382,7 +382,7 @@ impl Measuring<'_> {
     }
 }
 
-/// A table that is complete.
+/// Marks a table as complete.
 fn whole(sheet: SheetRows) -> (SheetRows, bool) {
     (sheet, true)
 }

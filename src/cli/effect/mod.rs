@@ -1,4 +1,4 @@
-//! `attnscope effect`: what heads and layers do, by one of eight measures.
+//! `attnscope effect`: effects of heads and layers, by one of eight measures.
 
 mod asked;
 mod measures;
@@ -168,7 +168,7 @@ const OPTIONS: Options = Options {
 };
 
 impl Args {
-    /// Whether a part at a place was asked for.
+    /// Whether a part at a place was requested.
     fn wants(&self, part: Part, place: Place) -> bool {
         let is_part = self.parts.is_empty() || self.parts.iter().any(|one| one.part() == part);
         let (grid, layer_idx) = (place.grid(), place.layer_idx.unwrap_or(0));
@@ -179,7 +179,7 @@ impl Args {
         is_part && self.at.as_ref().is_none_or(|at| at.0.iter().any(holds))
     }
 
-    /// Memory beside that of one run.
+    /// Returns the memory needed in addition to that of one run.
     fn extra_bytes(&self, opened: &Opened) -> usize {
         let n_variants = match self.by {
             By::Ablation => n_parts(&opened.model, |part, place| self.wants(part, place)),
@@ -256,7 +256,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
-    // Beside one run: the residuals of copies that run together, and their activations.
+    // In addition to one run: the residuals and activations of copies that run together.
     let extra = args.extra_bytes(&opened);
     session.ready(&mut opened, OPTIONS, extra)?;
     let stopping = Stopping::begin();
@@ -268,7 +268,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let (sheet, complete) = measuring.measure()?;
     let named = opened.named.iter();
-    // Circuits are of weights alone, and needles of random tokens.
+    // Circuits need only weights, and needles are random tokens.
     let has_prompts = !matches!(args.by, By::Circuits | By::Retrieval);
     let prompts = named.filter(|_| has_prompts).map(|named| PromptOf {
         id: named.id.clone(),

@@ -1,4 +1,4 @@
-//! Work that can be stopped with Ctrl-C, after which what was done so far is written.
+//! Lets Ctrl-C stop the work; what was done so far is then written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use attnscope_compute::pace::Pace;
 #[cfg(unix)]
 use attnscope_system::signals::Asked;
 
-/// Asked to stop, or not; signals are heard as long as this is held.
+/// Whether a stop was requested; Ctrl-C is handled as long as this value exists.
 pub struct Stopping {
     stops: Arc<AtomicBool>,
     #[cfg(unix)]
@@ -15,7 +15,7 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// Hears signals from here on.
+    /// Starts to handle Ctrl-C.
     pub fn begin() -> Self {
         let stops = Arc::new(AtomicBool::new(false));
         #[cfg(unix)]
@@ -36,7 +36,7 @@ impl Stopping {
         }
     }
 
-    /// Whether it was asked to stop.
+    /// Whether a stop was requested.
     pub fn is_asked(&self) -> bool {
         self.stops.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Digests as hexadecimal letters.
+//! SHA-256 digests as hexadecimal text.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use attnscope_checkpoint::open_regular;
 use sha2::{Digest, Sha256};
 
-/// Bytes that are read of a file at a time.
+/// Bytes read from a file at a time.
 const PIECE: usize = 1 << 20;
 
-/// The digest of some parts, each with its length before it, so that no two lists of parts are alike.
+/// Returns the digest of several parts. Each is preceded by its length, so that different lists of parts give different input.
 pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut digest = Sha256::new();
     for part in parts {
@@ -19,12 +19,12 @@ pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     letters(&digest.finalize())
 }
 
-/// The digest of bytes as `sha256sum` prints it.
+/// Returns the digest of bytes, as `sha256sum` prints it.
 pub fn of_bytes(bytes: &[u8]) -> String {
     letters(&Sha256::digest(bytes))
 }
 
-/// The digest of a file as `sha256sum` prints it.
+/// Returns the digest of a file, as `sha256sum` prints it.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_count_with_their_lengths_and_a_file_as_its_bytes() {
+    fn part_lengths_count_and_a_file_has_the_digest_of_its_bytes() {
         let of = |parts: [&str; 2]| of_parts(parts.map(str::as_bytes));
         assert_ne!(of(["ab", "c"]), of(["a", "bc"]));
         let file = tempfile::NamedTempFile::new().expect("a file");

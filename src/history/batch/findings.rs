@@ -1,4 +1,4 @@
-//! Findings of many runs: of each place the worst stays, so that one verdict comes of all, however the runs were shared out.
+//! Findings of many runs: the worst one at each place is kept, so that the result does not depend on how runs were split.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use attnscope_checks::Severity;
 use attnscope_report::FindingRecord;
 
-/// How findings are told apart, and their order: the worst first, then by check and place.
+/// Identity and order of findings: the worst first, then by check and place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     severity: Reverse<Severity>,
@@ -21,7 +21,7 @@ struct Key {
 pub struct Findings(BTreeMap<Key, FindingRecord>);
 
 impl Findings {
-    /// Adds a finding. What comes of all does not depend on their order.
+    /// Adds a finding. The result does not depend on the order of additions.
     pub fn add(&mut self, finding: FindingRecord) {
         let place = &finding.place;
         let key = Key {
@@ -32,7 +32,7 @@ impl Findings {
             head: place.head,
         };
         if key.head.is_some() {
-            // A head has one finding of a check: the worst.
+            // Keep only the worst finding of a check at a head.
             for other in [Severity::Info, Severity::Warning, Severity::Error] {
                 let other = Key {
                     severity: Reverse(other),
@@ -55,35 +55,35 @@ impl Findings {
         }
     }
 
-    /// Adds a finding that was made on a prompt.
+    /// Adds a finding made on a prompt.
     pub fn add_on(&mut self, prompt: &str, mut finding: FindingRecord) {
         finding.evidence = format!("prompt {prompt}: {}", finding.evidence);
         self.add(finding);
     }
 
-    /// All, the worst first.
+    /// Returns all findings, the worst first.
     pub fn iter(&self) -> impl Iterator<Item = &FindingRecord> {
         self.0.values()
     }
 
-    /// All, the worst first.
+    /// Returns all findings, the worst first.
     pub fn into_vec(self) -> Vec<FindingRecord> {
         self.0.into_values().collect()
     }
 
-    /// The worst severity.
+    /// Returns the worst severity.
     pub fn worst(&self) -> Option<Severity> {
         self.0.keys().next().map(|key| key.severity.0)
     }
 
-    /// How many there are of a severity.
+    /// Counts the findings of a severity.
     pub fn n_of(&self, severity: Severity) -> usize {
         let keys = self.0.keys();
         keys.filter(|key| key.severity.0 == severity).count()
     }
 }
 
-/// Of two at one place that are as far past their threshold, the one whose words come first stays.
+/// Whether a finding replaces the known one at its place. If both are equally far past the threshold, the lesser text stays.
 fn is_worse(finding: &FindingRecord, known: &FindingRecord) -> bool {
     let order = finding.excess().total_cmp(&known.excess());
     order.then_with(|| known.evidence.cmp(&finding.evidence)) == Ordering::Greater
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_a_place_stays_whatever_the_order() {
+    fn the_worst_finding_of_a_place_is_kept_in_any_order() {
         let mut all = vec![
             ("a", finding(0, 20.0, "warning")),
             ("b", finding(0, 40.0, "warning")),

@@ -1,4 +1,4 @@
-//! What is there of a batch: the units to merge in the order of the table, those that failed, and those that are missing.
+//! Contents of a batch directory: the units to merge in the order of the table, failed units and missing ones.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,42 +19,42 @@ use super::weights::Weights;
 #[derive(Debug, Clone)]
 pub struct Unit {
     pub record: UnitRecord,
-    /// The file of its rows; `None` where it has none.
+    /// The file of its rows; `None` if it has none.
     pub rows: Option<PathBuf>,
     pub step: Option<u64>,
-    /// The place of its checkpoint among those of the plan, and of its chunk.
+    /// Index of its checkpoint in the plan, and of its chunk of prompts.
     pub nth: (usize, usize),
-    /// The prompts whose rows count; `None` for all.
+    /// The prompts whose rows to use; `None` for all.
     pub takes: Option<BTreeSet<String>>,
 }
 
-/// A unit of which there is nothing.
+/// A unit without any files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
     pub checkpoint: String,
     pub prompts: Vec<String>,
 }
 
-/// What is there of a batch.
+/// Contents of a batch directory.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Units that have ended, also those that failed, in the order of the table.
+    /// Finished and failed units, in the order of the table.
     pub units: Vec<Unit>,
     pub missing: Vec<Absent>,
     /// Records that cannot be read.
     pub damaged: Vec<String>,
-    /// Units of other weights, prompts, options or versions, for which there are newer ones.
+    /// Number of units of other weights, prompts, options or versions that newer units replace.
     pub n_superseded: usize,
 }
 
-/// What a plan says of a unit.
+/// A unit as planned.
 struct Planned {
     nth: (usize, usize),
     takes: Option<BTreeSet<String>>,
 }
 
 impl Listing {
-    /// Lists the directory of a batch. `told` hears how many of how many records were looked at.
+    /// Lists the directory of a batch. `told` is called with the number of records checked so far and in all.
     ///
     /// # Errors
     /// When it cannot be listed, or a plan cannot be read.
@@ -67,7 +67,7 @@ impl Listing {
             damaged,
             ..Self::default()
         };
-        // Every file of rows is read for its digest: a disk gives several at once faster than one by one.
+        // Each file of rows is read for its digest; reading several at once is faster.
         let n_looked_at = AtomicUsize::new(0);
         let are_whole: Vec<bool> = records
             .par_iter()
@@ -92,11 +92,11 @@ impl Listing {
                     listing.n_superseded += 1;
                     continue;
                 }
-                // Nobody planned it: it comes after what was planned.
+                // Unplanned units come after planned ones.
                 None => ((usize::MAX, usize::MAX), None),
             };
             if !is_whole {
-                // What was planned is missing by its plan.
+                // Planned units are reported missing by their plan.
                 if nth.0 == usize::MAX {
                     expected.not_begun.push(Absent {
                         checkpoint: record.checkpoint,
@@ -120,13 +120,13 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Units that failed.
+    /// Returns the failed units.
     pub fn failed(&self) -> impl Iterator<Item = &UnitRecord> {
         let records = self.units.iter().map(|unit| &unit.record);
         records.filter(|record| !record.is_done())
     }
 
-    /// Whether everything that was planned is there.
+    /// Whether every planned unit is complete.
     pub fn is_whole(&self) -> bool {
         self.missing.is_empty() && self.damaged.is_empty() && self.failed().next().is_none()
     }
@@ -140,34 +140,34 @@ fn in_order(a: &Unit, b: &Unit) -> Ordering {
         .then_with(|| a.record.id.cmp(&b.record.id))
 }
 
-/// Where the name of a checkpoint does not tell the step, the rows do.
+/// Reads the step from the rows, for checkpoints whose name does not contain it.
 fn step_of_rows(path: Option<&Path>) -> Option<u64> {
     let mut reader = ParquetReader::open(path?).ok()?;
     reader.next_rows().ok()??.first()?.step
 }
 
-/// What a record is about, whatever its id.
+/// Returns a key for the checkpoint and prompts of a record, independent of its id.
 fn key(checkpoint: &str, prompts: &[String]) -> String {
     let prompts = prompts.iter().map(String::as_bytes);
     digest::of_parts(std::iter::once(checkpoint.as_bytes()).chain(prompts))
 }
 
-/// What the plans of a batch ask for.
+/// Units that the plans of a batch ask for.
 #[derive(Default)]
 struct Expected {
-    /// Units by their ids; `None` for one whose prompts all belong to a later plan.
+    /// Units by id; `None` if a later plan has all of a unit's prompts.
     units: BTreeMap<String, Option<Planned>>,
-    /// Units that are missing for another reason than that no record has their id: no worker has begun with the checkpoint, so that the
-    /// id is not known, or nobody planned a unit whose rows are gone.
+    /// Missing units that cannot be found by id: no worker has started the checkpoint, so that the id is unknown, or a unit
+    /// that is in no plan has lost its rows.
     not_begun: Vec<Absent>,
     names: BTreeMap<String, Absent>,
-    /// Checkpoints and prompts that some plan asks for: records about them that have another id are out of date.
+    /// Planned pairs of checkpoint and prompts: records about them with another id are out of date.
     covered: BTreeSet<String>,
     found: BTreeSet<String>,
 }
 
 impl Expected {
-    /// Of several plans for a checkpoint the last one that was written says who has the rows of a prompt.
+    /// If several plans contain a checkpoint, the last one written provides the rows of a shared prompt.
     fn of(batch: &Path, plans: &[Plan]) -> Self {
         let mut expected = Self::default();
         let mut taken: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Batches that outgrow a process: units of a checkpoint and some prompts, shared out among workers that know nothing of each
-//! other, and merged again.
+//! Batches too large for one process: units of a checkpoint and some prompts, split among independent workers, and merged
+//! again.
 //!
-//! A unit's id is a digest of what it is about, so that any worker knows by the name of a file whether it is done. Nothing is
-//! locked: files appear whole, by a rename inside their directory.
+//! A unit's id is a digest of its content, so a worker can tell from a file name whether the unit is done. There are no locks:
+//! files appear complete, by a rename inside their directory.
 
 pub mod digest;
 mod findings;

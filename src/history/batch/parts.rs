@@ -1,4 +1,4 @@
-//! The files of units: rows and record, each written whole or not at all.
+//! Files of units: rows and record, each written completely or not at all.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,32 +13,32 @@ use attnscope_system::signals::{Owner, Temporary, is_live, owner_of, undisturbed
 
 use super::digest;
 
-/// The directory of units in that of a batch.
+/// Directory of units, below the batch directory.
 const PARTS: &str = "parts";
-/// The directory of plans beside it.
+/// Directory of plans, next to it.
 pub(super) const PLANS: &str = "plans";
-/// The directory of what is known of checkpoints' weights beside it.
+/// Directory of weight digests, next to it.
 pub(super) const WEIGHTS: &str = "weights";
-/// Temporary files of workers of which nobody knows whether they live are removed after so long.
+/// Age at which temporary files are removed if it is unknown whether their worker still runs.
 const LEFT_BEHIND: Duration = Duration::from_secs(24 * 3600);
 
-/// The units of a batch that have ended.
+/// The finished units of a batch.
 #[derive(Debug, Clone)]
 pub struct Parts {
     directory: PathBuf,
 }
 
-/// What is there of a unit.
+/// State of a unit's files.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// Nothing, or files that do not belong together.
+    /// No files, or files that do not belong together.
     Missing,
     Done(UnitRecord),
     Failed(UnitRecord),
 }
 
 impl Parts {
-    /// The units in the directory of a batch, which is made where it is missing.
+    /// Opens the units of a batch directory, which is created if it is missing.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -46,7 +46,7 @@ impl Parts {
         let directory = batch.join(PARTS);
         let cannot = |e: io::Error| Error::file(&directory, format!("cannot be written ({e})"));
         fs::create_dir_all(&directory).map_err(cannot)?;
-        // Tells at once whether anything can be written.
+        // Fail now if the directory is not writable.
         drop(Temporary::new_in(&directory).map_err(|e| cannot(e.kind().into()))?);
         for directory in [&directory, &batch.join(PLANS), &batch.join(WEIGHTS)] {
             remove_left_behind(directory);
@@ -54,14 +54,14 @@ impl Parts {
         Ok(Self { directory })
     }
 
-    /// The units in the directory of a batch that is only read.
+    /// Opens the units of a batch directory for reading only.
     pub fn of(batch: &Path) -> Self {
         Self {
             directory: batch.join(PARTS),
         }
     }
 
-    /// The file of a unit's rows.
+    /// Returns the path of a unit's rows.
     pub fn rows(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.parquet"))
     }
@@ -70,7 +70,7 @@ impl Parts {
         self.directory.join(format!("{id}.json"))
     }
 
-    /// What is there of a unit. Rows that are not those of the record count as missing.
+    /// Returns the state of a unit. Rows that do not match the record count as missing.
     pub fn state(&self, id: &str) -> State {
         attnscope_system::store::pull(&self.record(id));
         let Some(record) = read(&self.record(id)).filter(|record| record.id == id) else {
@@ -86,7 +86,7 @@ impl Parts {
         }
     }
 
-    /// Whether the rows that a record speaks of are there, as they were written.
+    /// Whether the rows of a record exist unchanged.
     pub fn has_rows_of(&self, record: &UnitRecord) -> bool {
         let is_theirs = |expected: &String| {
             attnscope_system::store::pull(&self.rows(&record.id));
@@ -96,7 +96,7 @@ impl Parts {
         record.digest.as_ref().is_none_or(is_theirs)
     }
 
-    /// The records of all units that have ended, in the order of their ids, and the names of files that are damaged.
+    /// Returns the records of all finished units in the order of their ids, and the names of damaged files.
     ///
     /// # Errors
     /// When the directory cannot be listed.
@@ -120,7 +120,7 @@ impl Parts {
         Ok((records, damaged))
     }
 
-    /// Writes a unit: its rows, where it has any, then its record. Another worker may write the same unit at the same time.
+    /// Writes a unit: its rows, if it has any, then its record. Another worker may write the same unit at the same time.
     ///
     /// # Errors
     /// When nothing can be written.
@@ -135,7 +135,7 @@ impl Parts {
             }
             persist(wrote_record, &self.record(&record.id))
         })?;
-        // Of two workers on unlike machines each may have left one file: the last record to come is made to fit.
+        // Two different machines may each have left one of the files: the later record is adjusted to the rows.
         if record.digest.is_some() {
             let found = digest::of_file(&of_rows).ok();
             if found.is_some() && found != record.digest {
@@ -171,7 +171,7 @@ fn base_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Writes a small file whole or not at all, and makes its directory.
+/// Writes a small file completely or not at all, and creates its directory.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -182,7 +182,7 @@ pub(super) fn put(directory: &Path, name: &str, content: &[u8]) -> Result<()> {
     persist(temporary(directory, content)?, &target)
 }
 
-/// Content under a name of no meaning, on disk before anybody knows of it.
+/// Writes content to a temporary file and flushes it to disk.
 fn temporary(directory: &Path, content: &[u8]) -> Result<Temporary> {
     let write = || {
         let mut temporary = Temporary::new_in(directory)?;
@@ -199,8 +199,8 @@ fn persist(temporary: Temporary, target: &Path) -> Result<()> {
     attnscope_system::store::push(target)
 }
 
-/// Removes temporary files that no worker will ever name: those of processes of this machine that have ended, and those of which
-/// nobody here can tell once they are old. What a worker on another machine is writing is young.
+/// Removes temporary files of workers that are gone: processes on this machine that have ended, and old files whose process
+/// cannot be checked from here. Files being written on another machine are not old yet.
 fn remove_left_behind(directory: &Path) {
     let now = SystemTime::now();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_there_once_both_files_are_and_belong_together() {
+    fn a_unit_is_done_once_both_files_exist_and_belong_together() {
         let batch = tempfile::tempdir().expect("a directory");
         let parts = Parts::open(batch.path()).expect("opens");
         assert_eq!(parts.state("a"), State::Missing);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_record_is_named() {
+    fn files_that_are_not_records_are_named() {
         let batch = tempfile::tempdir().expect("a directory");
         let parts = Parts::open(batch.path()).expect("opens");
         parts
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_workers_left_behind_goes_and_what_live_ones_write_stays() {
+    fn temporary_files_of_killed_workers_are_removed_and_those_of_live_ones_kept() {
         let batch = tempfile::tempdir().expect("a directory");
         let parts = batch.path().join(PARTS);
         let directories = [
@@ -288,7 +288,7 @@ mod tests {
         ];
         let day = LEFT_BEHIND + Duration::from_secs(60);
         let old = SystemTime::now() - day;
-        // A process of this machine that has ended; where nobody can tell, its files stay until they are old.
+        // A process of this machine that has ended. Where processes cannot be checked, its files stay until they are old.
         let mut child = std::process::Command::new("true").spawn().expect("starts");
         child.wait().expect("ends");
         let ended = format!("{}a", prefix_of(child.id()));

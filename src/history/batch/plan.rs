@@ -1,4 +1,4 @@
-//! What a batch consists of, written down so that a merge knows what is missing.
+//! The plan of a batch, written to a file so that a merge knows what is missing.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,9 @@ use super::digest;
 use super::parts::{PLANS, put};
 use crate::is_weights;
 
-/// Version of the plan's file, and of how ids are made.
+/// Version of the plan's file and of the ids.
 const VERSION: u32 = 1;
-/// Letters of an id: 128 bits.
+/// Hexadecimal digits of an id: 128 bits.
 const N_LETTERS: usize = 32;
 
 /// Every unit of a batch: each checkpoint with each chunk of prompts.
@@ -31,25 +31,25 @@ pub struct Plan {
 /// A checkpoint of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedTarget {
-    /// Its whole path, or its name on the hub.
+    /// Absolute path, or name on the hub.
     pub target: String,
     /// Base name.
     pub checkpoint: String,
 }
 
-/// Some prompts that run together.
+/// Prompts that run together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     /// Digest of the prompts.
     pub digest: String,
-    /// Their ids.
+    /// Ids of the prompts.
     pub prompts: Vec<String>,
 }
 
 impl PlannedTarget {
-    /// A target as it was named on the command line.
+    /// Makes the plan's entry for a target named on the command line.
     pub fn of(target: &Path) -> Self {
-        // A link keeps its own name: reports call the checkpoint by it.
+        // Keep the name of a symbolic link: reports use it for the checkpoint.
         let directory = match target.parent() {
             Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
             Some(parent) => parent,
@@ -62,7 +62,7 @@ impl PlannedTarget {
             _ => target.canonicalize(),
         };
         let whole = whole.as_deref().unwrap_or(target);
-        // As the program calls a checkpoint that is open: a file without its ending.
+        // The same name as an open checkpoint has: a file without its extension.
         let is_far_file = is_address(whole) && is_weights(whole);
         let name = if whole.is_file() || is_far_file {
             whole.file_stem()
@@ -78,7 +78,7 @@ impl PlannedTarget {
 }
 
 impl Plan {
-    /// A plan of targets and chunks, in their order. `options` says how everything is run.
+    /// Makes a plan of targets and chunks, in their order. `options` are all options of the run.
     pub fn new(targets: Vec<PlannedTarget>, chunks: Vec<Chunk>, options: &[u8]) -> Self {
         let version = VERSION.to_le_bytes();
         let parts = [&version, env!("CARGO_PKG_VERSION").as_bytes(), options];
@@ -90,7 +90,7 @@ impl Plan {
         }
     }
 
-    /// The id of a unit: a digest of weights, the checkpoint's name, prompts, options and version.
+    /// Returns the id of a unit: a digest of weights, checkpoint name, prompts, options and version.
     pub fn id(&self, weights: &str, target: &PlannedTarget, chunk: &Chunk) -> String {
         let parts = [&self.request, weights, &target.checkpoint, &chunk.digest];
         let mut id = digest::of_parts(parts.map(str::as_bytes));
@@ -98,7 +98,7 @@ impl Plan {
         id
     }
 
-    /// Writes the plan into the directory of a batch. Workers with the same plan write the same file.
+    /// Writes the plan into a batch directory. Workers with the same plan write the same file.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -110,7 +110,7 @@ impl Plan {
         put(&directory.join(PLANS), &format!("{name}.json"), &content)
     }
 
-    /// The plans of a batch, the one that was written last first.
+    /// Reads the plans of a batch, the last one written first.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_changes_with_all_that_it_is_about_and_with_nothing_else() {
+    fn an_id_depends_on_weights_name_prompts_and_options_only() {
         let first =
             |plan: &Plan, weights: &str| plan.id(weights, &plan.targets[0], &plan.chunks[0]);
         let id = first(&plan(&["a", "b"], "p", b"o"), "w");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_one_file_however_often_it_is_written_and_reads_back() {
+    fn writing_a_plan_again_gives_one_file_that_reads_back() {
         let directory = tempfile::tempdir().expect("a directory");
         let one = plan(&["a", "b"], "p", b"o");
         for _ in 0..2 {

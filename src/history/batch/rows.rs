@@ -1,7 +1,7 @@
-//! The rows of all units in the order of the table, a few at a time.
+//! Merges the rows of all units in the order of the table, a few at a time.
 //!
-//! Units of one checkpoint are merged row by row, since the table is in the order of the prompts' ids and chunks need not be. A unit
-//! is opened when its first prompt comes. Where too many would be open at once, some are merged into files of their own before.
+//! Units of a checkpoint are merged row by row: the table is in the order of prompt ids, but chunks may overlap in it. A unit
+//! is opened at its first prompt. If too many units would be open at once, some are merged into temporary files first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -14,23 +14,23 @@ use tempfile::NamedTempFile;
 
 use super::listing::Unit;
 
-/// Units that are open at once at most; of each some hundreds of rows are in memory.
+/// Most units open at once; each has some hundreds of rows in memory.
 const MOST_OPEN: usize = 64;
 
-/// Where rows come from: a file in the order of the table.
+/// A file of rows in the order of the table.
 struct Source<'a> {
     path: PathBuf,
-    /// Of rows of one place, which two checkpoints of one name have, those of the first come first.
+    /// Rank of the file where two checkpoints of one name have rows for the same place.
     nth: usize,
-    /// The prompts that the first and the last row are of.
+    /// Prompts of the first and the last row.
     span: (String, String),
     takes: Option<&'a BTreeSet<String>>,
-    /// Whether it is a unit's own file, and not one of several units that were merged before.
+    /// Whether it is a unit's own file, not an intermediate merge of several units.
     is_unit: bool,
 }
 
-/// Gives the rows of all units one by one, in the order of the table, and returns for each unit with rows what these come from.
-/// `opened` hears of each unit as its turn comes.
+/// Passes the rows of all units to `each` in the order of the table; returns the metadata of each target's rows.
+/// `opened` is called as each unit is reached.
 ///
 /// # Errors
 /// When a file of rows cannot be read, or `each` refuses a row.
@@ -46,7 +46,7 @@ pub fn merged<'a>(
         let mut sources = Vec::new();
         for unit in group {
             let Some(path) = &unit.rows else { continue };
-            // What the rows of one checkpoint come from is told once for each target.
+            // The metadata is the same for all units of a target: read it once.
             let is_known = abouts.last().is_some_and(|(known, _): &(&Unit, About)| {
                 known.nth.0 == unit.nth.0 && known.record.checkpoint == unit.record.checkpoint
             });
@@ -56,7 +56,7 @@ pub fn merged<'a>(
             sources.push(Source::of(unit, sources.len(), path));
         }
         sources.sort_by(|a, b| a.span.cmp(&b.span));
-        // Files that were made here are gone once the group is merged.
+        // Intermediate files are removed once the group is merged.
         let mut made = Vec::new();
         while n_overlapping(&sources) > MOST_OPEN {
             sources = fewer(sources, &mut made, opened)?;
@@ -80,7 +80,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// How many sources have to be open at once at most. They come by the first of their prompts.
+/// Returns the largest number of sources open at once. Sources are sorted by their first prompt.
 fn n_overlapping(sources: &[Source<'_>]) -> usize {
     let mut ends = BinaryHeap::new();
     let mut most = 0;
@@ -97,7 +97,7 @@ fn n_overlapping(sources: &[Source<'_>]) -> usize {
     most
 }
 
-/// Merges neighbours into files of their own.
+/// Merges neighbouring sources into intermediate files.
 fn fewer<'a>(
     sources: Vec<Source<'a>>,
     made: &mut Vec<NamedTempFile>,
@@ -129,7 +129,7 @@ fn fewer<'a>(
     Ok(fewer)
 }
 
-/// A source that is open, with the rows that were read of it.
+/// An open source and the rows read ahead from it.
 struct Open<'a> {
     nth: usize,
     reader: ParquetReader,
@@ -138,7 +138,7 @@ struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    /// Opens a source; `None` where it has no row.
+    /// Opens a source; `None` if it has no rows.
     fn new(source: &Source<'a>) -> Result<Option<Self>> {
         let open = Self {
             nth: source.nth,
@@ -149,7 +149,7 @@ impl<'a> Open<'a> {
         open.filled()
     }
 
-    /// With a row to give, or `None` at the end.
+    /// Reads ahead so that a row is available; `None` at the end.
     fn filled(mut self) -> Result<Option<Self>> {
         while self.rows.is_empty() {
             let Some(mut rows) = self.reader.next_rows()? else {
@@ -164,7 +164,7 @@ impl<'a> Open<'a> {
     }
 }
 
-/// The source whose row comes next is the greatest, as the heap wants it.
+/// The source with the next row is the greatest, since the heap is a max-heap.
 impl Ord for Open<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let order = match (self.rows.front(), other.rows.front()) {
@@ -211,7 +211,7 @@ fn merge(
         let Some(mut top) = open.pop() else {
             return Ok(());
         };
-        // As long as no other source is due, rows come without looking for their place.
+        // While no other source is due, take rows without going through the heap.
         let bound = waiting.front().map(|source| source.span.0.as_str());
         while let Some(row) = top.rows.pop_front() {
             each(row)?;
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Units of prompts, each with two layers.
+    /// Writes units of prompts, each with two layers.
     fn units(directory: &std::path::Path, chunks: &[Vec<String>]) -> Vec<Unit> {
         let unit = |(nth, prompts): (usize, &Vec<String>)| {
             let mut sorted = prompts.clone();
@@ -285,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn chunks_in_any_order_give_the_rows_of_the_table() {
+    fn merged_chunks_give_rows_in_table_order_whatever_their_order() {
         let directory = tempfile::tempdir().expect("a directory");
-        // As ids are by default: 10 comes before 9, so that all chunks overlap; more of them than may be open.
+        // Default ids sort as text: 10 comes before 9, so that all chunks overlap; there are more of them than may be open.
         let n = 3 * MOST_OPEN;
         let ids: Vec<String> = (0..n).map(|id| id.to_string()).collect();
         let chunks: Vec<Vec<String>> = ids.chunks(2).map(<[String]>::to_vec).collect();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_that_a_later_plan_has_are_left_out() {
+    fn merging_leaves_out_prompts_that_a_later_plan_has() {
         let directory = tempfile::tempdir().expect("a directory");
         let chunk = |ids: [&str; 2]| ids.map(str::to_owned).to_vec();
         let mut units = units(directory.path(), &[chunk(["a", "b"]), chunk(["b", "c"])]);

@@ -1,8 +1,8 @@
-//! Which part of a batch a worker does: told by a flag, or by the scheduler that started it.
+//! The part of a batch that a worker does, given by a flag or by the scheduler that started it.
 
 use std::str::FromStr;
 
-/// One of several shares of the checkpoints, counted from 0.
+/// One of several equal shares of the checkpoints, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     pub idx: usize,
@@ -10,19 +10,19 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Everything.
+    /// The whole batch.
     pub const WHOLE: Self = Self { idx: 0, n: 1 };
 
-    /// Whether a checkpoint belongs to this share, by its place in the plan.
+    /// Whether a checkpoint belongs to this share, by its index in the plan.
     pub fn takes(self, target_idx: usize) -> bool {
         target_idx % self.n == self.idx
     }
 
-    /// The share that a scheduler gives through the environment: a job array of Slurm, or an indexed Job of Kubernetes. `None` where
-    /// there is neither, or where the number of shares is not told.
+    /// Reads the share that a scheduler sets in the environment: a Slurm job array, or an indexed Kubernetes Job. `None` if
+    /// neither is set, or the number of shares is unknown.
     ///
     /// # Errors
-    /// When a variable holds no number, or a number beyond the others.
+    /// When a variable is not a number, or is out of range.
     pub fn of_environment(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         let number = |name: &str| {
             let Some(text) = get(name).filter(|text| !text.trim().is_empty()) else {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_counts_from_zero_and_is_refused_beyond() {
+    fn a_shard_flag_counts_from_zero_and_is_refused_out_of_range() {
         assert_eq!("2/8".parse(), Ok(Shard { idx: 2, n: 8 }));
         for text in ["8/8", "1", "a/2", "-1/2", "0/0", "1/2/3", ""] {
             assert!(text.parse::<Shard>().is_err(), "{text}");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_checkpoint_belongs_to_one_share() {
+    fn every_checkpoint_belongs_to_exactly_one_share() {
         for target_idx in 0..20 {
             let n_takers = (0..8).filter(|idx| Shard { idx: *idx, n: 8 }.takes(target_idx));
             assert_eq!(n_takers.count(), 1);
@@ -108,10 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_counted_from_its_first_task() {
+    fn a_slurm_array_is_counted_from_its_first_task() {
         assert_eq!(array("3", "0", "8"), Ok(Some(Shard { idx: 3, n: 8 })));
         assert_eq!(array("8", "1", "8"), Ok(Some(Shard { idx: 7, n: 8 })));
-        // A task that is submitted again alone does all that is missing.
+        // A task that is resubmitted alone does everything that is missing.
         assert_eq!(array("5", "5", "1"), Ok(Some(Shard::WHOLE)));
         assert!(array("9", "1", "8").is_err());
         assert!(array("0", "1", "8").is_err());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indexed_job_needs_the_number_of_shares() {
+    fn a_kubernetes_indexed_job_needs_the_number_of_shares() {
         let job = |index, n| of(&[("JOB_COMPLETION_INDEX", index), ("ATTNSCOPE_SHARDS", n)]);
         assert_eq!(job("2", "4"), Ok(Some(Shard { idx: 2, n: 4 })));
         assert!(job("4", "4").is_err());

@@ -1,5 +1,5 @@
-//! The digest of a checkpoint's files, which all units of the checkpoint have in their ids. It is kept beside the parts, so that one
-//! worker reads the files for it and the others do not.
+//! Digest of a checkpoint's files, part of the ids of all its units. It is stored next to the parts, so that one worker
+//! reads the files and the others do not have to.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,14 +15,14 @@ use super::digest;
 use super::parts::{WEIGHTS, put};
 use crate::is_weights;
 
-/// What stands for the digest of files that cannot be read: such units fail, and have new ids once the files can be read.
+/// Used instead of the digest of unreadable files: such units fail, and get new ids once the files can be read.
 const UNREADABLE: &str = "unreadable";
 
-/// Endings of files in a checkpoint's directory that say how its weights are read.
+/// Extensions of files in a checkpoint's directory that describe its weights.
 const ENDINGS: [&str; 8] = [
     "json", "toml", "txt", "model", "jinja", "spm", "vocab", "pkl",
 ];
-/// Names of such files beside a single file of weights.
+/// Names of files that describe a single file of weights next to them.
 const DESCRIBING: [&str; 13] = [
     "added_tokens.json",
     "adapter_config.json",
@@ -39,23 +39,23 @@ const DESCRIBING: [&str; 13] = [
     "vocab.txt",
 ];
 
-/// What the files of a checkpoint are.
+/// Identity of a checkpoint's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weights {
-    /// As the plan names the checkpoint.
+    /// The checkpoint as named in the plan.
     pub target: String,
     /// Digest of the names and bytes of all files.
     pub digest: String,
-    /// Sizes and times of the files that were read, by which a change is noticed.
+    /// Sizes and times of the files when they were read, to detect changes.
     seen: String,
 }
 
 impl Weights {
-    /// Reads the files of a checkpoint, unless that was done before and they have not changed since. `places` are where they lie, none
-    /// where they cannot be found; `listed` tells by what a change is noticed, where the files are copies.
+    /// Returns the stored digest, or reads the files if they changed or have not been read. `places` are their locations, empty
+    /// if they cannot be found; `listed` is used to detect changes if the files are copies.
     ///
     /// # Errors
-    /// When the digest cannot be kept.
+    /// When the digest cannot be stored.
     pub fn of(
         directory: &Path,
         target: &str,
@@ -81,7 +81,7 @@ impl Weights {
         Ok(weights)
     }
 
-    /// What is kept of a checkpoint; `None` where no worker has begun with it.
+    /// Returns the stored entry of a checkpoint; `None` if no worker has started it.
     pub fn kept(directory: &Path, target: &str) -> Option<Self> {
         let path = directory.join(WEIGHTS).join(name_of(target));
         attnscope_system::store::pull(&path);
@@ -89,7 +89,7 @@ impl Weights {
         serde_json::from_slice(&content).ok()
     }
 
-    /// Whether the files are still those that were read.
+    /// Whether the files are unchanged since they were read.
     pub fn are_unchanged(&self, places: &[PathBuf], listed: Option<&str>) -> bool {
         match listed {
             Some(listed) => listed == self.seen,
@@ -102,8 +102,8 @@ fn name_of(target: &str) -> String {
     format!("{}.json", &digest::of_bytes(target.as_bytes())[..32])
 }
 
-/// The digest of a checkpoint whose files lie in several places. That of each further place, as of a base that many adapters share, is
-/// kept as if the place were a checkpoint.
+/// Returns the digest of a checkpoint with files in several places. The digest of each further place, such as a base model that
+/// many adapters share, is stored as if the place were a checkpoint.
 fn digest_of(directory: &Path, places: &[PathBuf]) -> Result<String> {
     let Some((first, others)) = places.split_first() else {
         return Ok(UNREADABLE.to_owned());
@@ -121,7 +121,7 @@ fn digest_of(directory: &Path, places: &[PathBuf]) -> Result<String> {
     Ok(digest::of_parts(digests.iter().map(String::as_bytes)))
 }
 
-/// Names, sizes and times of all files; empty where there is none.
+/// Returns names, sizes and times of all files; empty if there are none.
 fn seen(places: &[PathBuf]) -> String {
     let all = places.iter().map(|place| seen_at(place));
     all.collect::<Option<String>>().unwrap_or_default()
@@ -143,7 +143,7 @@ fn seen_at(place: &Path) -> Option<String> {
     Some(seen)
 }
 
-/// The files that say what the weights are: those of a directory, or a file and what describes it.
+/// Returns the files that define the weights: all such files of a directory, or a file with those that describe it.
 fn files_of(found: &Path) -> Option<Vec<PathBuf>> {
     let is_file = found.is_file();
     let directory = if is_file { found.parent()? } else { found };
@@ -155,7 +155,7 @@ fn files_of(found: &Path) -> Option<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).ok()?.flatten() {
         let path = entry.path();
-        // Beside a file lie other checkpoints, and files about anything.
+        // Other checkpoints and unrelated files may be next to a file.
         let counts = if is_file {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             DESCRIBING.contains(&&*name) || name.ends_with(".model")
@@ -170,14 +170,14 @@ fn files_of(found: &Path) -> Option<Vec<PathBuf>> {
     if is_file {
         files.push(found.to_path_buf());
     }
-    // What a directory of steps says of all of them.
+    // Files in the directory above that describe all steps.
     files.extend(described_above(directory));
     files.sort();
     files.dedup();
     Some(files)
 }
 
-/// The digest of all files, each read whole.
+/// Returns the digest of all files, each read completely.
 fn of_files(found: &Path) -> Option<String> {
     let files = files_of(found).filter(|files| !files.is_empty())?;
     let digests = files.into_par_iter().map(|path| {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_byte_counts_and_times_and_places_do_not() {
+    fn the_digest_depends_on_every_byte_but_not_on_times_or_places() {
         let [batch, first, copied] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
         for (directory, byte) in [(&first, 0), (&copied, 0)] {
             let mut bytes = vec![7; 300_000];
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_there_have_a_digest_until_they_are() {
+    fn missing_files_have_a_placeholder_digest_until_they_exist() {
         let [batch, later] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let missing = Weights::of(batch.path(), "later", &[], None).expect("is kept");
         assert_eq!(missing.digest, UNREADABLE);

@@ -1,4 +1,4 @@
-//! The first line of a log: which statistics it has, and for which layers.
+//! The first line of a log: its statistics and layers.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
@@ -11,23 +11,23 @@ use serde::Deserialize;
 
 use crate::grid::{Grid, LayerShape};
 
-/// The version of logs that this program reads.
+/// Version of logs that this program reads.
 const VERSION: u64 = 1;
 
-/// More heads than any model has: a header that says more is damaged.
+/// Most cells of a valid header, more heads than any model has.
 const MOST_CELLS: usize = 1 << 22;
 
-/// What the first line says.
+/// Contents of the first line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// What the training calls the model.
+    /// Name of the model in the training.
     pub model: String,
     pub grid: Grid,
-    /// Statistics of the log that this program knows, by their place in the registry, in the order of the log.
+    /// Registry indices of the log's known statistics, in the order of the log.
     pub statistics: Vec<usize>,
-    /// Ids of the log that this program does not know.
+    /// Ids in the log that this program does not know.
     pub unknown: Vec<String>,
-    /// Sampled query rows of each head; 0 where all rows were taken.
+    /// Sampled query rows per head; 0 if all rows were used.
     pub rows: u64,
     /// Steps between two records.
     pub every: u64,
@@ -57,7 +57,7 @@ impl Header {
     /// Reads the first line.
     ///
     /// # Errors
-    /// When it is no header of a monitor's log, or one that cannot be right: what was expected, and what was found.
+    /// When it is not the header of a monitor's log, or has impossible values: what was expected, and what was found.
     pub fn read(line: &[u8]) -> Result<Self, String> {
         const EXPECTED: &str =
             "expected the first line of a monitor log ({\"attnscope\":\"monitor\", …})";
@@ -80,10 +80,10 @@ impl Header {
         Self::of(raw).map_err(|problem| format!("monitor log, line 1: {problem}"))
     }
 
-    /// Reads the line that begins a segment: what it records, where it says so.
+    /// Parses the line that begins a segment; returns its header if it has one.
     ///
     /// # Errors
-    /// When what it says cannot be right.
+    /// When the header has impossible values.
     pub fn read_segment(line: &[u8]) -> Result<Option<Self>, String> {
         let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(line) else {
             return Ok(None);
@@ -102,7 +102,7 @@ impl Header {
         Ok(Some(header))
     }
 
-    /// Whether records under another header have another shape.
+    /// Whether another header describes records of the same shape.
     pub fn has_shape_of(&self, other: &Self) -> bool {
         self.grid == other.grid && self.statistics == other.statistics
     }
@@ -165,7 +165,7 @@ impl Header {
     }
 }
 
-/// Whether a line may begin a segment: written by a monitor, it has this key first.
+/// Whether a line may begin a segment: monitors write this key first.
 pub(super) fn may_begin_segment(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     [&b"{\"segment\""[..], b"{\"attnscope\""]
@@ -173,7 +173,7 @@ pub(super) fn may_begin_segment(line: &[u8]) -> bool {
         .any(|start| line.starts_with(start))
 }
 
-/// Whether a file begins as a monitor's log does. Reads the first line only, and no more than a header can be.
+/// Whether a file begins like a monitor's log. Reads the first line only, up to the longest header.
 pub fn is_monitor_log(path: &Path) -> bool {
     const LONGEST: u64 = 16 << 20;
     let Ok(file) = open_regular(path) else {

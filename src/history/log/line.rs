@@ -1,4 +1,4 @@
-//! One line of a log, read straight into a row of numbers.
+//! One line of a log, parsed directly into a row of numbers.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use super::header::Header;
 use crate::record::UNKNOWN;
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     Record(Logged),
-    /// The training was started again: what follows replaces what was recorded of the same steps. With a header where it records
-    /// something else than before.
+    /// The training was restarted: the following records replace earlier ones of the same steps. The header is present if the
+    /// segment records something else than before.
     Segment(Option<Box<Header>>),
 }
 
@@ -23,14 +23,14 @@ pub struct Logged {
     pub step: u64,
     pub time: Option<f64>,
     pub loss: Option<f64>,
-    /// [statistic of the header][cell of its grid]; [`UNKNOWN`] for whole layers, and for what the line does not have.
+    /// [statistic of the header][cell of its grid]; [`UNKNOWN`] for whole layers and for values missing from the line.
     pub values: Box<[f32]>,
 }
 
-/// Reads a line.
+/// Parses a line.
 ///
 /// # Errors
-/// When it is no JSON, or its shape is not that of the header: what was expected, and what was found.
+/// When it is not JSON, or does not have the shape of the header: what was expected, and what was found.
 pub(super) fn read(line: &[u8], header: &Header) -> Result<Item, String> {
     let mut from = serde_json::Deserializer::from_slice(line);
     let item = Line(header).deserialize(&mut from).map_err(|e| plain(&e))?;
@@ -38,7 +38,7 @@ pub(super) fn read(line: &[u8], header: &Header) -> Result<Item, String> {
     Ok(item)
 }
 
-/// The message without its place: a line of the file is one line of JSON.
+/// Returns the message without its line number, which is always 1.
 fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());
@@ -103,7 +103,7 @@ enum Key {
     Loss,
     Values,
     Segment,
-    /// A second header, as a monitor writes that was started again.
+    /// A second header, as a restarted monitor writes it.
     Attnscope,
     Other,
 }
@@ -134,7 +134,7 @@ impl<'de> serde::Deserialize<'de> for Key {
     }
 }
 
-/// A number, a word for one that is not finite, or null.
+/// Parser of a number, a word for one that is not finite, or null.
 struct Figure;
 
 impl<'de> DeserializeSeed<'de> for Figure {
@@ -178,7 +178,7 @@ impl Visitor<'_> for Figure {
     }
 }
 
-/// The values of all statistics.
+/// Parser of the values of all statistics.
 struct Values<'a>(&'a Header);
 
 impl<'de> DeserializeSeed<'de> for Values<'_> {
@@ -217,7 +217,7 @@ impl<'de> Visitor<'de> for Values<'_> {
     }
 }
 
-/// The values of one statistic.
+/// Parser of the values of one statistic.
 struct Layers<'a> {
     header: &'a Header,
     id: &'a str,
@@ -274,7 +274,7 @@ impl<'de> Visitor<'de> for Layers<'_> {
     }
 }
 
-/// The values of the heads of one layer.
+/// Parser of the values of a layer's heads.
 struct Heads<'a> {
     id: &'a str,
     layer: attnscope_spec::Place,

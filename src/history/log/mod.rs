@@ -1,4 +1,4 @@
-//! The monitor's log: JSON Lines that a training appends to, read from the beginning and followed while it grows.
+//! The monitor's log: JSON Lines that a training appends to, read from the beginning and followed as it grows.
 
 mod header;
 mod line;

@@ -1,4 +1,4 @@
-//! Reads a log from its beginning and goes on where it stopped; notices a log that was cut short or replaced.
+//! Reads a log from its beginning and continues where it stopped; detects a log that was truncated or replaced.
 
 use std::fs::{File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
@@ -12,13 +12,13 @@ use rayon::prelude::*;
 use super::header::{Header, may_begin_segment};
 use super::line::{self, Item};
 
-/// Bytes that are read and taken apart together.
+/// Bytes read and parsed together.
 const BLOCK: usize = 32 << 20;
-/// A line that is longer is no record of any model.
+/// Longest line; no model's record is longer.
 const LONGEST_LINE: usize = 256 << 20;
-/// Bytes before the present end that are compared when the log has grown: a log that was written anew does not have them.
+/// Bytes before the end that are compared when the log has grown: they differ if the log was rewritten.
 const MARK: usize = 256;
-/// Lines of one part of the parallel work.
+/// Lines per parallel task.
 const LINES: usize = 64;
 
 /// A line that could not be used.
@@ -29,20 +29,20 @@ pub struct BadLine {
     pub problem: String,
 }
 
-/// What came of one look at a log.
+/// Result of one read of a log.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The log begins anew: what was read before is of another log. Says what happened.
+    /// Set if the log was replaced: everything read before is obsolete. Says what happened.
     pub restarted: Option<&'static str>,
-    /// The header, with the batch that it came with.
+    /// The header, in the batch that contained it.
     pub header: Option<Header>,
     pub items: Vec<Item>,
     pub bad: Vec<BadLine>,
-    /// Whether there is more to read at once.
+    /// Whether there is more to read immediately.
     pub has_more: bool,
 }
 
-/// A log that is read piece by piece.
+/// A log that is read in pieces.
 #[derive(Debug)]
 pub struct LogReader {
     path: PathBuf,
@@ -50,20 +50,20 @@ pub struct LogReader {
     header: Option<Header>,
 }
 
-/// The file that is being read.
+/// The open file.
 #[derive(Debug)]
 struct Open {
     file: File,
     identity: (u64, u64),
-    /// Bytes that were read.
+    /// Bytes read so far.
     offset: u64,
-    /// Lines that were read whole.
+    /// Complete lines read so far.
     n_lines: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of a line that is not complete yet.
     partial: Vec<u8>,
-    /// The last bytes that were read.
+    /// The last bytes read.
     mark: Vec<u8>,
-    /// When the file was last written to, as of the last look.
+    /// Modification time at the last read.
     modified: Option<SystemTime>,
 }
 
@@ -95,18 +95,18 @@ impl LogReader {
         self.header.as_ref()
     }
 
-    /// The number of a line that is not finished, where the log ends with one.
+    /// Returns the number of an incomplete last line, if there is one.
     pub fn unfinished(&self) -> Option<u64> {
         let open = self.open.as_ref()?;
         (!open.partial.is_empty()).then_some(open.n_lines + 1)
     }
 
-    /// Reads what was written since the last look, at most some megabytes.
+    /// Reads what was written since the last call, at most some megabytes.
     ///
-    /// A log that is not there any more is nothing new: a rotation may be under way.
+    /// A log that no longer exists gives an empty batch: it may just be rotated.
     ///
     /// # Errors
-    /// When the file cannot be opened the first time, cannot be read, or its first line is not that of a log.
+    /// When the file cannot be opened the first time, cannot be read, or its first line is not the header of a log.
     pub fn poll(&mut self) -> Result<Batch> {
         let mut batch = Batch {
             restarted: self.reopen()?,
@@ -167,12 +167,12 @@ impl LogReader {
         Ok(batch)
     }
 
-    /// Makes sure that the file is open and still the one that was read. Says what happened when it is another one.
+    /// Ensures that the file is open and still the same. Otherwise opens the new one and says what happened.
     fn reopen(&mut self) -> Result<Option<&'static str>> {
         let about = self.path.metadata();
         let what = match (&self.open, about) {
             (None, _) => None,
-            // It was moved away: what is open may still be written to.
+            // The file was moved: the open one may still be written to.
             (Some(_), Err(_)) => return Ok(None),
             (Some(open), Ok(about)) => match () {
                 () if identity(&about) != open.identity => Some("it was replaced"),
@@ -206,7 +206,7 @@ impl LogReader {
 }
 
 impl Open {
-    /// Whether the last bytes that were read are still where they were.
+    /// Whether the last bytes read are still at their offset.
     fn has_mark(&self) -> bool {
         let mut found = vec![0; self.mark.len()];
         let start = self.offset - self.mark.len() as u64;
@@ -219,13 +219,13 @@ impl Open {
     }
 }
 
-/// Whether the unfinished first line can still become that of a log.
+/// Whether an incomplete first line can still become a header.
 fn may_be_header(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     text.is_empty() || text[0] == b'{'
 }
 
-/// Reads lines, each by the header of its segment, which is that of the last one in the end.
+/// Parses lines, each by the header of its segment; `header` ends as that of the last segment.
 fn read_segments(mut lines: &[(u64, &[u8])], header: &mut Header) -> (Vec<Item>, Vec<BadLine>) {
     let (mut items, mut bad) = (Vec::new(), Vec::new());
     while let Some((number, first)) = lines.first() {
@@ -276,10 +276,10 @@ fn read_lines(lines: &[(u64, &[u8])], header: &Header) -> (Vec<Item>, Vec<BadLin
     (items, bad)
 }
 
-/// A whole log as one batch.
+/// Parses a whole log as one batch.
 ///
 /// # Errors
-/// When its first line is not that of a log.
+/// When its first line is not the header of a log.
 pub fn batch_of(name: &str, text: &str) -> Result<Batch> {
     let problem = |problem: String| Error::file(name, problem);
     let mut lines = text.lines();

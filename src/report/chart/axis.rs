@@ -1,6 +1,6 @@
-//! Axes: where values lie, and round numbers along the way.
+//! Axes: positions of values, and ticks at round numbers.
 
-/// How values are laid along an axis.
+/// Linear or logarithmic spacing along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     Linear,
@@ -10,12 +10,12 @@ pub enum Scale {
 /// One axis of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What is on it, with its unit.
+    /// Quantity and unit.
     pub label: String,
     pub scale: Scale,
-    /// The ends, where the chart decides them; otherwise those of the values.
+    /// Fixed ends of the axis; `None` takes the end from the values.
     pub ends: (Option<f64>, Option<f64>),
-    /// Nothing lies between whole numbers: ticks are whole too.
+    /// Values are whole numbers only, and so are ticks.
     pub is_whole: bool,
 }
 
@@ -29,7 +29,7 @@ impl Axis {
         }
     }
 
-    /// The axis with ticks at whole numbers only: layers, positions.
+    /// Restricts ticks to whole numbers, for layers or positions.
     pub fn whole(self) -> Self {
         Self {
             is_whole: true,
@@ -58,12 +58,12 @@ impl Axis {
         }
     }
 
-    /// Whether a value has a place on the axis.
+    /// Whether a value can be drawn on the axis.
     pub fn holds(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// The ends around values, with a share of the axis left free where values decide them; `None` where none has a place.
+    /// Returns the ends of the axis, with a margin where they follow from the values; `None` if no value can be drawn.
     pub(super) fn range_of(
         &self,
         values: impl Iterator<Item = f64>,
@@ -87,7 +87,7 @@ impl Axis {
             let most = self.ends.1.unwrap_or_else(|| beyond(high, room));
             return Some((least, most));
         }
-        // All alike: the value stands in the middle.
+        // All values are equal: put them in the middle.
         Some(match self.scale {
             Scale::Logarithmic => (low / 2.0, low * 2.0),
             Scale::Linear if low == 0.0 => (-1.0, 1.0),
@@ -95,7 +95,7 @@ impl Axis {
         })
     }
 
-    /// Where a value lies between the ends, from 0 to 1; outside of that where it lies outside.
+    /// Returns a value's position between the ends, from 0 to 1; outside of that range for values beyond the ends.
     pub fn share(&self, value: f64, (low, high): (f64, f64)) -> f64 {
         match self.scale {
             Scale::Linear => (value - low) / (high - low),
@@ -103,10 +103,10 @@ impl Axis {
         }
     }
 
-    /// Round numbers between the ends, about as many as there is room for.
+    /// Returns round numbers between the ends, about as many as fit.
     pub fn ticks(&self, (low, high): (f64, f64), about: usize) -> Ticks {
         match self.scale {
-            // Fewer than the numbers between the ends: no step is smaller than 1.
+            // No step is smaller than 1.
             Scale::Linear if self.is_whole => {
                 let n_whole = (high - low).floor().max(1.0);
                 Ticks::linear(low, high, about.min(n_whole as usize)).whole()
@@ -121,7 +121,7 @@ impl Axis {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ticks {
     pub values: Vec<f64>,
-    /// Decimals that tell them apart.
+    /// Decimals needed to distinguish them.
     decimals: usize,
 }
 
@@ -135,7 +135,7 @@ impl Ticks {
             .map(|factor| factor * power)
             .find(|step| *step >= raw)
             .unwrap_or(raw);
-        // An end that is a multiple up to rounding is one.
+        // Tolerate rounding: an end that is almost a multiple counts as one.
         let first = (low / step - 1e-9).ceil();
         let last = (high / step + 1e-9).floor();
         let n = (last - first).clamp(-1.0, 1e3) as i64;
@@ -145,7 +145,7 @@ impl Ticks {
         }
     }
 
-    /// Those that are whole numbers.
+    /// Keeps only whole numbers.
     fn whole(self) -> Self {
         let is_whole = |value: &f64| (value - value.round()).abs() < 1e-9;
         Self {
@@ -154,7 +154,7 @@ impl Ticks {
         }
     }
 
-    /// 1, 2 and 5 times powers of ten, fewer where there are many.
+    /// 1, 2 and 5 times powers of ten; fewer per decade where there are many decades.
     pub fn logarithmic(low: f64, high: f64, about: usize) -> Self {
         let first = low.log10().floor().clamp(-320.0, 320.0) as i32;
         let last = high.log10().ceil().clamp(-320.0, 320.0) as i32;
@@ -182,7 +182,7 @@ impl Ticks {
         }
     }
 
-    /// The numbers as text. Those of a linear axis have the same decimals.
+    /// Formats the ticks as text; all ticks of a linear axis have the same number of decimals.
     pub fn labels(&self) -> Vec<String> {
         let largest = self.values.iter().fold(0.0, |a: f64, v| a.max(v.abs()));
         let is_plain = self.decimals > 0 && (1e-3..1e5).contains(&largest);
@@ -195,7 +195,7 @@ impl Ticks {
     }
 }
 
-/// Decimals that a step needs.
+/// Returns how many decimals a step needs.
 fn decimals_of(step: f64) -> usize {
     let decimals = (0..12).find(|decimals| {
         let shifted = step * 10f64.powi(*decimals);
@@ -204,7 +204,7 @@ fn decimals_of(step: f64) -> usize {
     decimals.unwrap_or(0) as usize
 }
 
-/// A number with no more digits than it needs, powers of ten where they are shorter.
+/// Formats a number with as few digits as possible, as a power of ten where that is shorter.
 pub fn tick_label(tick: f64) -> String {
     match tick.abs() {
         0.0 => "0".to_owned(),
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linear_ticks_are_round_and_lie_between_the_ends() {
+    fn linear_ticks_are_round_and_within_the_ends() {
         assert_eq!(
             Ticks::linear(0.0, 1.0, 4).values,
             [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_place_are_left_out_of_the_range() {
+    fn values_that_cannot_be_drawn_are_left_out_of_the_range() {
         let axis = Axis::logarithmic("scale");
         let values = [0.0, -1.0, f64::NAN, 2.0, 8.0];
         assert_eq!(axis.range_of(values.into_iter(), 0.0), Some((2.0, 8.0)));

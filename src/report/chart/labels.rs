@@ -1,11 +1,11 @@
-//! Labels of marks above a plot: on as few rows as they need, so that none lies on a curve or on another label.
+//! Labels of marks above a plot, in as few rows as possible, so that none covers a curve or another label.
 
-/// Where a label stands.
+/// Position of a label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Label {
-    /// Its left end.
+    /// Left end.
     pub x: f64,
-    /// Its row, counted upwards from the plot.
+    /// Row, counted upwards from the plot.
     pub row: usize,
 }
 
@@ -22,7 +22,7 @@ pub fn placed(marks: &[(f64, f64)], (left, right): (f64, f64), gap: f64) -> Vec<
             let label = (*label)?;
             Some((label.x, label.x + width, label.row))
         });
-        // Above every label it would touch: the line of a mark reaches its label without crossing those to its right.
+        // Above every label it would touch, so that the mark's line reaches its label without crossing labels to the right.
         let touched = others.filter(|(start, end, _)| x < end + gap && *start < x + width + gap);
         let row = touched.map(|(.., row)| row + 1).max().unwrap_or(0);
         placed[idx] = Some(Label { x, row });
@@ -30,7 +30,7 @@ pub fn placed(marks: &[(f64, f64)], (left, right): (f64, f64), gap: f64) -> Vec<
     placed.into_iter().flatten().collect()
 }
 
-/// The rows that labels take.
+/// Returns the number of rows that the labels take.
 pub fn n_rows(labels: &[Label]) -> usize {
     labels.iter().map(|label| label.row + 1).max().unwrap_or(0)
 }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_wider_than_the_plot_begins_at_its_left_end() {
+    fn a_label_wider_than_the_plot_begins_at_the_left_end() {
         let placed = placed(&[(4.0, 20.0)], (1.0, 10.0), 1.0);
         assert_eq!(placed, [Label { x: 1.0, row: 0 }]);
         assert_eq!(n_rows(&[]), 0);

@@ -1,4 +1,4 @@
-//! A chart as data: what is drawn, on which axes, and what is marked. Screens and files draw the same one.
+//! A chart as data: series, axes and marks. Screens and files draw the same one.
 
 mod axis;
 pub mod labels;
@@ -7,10 +7,10 @@ mod svg;
 pub use axis::{Axis, Scale, Ticks, tick_label};
 pub use svg::svg;
 
-/// The share of an axis that is left free beyond the outermost values, where they decide its ends.
+/// Margin of an axis beyond the outermost values, as a share of the axis; not used for fixed ends.
 const ROOM: f64 = 0.05;
 
-/// One panel.
+/// One chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     pub title: String,
@@ -33,19 +33,19 @@ pub struct Series {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stroke {
     Line,
-    /// Like the line of another series, thinner: an edge of its spread.
+    /// A thinner line in the look of another series: an edge of its spread.
     Edge {
         of: usize,
     },
-    /// A line with what lies below it filled.
+    /// A line with the area below it filled.
     Area,
     /// Single points, as measured.
     Points,
-    /// A value that the others are judged by, straight across: it lies below all of them.
+    /// A horizontal reference line across the chart, drawn below the other series.
     Rule,
 }
 
-/// A vertical line at a value of x that has a meaning.
+/// A labelled vertical line at a value of x.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
     pub at: f64,
@@ -57,7 +57,7 @@ pub struct Mark {
 pub struct Figure {
     pub title: String,
     pub charts: Vec<Chart>,
-    /// Charts in a row at most.
+    /// Most charts in a row.
     pub n_columns: usize,
 }
 
@@ -84,7 +84,7 @@ impl Series {
         }
     }
 
-    /// A level from one end to another.
+    /// Makes a horizontal reference line between two values of x.
     pub fn rule(name: impl Into<String>, (first, last): (f64, f64), at: f64) -> Self {
         Self {
             stroke: Stroke::Rule,
@@ -98,7 +98,7 @@ impl Series {
 }
 
 impl Chart {
-    /// Which colour and glyph a series has: edges share those of their line.
+    /// Returns the index of a series' colour and glyph: edges share those of their line.
     pub fn look_of(&self, series_idx: usize) -> usize {
         let line = match self.series[series_idx].stroke {
             Stroke::Edge { of } => of,
@@ -108,20 +108,20 @@ impl Chart {
         before.filter(|series| !series.is_edge()).count()
     }
 
-    /// Indices of the series, those first that others lie upon.
+    /// Returns the indices of the series in drawing order, the bottom one first.
     pub fn from_below(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.series.len()).collect();
         order.sort_by_key(|idx| self.series[*idx].stroke != Stroke::Rule);
         order
     }
 
-    /// The marks that lie between the ends of x.
+    /// Returns the marks within the ends of x.
     pub fn marks_inside(&self, ends: (f64, f64)) -> Vec<&Mark> {
         let is_inside = |mark: &&Mark| (-1e-9..=1.0 + 1e-9).contains(&self.x.share(mark.at, ends));
         self.marks.iter().filter(is_inside).collect()
     }
 
-    /// Indices of the series that a legend names: none where there is only one. Edges are named where they have a name.
+    /// Returns the indices of the series in the legend; empty if there is only one series. Edges are listed if they have a name.
     pub fn legend(&self, with_edges: bool) -> Vec<usize> {
         let is_named = |idx: &usize| {
             let series = &self.series[*idx];
@@ -134,7 +134,7 @@ impl Chart {
         }
     }
 
-    /// The interval of x that is drawn; `None` where no point and no mark has a place.
+    /// Returns the range of x to draw; `None` if no point and no mark can be drawn.
     pub fn x_range(&self) -> Option<(f64, f64)> {
         let points = self.series.iter().flat_map(|series| &series.points);
         let marks = self.marks.iter().map(|mark| mark.at);
@@ -144,7 +144,7 @@ impl Chart {
         self.x.range_of(points.map(|(x, _)| *x).chain(marks), room)
     }
 
-    /// The interval of y that is drawn.
+    /// Returns the range of y to draw.
     pub fn y_range(&self) -> Option<(f64, f64)> {
         let points = self.series.iter().flat_map(|series| &series.points);
         self.y.range_of(points.map(|(_, y)| *y), ROOM)

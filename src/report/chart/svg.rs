@@ -1,32 +1,32 @@
-//! Charts as SVG: one file that any browser draws, on white, so that it reads the same on light and dark pages.
+//! Charts as SVG: one file on a white background, so that it looks the same on light and dark pages.
 
 use maud::{Markup, PreEscaped, html};
 
 use super::labels::{Label, n_rows, placed};
 use super::{Chart, Figure, Series, Stroke, tick_label};
 
-/// Around a plot, in units of the drawing.
+/// Margins around a plot, in SVG units.
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 44.0;
-/// The title above all charts, and a row of a legend.
+/// Height of the title above all charts, and of a legend row.
 const TITLE: f64 = 34.0;
 const ROW: f64 = 18.0;
-/// Units a letter takes on average, at the size of labels.
+/// Average width of a letter at the size of labels.
 const LETTER: f64 = 6.1;
-/// A row of labels of marks, and what lies between two of them.
+/// Height of a row of mark labels, and the gap between two labels.
 const LABEL_ROW: f64 = 14.0;
 const LABEL_GAP: f64 = 8.0;
-/// Units between ticks, about.
+/// Approximate distance between ticks.
 const TICK_X: f64 = 55.0;
 const TICK_Y: f64 = 42.0;
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito 2008), the yellow left out: it is too light for lines.
+/// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), except the yellow: too light for lines.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9",
 ];
-/// Dashes, for prints without colour.
+/// Dash patterns, for prints without colour.
 const DASHES: [&str; 7] = ["", "7 3", "2 3", "10 3 2 3", "4 4", "12 4", "1 2"];
 
 const STYLE: &str = "text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:11px;fill:#333}\
@@ -34,7 +34,7 @@ const STYLE: &str = "text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-se
 .axis{stroke:#555;stroke-width:1}.rule{stroke:#e4e4e4;stroke-width:1}.mark{stroke:#777;stroke-width:1;stroke-dasharray:3 3}\
 .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.edge{fill:none;stroke-width:.8;opacity:.7}";
 
-/// Figures one below the other as a whole SVG file, with a newline at the end.
+/// Draws figures one below the other as a whole SVG file, with a newline at the end.
 pub fn svg(figures: &[Figure]) -> String {
     let mut total_width: f64 = 0.0;
     let mut bottom = 0.0;
@@ -82,7 +82,7 @@ fn columns(figure: &Figure) -> usize {
     figure.n_columns.clamp(1, figure.charts.len().max(1))
 }
 
-/// Charts that stand alone are drawn larger.
+/// Single charts are drawn larger.
 fn panel_size(figure: &Figure) -> (f64, f64) {
     match columns(figure) {
         1 => (720.0, 400.0),
@@ -91,7 +91,7 @@ fn panel_size(figure: &Figure) -> (f64, f64) {
     }
 }
 
-/// Where the plot of a chart lies.
+/// Position of a chart's plot, and the ends of its axes.
 struct Plot<'a> {
     chart: &'a Chart,
     x: (f64, f64),
@@ -111,7 +111,7 @@ impl Plot<'_> {
         self.bottom - self.chart.y.share(value, self.y) * (self.bottom - self.top)
     }
 
-    /// The unbroken parts of a series, in units of the drawing.
+    /// Returns the unbroken parts of a series, in SVG units.
     fn parts(&self, series: &Series) -> Vec<Vec<(f64, f64)>> {
         let holds = |x: f64, y: f64| self.chart.x.holds(x) && self.chart.y.holds(y);
         let parts = series.points.split(|(x, y)| !holds(*x, *y));
@@ -191,7 +191,7 @@ fn line(plot: &Plot<'_>, series_idx: usize) -> Markup {
     }
 }
 
-/// What a browser shows over a point.
+/// The tooltip of a point.
 fn value_of(plot: &Plot<'_>, x: f64, y: f64) -> Markup {
     let near =
         |(a, b): &&(f64, f64)| (plot.x(*a) - x).abs() < 0.01 && (plot.y(*b) - y).abs() < 0.01;
@@ -201,7 +201,7 @@ fn value_of(plot: &Plot<'_>, x: f64, y: f64) -> Markup {
     }
 }
 
-/// Where the labels of marks stand above a plot between two ends.
+/// Places the labels of marks above a plot between two ends.
 fn labels(chart: &Chart, ends: (f64, f64), (left, right): (f64, f64)) -> Vec<Label> {
     let marks: Vec<(f64, f64)> = chart
         .marks_inside(ends)
@@ -214,7 +214,7 @@ fn labels(chart: &Chart, ends: (f64, f64), (left, right): (f64, f64)) -> Vec<Lab
     placed(&marks, (left, right), LABEL_GAP)
 }
 
-/// Rows above the plot for the labels of marks.
+/// Returns the height of the mark labels above the plot.
 fn labels_height(chart: &Chart, width: f64) -> f64 {
     if chart.marks.iter().all(|mark| mark.label.is_empty()) {
         return 0.0;
@@ -225,7 +225,7 @@ fn labels_height(chart: &Chart, width: f64) -> f64 {
     LABEL_ROW * n_rows(&labels.unwrap_or_default()) as f64
 }
 
-/// Marked values, their labels above the plot: no curve runs through them.
+/// Draws marks, with their labels above the plot, where no curve crosses them.
 fn marks(plot: &Plot<'_>) -> Markup {
     let labels = labels(plot.chart, plot.x, (plot.left, plot.right));
     html! {
@@ -239,7 +239,7 @@ fn marks(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// The entries of a legend: left, row, and which series.
+/// Lays out the legend: left end, row, and index of the series.
 fn entries(chart: &Chart, width: f64) -> Vec<(f64, usize, usize)> {
     let (mut x, mut row) = (LEFT, 0);
     let entry = |series_idx: usize| {
@@ -278,7 +278,7 @@ fn legend_of(chart: &Chart, width: f64) -> Markup {
     }
 }
 
-/// A point: filled, or a ring around what may lie below it.
+/// Draws a point: filled, or as a ring that leaves points below it visible.
 fn dot(look: usize, x: f64, y: f64, inside: &Markup) -> Markup {
     let colour = COLOURS[look % COLOURS.len()];
     html! {
@@ -294,7 +294,7 @@ fn dash(dashes: &str) -> Option<&str> {
     Some(dashes).filter(|dashes| !dashes.is_empty())
 }
 
-/// A coordinate: hundredths are finer than any screen.
+/// Formats a coordinate: hundredths are finer than any screen.
 fn at(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,4 +1,4 @@
-//! What a comparison of two checkpoints, traces or tables found: as text and Markdown for people, as JSON for programs, as a page.
+//! Result of comparing two checkpoints, traces or tables: text and Markdown, JSON, and an HTML page.
 
 mod document;
 mod page;
@@ -13,14 +13,14 @@ use attnscope_compare::Comparison;
 
 use super::json::write_pretty;
 
-/// A comparison, and what the two sides are called.
+/// A comparison with the names of its two sides.
 pub struct Difference<'a> {
     pub a: &'a str,
     pub b: &'a str,
     pub comparison: &'a Comparison,
-    /// Lines beside the figures: what-ifs, what was matched.
+    /// Remarks printed with the numbers: what-ifs, how the inputs were matched.
     pub notes: Vec<String>,
-    /// Why the two were not run side by side, where they were not.
+    /// Why the two were not run side by side; `None` if they were.
     pub refused: Option<String>,
 }
 

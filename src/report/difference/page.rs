@@ -1,4 +1,4 @@
-//! A comparison as Markdown, and as one HTML file that needs nothing beside itself.
+//! A comparison as Markdown, and as one self-contained HTML file.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::Difference;
 use crate::markdown::escaped;
 
 impl Difference<'_> {
-    /// Markdown, short enough for the comment of a pull request.
+    /// Returns Markdown, short enough for the comment of a pull request.
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n", escaped(&self.headline()));
         let _ = writeln!(text, "A: {}\nB: {}", escaped(self.a), escaped(self.b));
@@ -42,7 +42,7 @@ impl Difference<'_> {
         text
     }
 
-    /// One HTML file: no network, no script.
+    /// Returns one HTML file without network access or scripts.
     pub fn html(&self) -> String {
         let page = html! {
             (DOCTYPE)
@@ -51,7 +51,7 @@ impl Difference<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
-                    // Nothing that a name holds can load or run anything.
+                    // No name in the page can load or run anything.
                     meta http-equiv="Content-Security-Policy"
                         content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                     title { (self.a) " and " (self.b) " · attnscope" }

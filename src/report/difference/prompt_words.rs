@@ -1,4 +1,4 @@
-//! What one prompt shows of a comparison: predictions, heads, and statistics of tables.
+//! Sections of a comparison for one prompt: predictions, heads, and statistics of tables.
 
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compare::{HeadDifference, PromptDifference};
@@ -7,10 +7,10 @@ use attnscope_spec::Place;
 use super::words::{Section, section};
 use crate::text_table::digits;
 
-/// Heads that a text names; the JSON has all of them.
+/// Most heads listed in text; the JSON has all of them.
 const MOST_HEADS: usize = 8;
 
-/// Statistics that a text of two tables names.
+/// Most statistics listed in the text of two tables.
 const MOST_STATISTICS: usize = 20;
 
 pub(super) fn predictions(prompt: &PromptDifference, of: &str) -> Option<Section> {
@@ -42,7 +42,7 @@ pub(super) fn heads(prompt: &PromptDifference, of: &str) -> Option<Section> {
     section(&title, "", &["head", "JS, nats"], rows.collect())
 }
 
-/// The statistics that differ most, of tables: nothing else is known of them.
+/// Lists the statistics that differ most, for tables: tables hold nothing else.
 pub(super) fn statistics(prompt: &PromptDifference, of: &str) -> Option<Section> {
     let mut found: Vec<(f64, Vec<String>)> = Vec::new();
     for head in &prompt.heads {

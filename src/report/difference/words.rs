@@ -1,4 +1,4 @@
-//! A comparison in words: the first line says what a person wants to know, tables follow.
+//! A comparison in words: a one-line answer first, then tables.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use super::Difference;
 use super::prompt_words::{heads, predictions, statistics};
 use crate::text_table::{digits, text_table};
 
-/// Tensors that a text names; the JSON has all of them.
+/// Most tensors listed in text; the JSON has all of them.
 const MOST_TENSORS: usize = 12;
 
-/// Letters of a knob's value in a table.
+/// Longest value of a setting in a table, in characters.
 const LONGEST_VALUE: usize = 60;
 
-/// Causes that the first line names.
+/// Most causes named in the first line.
 const MOST_CAUSES: usize = 3;
 
 /// A table with its title.
@@ -31,7 +31,7 @@ pub(super) struct Section {
 }
 
 impl Difference<'_> {
-    /// One line: where the two part first, and why; or that they are the same.
+    /// One line: where the two sides first differ and why, or that they are the same.
     pub fn headline(&self) -> String {
         if let Some(unjudged) = self.unjudged() {
             return format!("{unjudged} · {}", self.where_first());
@@ -43,7 +43,7 @@ impl Difference<'_> {
         }
     }
 
-    /// The headline in fewer and fewer words, for a line that has no room for it: what is left out is told beside it.
+    /// Returns ever shorter versions of the headline, for a line with little room; the omitted parts are shown next to it.
     pub fn headlines(&self) -> Vec<String> {
         let mut all = vec![self.headline()];
         if let Some(unjudged) = self.unjudged() {
@@ -81,7 +81,7 @@ impl Difference<'_> {
         all
     }
 
-    /// Where the two part first, or that they are the same.
+    /// Says where the two sides first differ, or that they are the same.
     fn where_first(&self) -> String {
         let found = self.comparison;
         if let Some(refused) = &self.refused {
@@ -115,7 +115,7 @@ impl Difference<'_> {
         line
     }
 
-    /// What acts where the two part first; empty where nothing is known to.
+    /// Says what may cause the first difference; empty if nothing is known.
     fn why(&self) -> String {
         if self.refused.is_some() {
             return String::new();
@@ -134,19 +134,19 @@ impl Difference<'_> {
         line
     }
 
-    /// Both sides, and what is known of dropout in them.
+    /// Returns both sides with what is known about dropout in them.
     fn chances(&self) -> impl Iterator<Item = (&'static str, &Chance)> {
         ["A", "B"].into_iter().zip(&self.comparison.chance)
     }
 
-    /// Why a difference accuses nobody, where it may be dropout alone.
+    /// Says why a difference is not judged: dropout alone may explain it.
     fn unjudged(&self) -> Option<String> {
         let (side, chance) = self.comparison.left_to_chance()?;
         let side = if side == Side::A { "A" } else { "B" };
         Some(format!("cannot be judged: {side} was {}", chance.words()?))
     }
 
-    /// What stands beside the figures: what was given, and what recordings say of themselves.
+    /// Returns all remarks: those passed in, and notes about dropout in recordings.
     pub(super) fn all_notes(&self) -> Vec<String> {
         let told = self.chances().filter_map(|(side, chance)| {
             let words = chance.words()?;
@@ -211,7 +211,7 @@ impl Difference<'_> {
         }
     }
 
-    /// Everything for a terminal.
+    /// Returns the whole comparison as text for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.headline());
         let _ = writeln!(text, "A: {}\nB: {}", self.a, self.b);
@@ -231,7 +231,7 @@ impl Difference<'_> {
         text
     }
 
-    /// The tables, those that explain most first.
+    /// Returns the tables, the most informative ones first.
     pub(super) fn sections(&self) -> Vec<Section> {
         let mut sections = Vec::new();
         sections.extend(self.knobs());
@@ -240,7 +240,7 @@ impl Difference<'_> {
         sections.extend(self.hooks());
         let prompts = &self.comparison.prompts;
         for prompt in prompts {
-            // Of several prompts, each is named.
+            // With several prompts, titles name the prompt.
             let of = if prompts.len() > 1 {
                 format!(" · {}", prompt.id)
             } else {
@@ -318,7 +318,7 @@ impl Difference<'_> {
         )
     }
 
-    /// One row for each layer, one column for each hook.
+    /// One row per layer, one column per hook.
     fn hooks(&self) -> Option<Section> {
         let hooks = &self.comparison.hooks;
         let names: Vec<Hook> = Hook::ALL
@@ -361,7 +361,7 @@ impl Difference<'_> {
     }
 }
 
-/// A value of a knob, cut where it is longer than a column.
+/// Formats a setting's value, cut to the width of a column.
 fn short(value: &KnobValue) -> String {
     let value = value.to_string();
     if value.chars().count() <= LONGEST_VALUE {
@@ -391,7 +391,7 @@ fn size(hook: &HookDifference) -> String {
     format!("{}{mark}", digits(hook.relative))
 }
 
-/// `rot_q of L0 (head 3, query 7)`.
+/// Formats the place of a difference: `rot_q of L0 (head 3, query 7)`.
 fn place(found: &HookDifference) -> String {
     let mut place = found.name().to_owned();
     match (found.stack, found.layer_idx) {
@@ -445,7 +445,7 @@ fn relation(tensor: &TensorDifference) -> String {
     }
 }
 
-/// Which heads or rows of a tensor differ.
+/// Says which heads or rows of a tensor differ.
 fn parts(tensor: &TensorDifference) -> String {
     if !tensor.heads.is_empty() && tensor.heads.len() <= 4 {
         let heads: Vec<String> = tensor.heads.iter().map(usize::to_string).collect();

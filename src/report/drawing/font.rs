@@ -1,18 +1,18 @@
-//! The font of drawings, compiled in: outlines of letters, and how wide a text is. No font of the machine is looked for.
+//! The font of drawings, compiled in: glyph outlines and text widths. No system font is used.
 
 use std::sync::LazyLock;
 
 use ttf_parser::{Face, OutlineBuilder};
 
-/// DejaVu Sans, cut down by `font/subset.sh`; its licence lies beside it.
+/// DejaVu Sans, cut down by `font/subset.sh`; its licence is in the same folder.
 static BYTES: &[u8] = include_bytes!("font/DejaVuSans-figures.ttf");
 
-/// What stands in the place of a letter that the font lacks.
+/// Shown for letters that the font lacks.
 const REPLACEMENT: char = '\u{FFFD}';
 
 static FACE: LazyLock<Option<Face<'static>>> = LazyLock::new(|| Face::parse(BYTES, 0).ok());
 
-/// A step of an outline; the base line is at 0, y grows upwards, and the height of the font is 1.
+/// A segment of an outline. The base line is at 0, y grows upwards, and the font's height is 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Step {
     Move((f64, f64)),
@@ -21,7 +21,7 @@ pub(super) enum Step {
     Close,
 }
 
-/// A letter of a text and where it begins, in heights of the font.
+/// A glyph of the font.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Glyph(pub u16);
 
@@ -50,7 +50,7 @@ impl OutlineBuilder for Outline {
     }
 
     fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        // The font has no cubic curves: a quadratic one through the middle of the handles would do.
+        // The font has no cubic curves; a quadratic one through the middle of the handles approximates one.
         let middle = self.at((x1 + x2) / 2.0, (y1 + y2) / 2.0);
         self.steps.push(Step::Curve(middle, self.at(x, y)));
     }
@@ -64,7 +64,7 @@ fn unit(face: &Face<'_>) -> f64 {
     f64::from(face.units_per_em())
 }
 
-/// The letters of a text, each with its place from the beginning, and the width of all.
+/// Returns a text's glyphs with their offsets, and the total width.
 pub(super) fn glyphs(text: &str) -> (Vec<(Glyph, f64)>, f64) {
     let Some(face) = FACE.as_ref() else {
         return (Vec::new(), 0.0);
@@ -82,7 +82,7 @@ pub(super) fn glyphs(text: &str) -> (Vec<(Glyph, f64)>, f64) {
     (found, x)
 }
 
-/// The outline of a letter.
+/// Returns the outline of a glyph.
 pub(super) fn outline(glyph: Glyph) -> Vec<Step> {
     let Some(face) = FACE.as_ref() else {
         return Vec::new();
@@ -95,12 +95,12 @@ pub(super) fn outline(glyph: Glyph) -> Vec<Step> {
     outline.steps
 }
 
-/// How wide a text is in a font of a height.
+/// Returns the width of a text at a font height.
 pub fn text_width(text: &str, size: f64) -> f64 {
     glyphs(text).1 * size
 }
 
-/// Whether the font lacks a letter of a text.
+/// Whether the font lacks a letter of the text.
 pub fn lacks(text: &str) -> bool {
     let Some(face) = FACE.as_ref() else {
         return true;

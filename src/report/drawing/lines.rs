@@ -1,10 +1,10 @@
-//! A chart of lines with its axes and legend, in millimetres.
+//! A line chart with its axes and legend, in millimetres.
 
 use super::{Anchor, Area, Rgb, SIZE, Shape, Stroke, Text, cut, text_width};
 use crate::chart::labels::{Label, n_rows, placed};
 use crate::chart::{Chart, Stroke as Kind};
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito 2008), and dashes for prints without colour.
+/// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), and dash patterns for prints without colour.
 const LOOKS: [(Rgb, &[f64]); 7] = [
     ([0, 114, 178], &[]),
     ([213, 94, 0], &[1.5, 0.6]),
@@ -19,14 +19,14 @@ const RULE: Rgb = [226, 226, 226];
 const AXIS: Rgb = [90, 90, 90];
 const MARK: Rgb = [120, 120, 120];
 
-/// A row of labels of marks, and what lies between two of them.
+/// Height of a row of mark labels, and the gap between two labels.
 const LABEL_ROW: f64 = 1.3 * SIZE;
 const LABEL_GAP: f64 = 1.2;
 
-/// Height of a plot for its width.
+/// Height of a plot divided by its width.
 const ASPECT: f64 = 0.55;
 
-/// Where a plot lies, and the ends of its axes.
+/// Position of a plot, and the ends of its axes.
 struct Plot<'a> {
     chart: &'a Chart,
     x: (f64, f64),
@@ -52,7 +52,7 @@ impl Plot<'_> {
             && (self.top - near..=self.bottom + near).contains(&y)
     }
 
-    /// The unbroken parts of a series on the page: points outside of the axes break it.
+    /// Returns the unbroken parts of a series on the page: points beyond the axes break it.
     fn parts(&self, points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
         let placed = points.iter().map(|(x, y)| {
             let holds = self.chart.x.holds(*x) && self.chart.y.holds(*y);
@@ -88,7 +88,7 @@ fn line(points: Vec<(f64, f64)>, colour: Rgb, width: f64, dashes: &[f64]) -> Sha
     }
 }
 
-/// Draws a chart from a corner into a width; returns its height.
+/// Draws a chart at a corner with a given width; returns its height.
 pub fn draw_chart(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width: f64) -> f64 {
     let title = cut(&chart.title, SIZE, width);
     shapes.push(Shape::Text(words(&title, (x, y + SIZE), Anchor::Start)));
@@ -125,7 +125,7 @@ pub fn draw_chart(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), wi
     plot.bottom + 3.4 * SIZE - y
 }
 
-/// Room for half of the last label below the plot.
+/// Returns the room that half of the last label needs beyond the plot.
 fn last_label(chart: &Chart, ends: (f64, f64), width: f64) -> f64 {
     let labels = chart.x.ticks(ends, (width / 12.0) as usize).labels();
     let last = labels.last().map_or(0.0, |label| text_width(label, SIZE));
@@ -184,7 +184,7 @@ fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
                 if let (Some(first), Some(last)) = (part.first(), part.last()) {
                     let ends = [(last.0, plot.bottom), (first.0, plot.bottom)];
                     let points = part.iter().copied().chain(ends).collect();
-                    // A fifth of the colour on white.
+                    // A tint: a fifth of the colour on white.
                     let fill = colour.map(|c| 255 - (255 - c) / 5);
                     shapes.push(Shape::Polygon { points, fill });
                 }
@@ -195,7 +195,7 @@ fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
     }
 }
 
-/// Where the labels of marks stand above a plot between two ends.
+/// Places the labels of marks above a plot between two ends.
 fn labels(chart: &Chart, ends: (f64, f64), (left, right): (f64, f64)) -> Vec<Label> {
     let marks: Vec<(f64, f64)> = chart
         .marks_inside(ends)
@@ -208,7 +208,7 @@ fn labels(chart: &Chart, ends: (f64, f64), (left, right): (f64, f64)) -> Vec<Lab
     placed(&marks, (left, right), LABEL_GAP)
 }
 
-/// Marked values, their labels above the plot: no curve runs through them.
+/// Draws marks, with their labels above the plot, where no curve crosses them.
 fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>, labels: &[Label]) {
     let inside = plot.chart.marks_inside(plot.x);
     let foot = |label: &Label| plot.top - 0.4 * SIZE - LABEL_ROW * label.row as f64;
@@ -246,7 +246,7 @@ fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>, labels: &[Label]) {
     }
 }
 
-/// Names of series above the plot, in as many rows as they need; returns the height.
+/// Draws the names of series above the plot, in as many rows as needed; returns the height.
 fn draw_legend(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width: f64) -> f64 {
     const SAMPLE: f64 = 6.0;
     let named = chart.legend(false);

@@ -1,17 +1,17 @@
-//! A matrix of colours with labels on both sides and the bar that says what they mean.
+//! A colour map of a matrix with labels on both sides and a colour bar.
 
 use super::{Anchor, Area, Rgb, SIZE, Shape, Stroke, Text, cut, text_width};
 
-/// A matrix and all that stands around it.
+/// A matrix with its title, labels and colour bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Map {
-    /// Above it; empty for none.
+    /// Title above the matrix; empty for none.
     pub title: String,
     pub rows: Side,
     pub columns: Side,
-    /// Row by row; `None` leaves the page white.
+    /// Colours, row by row; `None` leaves the page white.
     pub cells: Vec<Option<Rgb>>,
-    /// Written into the cells where they are large enough: text and its colour. // [row, column]
+    /// Text and its colour for each cell, drawn if the cells are large enough. // [row, column]
     pub values: Vec<(String, Rgb)>,
     pub bar: Bar,
 }
@@ -22,28 +22,28 @@ pub struct Side {
     pub title: String,
     /// One for each row or column.
     pub labels: Vec<String>,
-    /// What the first row or column is called, and how far apart two are, where labels have no room.
+    /// Number of the first row or column and the distance between two; used where labels do not fit.
     pub first: usize,
     pub step: usize,
 }
 
-/// What colours mean: a scale from below to above.
+/// Colour bar: the scale from bottom to top.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
     pub title: String,
     pub colours: Vec<Rgb>,
-    /// Where on the bar, from 0 to 1, and what stands there.
+    /// Position on the bar, from 0 to 1, and its label.
     pub ticks: Vec<(f64, String)>,
 }
 
-/// Widest label of a row, tallest of a column.
+/// Most width of a row label, and most height of a column label.
 const WIDEST: f64 = 18.0;
-/// Smallest letters that are still read, in millimetres (4.5 points).
+/// Smallest readable letters, in millimetres (4.5 points).
 const LEAST: f64 = 1.6;
-/// Between parts.
+/// Gap between parts.
 const GAP: f64 = 1.2;
 const BAR: f64 = 2.4;
-/// Cells of few columns are not as high as they are wide.
+/// Most height of a cell: with few columns, square cells would be too high.
 const HIGHEST_CELL: f64 = 7.0;
 const HIGHEST_BAR: f64 = 80.0;
 const FRAME: Stroke = Stroke {
@@ -80,7 +80,7 @@ fn frame(place: Area) -> Shape {
 }
 
 impl Side {
-    /// The labels that have room where each row or column has so much, and the height of their letters.
+    /// Returns the labels that fit if each row or column has `room`, and the height of their letters.
     fn fitting(&self, room: f64) -> (Vec<(usize, String)>, f64) {
         let n = self.labels.len();
         let size = (0.95 * room).min(SIZE);
@@ -88,7 +88,7 @@ impl Side {
             let labels = self.labels.iter().map(|label| cut(label, size, WIDEST));
             return (labels.enumerate().collect(), size);
         }
-        // Too many: numbers at round places.
+        // Too many labels: use round numbers.
         let about = (n as f64 * room / (4.0 * SIZE)).clamp(1.0, 8.0);
         let raw = n as f64 * self.step as f64 / about;
         let power = 10f64.powf(raw.log10().floor());
@@ -107,7 +107,7 @@ impl Side {
     }
 }
 
-/// Draws a map from a corner into a width; returns its height.
+/// Draws a map at a corner with a given width; returns its height.
 pub fn draw_map(shapes: &mut Vec<Shape>, map: &Map, (x, y): (f64, f64), width: f64) -> f64 {
     let (n_rows, n_columns) = (
         map.rows.labels.len().max(1),
@@ -131,7 +131,7 @@ pub fn draw_map(shapes: &mut Vec<Shape>, map: &Map, (x, y): (f64, f64), width: f
         .map(|(_, label)| text_width(label, SIZE));
     let right = 2.0 * GAP + BAR + 0.8 + ticks.fold(0.0, f64::max) + 1.7 * SIZE;
     let title_room = 1.6 * SIZE;
-    // The labels' width depends on the cells' height, and that on the labels' width: twice is near enough.
+    // The labels' width depends on the cells' height, which depends on the labels' width: a few rounds are close enough.
     let mut left = title_room + 6.0;
     let mut cell = (0.0, 0.0);
     for _ in 0..3 {
@@ -159,7 +159,7 @@ pub fn draw_map(shapes: &mut Vec<Shape>, map: &Map, (x, y): (f64, f64), width: f
     top + (place.height + below).max(bar)
 }
 
-/// Numbers in cells, where all of them have room.
+/// Draws numbers in the cells, if all of them fit.
 fn draw_values(shapes: &mut Vec<Shape>, map: &Map, place: Area, (wide, high): (f64, f64)) {
     let n_columns = map.columns.labels.len().max(1);
     let size = (0.6 * high).min(SIZE);
@@ -195,7 +195,7 @@ fn draw_rows(shapes: &mut Vec<Shape>, side: &Side, place: Area, high: f64, left:
     }));
 }
 
-/// Labels below a map: level where they fit side by side, upright where they do not. Returns the height that they take.
+/// Draws the labels below a map: horizontal if they fit side by side, otherwise vertical. Returns their height.
 fn draw_columns(shapes: &mut Vec<Shape>, side: &Side, place: Area, wide: f64) -> f64 {
     let (labels, size) = side.fitting(wide);
     let widest = labels.iter().map(|(_, label)| text_width(label, size));
@@ -236,9 +236,9 @@ fn draw_columns(shapes: &mut Vec<Shape>, side: &Side, place: Area, wide: f64) ->
     labels + 1.8 * SIZE
 }
 
-/// Draws the bar beside a map, and returns its height.
+/// Draws the colour bar beside a map; returns its height.
 fn draw_bar(shapes: &mut Vec<Shape>, bar: &Bar, map: Area) -> f64 {
-    // As high as the map where its title has room there, and not much higher than a hand.
+    // As high as the map, higher if the title needs it, and at most `HIGHEST_BAR`.
     let height = map.height.min(HIGHEST_BAR);
     let height = height.max(text_width(&bar.title, SIZE).min(HIGHEST_BAR));
     let place = Area {

@@ -1,4 +1,4 @@
-//! A drawing for paper: shapes on a white page measured in millimetres, written as SVG, PNG or PDF with the same outlines in each.
+//! A drawing for print: shapes on a white page in millimetres, written as SVG, PNG or PDF with the same outlines in each.
 
 mod font;
 mod lines;
@@ -20,12 +20,12 @@ pub type Rgb = [u8; 3];
 /// Height of letters: 6.5 points.
 pub const SIZE: f64 = 2.3;
 
-/// A page and what is on it, in the order of painting. All lengths are millimetres from the upper left corner.
+/// A page and its shapes in painting order. All lengths are millimetres from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawing {
     pub width: f64,
     pub height: f64,
-    /// What it is of, for search and for readers who do not see it.
+    /// Description for search and screen readers.
     pub title: String,
     pub shapes: Vec<Shape>,
 }
@@ -36,7 +36,7 @@ pub enum Shape {
         place: Area,
         fill: Rgb,
     },
-    /// A matrix of coloured cells, row by row; `None` leaves the page as it is.
+    /// A matrix of coloured cells, row by row; `None` leaves the page white.
     Cells {
         place: Area,
         n_columns: usize,
@@ -70,11 +70,11 @@ pub struct Area {
 pub struct Stroke {
     pub colour: Rgb,
     pub width: f64,
-    /// Lengths of dashes and gaps in turn; empty for a whole line.
+    /// Lengths of dashes and gaps in turn; empty for a solid line.
     pub dashes: Vec<f64>,
 }
 
-/// A line of text. Its place is on the base line, at its start, middle or end.
+/// A line of text, anchored on the base line at its start, middle or end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Text {
     pub text: String,
@@ -83,7 +83,7 @@ pub struct Text {
     pub size: f64,
     pub colour: Rgb,
     pub anchor: Anchor,
-    /// Reads from below to above.
+    /// Runs from bottom to top.
     pub is_upright: bool,
 }
 
@@ -95,7 +95,7 @@ pub enum Anchor {
 }
 
 impl Drawing {
-    /// Every text on the page.
+    /// Returns every text on the page.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.shapes.iter().filter_map(|shape| match shape {
             Shape::Text(text) => Some(text.text.as_str()),
@@ -105,7 +105,7 @@ impl Drawing {
 }
 
 impl Text {
-    /// Where the text begins, before it is turned.
+    /// Returns where the text begins, before rotation.
     fn start(&self) -> f64 {
         let width = text_width(&self.text, self.size);
         match self.anchor {
@@ -126,7 +126,7 @@ impl Area {
     }
 }
 
-/// The place of each cell of one colour: neighbours in a row are one.
+/// Returns the area of each run of cells: neighbours of one colour in a row are merged.
 fn runs(place: Area, n_columns: usize, cells: &[Option<Rgb>]) -> impl Iterator<Item = (Area, Rgb)> {
     let n_rows = cells.len() / n_columns.max(1);
     let (wide, high) = (
@@ -150,7 +150,7 @@ fn runs(place: Area, n_columns: usize, cells: &[Option<Rgb>]) -> impl Iterator<I
     })
 }
 
-/// A text cut to a width, with an ellipsis where something is missing.
+/// Cuts a text to a width, with an ellipsis if something is missing.
 pub(super) fn cut(text: &str, size: f64, width: f64) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
@@ -166,7 +166,7 @@ pub(super) fn cut(text: &str, size: f64, width: f64) -> String {
     String::new()
 }
 
-/// A length without needless digits: thousandths of a millimetre are finer than any printer.
+/// Formats a length: thousandths of a millimetre are finer than any printer.
 fn length(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

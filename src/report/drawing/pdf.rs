@@ -1,4 +1,4 @@
-//! Drawings as PDF: one page of vectors, letters as outlines.
+//! Drawings as PDF: one page of vector shapes, text as outlines.
 
 use std::io::{self, Write as _};
 
@@ -9,7 +9,7 @@ use pdf_writer::{Content, Filter, Finish, Pdf, Rect, Ref, TextStr};
 use super::font::{Step, glyphs, outline};
 use super::{Area, Drawing, Rgb, Shape, Stroke, Text, runs};
 
-/// Points of a millimetre.
+/// Points per millimetre.
 const SCALE: f64 = 72.0 / 25.4;
 
 const CATALOG: Ref = Ref::new(1);
@@ -18,14 +18,14 @@ const PAGE: Ref = Ref::new(3);
 const CONTENT: Ref = Ref::new(4);
 const INFO: Ref = Ref::new(5);
 
-/// A whole PDF file; nothing in it depends on when it is written.
+/// Returns a whole PDF file; the bytes do not depend on the date.
 ///
 /// # Errors
-/// None that packing in memory has.
+/// When compression in memory fails.
 pub fn pdf(drawing: &Drawing) -> io::Result<Vec<u8>> {
     let size = [drawing.width, drawing.height].map(|side| (side * SCALE) as f32);
     let mut content = Content::new();
-    // Millimetres from the upper left corner from here on.
+    // From here on, units are millimetres from the upper left corner.
     let scale = SCALE as f32;
     content.transform([scale, 0.0, 0.0, -scale, 0.0, size[1]]);
     for shape in &drawing.shapes {
@@ -111,7 +111,7 @@ fn pen(content: &mut Content, stroke: &Stroke) {
     content.set_dash_pattern(stroke.dashes.iter().map(|dash| *dash as f32), 0.0);
 }
 
-/// Four cubic curves, as near to a circle as a printer shows.
+/// Draws a circle as four cubic curves.
 fn circle(content: &mut Content, (x, y): (f64, f64), radius: f64) {
     const HANDLE: f64 = 0.552_285;
     let at = |dx: f64, dy: f64| ((x + radius * dx) as f32, (y + radius * dy) as f32);
@@ -132,7 +132,7 @@ fn write(content: &mut Content, text: &Text) {
     fill_in(content, text.colour);
     let size = text.size as f32;
     let (x, y) = (text.at.0 as f32, text.at.1 as f32);
-    // Heights of the font, upwards, from where the text stands.
+    // From here on, units are font heights, upwards from the text's origin.
     content.transform(if !text.is_upright {
         [size, 0.0, 0.0, -size, x, y]
     } else {
@@ -155,7 +155,7 @@ fn write(content: &mut Content, text: &Text) {
                 }
                 Step::Curve(by, to) => {
                     let (by, to) = (place(by), place(to));
-                    // A quadratic curve as a cubic one: two thirds of the way to its handle.
+                    // A quadratic curve as a cubic one: each handle is two thirds of the way to the quadratic handle.
                     let [a, b] = [last, to].map(|end| {
                         let towards = |end: f64, by: f64| (end + 2.0 * (by - end) / 3.0) as f32;
                         (towards(end.0, by.0), towards(end.1, by.1))

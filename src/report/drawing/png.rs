@@ -1,4 +1,4 @@
-//! Drawings as PNG, at 300 dots an inch.
+//! Drawings as PNG, at 300 dots per inch.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use tiny_skia::{
 use super::font::{Step, glyphs, outline};
 use super::{Area, Drawing, Rgb, Shape, Stroke, Text, runs};
 
-/// Pixels of a millimetre.
+/// Pixels per millimetre.
 const SCALE: f64 = 300.0 / 25.4;
 
-/// Pixels of a metre, as PNG states its resolution.
+/// Pixels per metre, the unit in which PNG states resolution.
 const PIXELS_PER_METRE: u32 = 11_811;
 
 fn failed(problem: impl std::fmt::Display) -> io::Error {
     io::Error::other(problem.to_string())
 }
 
-/// A whole PNG file.
+/// Returns a whole PNG file.
 ///
 /// # Errors
-/// When the page has no size, or is too large to hold.
+/// When the page has no size, or is too large for memory.
 pub fn png(drawing: &Drawing) -> io::Result<Vec<u8>> {
     let side = |length: f64| (length * SCALE).round() as u32;
     let (width, height) = (side(drawing.width), side(drawing.height));
@@ -32,13 +32,13 @@ pub fn png(drawing: &Drawing) -> io::Result<Vec<u8>> {
     for shape in &drawing.shapes {
         draw(&mut page, shape);
     }
-    // Everything is opaque: no channel for it.
+    // Every pixel is opaque: drop the alpha channel.
     let pixels = page.data().chunks_exact(4).flat_map(|pixel| &pixel[..3]);
     let pixels: Vec<u8> = pixels.copied().collect();
     encoded((width, height), ::png::ColorType::Rgb, &pixels, true)
 }
 
-/// An image with a pixel for each cell; cells without a colour are transparent.
+/// Returns an image with one pixel per cell; cells without a colour are transparent.
 pub(super) fn cells(n_columns: usize, cells: &[Option<Rgb>]) -> io::Result<Vec<u8>> {
     let pixels = cells.iter().flat_map(|cell| match cell {
         Some([r, g, b]) => [*r, *g, *b, 255],
@@ -85,7 +85,7 @@ fn paint([r, g, b]: Rgb, is_smooth: bool) -> Paint<'static> {
 }
 
 fn fill_area(page: &mut Pixmap, place: Area, fill: Rgb) {
-    // Whole pixels, so that cells that touch do so without a seam.
+    // Whole pixels, so that adjacent cells have no seam.
     let [left, right] = [place.x, place.right()].map(|x| (x * SCALE).round() as f32);
     let [top, bottom] = [place.y, place.bottom()].map(|y| (y * SCALE).round() as f32);
     if let Some(rect) = Rect::from_ltrb(left, top, right, bottom) {
@@ -155,7 +155,7 @@ fn draw_line(page: &mut Pixmap, points: &[(f64, f64)], stroke: &Stroke) {
     page.stroke_path(&path, &paint, &pen, Transform::identity(), None);
 }
 
-/// All letters of a text as one path, in heights of the font from where the text stands.
+/// Returns the letters of a text as one path, in font heights from the text's origin.
 fn letters(text: &Text) -> Option<Path> {
     let mut path = PathBuilder::new();
     let start = text.start() / text.size;

@@ -1,4 +1,4 @@
-//! Drawings as SVG: letters are outlines, so that the file looks the same in every program and needs no font.
+//! Drawings as SVG: text is drawn as outlines, so that the file needs no font and looks the same in every program.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use maud::{PreEscaped, Render, html};
 use super::font::{Glyph, Step, glyphs, outline};
 use super::{Area, Drawing, Rgb, Shape, Stroke, Text, length, runs};
 
-/// Cells of a map that are drawn one by one; a larger map is an image of one pixel for each cell.
+/// Most cells drawn as rectangles; a larger map is embedded as an image with one pixel per cell.
 const MOST_CELLS: usize = 80 * 80;
 
-/// A whole SVG file, with a newline at the end.
+/// Returns a whole SVG file, with a newline at the end.
 pub fn svg(drawing: &Drawing) -> String {
     let (width, height) = (length(drawing.width), length(drawing.height));
     let mut used = BTreeSet::new();
@@ -48,7 +48,7 @@ fn points(points: &[(f64, f64)]) -> String {
     points.collect::<Vec<_>>().join(" ")
 }
 
-/// Steps in thousandths of the height of the font, downwards as SVG counts.
+/// Formats an outline in thousandths of the font height, with y downwards as in SVG.
 fn path(steps: &[Step]) -> String {
     let at = |(x, y): (f64, f64)| format!("{} {}", (x * 1000.0).round(), (-y * 1000.0).round());
     let mut path = String::new();
@@ -126,7 +126,7 @@ fn write_shape(body: &mut String, used: &mut BTreeSet<Glyph>, shape: &Shape) {
 
 fn write_cells(body: &mut String, place: Area, n_columns: usize, cells: &[Option<Rgb>]) {
     if cells.len() <= MOST_CELLS {
-        // Without smoothing, so that neighbours touch.
+        // Without smoothing, so that adjacent cells have no seam.
         body.push_str(r#"<g shape-rendering="crispEdges">"#);
         for (place, fill) in runs(place, n_columns, cells) {
             let (x, y) = (length(place.x), length(place.y));

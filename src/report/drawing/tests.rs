@@ -1,4 +1,4 @@
-//! Drawings in three formats: each is read back, and what was drawn is there.
+//! Reads drawings back in all three formats and checks their content.
 
 use std::io::Read as _;
 
@@ -7,7 +7,7 @@ use super::*;
 const RED: Rgb = [220, 40, 30];
 const BLUE: Rgb = [20, 60, 200];
 
-/// Two cells, of which the second is empty, a line of text and a line.
+/// A page with two cells (the second is empty), a text and a line.
 fn drawing() -> Drawing {
     Drawing {
         width: 40.0,
@@ -45,7 +45,7 @@ fn drawing() -> Drawing {
 }
 
 #[test]
-fn letters_of_an_svg_are_outlines_and_their_text_is_said() {
+fn svg_letters_are_outlines_and_the_text_is_in_a_description() {
     let text = svg(&drawing());
     let document = roxmltree::Document::parse(&text).expect("XML");
     let root = document.root_element();
@@ -81,7 +81,7 @@ fn letters_of_an_svg_are_outlines_and_their_text_is_said() {
 }
 
 #[test]
-fn a_png_has_the_colours_at_their_places_and_says_its_resolution() {
+fn a_png_has_colours_in_place_and_states_its_resolution() {
     let bytes = png(&drawing()).expect("draws");
     let mut reader = ::png::Decoder::new(std::io::Cursor::new(bytes))
         .read_info()
@@ -99,20 +99,20 @@ fn a_png_has_the_colours_at_their_places_and_says_its_resolution() {
     };
     assert_eq!(at(15.0, 10.0), RED);
     assert_eq!(at(25.0, 10.0), [255, 255, 255]);
-    // The text stands around x = 20, above y = 25: some of its pixels are ink.
+    // The text is around x = 20, above y = 25: some of its pixels are coloured.
     let inks = pixels.chunks(3).filter(|pixel| *pixel == BLUE).count();
     assert!((500..8000).contains(&inks), "{inks}");
     assert_eq!(at(2.0, 22.0), [255, 255, 255]);
 }
 
 #[test]
-fn a_pdf_has_a_page_of_its_size_and_the_shapes_as_vectors() {
+fn a_pdf_has_one_page_of_the_right_size_with_vector_shapes() {
     let bytes = pdf(&drawing()).expect("packs");
     assert!(bytes.starts_with(b"%PDF-1."));
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains("/MediaBox [0 0 113.38"), "{text}");
     assert!(!text.contains("/CreationDate"));
-    // The place that the trailer names is that of the table of objects.
+    // The offset in the trailer is that of the object table.
     let (_, end) = text.rsplit_once("startxref\n").expect("a trailer");
     let at: usize = end
         .lines()
@@ -135,14 +135,14 @@ fn a_pdf_has_a_page_of_its_size_and_the_shapes_as_vectors() {
             .count()
     };
     assert_eq!(count(" re"), 1);
-    // One for the cell, one for each letter but the blank.
+    // One fill for the cell, and one per letter except the blank.
     assert_eq!(count("f"), 1 + "L1H3<q>".len());
     assert_eq!(count("S"), 1);
     assert!(count(" c") > 20);
 }
 
 #[test]
-fn texts_are_as_wide_as_their_letters_and_cut_by_that() {
+fn text_width_is_the_sum_of_its_letters_and_decides_where_it_is_cut() {
     assert!((text_width("mm", 2.0) - 2.0 * text_width("m", 2.0)).abs() < 1e-9);
     assert!(text_width("i", 1.0) < text_width("m", 1.0));
     let short = cut("a text that is too long", 2.0, 15.0);
@@ -155,7 +155,7 @@ fn texts_are_as_wide_as_their_letters_and_cut_by_that() {
 }
 
 #[test]
-fn a_large_map_is_one_image_in_an_svg() {
+fn an_svg_embeds_a_large_map_as_one_image() {
     let mut large = drawing();
     large.shapes = vec![Shape::Cells {
         place: Area {

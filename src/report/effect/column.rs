@@ -1,8 +1,8 @@
-//! What a column of a table of effects says of itself.
+//! Description of a column in a table of effects.
 
 use serde::Serialize;
 
-/// What a column holds.
+/// Type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -11,12 +11,12 @@ pub enum Kind {
     Number,
 }
 
-/// One column.
+/// A column of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     pub id: &'static str,
     pub kind: Kind,
-    /// Unit, where it has one.
+    /// Unit, if it has one.
     pub unit: Option<&'static str>,
     pub about: &'static str,
 }

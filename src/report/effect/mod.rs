@@ -1,4 +1,4 @@
-//! What parts of a model do, as a table that says how it was computed: for people, as CSV, JSON, Parquet and HTML.
+//! Effects of a model's parts as a table that says how it was computed: text, CSV, JSON, Parquet and HTML.
 
 mod column;
 mod columns;

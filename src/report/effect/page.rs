@@ -1,4 +1,4 @@
-//! A table of effects as one HTML file that needs nothing beside itself.
+//! A table of effects as one self-contained HTML file.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::column::{Column, Kind};
 use super::sheet::{Cell, EffectReport};
 use crate::text_table::digits;
 
-/// The column that bars are drawn of: the first number that has a unit of effect, around 0.
+/// Returns the first number column, which is drawn as bars around 0, and its largest absolute value.
 fn barred(report: &EffectReport) -> Option<(usize, f64)> {
     let columns = report.sheet.columns.iter();
     let idx = columns
@@ -22,7 +22,7 @@ fn barred(report: &EffectReport) -> Option<(usize, f64)> {
     (most > 0.0).then_some((idx, most))
 }
 
-/// Half of a bar's place, in pixels.
+/// Half the width of a bar's cell, in pixels.
 const HALF: f64 = 60.0;
 
 fn bar(value: f64, most: f64) -> Markup {

@@ -1,4 +1,4 @@
-//! A table of effects as Parquet: every column optional, zstd, what was run as metadata of the file.
+//! A table of effects as Parquet: every column is optional, compression is zstd, and the file's metadata says what was run.
 
 use std::io::Write;
 use std::sync::Arc;

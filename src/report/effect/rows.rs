@@ -1,4 +1,4 @@
-//! The tables of each measure: what stands in their columns, and how it was computed.
+//! The table of each measure: its rows, and how it was computed.
 
 use attnscope_spec::Place;
 use attnscope_studies::effect::{
@@ -12,13 +12,13 @@ use super::columns::{
 };
 use super::sheet::{Cell, SheetRows};
 
-/// The words for tokens and positions.
+/// Labels for tokens and positions.
 pub struct Labels<'a> {
-    /// A token of the vocabulary.
+    /// Text of a vocabulary token.
     pub of_token: &'a dyn Fn(u32) -> String,
-    /// What stands at each position of the stack that predicts.
+    /// Label of each position in the predicting stack.
     pub positions: &'a [String],
-    /// What stands at each position of the encoder.
+    /// Label of each position in the encoder.
     pub source: &'a [String],
 }
 
@@ -49,7 +49,7 @@ fn estimate_cells(estimate: Option<Estimate>) -> [Cell; 3] {
     ]
 }
 
-/// Effects of parts that were taken away, the largest change of loss, or of divergence, first.
+/// Effects of ablated parts, sorted by the largest change of loss, or of divergence.
 pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
     let columns = of_ablation();
     let mut parts: Vec<&PartEffect> = ablation
@@ -143,7 +143,7 @@ pub fn attribution_sheet(found: &Attribution, labels: &Labels<'_>, asked: String
     }
 }
 
-/// What heads do with needles, those that copy most first.
+/// Needle retrieval of each head, the strongest copier first.
 pub fn retrieval_sheet(found: &Retrieval) -> SheetRows {
     let mut heads: Vec<_> = found.heads.iter().collect();
     heads.sort_by(|a, b| {
@@ -240,7 +240,7 @@ pub fn patching_sheet(patching: &Patching, labels: &Labels<'_>, asked: String) -
     }
 }
 
-/// The lens by position and depth.
+/// Lens predictions by position and depth.
 pub fn lens_sheet(rows: &[LensRow], labels: &Labels<'_>, is_causal: bool) -> SheetRows {
     let columns = of_lens();
     let cells = rows.iter().map(|row| {
@@ -276,7 +276,7 @@ pub fn lens_sheet(rows: &[LensRow], labels: &Labels<'_>, is_causal: bool) -> She
     }
 }
 
-/// Rollout of the positions that were asked for, and its mean over all.
+/// Rollout of the requested positions, and the mean over all positions.
 pub fn rollout_sheet(stacks: &[Rollout], positions: &[usize], labels: &Labels<'_>) -> SheetRows {
     let columns = of_rollout();
     let mut rows = Vec::new();
@@ -318,7 +318,7 @@ pub fn rollout_sheet(stacks: &[Rollout], positions: &[usize], labels: &Labels<'_
     }
 }
 
-/// What heads carry, by prompt.
+/// Contributions of heads, by prompt.
 pub fn contribution_sheet(prompts: &[(String, Vec<Contribution>)]) -> SheetRows {
     let columns = of_contribution();
     let mut rows = Vec::new();
@@ -349,7 +349,7 @@ pub fn contribution_sheet(prompts: &[(String, Vec<Contribution>)]) -> SheetRows 
     }
 }
 
-/// Circuits of all heads, highest copying score first; of compositions the best partner of each head.
+/// Circuits of all heads, highest copying score first; for compositions, each head's best partner.
 pub fn circuits_sheet(found: &Circuits) -> SheetRows {
     let columns = of_circuits();
     let mut heads: Vec<_> = found.heads.iter().collect();

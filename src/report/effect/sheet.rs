@@ -1,4 +1,4 @@
-//! A table of effects as data: columns that say what they are, and rows of cells.
+//! A table of effects as data: described columns and rows of cells.
 
 use std::io::{self, Write};
 
@@ -15,10 +15,10 @@ use crate::text_table::{digits, text_table, wrapped};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;
-/// Widest lines of remarks in text.
+/// Most width of remarks in text.
 const WIDTH: usize = 100;
 
-/// One value; empty where a column does not apply.
+/// A value of the table; empty if the column does not apply to the row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     Empty,
@@ -43,7 +43,7 @@ impl Cell {
         Self::Text(value.into())
     }
 
-    /// The value as the program's tables show it.
+    /// Formats the value as it is shown in tables.
     pub fn shown(&self) -> String {
         match self {
             Self::Empty => "-".to_owned(),
@@ -65,14 +65,14 @@ impl Serialize for Cell {
     }
 }
 
-/// Columns, rows, and what is to be said of them.
+/// Columns, rows and remarks.
 #[derive(Debug, Clone, Default)]
 pub struct SheetRows {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
-    /// How it was computed, and what it cannot tell.
+    /// How it was computed, and its limits.
     pub notes: Vec<String>,
-    /// Numbers of the whole: a logit, the sum of all shares.
+    /// Overall numbers, such as the logit and the sum of all shares.
     pub totals: Vec<(&'static str, f64)>,
 }
 
@@ -86,14 +86,14 @@ pub struct PromptOf {
     pub n_tokens: usize,
 }
 
-/// What one measure found.
+/// Result of one measure.
 #[derive(Debug)]
 pub struct EffectReport {
     pub by: &'static str,
     pub model: ModelRecord,
     pub what_if: Vec<String>,
     pub prompts: Vec<PromptOf>,
-    /// False where the work was stopped: the rows are what was done until then.
+    /// False if the work was stopped: the rows are what was done by then.
     pub complete: bool,
     pub sheet: SheetRows,
 }
@@ -153,7 +153,7 @@ impl Serialize for Keyed<'_> {
     }
 }
 
-/// A row holds columns of one measure, each with a text, a number, or null.
+/// Schema of a row: the columns of one measure, each with a text, a number, or null.
 fn rows(_: &mut SchemaGenerator) -> Schema {
     let cell = || serde_json::json!({ "type": ["number", "string", "null"] });
     let columns = super::columns::every_column();
@@ -219,7 +219,7 @@ impl EffectReport {
         write_pretty(&document, to)
     }
 
-    /// Writes the rows; `is_raw` leaves texts as they are, also those that a spreadsheet would compute.
+    /// Writes the rows. `is_raw` leaves texts unescaped, even those that a spreadsheet would compute.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -239,10 +239,10 @@ impl EffectReport {
         writer.flush()
     }
 
-    /// The table for people, with how it was computed below.
+    /// Returns the table as text, with how it was computed below.
     pub fn text(&self) -> String {
         let sheet = &self.sheet;
-        // A column that no row fills says nothing.
+        // Columns that are empty in every row are not shown.
         let is_filled = |idx: &usize| sheet.rows.iter().any(|row| row[*idx] != Cell::Empty);
         let shown: Vec<usize> = (0..sheet.columns.len()).filter(is_filled).collect();
         let titles: Vec<&str> = shown.iter().map(|idx| sheet.columns[*idx].id).collect();

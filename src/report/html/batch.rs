@@ -1,4 +1,4 @@
-//! The page of a whole batch: a strip for each checkpoint, what was found, and the units that took longest.
+//! The page of a whole batch: a strip for each checkpoint, its findings, and the slowest units.
 
 use std::io::{self, Write};
 
@@ -11,9 +11,9 @@ use crate::finding::FindingRecord;
 use crate::merged::{Merged, named};
 use crate::verdict_text::figure;
 
-/// Findings of one check that are shown of a checkpoint.
+/// Most findings shown per check and checkpoint.
 const MOST_OF_A_CHECK: usize = 3;
-/// Units that are listed one by one.
+/// Most units listed.
 const MOST_UNITS: usize = 200;
 
 /// One checkpoint over all its prompts, layer by layer.
@@ -22,9 +22,9 @@ pub struct Strip {
     pub checkpoint: String,
     pub step: Option<u64>,
     pub n_prompts: usize,
-    /// Mean over the prompts that have one, in nats.
+    /// Mean over the prompts that have a loss, in nats.
     pub loss: Option<f64>,
-    /// The place of each layer, and the mean of [`Strip::STAT`] over the prompts.
+    /// Each layer's place, and the mean of [`Strip::STAT`] over the prompts.
     pub layers: Vec<(String, f64)>,
 }
 
@@ -33,7 +33,7 @@ impl Strip {
     pub const STAT: Stat = Stat::EntropyRelative;
 }
 
-/// A unit, and how long it took.
+/// A unit and its running time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slow {
     pub checkpoint: String,
@@ -151,7 +151,7 @@ fn findings(merged: &Merged) -> Markup {
             @else { div.scroll { table.findings {
                 thead { tr { th {} th { "checkpoint" } th { "check" } th { "place" } th { "seen" } th { "do" } } }
                 tbody { @for (nth, (checkpoint, finding)) in shown.iter().enumerate() {
-                    // Said once: a check gives the same advice at every place.
+                    // A check gives the same advice at every place: show it once.
                     @let is_said = shown[..nth].iter().any(|(_, before)| before.advice == finding.advice);
                     tr {
                         td { span.badge.(finding.severity) { (finding.severity) } }

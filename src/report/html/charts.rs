@@ -1,4 +1,4 @@
-//! How statistics are spread in each layer: a dot to a head, a bar from quartile to quartile, and norms as lines.
+//! Spread of statistics in each layer: a dot per head, a bar from quartile to quartile, and norms as lines.
 
 use attnscope_checks::stats::{STATISTICS, Stat};
 use attnscope_spec::Stack;
@@ -9,7 +9,7 @@ use crate::chart::Ticks;
 use crate::document::LayerRecord;
 use crate::verdict_text::figure;
 
-/// The drawing, in its own units.
+/// Size of the drawing, in its own units.
 const WIDTH: f64 = 372.0;
 
 const HEIGHT: f64 = 190.0;
@@ -18,10 +18,10 @@ const RIGHT: f64 = 8.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 24.0;
 
-/// Values that lie farther apart than this are drawn on a logarithmic scale.
+/// Ratio of values from which the scale is logarithmic.
 const WIDE: f64 = 50.0;
 
-/// Labels below the layers at most.
+/// Most labels below the layers.
 const MOST_LABELS: usize = 12;
 
 pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
@@ -45,7 +45,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
     }
 }
 
-/// Where values and layers lie.
+/// Ranges of values and layers.
 struct Axes {
     low: f64,
     high: f64,
@@ -54,7 +54,7 @@ struct Axes {
 }
 
 impl Axes {
-    /// Around finite values; `None` where there is none.
+    /// Axes around the finite values; `None` if there are none.
     fn around(values: impl Iterator<Item = f64>, n_layers: usize) -> Option<Self> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
@@ -91,7 +91,7 @@ impl Axes {
         TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share.clamp(0.0, 1.0))
     }
 
-    /// Round values along the axis.
+    /// Returns round values along the axis.
     fn ticks(&self) -> Vec<f64> {
         if self.is_log {
             let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
@@ -124,7 +124,7 @@ impl Axes {
     }
 }
 
-/// A dot for each head, a bar from quartile to quartile and a line at the median.
+/// Draws a dot for each head, a bar from quartile to quartile and a line at the median.
 fn spread(layers: &[&LayerRecord], stat: Stat, span: Option<(f64, f64)>) -> Option<Markup> {
     let (idx, statistic) = (stat.idx(), stat.statistic());
     let values = |layer: &LayerRecord| -> Vec<f64> {
@@ -165,7 +165,7 @@ fn spread(layers: &[&LayerRecord], stat: Stat, span: Option<(f64, f64)>) -> Opti
     ))
 }
 
-/// A line for each statistic of layers.
+/// Draws a line for each layer statistic.
 fn lines(layers: &[&LayerRecord], stats: &[Stat]) -> Option<Markup> {
     let is_known = |idx: &usize| layers.iter().any(|layer| layer.stats.at(*idx).is_finite());
     let series: Vec<usize> = stats
@@ -217,7 +217,7 @@ fn figure_of(title: &str, note: &str, drawing: &Markup, below: &Markup) -> Marku
     }
 }
 
-/// A coordinate: tenths are finer than any screen.
+/// Formats a coordinate: tenths are finer than any screen.
 fn at(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -241,14 +241,14 @@ fn tick_label(tick: f64) -> String {
     }
 }
 
-/// The finite values in order.
+/// Sorts the values and returns the finite ones.
 fn sorted(values: &mut Vec<f64>) -> &[f64] {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);
     values
 }
 
-/// Between the two nearest ranks.
+/// Interpolates between the two nearest ranks.
 fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let at = share * (sorted.len().checked_sub(1)?) as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
@@ -260,14 +260,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_lie_between_ranks_and_nothing_has_none() {
+    fn quantiles_interpolate_between_ranks_and_are_none_without_values() {
         assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.5));
         assert_eq!(quantile(&[5.0], 0.25), Some(5.0));
         assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]
-    fn axes_hold_every_finite_value_and_have_round_ticks() {
+    fn axes_cover_every_finite_value_and_have_round_ticks() {
         let values = [0.0, 3.0, f64::NAN, 17.0];
         let axes = Axes::around(values.into_iter(), 2).expect("axes");
         assert_eq!(axes.ticks(), [0.0, 5.0, 10.0, 15.0]);

@@ -1,11 +1,11 @@
-//! The colour map of patterns and grids: the same as on the screen.
+//! Colour map of patterns and grids, the same as on the screen.
 
 use colorgrad::Gradient;
 
-/// Steps of the map that are told apart.
+/// Number of colours in the map.
 pub(super) const STEPS: usize = 62;
 
-/// A colour that the map does not have.
+/// Colour of NaN, which is not part of the map.
 pub(super) const NOT_A_NUMBER: [u8; 3] = [255, 0, 170];
 
 /// Colours of shares between 0 and 1.
@@ -15,7 +15,7 @@ pub(super) struct Colours {
 
 impl Colours {
     pub fn new() -> Self {
-        // Viridis: perceptually uniform, and still ordered for people who see fewer colours.
+        // Viridis: perceptually uniform, and still ordered for colour-blind readers.
         let gradient = colorgrad::preset::viridis();
         let steps = (0..STEPS).map(|step| {
             let [r, g, b, _] = gradient.at(step as f32 / (STEPS - 1) as f32).to_rgba8();
@@ -26,17 +26,17 @@ impl Colours {
         }
     }
 
-    /// All, from 0 to 1.
+    /// Returns all colours, from 0 to 1.
     pub fn steps(&self) -> &[[u8; 3]] {
         &self.steps
     }
 
-    /// The step of a share.
+    /// Returns the index of a share's colour.
     pub fn step(share: f64) -> usize {
         (share.clamp(0.0, 1.0) * (STEPS - 1) as f64).round() as usize
     }
 
-    /// The colour of a share as CSS has it; NaN has one of its own.
+    /// Returns the colour of a share in CSS; NaN has its own colour.
     pub fn css(&self, share: f64) -> String {
         let [r, g, b] = if share.is_nan() {
             NOT_A_NUMBER
@@ -46,14 +46,14 @@ impl Colours {
         format!("#{r:02x}{g:02x}{b:02x}")
     }
 
-    /// A gradient through the map.
+    /// Returns the whole map as a CSS gradient.
     pub fn css_gradient(&self) -> String {
         let stops: Vec<String> = (0..=8).map(|i| self.css(f64::from(i) / 8.0)).collect();
         format!("linear-gradient(to right,{})", stops.join(","))
     }
 }
 
-/// Whether text on the colour of a share is to be dark.
+/// Whether text on the colour of a share has to be dark.
 pub(super) fn wants_dark_text(share: f64) -> bool {
     share > 0.6
 }

@@ -1,4 +1,4 @@
-//! Findings of all prompts in one table, and the marks they leave on heads.
+//! Findings of all prompts in one table, and their marks on heads.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Marks {
         Self(marks)
     }
 
-    /// The class of a layer's or head's mark; information leaves none.
+    /// Returns the CSS class of a layer's or head's mark; information has none.
     pub fn class(
         &self,
         stack: Stack,
@@ -44,7 +44,7 @@ impl Marks {
         }
     }
 
-    /// Whether anything in a stack is marked.
+    /// Whether a stack has any marks.
     pub fn is_any(&self, stack: Stack) -> bool {
         let mut marks = self.0.iter();
         marks.any(|((of, ..), severity)| *of == stack && *severity > Severity::Info)
@@ -72,7 +72,7 @@ pub(super) fn section(readable: &Readable) -> Markup {
         ("q", with(Status::NotTested).len(), "not run in a report"),
         ("q", with(Status::NotApplicable).len(), "not judged here"),
     ];
-    // All others are folded below the first of each check.
+    // The first findings of each check are shown, the others are folded below them.
     let (first, rest) = leading(findings);
     html! {
         section {
@@ -114,7 +114,7 @@ fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
             } }
             tbody { @for (nth, found) in findings.iter().enumerate() {
                 @let finding = found.finding;
-                // Said once: a check gives the same advice at every place.
+                // A check gives the same advice at every place: show it once.
                 @let is_said = findings[..nth].iter().any(|before| before.finding.advice == finding.advice);
                 tr {
                     td { span.badge.(finding.severity.label()) { (finding.severity.label()) } }

@@ -70,7 +70,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
     }
 }
 
-/// Whether a check found that rows of a stack are not distributions.
+/// Whether a check found attention rows in a stack that are not distributions.
 fn has_broken_rows(part: &Part<'_>, stack: Stack) -> bool {
     let verdicts = part.shown.verdicts.iter();
     let mut findings = verdicts.flat_map(|(_, verdict)| &verdict.findings);
@@ -79,7 +79,7 @@ fn has_broken_rows(part: &Part<'_>, stack: Stack) -> bool {
     })
 }
 
-/// The value that colours a head's cell, in words.
+/// Formats the value that colours a head's cell.
 pub(super) fn entropy_of(part: &Part<'_>, stack: Stack, layer: usize, head: usize) -> String {
     let mut layers = part.record.layers.iter();
     let layer = layers.find(|l| (l.stack, l.layer) == (stack, layer));
@@ -87,7 +87,7 @@ pub(super) fn entropy_of(part: &Part<'_>, stack: Stack, layer: usize, head: usiz
     short(head.map_or(f64::NAN, |head| head.stats.of(STATISTIC)))
 }
 
-/// Two digits: the cell is small, and the map has not many more steps.
+/// Two digits: the cell is small, and the colour map has few more steps.
 fn short(value: f64) -> String {
     match value {
         value if value.is_nan() => "–".to_owned(),
@@ -96,7 +96,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Where a head of the first prompt is shown, for findings that hold for all.
+/// Returns the anchor of a head on the first prompt, for findings that hold for all prompts.
 pub(super) fn link(stack: Stack, layer: usize, head: usize) -> String {
     format!("#p0-{}", head_anchor(stack, layer, head))
 }

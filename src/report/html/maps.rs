@@ -11,16 +11,16 @@ use maud::{Markup, html};
 use super::Part;
 use super::colour::{Colours, NOT_A_NUMBER};
 
-/// Palette entries before those of the map: a masked cell, and NaN.
+/// Palette entries before the colours of the map: a masked cell, and NaN.
 const MASKED: u8 = 0;
 
 const NAN: u8 = 1;
 const FIRST: u8 = 2;
 
-/// Probabilities that the legend names.
+/// Probabilities labelled in the legend.
 const TICKS: [f64; 5] = [0.0, 0.05, 0.25, 0.5, 1.0];
 
-/// Small probabilities are many, and matter: their square root is what is coloured, on one scale for all maps.
+/// Colours show the square root, since small probabilities are common and matter; all maps share one scale.
 fn share(probability: f64) -> f64 {
     probability.max(0.0).sqrt()
 }
@@ -77,19 +77,19 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
     })
 }
 
-/// Width over height of a map that is not a square: keys of another sequence may be many more than queries.
+/// Returns width over height of a map that is not square: cross-attention may have many more keys than queries.
 fn aspect(pooled: &Pooled) -> Option<String> {
     let cells = (pooled.n_cols as f64, pooled.n_rows.max(1) as f64);
     let aspect = (cells.0 / cells.1).clamp(0.5, 2.0);
     (pooled.n_cols != pooled.n_rows).then(|| format!("aspect-ratio:{aspect:.3}"))
 }
 
-/// Whether every pair of a cell lies beyond the causal mask.
+/// Whether every query-key pair of a cell is masked by causality.
 fn is_masked(pooled: &Pooled, row_idx: usize, col_idx: usize) -> bool {
     col_idx * pooled.keys_per_cell > (row_idx + 1) * pooled.queries_per_cell - 1
 }
 
-/// The map as an indexed image, a pixel to a cell.
+/// Draws the map as an indexed image, a pixel per cell.
 fn png(pooled: &Pooled, is_causal: bool, colours: &Colours) -> io::Result<Vec<u8>> {
     let mut pixels = Vec::with_capacity(pooled.cells.len());
     for row_idx in 0..pooled.n_rows {
@@ -97,7 +97,7 @@ fn png(pooled: &Pooled, is_causal: bool, colours: &Colours) -> io::Result<Vec<u8
             let value = pooled.at(row_idx, col_idx);
             pixels.push(match value {
                 value if value.is_nan() => NAN,
-                // Where something was attended behind the mask it is shown.
+                // Nonzero weights beyond the mask are shown.
                 0.0 if is_causal && is_masked(pooled, row_idx, col_idx) => MASKED,
                 value => FIRST + Colours::step(share(f64::from(value))) as u8,
             });
@@ -114,7 +114,7 @@ fn png(pooled: &Pooled, is_causal: bool, colours: &Colours) -> io::Result<Vec<u8
     encoder.set_palette(palette);
     encoder.set_trns(vec![0]);
     encoder.set_compression(png::Compression::High);
-    // Neighbours in a palette are not neighbours in colour by much: filters only make it longer.
+    // Neighbours in a palette are not similar colours: filters would only make the file larger.
     encoder.set_filter(png::Filter::NoFilter);
     let mut writer = encoder.write_header().map_err(io::Error::other)?;
     writer.write_image_data(&pixels).map_err(io::Error::other)?;
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_is_an_image_with_a_pixel_to_a_cell() {
+    fn a_map_is_an_image_with_one_pixel_per_cell() {
         let mut pooled = Pooled::new(3, 3);
         pooled.add_row(0, &[1.0, 0.0, 0.0]);
         pooled.add_row(1, &[0.25, 0.75, 0.5]);

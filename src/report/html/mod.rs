@@ -1,4 +1,4 @@
-//! The report as one HTML file that needs nothing beside itself: no network, no script.
+//! The report as one self-contained HTML file: no network, no script.
 
 mod batch;
 mod charts;
@@ -23,10 +23,10 @@ use super::document::{ModelRecord, PromptRecord};
 use super::readable::{Readable, Shown};
 use super::verdict_text::figure;
 
-/// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
+/// Most heads shown with maps and tables, over all prompts; further prompts have grids and charts only.
 const MOST_HEADS: usize = 4096;
 
-/// Everything a part of the page draws from, of one prompt.
+/// Data of one prompt from which the parts of the page are drawn.
 struct Part<'a> {
     prompt_idx: usize,
     record: &'a PromptRecord,
@@ -36,13 +36,13 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// What a head's map is called inside the page.
+    /// Returns the anchor of a head's map.
     fn anchor(&self, stack: Stack, layer: usize, head: usize) -> String {
         format!("p{}-{}", self.prompt_idx, head_anchor(stack, layer, head))
     }
 }
 
-/// The anchor of a head, without the prompt.
+/// Returns the anchor of a head, without the prompt.
 fn head_anchor(stack: Stack, layer: usize, head: usize) -> String {
     format!("{}-{layer}-{head}", stack.label().unwrap_or("all"))
 }
@@ -66,7 +66,7 @@ pub fn write_html(readable: &Readable, to: &mut impl Write) -> io::Result<()> {
             colours: &colours,
         };
         n_heads_shown += record.layers.iter().map(|l| l.heads.len()).sum::<usize>();
-        // The first prompt is shown whole, however many heads there are.
+        // The first prompt is shown in full, however many heads there are.
         let is_whole = prompt_idx == 0 || n_heads_shown <= MOST_HEADS;
         prompts.push(prompt(&part, is_whole, report.prompts.len() == 1)?);
     }
@@ -77,7 +77,7 @@ pub fn write_html(readable: &Readable, to: &mut impl Write) -> io::Result<()> {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
-                // Nothing that a prompt or a name holds can load or run anything.
+                // No prompt or name in the page can load or run anything.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 title { (report.model.name) " · attnscope" }

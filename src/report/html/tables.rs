@@ -1,4 +1,4 @@
-//! Every statistic in figures: the few of each layer in sight, all of them folded.
+//! Tables of statistics: the key ones of each layer visible, all of them folded.
 
 use attnscope_checks::stats::{STATISTICS, Values};
 use attnscope_spec::Stack;
@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::Part;
 use crate::key_statistics::{cell, heading, of_layers};
 
-/// Statistics of the layers of a stack.
+/// The table of a stack's layers.
 pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {
     let rows = |columns: &[usize]| {
         let layers = part.record.layers.iter().filter(|l| l.stack == stack);
@@ -22,7 +22,7 @@ pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {
     }
 }
 
-/// Statistics of the heads of a stack.
+/// The table of a stack's heads.
 pub(super) fn heads(part: &Part<'_>, stack: Stack) -> Markup {
     let of_heads: Vec<usize> = (0..STATISTICS.len())
         .filter(|idx| STATISTICS[*idx].is_per_head())

@@ -1,18 +1,18 @@
-//! The tokens of a prompt, shaded by how badly each was predicted.
+//! The tokens of a prompt, shaded by their loss.
 
 use maud::{Markup, html};
 
 use super::Part;
 
-/// Tokens that are shown of each side.
+/// Most tokens shown per side.
 const MOST_SHOWN: usize = 512;
-/// A loss at which a token is shaded fully, in nats: e⁻⁸ is one in three thousand.
+/// Loss of the darkest shade, in nats: e⁻⁸ is one in three thousand.
 const FULL_LOSS: f32 = 8.0;
 
 pub(super) fn section(part: &Part<'_>) -> Markup {
     let loss = part.shown.next_loss.as_deref();
     let record = part.record;
-    // Losses belong to the side that is predicted: the decoder's where there is one.
+    // Losses belong to the predicted side: the decoder if there is one.
     match (&part.shown.target_labels, &record.decoder_tokens) {
         (Some(target), Some(ids)) => html! {
             (side("Encoder", &part.shown.labels, &record.tokens, None))
@@ -24,7 +24,7 @@ pub(super) fn section(part: &Part<'_>) -> Markup {
 
 fn side(title: &str, labels: &[String], ids: &[u32], losses: Option<&[f32]>) -> Markup {
     let n_more = labels.len().saturating_sub(MOST_SHOWN);
-    // The first token is predicted by nothing.
+    // The first token is not predicted.
     let loss_of = |idx: usize| {
         idx.checked_sub(1)
             .and_then(|before| losses?.get(before).copied())
@@ -58,7 +58,7 @@ fn shade(loss: f32) -> String {
     }
 }
 
-/// Control characters as their pictures: they would vanish, or end a line.
+/// Replaces control characters by visible symbols: they would vanish, or end a line.
 fn visible(label: &str) -> String {
     let visible = |c: char| match c {
         '\n' => '↵',

@@ -1,4 +1,4 @@
-//! What hard and soft lookups send back to queries and keys: the numbers as a table, JSON and CSV, as a figure, and in sentences.
+//! Gradients of queries and keys under hard and soft lookups: as a table, JSON and CSV, as a figure, and in sentences.
 
 use std::io::{self, Write};
 
@@ -99,7 +99,7 @@ pub fn write_match_json(report: &MatchReport, to: &mut impl Write) -> io::Result
     write_pretty(report, to)
 }
 
-/// Writes one row for each match and rank of a key; the rank is empty in the row of the query.
+/// Writes one row per match and key rank; the rank is empty in the row of the query.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -141,11 +141,11 @@ pub fn write_match_csv(
     writer.flush()
 }
 
-/// What the columns of the table are.
+/// Legend of the table's columns.
 pub const MATCH_COLUMNS: &str = "|dL/dq|: mean length of the query's gradient, and its median over the lookups; 1st, 2nd, …: that of the key that matches best, second best, …; \
     keys: e to the entropy of the keys' shares of the gradient";
 
-/// Ranks that a table of 80 columns has room for: powers of two, and the last.
+/// Ranks shown in a table of 80 columns: powers of two, and the last.
 fn ranks(n_keys: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1usize), |rank| Some(rank * 4));
     let mut ranks: Vec<usize> = powers.take_while(|rank| *rank < n_keys).take(3).collect();
@@ -167,7 +167,7 @@ fn ordinal(rank: usize) -> String {
     format!("{rank}{ending}")
 }
 
-/// The gradients, a line for each match.
+/// Formats the gradients, a line for each match.
 pub fn match_table(setup: &MatchSetup, points: &[MatchPoint]) -> String {
     let ranks = ranks(setup.n_keys);
     let ordinals: Vec<String> = ranks.iter().map(|rank| ordinal(*rank)).collect();
@@ -188,7 +188,7 @@ pub fn match_table(setup: &MatchSetup, points: &[MatchPoint]) -> String {
     text_table(&titles, &points.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Gradients of keys against the temperature, and how many keys they reach.
+/// Plots the gradients of keys against temperature, and the number of keys that receive any.
 pub fn match_figure(setup: &MatchSetup, points: &[MatchPoint]) -> Figure {
     let mut soft: Vec<&MatchPoint> = points
         .iter()
@@ -249,7 +249,7 @@ pub fn match_figure(setup: &MatchSetup, points: &[MatchPoint]) -> Figure {
     }
 }
 
-/// What the numbers say.
+/// Describes the results in sentences.
 pub fn match_words(setup: &MatchSetup, points: &[MatchPoint]) -> Vec<String> {
     let mut says = Vec::new();
     for of in points.iter().filter(|of| of.matching != Match::Soft) {
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_begin_with_the_best_two_and_end_with_the_last() {
+    fn shown_ranks_begin_with_the_best_two_and_end_with_the_last() {
         assert_eq!(ranks(2), [1, 2]);
         assert_eq!(ranks(32), [1, 2, 4, 16, 32]);
         assert_eq!(

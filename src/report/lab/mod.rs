@@ -1,4 +1,4 @@
-//! What simulations without a checkpoint leave behind: tables, pictures, and what their numbers say.
+//! Results of simulations without a checkpoint: tables, figures and sentences.
 
 mod matching;
 mod rescale;
@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use super::number::Number;
 
-/// The version of the shapes in this room.
+/// Version of the documents in this module.
 const VERSION: u32 = 1;
 
 /// The distribution of components, as JSON has it.
@@ -52,7 +52,7 @@ impl From<&Distribution> for Components {
     }
 }
 
-/// The distribution in words.
+/// Describes the distribution in words.
 pub fn describe(of: &Distribution) -> String {
     format!(
         "{} components with mean {} and deviation {}",

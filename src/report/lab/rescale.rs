@@ -1,4 +1,4 @@
-//! Scores under other divisors: the numbers as table, JSON and CSV, and the densities as a figure.
+//! Attention scores under different divisors: the numbers as table, JSON and CSV, and the densities as a figure.
 
 use std::io::{self, Write};
 
@@ -107,7 +107,7 @@ impl ShapeRecord {
 }
 
 impl RescaleReport {
-    /// Puts a document together; densities are those of the drawn divisors.
+    /// Builds the document, with densities for the divisors in `drawn`.
     pub fn of(
         setup: &RescaleSetup,
         cases: &[Rescaled],
@@ -163,7 +163,7 @@ pub fn write_rescale_json(report: &RescaleReport, to: &mut impl Write) -> io::Re
     write_pretty(report, to)
 }
 
-/// Writes one row for each case and divisor.
+/// Writes one row per case and divisor.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -222,7 +222,7 @@ const TITLES: [&str; 9] = [
     "tr J/c",
 ];
 
-/// What the columns of the tables are.
+/// Legend of the tables' columns.
 pub const COLUMNS: &str = "std: of the divided scores; skewness of a key's weight over the queries, and Kolmogorov-Smirnov distance of the \
     standardised weight to the standardised score (means over the keys); H: entropy of a row, max p: its largest weight, tr J: trace of \
     its softmax Jacobian (means over the queries); tr J/c: what of a gradient arrives at q·k, c being the divisor";
@@ -241,13 +241,13 @@ fn cells(of: &Rescaling) -> [String; 9] {
     ]
 }
 
-/// The numbers of one case, a line for each divisor.
+/// Formats the numbers of one case, a line for each divisor.
 pub fn rescale_table(case: &Rescaled) -> String {
     let rows: Vec<Vec<String>> = case.of.iter().map(|of| cells(of).to_vec()).collect();
     text_table(&TITLES, &rows)
 }
 
-/// The numbers of several cases in one table: a line for each width, number of keys and divisor.
+/// Formats several cases in one table: a line for each width, number of keys and divisor.
 pub fn sweep_table(cases: &[Rescaled]) -> String {
     let titles = [
         "d",
@@ -270,7 +270,7 @@ pub fn sweep_table(cases: &[Rescaled]) -> String {
     text_table(&titles, &rows.collect::<Vec<Vec<String>>>())
 }
 
-/// Densities side by side: the score of the first key, then its weight under each divisor. The write-up's own panels say so.
+/// Plots densities side by side: the score of the first key, then its weight under each divisor. Panels of the write-up have its numbers.
 pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) -> Figure {
     let Distribution { family, mean, std } = setup.components;
     let is_standard = setup.components == Distribution::STANDARD_NORMAL;
@@ -327,7 +327,7 @@ pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) 
     }
 }
 
-/// A formula that has room in a title.
+/// Returns a formula short enough for a title.
 pub(super) fn short(divisor: Divisor) -> String {
     match divisor {
         Divisor::PNorm(p) => format!("{p}-norm"),

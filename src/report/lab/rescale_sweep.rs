@@ -1,4 +1,4 @@
-//! How divisors hold up as heads grow wider: entropy against the width, one chart for each number of keys.
+//! Divisors at growing head width: entropy against the width, one chart for each number of keys.
 
 use attnscope_compute::sample::Distribution;
 use attnscope_studies::lab::{RescaleSetup, Rescaled, Rescaling};
@@ -6,7 +6,7 @@ use attnscope_studies::lab::{RescaleSetup, Rescaled, Rescaling};
 use super::rescale::short;
 use crate::chart::{Axis, Chart, Figure, Series};
 
-/// Relative entropy of the weights against d, each divisor a line, each number of keys a chart.
+/// Plots relative entropy of the weights against d: a line for each divisor, a chart for each number of keys.
 pub fn rescale_sweep_figure(setup: &RescaleSetup, cases: &[Rescaled]) -> Figure {
     let mut n_keys: Vec<usize> = cases.iter().map(|case| case.n_keys).collect();
     n_keys.sort_unstable();

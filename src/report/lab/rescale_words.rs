@@ -1,16 +1,16 @@
-//! What the numbers of other divisors say, in sentences that are put together from them.
+//! Sentences that describe the numbers of the divisors.
 
 use attnscope_studies::lab::{Divisor, Rescaled, Rescaling, Totals};
 
 use crate::text_table::digits;
 
-/// Rows with at least this share of the largest entropy are called almost uniform. Ours.
+/// Rows with at least this share of the largest entropy are called almost uniform. Our choice.
 const ALMOST_UNIFORM: f64 = 0.99;
 
-/// Divisors whose ratio is this near to 1 are called the same. Ours.
+/// Divisors whose ratio is within this distance of 1 are called the same. Our choice.
 const NEAR: f64 = 0.1;
 
-/// Sentences about each case, and about the claim that Σ‖k‖ is the better divisor.
+/// Describes each case, and tests the claim that Σ‖k‖ is the better divisor.
 pub fn rescale_words(cases: &[Rescaled]) -> Vec<String> {
     let mut says = Vec::new();
     for case in cases {
@@ -36,7 +36,7 @@ pub fn rescale_words(cases: &[Rescaled]) -> Vec<String> {
 }
 
 fn percent(share: f64) -> String {
-    // More nines where there are more to tell apart.
+    // More nines where they are needed.
     match 1.0 - share {
         left if left > 0.01 => format!("{:.1} %", 100.0 * share),
         left if left > 1e-4 => format!("{:.2} %", 100.0 * share),
@@ -75,7 +75,7 @@ fn shape(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -> S
     )
 }
 
-/// How the keys of this simulation stand among others that could have been drawn.
+/// Compares this simulation's keys with other keys that could have been drawn.
 fn drawn(place: &str, case: &Rescaled, total: &Rescaling) -> String {
     let Totals {
         n_draws,
@@ -114,7 +114,7 @@ fn evenness(place: &str, case: &Rescaled, total: &Rescaling) -> String {
     )
 }
 
-/// How many times larger one number is, in words.
+/// Says how many times larger one number is.
 fn times(larger: f64, smaller: f64) -> String {
     match larger / smaller {
         ratio if ratio >= 10.0 => format!("{ratio:.0}"),
@@ -146,7 +146,7 @@ fn gradient(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -
     )
 }
 
-/// What a number that knows nothing of the keys does beside Σ‖k‖.
+/// Compares Σ‖k‖ with a constant divisor that does not depend on the keys.
 fn without_keys(place: &str, total: &Rescaling, fixed: &Rescaling) -> String {
     let ratio = fixed.value / total.value;
     let beside = if (ratio - 1.0).abs() < NEAR {

@@ -1,4 +1,4 @@
-//! The variance of q·k and the gradients of a softmax: the numbers as tables, JSON and CSV, and as a figure.
+//! Variance of q·k and gradients of a softmax: the numbers as tables, JSON and CSV, and as a figure.
 
 use std::io::{self, Write};
 
@@ -118,7 +118,7 @@ impl From<&Jacobians> for JacobianRecord {
     }
 }
 
-/// q·k/√d: the same pairs, so that every moment follows.
+/// Returns the moments of q·k/√d, computed from those of q·k for the same pairs.
 pub(super) fn scaled(of: &Saturation) -> ProductVariance {
     let d = of.d as f64;
     ProductVariance {
@@ -169,7 +169,7 @@ pub fn write_variance_json(report: &VarianceReport, to: &mut impl Write) -> io::
     write_pretty(report, to)
 }
 
-/// Writes one row for each width and treatment of q·k, then one for each growth of the largest width.
+/// Writes one row per width and treatment of q·k, then one for each growth factor at the largest width.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -224,11 +224,11 @@ pub fn write_variance_csv(lab: &VarianceLab, to: &mut impl Write) -> io::Result<
     writer.flush()
 }
 
-/// What the columns of the first table are.
+/// Legend of the first table's columns.
 pub const VARIANCE_COLUMNS: &str = "variances: of q·k with its standard error, predicted, of q·k/√d (÷ d), of q·k/√d with QK-norm; \
     tr J: mean trace of the softmax Jacobian over rows of q·k, of q·k/√d (÷ √d), of q·k/√d with QK-norm";
 
-/// Variances, measured and predicted, a line for each width.
+/// Formats the measured and predicted variances, a line for each width.
 pub fn variance_table(lab: &VarianceLab) -> String {
     let titles = [
         "d",
@@ -260,7 +260,7 @@ pub fn variance_table(lab: &VarianceLab) -> String {
     text_table(&titles, &lab.widths.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Nine columns stand in 80: three digits after the point at most.
+/// At most three decimals: nine columns have to fit into 80 characters.
 fn short(value: f64) -> String {
     match value.abs() {
         size if (5e-5..10.0).contains(&size) => format!("{value:.3}"),
@@ -268,7 +268,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Norms of the Jacobian as scores grow, at round growths.
+/// Formats the Jacobian's norms as scores grow, at powers of two.
 pub fn growth_table(lab: &VarianceLab) -> String {
     let titles = [
         "growth",
@@ -279,7 +279,7 @@ pub fn growth_table(lab: &VarianceLab) -> String {
         "max p",
         "argmax",
     ];
-    // A power of two has no digits after its first.
+    // A power of two has a zero mantissa.
     let is_round = |of: &&GrowthPoint| of.growth.to_bits() << 12 == 0;
     let rows = lab.growth.iter().filter(is_round).map(|of| {
         let norms = of.softmax;
@@ -298,7 +298,7 @@ pub fn growth_table(lab: &VarianceLab) -> String {
     text_table(&titles, &rows.collect::<Vec<Vec<String>>>())
 }
 
-/// Variance against width, and norms of the Jacobian against growth.
+/// Plots variance against width, and norms of the Jacobian against growth.
 pub fn variance_figure(setup: &VarianceSetup, lab: &VarianceLab) -> Figure {
     let by_width = |figure: fn(&Saturation) -> f64| -> Vec<(f64, f64)> {
         lab.widths

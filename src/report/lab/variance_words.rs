@@ -1,15 +1,15 @@
-//! What the numbers of variances and gradients say, in sentences that are put together from them.
+//! Sentences that describe the measured variances and gradients.
 
 use attnscope_studies::lab::{Saturation, VarianceLab, VarianceSetup};
 
 use super::variance::scaled;
 use crate::text_table::digits;
 
-/// A measured variance this many standard errors away is no longer what independence predicts. Ours: once in 16,000 at random,
-/// for tails that are not too heavy.
+/// A measured variance this many standard errors from the prediction contradicts independence. Our choice: by chance once in
+/// 16,000, for tails that are not too heavy.
 const FAR: f64 = 4.0;
 
-/// Sentences about the widths together, the widest one, and growing scores.
+/// Describes the widths together, the widest one, and growing scores.
 pub fn variance_words(setup: &VarianceSetup, lab: &VarianceLab) -> Vec<String> {
     let mut says = Vec::new();
     says.extend(agreement(lab));
@@ -22,7 +22,7 @@ pub fn variance_words(setup: &VarianceSetup, lab: &VarianceLab) -> Vec<String> {
     says
 }
 
-/// How many standard errors the measured variance lies from the predicted one.
+/// Returns the distance of the measured variance from the predicted one, in standard errors.
 fn off(of: &Saturation) -> Option<f64> {
     let predicted = of.product.predicted?;
     Some((of.product.variance - predicted).abs() / of.product.standard_error)

@@ -1,11 +1,11 @@
-//! The columns of the table, in their order: where a row belongs, then every statistic by its id.
+//! The columns of the table in order: the place of a row, then every statistic by its id.
 
 use attnscope_checks::stats::STATISTICS;
 
-/// Version of the columns: changes when a reader of the old ones would misread the new ones.
+/// Version of the columns: changes when a reader of the old columns would misread the new ones.
 pub const SCHEMA: u32 = 1;
 
-/// What a column holds.
+/// Type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -13,17 +13,17 @@ pub enum Kind {
     Number,
 }
 
-/// A column that says where a row belongs.
+/// A column that identifies a row.
 #[derive(Debug)]
 pub struct Column {
     pub name: &'static str,
     pub kind: Kind,
-    /// Whether every row has it.
+    /// Whether every row has a value.
     pub is_required: bool,
     pub about: &'static str,
 }
 
-/// Where a row belongs.
+/// The columns that identify a row.
 pub const COLUMNS: [Column; 8] = [
     column(
         "checkpoint",
@@ -74,7 +74,7 @@ const fn column(name: &'static str, kind: Kind, is_required: bool, about: &'stat
     }
 }
 
-/// Names of all columns.
+/// Returns the names of all columns.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let places = COLUMNS.iter().map(|column| column.name);
     places.chain(STATISTICS.iter().map(|statistic| statistic.id))
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_columns_have_one_name() {
+    fn column_names_are_unique() {
         let all: Vec<_> = names().collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
     }

@@ -7,9 +7,9 @@ use super::table::{Row, Table};
 use crate::{cell, number};
 
 impl Table {
-    /// Writes a header and the rows. What a row does not have is empty; numbers that are not finite are words.
+    /// Writes a header and the rows. Missing values are empty; numbers that are not finite are words.
     ///
-    /// Unless `is_raw`, a text that a spreadsheet would compute is marked as text.
+    /// Unless `is_raw`, texts that a spreadsheet would compute are marked as text.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -19,7 +19,7 @@ impl Table {
     }
 }
 
-/// Writes the header of a table alone.
+/// Writes only the header of a table.
 ///
 /// # Errors
 /// When the target cannot be written.

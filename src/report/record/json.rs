@@ -9,7 +9,7 @@ use super::columns::names;
 use super::table::Row;
 use crate::Number;
 
-/// Writes one row on one line: every column by its name, null where the row has no value.
+/// Writes one row on one line: every column by its name, null for missing values.
 ///
 /// # Errors
 /// When the target cannot be written.
@@ -31,7 +31,7 @@ impl Serialize for Shown<'_> {
         map.serialize_entry("stack", &row.stack)?;
         map.serialize_entry("layer", &row.layer)?;
         map.serialize_entry("head", &row.head)?;
-        // Names of all columns, less the ones before: those of statistics.
+        // The remaining names are those of statistics.
         for (name, value) in names().skip(super::COLUMNS.len()).zip(&row.stats) {
             map.serialize_entry(name, &value.map(Number))?;
         }

@@ -1,4 +1,4 @@
-//! The table: what every head of every layer did, on every prompt, in every checkpoint. Written as CSV and Parquet, and read back.
+//! The table of every head of every layer, on every prompt, in every checkpoint. Written as CSV and Parquet, and read back.
 
 mod columns;
 mod csv;

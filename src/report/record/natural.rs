@@ -1,8 +1,8 @@
-//! The order of names as people count: `step-50` before `step-450`.
+//! Natural order of names: `step-50` before `step-450`.
 
 use std::cmp::Ordering;
 
-/// Compares digits by their number and other letters by themselves.
+/// Compares runs of digits by value and other characters by code.
 pub fn natural(left: &str, right: &str) -> Ordering {
     let (mut a, mut b) = (left, right);
     loop {
@@ -12,7 +12,7 @@ pub fn natural(left: &str, right: &str) -> Ordering {
             (_, None) => return Ordering::Greater,
             (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
                 let ([m, n], rest) = ([digits(a), digits(b)], [after(a), after(b)]);
-                // Longer numbers are larger, whatever their size: nothing is parsed that could overflow.
+                // The longer number is larger; nothing is parsed, so that nothing overflows.
                 let order = m.len().cmp(&n.len()).then_with(|| m.cmp(n));
                 if order != Ordering::Equal {
                     return order;
@@ -27,11 +27,11 @@ pub fn natural(left: &str, right: &str) -> Ordering {
             }
         }
     }
-    // Only leading zeros may differ now: still an order.
+    // Only leading zeros may differ now: compare them too, for a total order.
     left.cmp(right)
 }
 
-/// The digits that a text begins with, without leading zeros.
+/// Returns the digits at the start of a text, without leading zeros.
 fn digits(text: &str) -> &str {
     let end = text.len() - after(text).len();
     text[..end].trim_start_matches('0')
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_names_count_as_numbers() {
+    fn digits_in_names_compare_by_value() {
         let mut names = [
             "step-450",
             "step-50",

@@ -1,4 +1,4 @@
-//! The table as Parquet: optional doubles for statistics, zstd, what was run as metadata of the file.
+//! The table as Parquet: optional doubles for statistics, zstd compression, and file metadata that says what was run.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use parquet::schema::types::{Type, TypePtr};
 use super::columns::{COLUMNS, Kind, SCHEMA};
 use super::table::{About, Row, Table};
 
-/// Rows that are compressed together: some megabytes.
+/// Rows per row group: some megabytes.
 const GROUP: usize = 1 << 16;
-/// Rows of a group in a file that is read again piece by piece, beside many others.
+/// Rows per group in a file that is later read in pieces, together with many others.
 const SMALL_GROUP: usize = 1 << 9;
 
-/// A table that is written as its rows come. The same rows give the same bytes, however they come.
+/// Writes a table row by row. The same rows give the same bytes, however they are batched.
 pub struct ParquetWriter<W: Write + Send> {
     writer: SerializedFileWriter<W>,
     rows: Vec<Row>,
@@ -28,7 +28,7 @@ pub struct ParquetWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
-    /// Begins a table that this version of the program writes.
+    /// Begins a table.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -36,7 +36,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Self::begin(to, env!("CARGO_PKG_VERSION"), GROUP)
     }
 
-    /// Begins a table that can be read a few rows at a time, beside many others.
+    /// Begins a table that can be read a few rows at a time, together with many others.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -56,7 +56,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         })
     }
 
-    /// Adds a row; rows come in the order of the table.
+    /// Adds a row; rows have to come in the order of the table.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -69,7 +69,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(())
     }
 
-    /// Writes what is left, and what the rows come from.
+    /// Writes the remaining rows, and the metadata about their origin.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -94,7 +94,7 @@ impl Table {
         self.write_in_groups(to, GROUP)
     }
 
-    /// Writes the table so that it can be read a few rows at a time, beside many others.
+    /// Writes the table so that it can be read a few rows at a time, together with many others.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -163,7 +163,7 @@ fn schema() -> Result<TypePtr> {
 
 type Group<'a, W> = SerializedRowGroupWriter<'a, W>;
 
-/// The columns that say where rows belong, in their order.
+/// Writes the columns that identify rows, in their order.
 fn write_places<W: Write + Send>(group: &mut Group<'_, W>, rows: &[Row]) -> Result<()> {
     texts(
         group,
@@ -183,7 +183,7 @@ fn write_places<W: Write + Send>(group: &mut Group<'_, W>, rows: &[Row]) -> Resu
     integers(group, rows.iter().map(|row| row.head), false)
 }
 
-/// Values that are there, and for each row whether it has one.
+/// Returns the values that exist, and for each row whether it has one.
 fn split<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut levels) = (Vec::new(), Vec::new());
     for value in values {

@@ -1,4 +1,4 @@
-//! The table read back from CSV: columns are known by their names, and others are passed over.
+//! Reads the table back from CSV: columns are found by name, and unknown ones are skipped.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ impl Table {
     /// Reads a table that was written as CSV.
     ///
     /// # Errors
-    /// When it cannot be read, lacks a column, or a cell is not what its column holds: names the line.
+    /// When it cannot be read, lacks a column, or a cell does not fit its column; the error names the line.
     pub fn read_csv(path: &Path) -> Result<Self> {
         let bytes = read_whole(path, DOCUMENT)?;
         let mut reader = ::csv::Reader::from_reader(bytes.as_slice());

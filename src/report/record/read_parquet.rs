@@ -1,4 +1,4 @@
-//! The table read back from Parquet: columns are known by their names, and others are passed over.
+//! Reads the table back from Parquet: columns are found by name, and unknown ones are skipped.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use super::columns::{COLUMNS, Kind};
 use super::table::{About, Row, Table};
 
-/// Values of one column, `None` where a row has none.
+/// Values of one column; `None` for rows without one.
 enum Column {
     Texts(Vec<Option<String>>),
     Integers(Vec<Option<u64>>),
@@ -27,7 +27,7 @@ impl Table {
     /// Reads a table that was written as Parquet.
     ///
     /// # Errors
-    /// When it cannot be read, lacks a column, or a column holds something else than it should.
+    /// When it cannot be read, lacks a column, or a column has the wrong type.
     pub fn read_parquet(path: &Path) -> Result<Self> {
         let mut reader = ParquetReader::open(path)?;
         will_read(path);
@@ -42,7 +42,7 @@ impl Table {
     }
 }
 
-/// A table in Parquet that is read a group of rows at a time.
+/// Reads a Parquet table one row group at a time.
 pub struct ParquetReader {
     path: PathBuf,
     reader: SerializedFileReader<File>,
@@ -50,10 +50,10 @@ pub struct ParquetReader {
 }
 
 impl ParquetReader {
-    /// Opens a table, and reads what its columns are.
+    /// Opens a table and reads its columns.
     ///
     /// # Errors
-    /// When it cannot be opened, or is no table.
+    /// When it cannot be opened, or is not a table.
     pub fn open(path: &Path) -> Result<Self> {
         let cannot = |e: std::io::Error| Error::file(path, format!("cannot be opened ({e})"));
         let file = open_regular(path).map_err(cannot)?;
@@ -66,10 +66,10 @@ impl ParquetReader {
         })
     }
 
-    /// The rows that come next; `None` at the end.
+    /// Returns the next rows; `None` at the end.
     ///
     /// # Errors
-    /// When they cannot be read, lack a column, or a column holds something else than it should.
+    /// When they cannot be read, lack a column, or a column has the wrong type.
     pub fn next_rows(&mut self) -> Result<Option<Vec<Row>>> {
         if self.next >= self.reader.num_row_groups() {
             return Ok(None);
@@ -84,13 +84,13 @@ impl ParquetReader {
         Ok(Some(rows))
     }
 
-    /// What the rows come from.
+    /// Returns the metadata about the rows' origin.
     pub fn about(&self) -> About {
         about(&self.reader)
     }
 }
 
-/// Does the work of the crate, which panics on some damaged files.
+/// Runs `work` and turns panics into errors: the parquet crate panics on some damaged files.
 fn undamaged<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     caught(work).unwrap_or_else(|said| {
         let problem = format!("expected a table, found a damaged file ({said})");
@@ -174,7 +174,7 @@ fn rows_of(path: &Path, group: &dyn RowGroupReader) -> Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-/// Checks that every column says to have the rows that the group has, and that there is memory for them.
+/// Checks that every column states as many rows as its group, and that they fit into memory.
 fn check_counts(path: &Path, group: &dyn RowGroupReader, n_rows: usize) -> Result<()> {
     let columns = group.metadata().columns();
     if let Some(other) = columns
@@ -206,7 +206,7 @@ fn empty(kind: Kind, n_rows: usize) -> Column {
     }
 }
 
-/// Reads one column whole.
+/// Reads one whole column.
 fn read(
     path: &Path,
     group: &dyn RowGroupReader,
@@ -242,7 +242,7 @@ fn read(
             Ok(read)
         }
         (Kind::Number, read @ Column::Numbers(_)) => Ok(read),
-        // Other programs write an integer column with gaps as floating-point numbers.
+        // Other programs write an integer column with missing values as floating-point numbers.
         (Kind::Integer, Column::Numbers(values)) => {
             let whole = |value: f64| (value >= 0.0 && value.fract() == 0.0).then_some(value as u64);
             Ok(Column::Integers(
@@ -271,7 +271,7 @@ fn integers<T: Into<i64>>(values: Vec<Option<T>>) -> Column {
     )
 }
 
-/// The values of all rows of a column, `None` where a row has none.
+/// Returns a column's value for every row; `None` for rows without one.
 fn values<T: DataType>(mut column: ColumnReaderImpl<T>, n_rows: usize) -> Found<Vec<Option<T::T>>> {
     let (mut levels, mut present) = (Vec::new(), Vec::new());
     let (n_read, ..) = column.read_records(n_rows, Some(&mut levels), None, &mut present)?;
@@ -280,7 +280,7 @@ fn values<T: DataType>(mut column: ColumnReaderImpl<T>, n_rows: usize) -> Found<
         return Err(ParquetError::General(problem));
     }
     let mut present = present.into_iter();
-    // A column that every row has comes without levels.
+    // A column without missing values has no definition levels.
     let has = |row: usize| levels.get(row).is_none_or(|level| *level > 0);
     Ok((0..n_rows)
         .map(|row| if has(row) { present.next() } else { None })
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_are_all_alike_are_read_however_small_their_file_is() {
+    fn identical_rows_are_read_however_small_their_file_is() {
         let row = Row {
             checkpoint: "collapsed".to_owned(),
             step: None,

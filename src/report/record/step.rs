@@ -1,19 +1,19 @@
-//! The step of a training that a checkpoint is of.
+//! The training step of a checkpoint.
 
 use std::path::Path;
 
 use attnscope_checkpoint::{CONFIGURATION, read_text};
 
-/// Words that stand before the number of a step.
+/// Words that precede a step number.
 const WORDS: [&str; 6] = ["checkpoint", "ckpt", "step", "steps", "iter", "iteration"];
 
-/// The step: from the name (`checkpoint-500`, `step_500`, `global_step500`, `iter_0000500`), else from the `trainer_state.json` of
-/// transformers' Trainer beside the weights; `None` where neither tells.
+/// Returns the step: from the name (`checkpoint-500`, `step_500`, `global_step500`, `iter_0000500`), otherwise from the
+/// `trainer_state.json` that transformers' Trainer writes next to the weights; `None` if neither has it.
 pub fn step_of(path: &Path, name: &str) -> Option<u64> {
     step_of_name(name).or_else(|| of_trainer(path))
 }
 
-/// The number after the last word that names steps.
+/// Returns the number after the last such word.
 pub fn step_of_name(name: &str) -> Option<u64> {
     let name = name.to_ascii_lowercase();
     let mut found = None;
@@ -31,7 +31,7 @@ pub fn step_of_name(name: &str) -> Option<u64> {
             let end = rest
                 .find(|c: char| !c.is_ascii_digit())
                 .unwrap_or(rest.len());
-            // A number with a letter after it, as in `step-2b`, is a name.
+            // A number followed by a letter, as in `step-2b`, is not a step.
             let is_number = !rest[end..].starts_with(|c: char| c.is_alphabetic());
             found = rest[..end].parse().ok().filter(|_| is_number).or(found);
         }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_checkpoints_tell_their_step() {
+    fn the_step_is_read_from_a_checkpoint_name() {
         for (name, step) in [
             ("checkpoint-500", Some(500)),
             ("step_500", Some(500)),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_trainer_tells_the_step_where_the_name_does_not() {
+    fn the_step_is_read_from_the_trainer_state_if_the_name_has_none() {
         let directory = tempfile::tempdir().expect("a directory");
         let state = directory.path().join("trainer_state.json");
         assert_eq!(step_of(directory.path(), "last"), None);

@@ -1,4 +1,4 @@
-//! The table as a value: rows of heads and of whole layers, and what was run to get them.
+//! The table as a value: rows of heads and of whole layers, and metadata about the run.
 
 use std::cmp::Ordering;
 
@@ -8,12 +8,12 @@ use attnscope_spec::{Place, Stack};
 use super::natural::natural;
 use crate::{LayerRecord, ModelRecord, PromptRecord};
 
-/// What the rows come from.
+/// Metadata about the origin of the rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
     /// Version of the program.
     pub version: String,
-    /// One entry for each checkpoint: name, family and sizes, as JSON.
+    /// One entry per checkpoint: name, family and sizes, as JSON.
     pub models: String,
     /// What-ifs that were on, in the order they were given.
     pub what_if: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Row {
     pub layer: u64,
     /// `None` for the whole layer.
     pub head: Option<u64>,
-    /// In the order of [`STATISTICS`]; `None` where a head or a layer does not have it.
+    /// Values in the order of [`STATISTICS`]; `None` if the head or layer does not have the statistic.
     pub stats: Vec<Option<f64>>,
 }
 
@@ -53,12 +53,12 @@ pub struct Source<'a> {
 }
 
 impl Table {
-    /// The rows of some checkpoints, in the order of the table.
+    /// Makes the rows of several checkpoints, in the order of the table.
     pub fn of(sources: &[Source<'_>], what_if: Vec<String>) -> Self {
         let models: Vec<&ModelRecord> = sources.iter().map(|source| source.model).collect();
         let about = About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            // Of plain names and numbers: nothing that could fail to be written.
+            // Plain names and numbers: serialisation cannot fail.
             models: serde_json::to_string(&models).unwrap_or_default(),
             what_if,
         };
@@ -75,7 +75,7 @@ impl Table {
         table
     }
 
-    /// Adds rows, each in its place.
+    /// Inserts rows in order.
     pub fn add(&mut self, rows: impl Iterator<Item = Row>) {
         let n = self.rows.len();
         self.rows.extend(rows);
@@ -99,7 +99,7 @@ pub fn in_order(a: &Row, b: &Row) -> Ordering {
         .then_with(|| order_of(a).cmp(&order_of(b)))
 }
 
-/// Stacks in the order they run, layers, the whole layer before its heads.
+/// Order within a prompt: stacks as they run, layers, and the whole layer before its heads.
 fn order_of(row: &Row) -> (usize, u64, Option<u64>) {
     let stacks = ["encoder", "decoder", "cross"];
     let stack = row.stack.as_deref();
@@ -149,7 +149,7 @@ fn stats_of(values: &Values, is_head: bool) -> Vec<Option<f64>> {
 }
 
 impl Row {
-    /// Where the row belongs; `None` for a stack of another name.
+    /// Returns the row's place; `None` if its stack is unknown.
     pub fn place(&self) -> Option<Place> {
         let stacks = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross];
         let stack = stacks

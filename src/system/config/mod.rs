@@ -1,4 +1,4 @@
-//! What a person sets once for all sessions: a file, the environment, flags, and defaults; and where each value comes from.
+//! Settings from a file, the environment, flags and defaults, with the origin of each value.
 
 mod place;
 mod read;

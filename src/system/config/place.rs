@@ -1,12 +1,12 @@
-//! Where the file of settings lies.
+//! Path of the settings file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Names the file of settings; empty for none at all.
+/// Variable with the path of the settings file; empty for none.
 pub const VARIABLE: &str = "ATTNSCOPE_CONFIG";
 
-/// The file, and whether somebody named it: then it has to be there.
+/// Returns the path, and whether the user named it: then it has to exist.
 pub fn path(variable: impl Fn(&str) -> Option<OsString>) -> (Option<PathBuf>, bool) {
     if let Some(named) = variable(VARIABLE) {
         let path = (!named.is_empty()).then(|| PathBuf::from(named));
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_where_the_file_lies() {
+    fn the_environment_decides_the_path_of_the_settings_file() {
         let with = |pairs: &[(&str, &str)]| {
             path(|name| {
                 let found = pairs.iter().find(|(known, _)| *known == name);
@@ -46,7 +46,7 @@ mod tests {
                 Some("/etc/y/attnscope/config.toml"),
                 false,
             ),
-            // The specification has relative paths ignored.
+            // The XDG specification ignores relative paths.
             (
                 &[home, ("XDG_CONFIG_HOME", "y")],
                 Some("/home/x/.config/attnscope/config.toml"),

@@ -1,4 +1,4 @@
-//! The file of settings and the environment → values in force, and what is wrong with them. One slip does not hide the others.
+//! Reads the settings file and the environment; reports every problem, so that one mistake does not hide the others.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,18 +15,18 @@ use super::setting::{SETTINGS, Setting};
 use super::typed::{kind, number, value_of};
 use super::value::{Origin, Value};
 
-/// Sections beside those of settings.
+/// Sections that are not settings.
 const KEYS: &str = "keys";
 const THRESHOLDS: &str = "thresholds";
 
-/// Something that is set, and who set it.
+/// A value with its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set<T> {
     pub value: T,
     pub origin: Origin,
 }
 
-/// Other keys for an action.
+/// New keys for an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
     pub action: String,
@@ -34,22 +34,22 @@ pub struct KeyChange {
     pub origin: Origin,
 }
 
-/// Every value that is in force.
+/// All values in force.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The file, where one is known; and whether it is there.
+    /// Path of the settings file, if known, and whether it exists.
     pub path: Option<PathBuf>,
     pub is_there: bool,
     values: BTreeMap<String, Set<Value>>,
     pub keys: Vec<KeyChange>,
     /// By name: `entropy-collapse.relative_entropy`.
     pub thresholds: BTreeMap<String, Set<f64>>,
-    /// What is wrong, each in a line that says where.
+    /// Problems, one per line, each with its location.
     pub problems: Vec<String>,
 }
 
 impl Config {
-    /// Reads the file that the environment leads to, and the environment.
+    /// Reads the settings file, as located by the environment, and the environment.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let (path, is_named) = place::path(&variable);
         let mut config = Self {
@@ -69,14 +69,14 @@ impl Config {
         config
     }
 
-    /// The values of a text alone, as if it were a file of this path.
+    /// Reads the values of a text as if it were a file at this path.
     pub fn of_text(path: &std::path::Path, text: &str) -> Self {
         let mut config = Self::default();
         config.take_file(path, text);
         config
     }
 
-    /// What a setting is in force, and who set it.
+    /// Returns the value in force of a setting, and its origin.
     pub fn of(&self, section: &str, name: &str) -> Set<Value> {
         let set = self.values.get(&format!("{section}.{name}")).cloned();
         set.unwrap_or_else(|| Set {
@@ -100,7 +100,7 @@ impl Config {
         }
     }
 
-    /// The thresholds of checks as they are in force.
+    /// Returns the thresholds of checks in force.
     pub fn thresholds(&self) -> Thresholds {
         let mut all = Thresholds::default();
         for (name, set) in &self.thresholds {
@@ -109,10 +109,10 @@ impl Config {
         all
     }
 
-    /// Takes what a flag says.
+    /// Applies a flag.
     ///
     /// # Errors
-    /// What the setting takes, and what was found.
+    /// What the setting accepts, and what was found.
     pub fn take_flag(
         &mut self,
         (section, name): (&str, &str),
@@ -163,7 +163,7 @@ impl Config {
                 file.problem(at, &problem);
             }
         }
-        // In the order of the lines, as a person goes through them.
+        // In the order of lines, as the user reads them.
         let File { mut problems, .. } = file;
         problems.sort_by_key(|(line, _)| *line);
         let problems = problems.into_iter().map(|(_, problem)| problem);
@@ -171,12 +171,12 @@ impl Config {
     }
 }
 
-/// The file while it is read.
+/// State of reading the settings file.
 struct File<'a> {
     path: &'a std::path::Path,
     text: &'a str,
     config: &'a mut Config,
-    /// What is wrong, with the lines.
+    /// Problems with their line numbers.
     problems: Vec<(usize, String)>,
 }
 
@@ -227,7 +227,7 @@ impl File<'_> {
         }
     }
 
-    /// What may have been meant by a name that is no section: a key that stands before any section, or a slip.
+    /// Suggests what an unknown section name may mean: a key placed before any section, or a typo.
     fn meant_by(&self, name: &str, sections: &[&str]) -> String {
         match SETTINGS.iter().find(|setting| setting.name == name) {
             Some(setting) => format!(" here: it belongs into [{}]", setting.section),
@@ -263,7 +263,7 @@ impl File<'_> {
         }
     }
 
-    /// Actions are known to the screen, which says of a wrong one.
+    /// Actions are checked by the screen, which reports unknown ones.
     fn take_keys(&mut self, values: &DeTable<'_>) {
         for (name, value) in values {
             let at = name.span().start;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_names_its_line_and_the_nearest_name_and_hides_nothing_else() {
+    fn a_mistake_names_its_line_and_the_nearest_name_and_hides_no_other() {
         for (text, said) in [
             (
                 "[screen]\ntheem = \"dark\"",
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_file_know_their_line() {
+    fn values_from_the_file_have_their_line_as_origin() {
         let text = "[screen]\ncolor = 256\nmouse = false\n\n[thresholds.entropy-collapse]\nrelative_entropy = 1\n\n[keys]\ncopy = [\"Y\"]\n";
         let mut config = of(text);
         assert_eq!(config.problems, Vec::<String>::new());
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_comes_before_the_file_and_its_slips_are_told() {
+    fn the_environment_overrides_the_file_and_its_mistakes_are_reported() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("c.toml");
         std::fs::write(&path, "[screen]\ncolor = 256\ntheme = \"light\"\n").expect("writes");
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_named_has_to_be_there() {
+    fn a_settings_file_named_by_the_user_has_to_exist() {
         let named = |name: &str| (name == place::VARIABLE).then(|| "/nowhere/c.toml".into());
         let config = Config::read(named);
         assert!(

@@ -1,4 +1,4 @@
-//! The settings, once: what reads them, what prints them and their page in the docs all go through this table.
+//! The table of all settings, used to read them, print them and write their docs page.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use attnscope_checks::stats::STATISTICS;
 
 use super::value::Value;
 
-/// What a setting takes.
+/// Type of a setting's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Choice(&'static [&'static str]),
@@ -15,7 +15,7 @@ pub enum Kind {
         least: u64,
         most: u64,
     },
-    /// The id of a statistic.
+    /// Id of a statistic.
     Statistic,
 }
 
@@ -24,10 +24,10 @@ pub enum Kind {
 pub struct Setting {
     pub section: &'static str,
     pub name: &'static str,
-    /// The variable of the environment that sets it.
+    /// The environment variable that sets it.
     pub variable: &'static str,
     pub kind: Kind,
-    /// As it would stand in the file, without quotes.
+    /// As written in the file, without quotes.
     default: &'static str,
     pub about: &'static str,
 }
@@ -72,19 +72,19 @@ impl Setting {
         format!("{}.{}", self.section, self.name)
     }
 
-    /// The setting of a section and a name.
+    /// Finds the setting of a section and a name.
     pub fn find(section: &str, name: &str) -> Option<&'static Self> {
         let is_it = |setting: &&Self| setting.section == section && setting.name == name;
         SETTINGS.iter().find(is_it)
     }
 
-    /// What it is where nobody sets it.
+    /// Returns the value if nobody sets it.
     pub fn default(&self) -> Value {
         let text = Value::Text(self.default.to_owned());
         self.of_text(self.default).unwrap_or(text)
     }
 
-    /// The value that a text stands for, as in a flag or in the environment.
+    /// Parses a value as given in a flag or in the environment.
     ///
     /// # Errors
     /// What was expected, and what was found.
@@ -101,7 +101,7 @@ impl Setting {
         }
     }
 
-    /// The value of a word.
+    /// Parses a word.
     ///
     /// # Errors
     /// What was expected, and what was found.
@@ -121,7 +121,7 @@ impl Setting {
         ))
     }
 
-    /// The value of a whole number.
+    /// Converts a whole number.
     ///
     /// # Errors
     /// What was expected, and what was found.
@@ -133,13 +133,13 @@ impl Setting {
                 let is_in = (least..=most).contains(&number);
                 is_in.then_some(Value::Count(number)).ok_or_else(refused)
             }
-            // 256 and 16 need no quotes.
+            // 256 and 16 need no quotes in the file.
             Choice(_) => self.of_word(&number.to_string()),
             Switch | Statistic => Err(refused()),
         }
     }
 
-    /// What it takes, in words.
+    /// Describes the accepted values.
     pub fn expected(&self) -> String {
         match self.kind {
             Choice(known) => format!("one of {}", known.join(", ")),
@@ -150,7 +150,7 @@ impl Setting {
     }
 }
 
-/// What the page of settings says before its tables.
+/// Text of the settings page before its tables.
 const BEFORE: &str = "\
 # Settings
 
@@ -184,7 +184,7 @@ A key or a section that does not exist is an error that names the file, the line
 Every command then ends with exit code 2, except `attnscope config`, which lists what is wrong and prints the rest.
 ";
 
-/// What the page says after its tables.
+/// Text of the page after its tables.
 const AFTER: &str = "
 ## Keys
 
@@ -211,7 +211,7 @@ The background is asked of the terminal (OSC 11) while the checkpoint opens. A t
 Keys that are typed meanwhile are not lost.
 ";
 
-/// The page of settings in the docs.
+/// Returns the docs page of the settings.
 pub fn config_page() -> String {
     let mut page = BEFORE.to_owned();
     let mut section = "";
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_default_is_a_value_of_its_setting_and_no_name_is_there_twice() {
+    fn every_default_is_valid_and_setting_names_are_unique() {
         for (idx, setting) in SETTINGS.iter().enumerate() {
             assert!(
                 setting.of_text(setting.default).is_ok(),

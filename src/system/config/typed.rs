@@ -1,11 +1,11 @@
-//! Values of TOML as settings take them.
+//! Conversion of TOML values to values of settings.
 
 use toml::de::DeValue;
 
 use super::setting::{Kind, Setting};
 use super::value::Value;
 
-/// The value that a setting takes from the file.
+/// Converts a TOML value to the type of a setting.
 ///
 /// # Errors
 /// What was expected, and what was found.
@@ -30,7 +30,7 @@ pub fn value_of(setting: &Setting, value: &DeValue<'_>) -> Result<Value, String>
     }
 }
 
-/// A finite number.
+/// Returns a finite number.
 pub fn number(value: &DeValue<'_>) -> Option<f64> {
     let number = match value {
         DeValue::Integer(number) => {
@@ -42,7 +42,7 @@ pub fn number(value: &DeValue<'_>) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
-/// What kind of value something is, in words.
+/// Names the type of a TOML value.
 pub fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",

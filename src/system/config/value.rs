@@ -1,9 +1,9 @@
-//! A value of a setting, and where it comes from.
+//! A value of a setting, and its origin.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a setting is set to.
+/// The value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Text(String),
@@ -21,15 +21,15 @@ impl fmt::Display for Value {
     }
 }
 
-/// Who set a value.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
-    /// A line of the file, counted from 1.
+    /// The settings file, and the line counted from 1.
     File(PathBuf, usize),
-    /// A variable of the environment.
+    /// An environment variable.
     Environment(&'static str),
-    /// A flag of the command.
+    /// A command-line flag.
     Flag(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! One file of a model: fetched into the cache's blobs, checked, and linked into a snapshot.
+//! One file of a model: downloaded into the cache's blobs, checked, and linked into a snapshot.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,16 +16,16 @@ use super::pieces::{Pieces, stall};
 use super::place::{Place, make_directory_of};
 use super::progress::{Fetched, tell};
 
-/// How often a download that is cut off is taken up again, and how long before.
+/// Most attempts to resume an interrupted download, and the pause before each.
 const MOST_TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const AT_ONCE: usize = 1 << 16;
 
-/// Fetches a file of a commit, and gives the directory of its snapshot.
+/// Downloads a file of a commit; returns the directory of its snapshot.
 ///
 /// # Errors
-/// When the hub refuses, the bytes are not those that it names, or the disk cannot be written.
+/// When the hub refuses, the bytes do not match its digest, or the disk cannot be written.
 pub fn fetch(
     client: &Client,
     place: &Place,
@@ -55,7 +55,7 @@ pub fn fetch(
             .create(true)
             .open(&partial)
             .map_err(|e| Error::file(&partial, format!("cannot be written ({e})")))?;
-        // Another program may fetch the file at this moment: its bytes are then waited for.
+        // Another program may be downloading the same file: wait for it.
         to.lock()
             .map_err(|e| Error::file(&partial, format!("cannot be locked ({e})")))?;
         if !blob.is_file() {
@@ -76,7 +76,7 @@ pub fn fetch(
     Ok(snapshot)
 }
 
-/// Reads the bytes that are missing, again and again where the connection is cut.
+/// Downloads the missing bytes, resuming if the connection breaks.
 fn download(
     client: &Client,
     address: &Address,
@@ -91,7 +91,7 @@ fn download(
     let check_length = |n: u64| match most {
         Some(most) if n > most => {
             let problem = format!("expected at most {most} bytes, found {n} or more");
-            // Nothing stays of what is no file of a model.
+            // Keep nothing of a file that cannot belong to a model.
             let _ = std::fs::remove_file(path);
             Err(Error::file(&name, problem))
         }
@@ -121,13 +121,13 @@ fn download(
                 continue;
             }
         };
-        // A server that knows no ranges begins anew.
+        // A server without range support starts again from the beginning.
         if n_held > 0 && answer.status().as_u16() != 206 {
             to.set_len(0).map_err(unwritable)?;
             n_held = 0;
         }
         let mut from = Pieces::of(answer.into_body().into_reader());
-        // More than the hub said is another file.
+        // More bytes than the hub announced: not the right file.
         while about.n_bytes.is_none_or(|n| n_held <= n) {
             match from.next(stall()) {
                 Ok(bytes) if bytes.is_empty() => break,
@@ -150,7 +150,7 @@ fn download(
         match about.n_bytes {
             Some(n) if n_held < n => {}
             Some(n) if n_held == n => return Ok(()),
-            // Without a size, the end of the answer is the end of the file.
+            // Without a known size, the end of the response is the end of the file.
             None if cut.is_empty() => return Ok(()),
             _ => {
                 to.set_len(0).map_err(unwritable)?;
@@ -170,7 +170,7 @@ fn download(
     Err(Error::file(name, problem))
 }
 
-/// Holds what came against what the hub said: the size, and the digest where the name of a blob is one.
+/// Checks a download against the hub's size, and its digest if the blob is named by one.
 fn check(path: &Path, about: &About, name: &str) -> Result<()> {
     let is_digest = about.etag.len() == 64 && about.etag.bytes().all(|b| b.is_ascii_hexdigit());
     if !is_digest {
@@ -201,7 +201,7 @@ fn check(path: &Path, about: &About, name: &str) -> Result<()> {
     Err(Error::file(name, problem))
 }
 
-/// Links a file of a snapshot to its blob, by a path that holds wherever the cache lies.
+/// Links a file of a snapshot to its blob by a relative path, so that the cache can be moved.
 fn point(link: &Path, file: &str, etag: &str, blob: &Path) -> Result<()> {
     if link.exists() {
         return Ok(());
@@ -212,7 +212,7 @@ fn point(link: &Path, file: &str, etag: &str, blob: &Path) -> Result<()> {
     }
     let up = "../".repeat(2 + file.matches('/').count());
     let linked = symlink(&format!("{up}blobs/{etag}"), link);
-    // File systems without links hold a copy.
+    // Copy the file on file systems without links.
     let linked = linked.or_else(|_| std::fs::copy(blob, link).map(drop));
     linked.map_err(refused)
 }

@@ -1,4 +1,4 @@
-//! Questions to the hub: which files a model has, and the bytes of one; with the token of whoever asks, and never to another host.
+//! Requests to the hub: a model's list of files, and their bytes. The user's token is sent to the hub and to no other host.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,27 +11,27 @@ use ureq::http::Response;
 use ureq::{Agent, Body};
 
 const ENDPOINT: &str = "https://huggingface.co";
-/// How long to wait for a connection, and for the beginning of an answer.
+/// Timeouts for connecting, and for the start of a response.
 const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(60);
-/// How long a listing may take in all.
+/// Timeout for a whole listing.
 const WHOLE_LISTING: Duration = Duration::from_secs(120);
-/// Bytes of a listing at most.
+/// Most bytes of a listing.
 const LONGEST_LISTING: u64 = 64 << 20;
-/// Bytes of a file with a token at most.
+/// Most bytes of a token file.
 const LONGEST_TOKEN: usize = 64 << 10;
 
-/// Why the hub gives nothing.
+/// Reason why the hub provides nothing.
 #[derive(Debug)]
 pub enum Refusal {
-    /// It answers with this status, and with a word of its own where it has one.
+    /// It responded with this status, and with its own message if it has one.
     Status(u16, Option<String>),
-    /// It cannot be reached, or the answer cannot be understood.
+    /// It cannot be reached, or the response cannot be parsed.
     Other(String),
 }
 
 impl Refusal {
-    /// What to say of it, and what to do.
+    /// Describes the problem, and what to do.
     pub fn words(&self, address: &Address) -> String {
         let revision = &address.revision;
         let nowhere = if address.has_scheme {
@@ -62,7 +62,7 @@ impl Refusal {
     }
 }
 
-/// Asks one hub.
+/// Client of one hub.
 pub struct Client {
     agent: Agent,
     endpoint: String,
@@ -76,7 +76,7 @@ pub struct Listing {
     pub files: Vec<String>,
 }
 
-/// A listing as the hub writes it, of which nothing else is kept in memory.
+/// The parts of the hub's listing that are needed.
 #[derive(Deserialize)]
 struct Said {
     #[serde(default)]
@@ -90,17 +90,17 @@ struct SaidFile {
     rfilename: String,
 }
 
-/// What the hub says of a file before it is fetched.
+/// Metadata of a file, known before it is downloaded.
 #[derive(Debug)]
 pub struct About {
-    /// What its blob is called.
+    /// Name of its blob.
     pub etag: String,
     pub commit: Option<String>,
     pub n_bytes: Option<u64>,
 }
 
 impl Client {
-    /// The hub that the environment names, with the token that it or the usual file holds.
+    /// Makes a client of the hub set in the environment, with the token from the environment or the usual file.
     pub fn of_environment() -> Self {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT))
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// The files of a model.
+    /// Lists the files of a model.
     ///
     /// # Errors
     /// When the hub refuses, or cannot be reached.
@@ -147,7 +147,7 @@ impl Client {
         Ok(Listing { commit, files })
     }
 
-    /// Where the bytes of a file are asked for.
+    /// Returns the URL of a file.
     fn url(&self, address: &Address, commit: &str, file: &str) -> String {
         let file: Vec<String> = file.split('/').map(escaped).collect();
         format!(
@@ -158,13 +158,13 @@ impl Client {
         )
     }
 
-    /// What the hub says of a file. It is asked without going on to where the bytes lie, whose answer says less.
+    /// Requests the metadata of a file. Redirects to the storage server are not followed: its response has less metadata.
     ///
     /// # Errors
     /// When the hub refuses, or cannot be reached.
     pub fn about(&self, address: &Address, commit: &str, file: &str) -> Result<About, Refusal> {
         let mut url = self.url(address, commit, file);
-        // A model that was given another name answers with a path of its own.
+        // A renamed model redirects to its new path.
         for _ in 0..4 {
             let request = self
                 .agent
@@ -214,7 +214,7 @@ impl Client {
         ))
     }
 
-    /// The bytes of a file, from one of them on.
+    /// Downloads a file, beginning at a byte offset.
     ///
     /// # Errors
     /// When the hub refuses, or cannot be reached.
@@ -262,7 +262,7 @@ fn refusal(answer: &Response<Body>) -> Refusal {
     Refusal::Status(answer.status().as_u16(), word.map(str::to_owned))
 }
 
-/// A part of a path as an address writes it.
+/// Escapes part of a path for a URL.
 fn escaped(text: &str) -> String {
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
     const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -273,7 +273,7 @@ fn escaped(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// The token of whoever asks: from the environment, or from the file that `hf auth login` writes.
+/// Returns the user's token: from the environment, or from the file that `hf auth login` writes.
 fn token() -> Option<String> {
     let set = |name: &str| {
         std::env::var(name)

@@ -1,4 +1,4 @@
-//! Which files of a repository a model needs: its configuration, its tokenizer, and its weights in one form.
+//! Selects the files of a repository that a model needs: its configuration, its tokenizer, and its weights in one format.
 
 use std::collections::HashSet;
 use std::path::{Component, Path};
@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use attnscope_checkpoint::{CONFIGURATION, VOCABULARY, index_files};
 use attnscope_compute::error::Error;
 
-/// Files that say what weights are, and those of tokenizers.
+/// Files that describe weights, and tokenizer files.
 const BESIDE: [&str; 22] = [
     "config.json",
     "params.json",
@@ -31,7 +31,7 @@ const BESIDE: [&str; 22] = [
     "processor_config.json",
     "trainer_state.json",
 ];
-/// Weights in one or several files, the best first.
+/// Names of weights in one or several files, the preferred ones first.
 const WEIGHTS: [&str; 8] = [
     "model.safetensors.index.json",
     "model.safetensors",
@@ -43,10 +43,10 @@ const WEIGHTS: [&str; 8] = [
     "consolidated.00.pth",
 ];
 
-/// The files that are needed of those that there are; of one of them that was named, what stands beside it too.
+/// Selects the files to download; if one is named, that file and those that describe it.
 ///
 /// # Errors
-/// Says what there is where no weights can be chosen.
+/// Lists the available files if no weights can be selected.
 pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, String> {
     let files: Vec<&str> = files
         .iter()
@@ -113,7 +113,7 @@ pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, Stri
     Err("holds no weights that can be read".to_owned())
 }
 
-/// Bytes of a file at most: those that describe weights are as short as the readers of the program ask for. Weights may have any size.
+/// Returns the most bytes of a file: descriptions have the same limit as in the program's readers. Weights have no limit.
 pub fn most_bytes(file: &str) -> Option<u64> {
     let name = file.rsplit('/').next().unwrap_or(file);
     let is_vocabulary = matches!(
@@ -130,7 +130,7 @@ pub fn most_bytes(file: &str) -> Option<u64> {
     }
 }
 
-/// What trainers upload beside weights.
+/// Whether a file is training state that trainers upload with the weights.
 fn is_state(file: &str) -> bool {
     [
         "optimizer",
@@ -144,7 +144,7 @@ fn is_state(file: &str) -> bool {
     .any(|word| file.starts_with(word))
 }
 
-/// Whether a name of the hub stays in its directory.
+/// Whether a file name from the hub stays in its directory.
 fn is_inside(file: &str) -> bool {
     !file.is_empty()
         && Path::new(file)
@@ -152,10 +152,10 @@ fn is_inside(file: &str) -> bool {
             .all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// The shards that an index names.
+/// Returns the shards that an index names.
 ///
 /// # Errors
-/// When it is no index.
+/// When the file is not an index.
 pub fn shards_of(index: &Path) -> Result<Vec<String>, Error> {
     index_files(index)
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_weights_may_have_any_size() {
+    fn only_weights_have_no_size_limit() {
         for file in [
             "config.json",
             "1_Pooling/config.json",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_form_of_weights_is_chosen_with_what_stands_beside_it() {
+    fn one_format_of_weights_is_selected_with_the_files_that_describe_it() {
         let files = [
             "README.md",
             "config.json",

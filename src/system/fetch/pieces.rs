@@ -1,18 +1,18 @@
-//! The bytes of an answer, piece by piece. A server that sends nothing for a while is given up, however long the whole answer takes.
+//! The bytes of a response, piece by piece. A stalled server is given up, but the whole response may take any time.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a server may send nothing, unless the variable of the hub's own tools says otherwise.
+/// Longest time without data, unless the environment variable of the hub's tools overrides it.
 const STALL: Duration = Duration::from_secs(30);
 const STALL_SET_BY: &str = "HF_HUB_DOWNLOAD_TIMEOUT";
-/// Bytes of a piece at most, and pieces that wait to be taken.
+/// Most bytes of a piece, and most pieces in the queue.
 const PIECE: usize = 1 << 16;
 const N_WAITING: usize = 4;
 
-/// How long a server may send nothing.
+/// Returns the longest time without data.
 pub fn stall() -> Duration {
     let set = std::env::var(STALL_SET_BY).ok();
     let seconds = set.and_then(|seconds| seconds.trim().parse::<u32>().ok());
@@ -20,7 +20,7 @@ pub fn stall() -> Duration {
     seconds.map_or(STALL, |seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Pieces that a thread reads. A thread whose pieces are no longer taken ends with its next read.
+/// Pieces read by a thread. If they are no longer taken, the thread ends with its next read.
 pub struct Pieces(Receiver<io::Result<Vec<u8>>>);
 
 impl Pieces {
@@ -39,10 +39,10 @@ impl Pieces {
         Self(pieces)
     }
 
-    /// The bytes that come next; none at the end.
+    /// Returns the next bytes; empty at the end.
     ///
     /// # Errors
-    /// When the connection is cut, or nothing comes in time.
+    /// When the connection breaks, or no data arrives in time.
     pub fn next(&mut self, patience: Duration) -> io::Result<Vec<u8>> {
         match self.0.recv_timeout(patience) {
             Ok(read) => read,
@@ -59,7 +59,7 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    /// Sends once, and then nothing until the other end is gone.
+    /// Sends once, then nothing until the other end is gone.
     struct Stalls(Receiver<()>, bool);
 
     impl Read for Stalls {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_sends_nothing_is_given_up() {
+    fn a_stalled_server_is_given_up() {
         let (_kept, wait) = std::sync::mpsc::channel();
         let mut pieces = Pieces::of(Stalls(wait, false));
         let patience = Duration::from_millis(300);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bytes_come_in_order() {
+    fn all_bytes_arrive_in_order() {
         let sent: Vec<u8> = (0..300_000u32).map(|n| n as u8).collect();
         let mut pieces = Pieces::of(io::Cursor::new(sent.clone()));
         let mut found = Vec::new();

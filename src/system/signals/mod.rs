@@ -1,7 +1,7 @@
-//! Signals that end or stop the program, and the temporary files that must not outlive it.
+//! Signals that end or stop the program, and temporary files that must be removed when it ends.
 //!
-//! Batch commands die by the signal once their temporary files are gone. A screen is asked to end, and dies by the signal once the
-//! terminal is given back. Writing beyond a limit of file sizes is an ordinary error, not a signal.
+//! Batch commands remove their temporary files and then die by the signal. A screen is asked to end, restores the terminal, and
+//! then dies by the signal. Exceeding a limit of file sizes is an ordinary error, not a signal.
 
 mod owner;
 mod temporary;
@@ -19,12 +19,12 @@ pub use watch::{Claim, can_stop, claim, die_if_asked, end_with_a_code, stop, wat
 pub enum Asked {
     End,
     Stop,
-    /// It was stopped, by whomever: the terminal is as the shell left it.
+    /// The process was stopped by anyone and continues: the terminal is in the shell's state.
     Continue,
     Resize,
 }
 
-/// Elsewhere the system ends programs its own way.
+/// On other systems, signals keep their default handling.
 #[cfg(not(unix))]
 pub fn watch() {}
 

@@ -1,14 +1,14 @@
-//! Whose a temporary file is, by its name: where processes can be asked after, the name holds the machine and the process.
+//! Finds the owner of a temporary file by its name, which holds machine and process where processes can be checked.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
-/// What begins the name of every temporary file.
+/// Prefix of every temporary file's name.
 const BEGINNING: &str = ".tmp";
 
-/// What this system is among all others that may write to one directory: a start of a machine, and the processes that are seen there
-/// (a container sees others). `None` where the system does not say.
+/// Identity of this system among all that may write to one directory: the boot of a machine, and its process namespace
+/// (a container has its own). `None` if the system does not provide it.
 static HERE: LazyLock<Option<String>> = LazyLock::new(|| {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let start = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -18,22 +18,22 @@ static HERE: LazyLock<Option<String>> = LazyLock::new(|| {
     Some(format!("{:016x}", hasher.finish()))
 });
 
-/// What is known of the process that made a temporary file.
+/// State of the process that made a temporary file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// A process of its number runs on this system.
+    /// A process with its id runs on this system.
     Alive,
     Ended,
-    /// It is on another machine, in another container, or was before a restart.
+    /// On another machine, in another container, or before a restart.
     Unknown,
 }
 
-/// What the name of this process's temporary files begins with.
+/// Returns the prefix of this process's temporary file names.
 pub(super) fn prefix() -> String {
     prefix_of(std::process::id())
 }
 
-/// What the name of a process's temporary files begins with.
+/// Returns the prefix of a process's temporary file names.
 pub fn prefix_of(process: u32) -> String {
     match HERE.as_ref() {
         Some(here) => format!("{BEGINNING}-{here}-{process}-"),
@@ -41,12 +41,12 @@ pub fn prefix_of(process: u32) -> String {
     }
 }
 
-/// Whether names of temporary files tell whose they are.
+/// Whether names of temporary files identify their owner.
 pub fn knows_owners() -> bool {
     HERE.is_some()
 }
 
-/// What is known of the process that made a temporary file, by the file's name.
+/// Returns the state of the process that made a temporary file, by the file's name.
 pub fn owner_of(name: &str) -> Owner {
     let parts = name
         .strip_prefix(BEGINNING)
@@ -62,7 +62,7 @@ pub fn owner_of(name: &str) -> Owner {
     }
 }
 
-/// Whether a process of this system runs. A file of this process's number that it does not know is of one before it.
+/// Whether a process runs on this system. A file with this process's own id that it did not make is from an earlier process.
 #[cfg(unix)]
 fn of_process(process: i32) -> Owner {
     use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! Files that have no name of their own yet: known in one place, so that whatever ends the program takes them away.
+//! Files under temporary names, listed in one place so that they are removed whenever the program ends.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -10,23 +10,23 @@ use tempfile::{Builder, NamedTempFile};
 
 use super::owner::prefix;
 
-/// Temporary files that are there.
+/// Existing temporary files.
 static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-/// Held while files that belong together get their names.
+/// Locked while related files are renamed.
 static NAMING: Mutex<()> = Mutex::new(());
 
 fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file under a temporary name; dropped, it is removed.
+/// A file under a temporary name, removed when dropped.
 #[derive(Debug)]
 pub struct Temporary {
     file: NamedTempFile,
     _live: Live,
 }
 
-/// The entry of a file in the list.
+/// Entry of a file in the list.
 #[derive(Debug)]
 struct Live(PathBuf);
 
@@ -37,10 +37,10 @@ impl Drop for Live {
 }
 
 impl Temporary {
-    /// Makes one beside the file that it is to become, as readable as any file that its owner makes.
+    /// Creates a file in the target's directory, with the same permissions as any new file.
     ///
     /// # Errors
-    /// When nothing can be written there.
+    /// When the directory is not writable.
     pub fn new_in(directory: &Path) -> io::Result<Self> {
         let prefix = prefix();
         let mut builder = Builder::new();
@@ -48,10 +48,10 @@ impl Temporary {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            // The system takes away what the umask forbids.
+            // The system removes the permissions that the umask forbids.
             builder.permissions(Permissions::from_mode(0o666));
         }
-        // Made and noted in one step: nothing ends the program in between.
+        // Create and list it under one lock, so that the program cannot end in between.
         let mut live = lock(&LIVE);
         let file = builder.tempfile_in(directory)?;
         let path = file.path().to_path_buf();
@@ -74,10 +74,10 @@ impl Temporary {
         self.file.as_file_mut()
     }
 
-    /// Gives it a name, and the permissions of the file that it takes the place of.
+    /// Renames it to the target, with the permissions of the file that it replaces.
     ///
     /// # Errors
-    /// When it cannot be renamed, or a file is there that it may not replace.
+    /// When it cannot be renamed, or a file exists that it may not replace.
     pub fn persist(self, target: &Path, replaces: bool) -> io::Result<()> {
         let Self { file, _live } = self;
         if let Ok(before) = target.metadata().map(|m| m.permissions()) {
@@ -92,47 +92,47 @@ impl Temporary {
     }
 }
 
-/// Whether this process has a temporary file of this name.
+/// Whether this process has a temporary file at this path.
 pub fn is_live(path: &Path) -> bool {
     lock(&LIVE).contains(path)
 }
 
-/// Has a directory removed too when a signal ends the program.
+/// Registers a directory to be removed when a signal ends the program.
 pub fn removed_at_end(directory: &Path) {
     lock(&LIVE).insert(directory.to_path_buf());
 }
 
-/// Forgets a directory that was removed.
+/// Unregisters a directory that was removed.
 pub fn forgotten(directory: &Path) {
     lock(&LIVE).remove(directory);
 }
 
-/// Failing to change them leaves a file that its owner can read: no reason to lose what it holds.
+/// Errors are ignored: the owner can still read the file, and its content must not be lost.
 fn keep_permissions(file: &File, before: Permissions) {
     #[cfg(unix)]
     let before = {
         use std::os::unix::fs::PermissionsExt;
-        // Rights of other kinds were given to what was in the file.
+        // Setuid and similar bits were granted to the previous content.
         Permissions::from_mode(before.mode() & 0o777)
     };
     let _ = file.set_permissions(before);
 }
 
-/// Gives several files their names, all or none: a signal waits until it is done.
+/// Renames several files without interruption: a signal waits until it is done.
 pub fn undisturbed<T>(name: impl FnOnce() -> T) -> T {
     let _naming = lock(&NAMING);
     name()
 }
 
-/// Removes all of them; from here on, none is made and none gets its name.
+/// Removes all temporary files; from here on, none is created or renamed.
 pub(super) fn remove_all() {
     let naming = lock(&NAMING);
     let live = lock(&LIVE);
     for path in live.iter() {
-        // What cannot be removed stays: there is nobody left to tell.
+        // Ignore errors: nobody is left to report them to.
         let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
     }
-    // For ever: the process ends.
+    // Keep the locks for ever: the process ends.
     std::mem::forget((naming, live));
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_until_it_has_its_name_or_is_dropped() {
+    fn a_temporary_file_is_listed_until_it_is_renamed_or_dropped() {
         let directory = tempfile::tempdir().expect("a directory");
         let dropped = Temporary::new_in(directory.path()).expect("opens");
         let named = Temporary::new_in(directory.path()).expect("opens");
@@ -158,7 +158,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_is_as_readable_as_any_other_and_keeps_the_mode_of_the_one_it_replaces() {
+    fn a_file_has_default_permissions_or_those_of_the_file_it_replaces() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);

@@ -1,4 +1,4 @@
-//! The thread that hears signals, and what it does about them.
+//! The thread that handles signals.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,29 +14,29 @@ use signal_hook::low_level::{self, emulate_default_handler};
 use super::Asked;
 use super::temporary::remove_all;
 
-/// A screen that cannot end within this time, since nobody reads what it draws, is ended.
+/// Time after which a screen is ended that cannot end by itself, for example because nobody reads its output.
 const GRACE: Duration = Duration::from_secs(2);
 
 const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
-/// The signal that ends the program; 0 for none.
+/// The signal that ended the program; 0 for none.
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
-/// Whether SIGTERM ends the program with a code of its own.
+/// Whether SIGTERM ends the program with an exit code.
 static HAS_CODE: AtomicBool = AtomicBool::new(false);
 static HANDLE: OnceLock<Handle> = OnceLock::new();
 
-/// A screen that signals are told to.
+/// The screen that receives signals.
 struct Claimed {
     tell: Box<dyn Fn(Asked) + Send>,
-    /// Restores what can be restored without waiting for anybody.
+    /// Restores what it can without blocking.
     at_last: fn(),
 }
 
 static CLAIMED: Mutex<Option<Claimed>> = Mutex::new(None);
 
-/// Hears signals from here on. Those that whoever started the program has it ignore, as `nohup` does, stay ignored.
+/// Starts to handle signals. Signals that the parent process has set to be ignored, as `nohup` does, stay ignored.
 pub fn watch() {
-    // A handler of any kind is enough: the system then fails the write instead.
+    // Any handler is enough: the system then fails the write instead.
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     if let Err(e) = too_large {
         log::warn!("limits of file sizes end the program: {e}");
@@ -54,7 +54,7 @@ pub fn watch() {
     }
 }
 
-/// Whether a signal was ignored when the program began, as far as the system says so.
+/// Whether a signal was ignored when the program started, as far as the system reports it.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -66,7 +66,7 @@ fn is_ignored(signal: i32) -> bool {
 
 fn attend(mut signals: Signals) {
     loop {
-        // Collected first: what they ask for may look for more of them.
+        // Collect first: handling them may poll for more signals.
         let came: Vec<i32> = signals.wait().collect();
         for signal in came {
             match signal {
@@ -79,7 +79,7 @@ fn attend(mut signals: Signals) {
     }
 }
 
-/// Tells a screen, if there is one.
+/// Passes a request to the screen; returns whether there is one.
 fn tell(asked: Asked) -> bool {
     let claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(claimed) = &*claimed {
@@ -92,7 +92,7 @@ fn end(signal: i32, signals: &mut Signals) {
     ENDED_BY.store(signal, Ordering::SeqCst);
     if tell(Asked::End) {
         let begun = Instant::now();
-        // Whoever asks again does not want to wait.
+        // A second signal means: do not wait.
         let is_asked_again =
             |signals: &mut Signals| signals.pending().any(|signal| ENDS.contains(&signal));
         while begun.elapsed() < GRACE && !is_asked_again(signals) {
@@ -106,7 +106,7 @@ fn end(signal: i32, signals: &mut Signals) {
     die(signal);
 }
 
-/// Ends the program as the signal does by itself, so that whoever waits for it sees which one it was.
+/// Ends the program by the signal's default action, so that the parent sees which signal it was.
 fn die(signal: i32) {
     remove_all();
     if signal == SIGTERM && HAS_CODE.load(Ordering::SeqCst) {
@@ -117,12 +117,12 @@ fn die(signal: i32) {
     }
 }
 
-/// Lets SIGTERM end the program with the code 143, which schedulers report where they preempt a job, instead of by the signal.
+/// Makes SIGTERM end the program with exit code 143, which schedulers report when they preempt a job, instead of by the signal.
 pub fn end_with_a_code() {
     HAS_CODE.store(true, Ordering::SeqCst);
 }
 
-/// Dies by the signal that a screen was ended by, if it was.
+/// Dies by the signal that ended a screen, if there was one.
 pub fn die_if_asked() {
     match ENDED_BY.load(Ordering::SeqCst) {
         0 => {}
@@ -130,7 +130,7 @@ pub fn die_if_asked() {
     }
 }
 
-/// What a screen holds while signals are told to it.
+/// Held by a screen while it receives signals.
 #[derive(Debug)]
 pub struct Claim(());
 
@@ -140,13 +140,13 @@ impl Drop for Claim {
     }
 }
 
-/// Has signals told to a screen; `at_last` restores what it can where the screen itself does not come to it.
+/// Sends signals to a screen; `at_last` restores the terminal if the screen itself cannot.
 pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> Claim {
     *CLAIMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Claimed {
         tell: Box::new(tell),
         at_last,
     });
-    // Not before: a command without a screen stops by itself.
+    // Only now: a command without a screen stops by the default action.
     if let Some(handle) = HANDLE.get() {
         for signal in [SIGWINCH, SIGTSTP, SIGCONT] {
             if let Err(e) = handle.add_signal(signal) {
@@ -157,15 +157,15 @@ pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> Claim {
     Claim(())
 }
 
-/// Whether there is a shell that could continue the program once it has stopped.
+/// Whether there is a shell that could continue the program after it has stopped.
 ///
-/// In a container a session may have begun outside: its leader is then process 0, which `rustix` takes for impossible.
+/// In a container a session may have begun outside: its leader then has process id 0, which `rustix` cannot represent.
 pub fn can_stop() -> bool {
     let own = getsid(None);
     own != Ok(getpid()) && own == getsid(Some(getppid()))
 }
 
-/// Stops the program, and those that were started together with it, until a shell continues them.
+/// Stops the program and its process group until a shell continues them.
 pub fn stop() {
     if let Err(e) = kill_current_process_group(Signal::STOP) {
         log::warn!("cannot stop: {e}");

@@ -7,24 +7,24 @@ use attnscope_compute::error::{Error, Result};
 
 const SCHEME: &str = "s3://";
 
-/// A bucket, and a key or a prefix in it without slashes at its ends.
+/// A bucket, and a key or prefix in it without slashes at its ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     pub bucket: String,
     pub key: String,
 }
 
-/// Whether a path is an address rather than a path.
+/// Whether a path is an address in an object store.
 pub fn is_address(path: &Path) -> bool {
     let text = path.to_str();
     text.is_some_and(|text| text.starts_with(SCHEME))
 }
 
 impl Address {
-    /// Reads an address; `None` where it is a path.
+    /// Parses an address; `None` for a path.
     ///
     /// # Errors
-    /// When there is no bucket, or the key does not stay in its directory.
+    /// When there is no bucket, or the key would leave its directory.
     pub fn parse(path: &Path) -> Result<Option<Self>> {
         if !is_address(path) {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Address {
         }))
     }
 
-    /// What lies below.
+    /// Returns the address of a name below this one.
     pub fn join(&self, name: &str) -> Self {
         let key = if self.key.is_empty() {
             name.to_owned()
@@ -62,7 +62,7 @@ impl Address {
         }
     }
 
-    /// The last part of the key, or the bucket.
+    /// Returns the last part of the key, or the bucket.
     pub fn name(&self) -> &str {
         if self.key.is_empty() {
             return &self.bucket;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_a_bucket_and_a_key_without_slashes_at_its_ends() {
+    fn an_address_is_parsed_into_bucket_and_key_without_outer_slashes() {
         for (text, bucket, key) in [
             ("s3://runs/steps/step-50/", "runs", "steps/step-50"),
             ("s3://runs", "runs", ""),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_leave_its_directory_or_names_no_bucket_is_refused() {
+    fn keys_that_leave_their_directory_and_missing_buckets_are_refused() {
         for text in [
             "s3://",
             "s3:///key",

@@ -1,6 +1,6 @@
-//! Questions to a bucket, asked and waited for: what there is, the bytes of an object, and new objects.
+//! Blocking requests to a bucket: listing, reading and writing objects.
 //!
-//! Requests that fail for a moment are repeated by the client; a read that was cut off is taken up where it stopped.
+//! The client repeats requests that fail temporarily; an interrupted read is resumed where it stopped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,16 +19,16 @@ use super::address::Address;
 use super::credentials;
 use crate::fetch::{Fetched, tell};
 
-/// Bytes that are read with one request.
+/// Bytes read per request.
 const PIECE: u64 = 8 << 20;
-/// How long to wait for a connection, and for an answer.
+/// Timeouts for connecting and for a response.
 const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(120);
-/// How often a request is repeated, and for how long at most.
+/// Most attempts of a request, and the longest time for them.
 const MOST_TRIES: usize = 5;
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// An object, as a listing tells of it.
+/// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     pub address: Address,
@@ -36,7 +36,7 @@ pub struct Object {
     pub etag: String,
 }
 
-/// What lies directly below a prefix.
+/// Objects and prefixes directly below a prefix.
 #[derive(Debug, Default)]
 pub struct Level {
     pub objects: Vec<Object>,
@@ -46,7 +46,7 @@ pub struct Level {
 fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {
-        // The first to install one wins; any other is as good.
+        // If a provider is installed already, that one is fine too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let built = builder.worker_threads(2).enable_all().build();
@@ -56,13 +56,13 @@ fn runtime() -> Result<&'static Runtime> {
         .map_err(|e| Error::Setting(format!("s3: no threads for requests ({e})")))
 }
 
-/// The store that the environment names, where it is not Amazon's.
+/// Returns the endpoint set in the environment, for stores other than Amazon's.
 fn endpoint() -> Option<String> {
     let names = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     names.iter().find_map(|name| std::env::var(name).ok())
 }
 
-/// The client of a bucket, made once.
+/// Returns the client of a bucket, created once.
 fn client(address: &Address) -> Result<Arc<AmazonS3>> {
     static CLIENTS: Mutex<BTreeMap<String, Arc<AmazonS3>>> = Mutex::new(BTreeMap::new());
     runtime()?;
@@ -97,7 +97,7 @@ fn client(address: &Address) -> Result<Arc<AmazonS3>> {
                     builder = builder.with_token(token);
                 }
             }
-            // Machines of the cloud have keys of their own; another store does not know them.
+            // Cloud machines have their own keys, which a different store does not know.
             None if endpoint.is_some() => return Err(Error::file(address.to_string(), NO_KEYS)),
             None => {}
         }
@@ -111,7 +111,7 @@ fn client(address: &Address) -> Result<Arc<AmazonS3>> {
 const NO_KEYS: &str = "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a bucket \
                        that anybody may read";
 
-/// What to say of a refusal, and what to do.
+/// Describes a refusal, and what to do.
 fn refusal(address: &Address, error: &object_store::Error) -> Error {
     use object_store::Error as Of;
     let said = error.to_string();
@@ -143,7 +143,7 @@ fn key_of(address: &Address) -> Result<Key> {
     Key::parse(&address.key).map_err(|e| Error::file(address.to_string(), e.to_string()))
 }
 
-/// What lies directly below a prefix.
+/// Lists what is directly below a prefix.
 ///
 /// # Errors
 /// When the store refuses, or cannot be reached.
@@ -167,7 +167,7 @@ pub fn level(prefix: &Address) -> Result<Level> {
     })
 }
 
-/// An object by its own key; `None` where there is none.
+/// Returns an object by its exact key; `None` if there is none.
 ///
 /// # Errors
 /// When the store refuses, or cannot be reached.
@@ -191,10 +191,10 @@ pub fn object(address: &Address) -> Result<Option<Object>> {
     }
 }
 
-/// Reads an object into a new file, which has its name only once it is whole.
+/// Downloads an object into a new file, which gets its name only when it is complete.
 ///
 /// # Errors
-/// When the store refuses, the object changes meanwhile, or the disk cannot be written.
+/// When the store refuses, the object changes during the download, or the disk cannot be written.
 pub fn get(object: &Object, to: &Path, is_told: bool) -> Result<()> {
     let (client, key) = (client(&object.address)?, key_of(&object.address)?);
     let name = object.address.to_string();
@@ -237,7 +237,7 @@ pub fn get(object: &Object, to: &Path, is_told: bool) -> Result<()> {
     std::fs::rename(&partial, to).map_err(cannot)
 }
 
-/// Writes an object, whole or not at all.
+/// Writes an object, completely or not at all.
 ///
 /// # Errors
 /// When the store refuses, or cannot be reached.

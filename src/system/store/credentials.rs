@@ -1,10 +1,10 @@
-//! Keys for an object store: those of the environment, else those of the file that the AWS command line keeps.
+//! Keys for an object store, from the environment or from the file of the AWS command line.
 
 use std::path::PathBuf;
 
 use attnscope_checkpoint::{CONFIGURATION, read_regular};
 
-/// Variables of which any says where keys come from.
+/// Variables that say where keys come from.
 const SOURCES: [&str; 6] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -31,7 +31,7 @@ pub fn environment_has_some() -> bool {
     SOURCES.iter().any(|name| set(name).is_some())
 }
 
-/// The keys of the profile that `AWS_PROFILE` names.
+/// Returns the keys of the profile in `AWS_PROFILE`.
 pub fn of_file() -> Option<Keys> {
     let path = set("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
     let path = path.or_else(|| Some(PathBuf::from(set("HOME")?).join(".aws/credentials")))?;
@@ -40,7 +40,7 @@ pub fn of_file() -> Option<Keys> {
     parse(&String::from_utf8(text).ok()?, &profile)
 }
 
-/// The keys of a profile in a file of sections.
+/// Parses the keys of a profile from a credentials file.
 fn parse(text: &str, profile: &str) -> Option<Keys> {
     let mut keys = Keys::default();
     let mut is_inside = false;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_has_its_own_keys() {
+    fn keys_are_those_of_the_named_profile() {
         let text = "[default]\naws_access_key_id = a\naws_secret_access_key=b\n\n[ team ]\naws_access_key_id=c\naws_secret_access_key = d=\naws_session_token = e\n[empty]\n";
         let keys = parse(text, "team").expect("keys");
         assert_eq!((keys.id.as_str(), keys.secret.as_str()), ("c", "d="));

@@ -1,6 +1,6 @@
-//! Targets, inputs and outputs in an object store (`s3://bucket/prefix`): staged to a scratch directory, and written from there.
+//! Targets, inputs and outputs in an object store (`s3://bucket/prefix`): copied to a scratch directory, and uploaded from there.
 //!
-//! Without the feature `s3` every function passes paths on, and refuses addresses with a word.
+//! Without the feature `s3`, every function returns paths unchanged and refuses addresses with an error.
 
 mod address;
 #[cfg(feature = "s3")]
@@ -27,7 +27,7 @@ pub use self::without::{
 
 #[cfg(not(feature = "s3"))]
 mod without {
-    //! What a build without the feature says.
+    //! Stubs for a build without the feature.
 
     use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ mod without {
         Ok(otherwise)
     }
 
-    /// Refuses an address; a path is its own place.
+    /// Refuses an address; returns a path unchanged.
     ///
     /// # Errors
     /// When it is an address.
@@ -50,7 +50,7 @@ mod without {
         refused(path, path.to_path_buf())
     }
 
-    /// Refuses an address; a path is its own place.
+    /// Refuses an address; returns a path unchanged.
     ///
     /// # Errors
     /// When it is an address.
@@ -58,7 +58,7 @@ mod without {
         staged(path)
     }
 
-    /// Refuses an address; a path is its own place.
+    /// Refuses an address; returns a path unchanged.
     ///
     /// # Errors
     /// When it is an address.
@@ -66,7 +66,7 @@ mod without {
         staged(path)
     }
 
-    /// Refuses an address; a path is its own place.
+    /// Refuses an address; returns a path unchanged.
     ///
     /// # Errors
     /// When it is an address.
@@ -74,7 +74,7 @@ mod without {
         staged(path)
     }
 
-    /// Refuses an address; a path stands for itself.
+    /// Refuses an address; a path is not expanded.
     ///
     /// # Errors
     /// When it is an address.
@@ -82,7 +82,7 @@ mod without {
         refused(path, None)
     }
 
-    /// Refuses an address; nothing is listed of a path.
+    /// Refuses an address; a path has no listing.
     ///
     /// # Errors
     /// When it is an address.
@@ -115,7 +115,7 @@ mod without {
         use super::*;
 
         #[test]
-        fn addresses_are_refused_with_what_to_do_and_paths_pass() {
+        fn addresses_are_refused_with_advice_and_paths_are_unchanged() {
             let said = |path: &str| staged(Path::new(path)).map_err(|e| e.to_string());
             assert_eq!(said("runs/step-1"), Ok(PathBuf::from("runs/step-1")));
             let refused = said("s3://runs/step-1").expect_err("refused");

@@ -1,4 +1,4 @@
-//! The scratch directory of this process: made when something is first staged, removed when the program ends.
+//! The scratch directory of this process: created when something is first staged, removed when the program ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,24 +8,24 @@ use tempfile::TempDir;
 
 use crate::signals::{forgotten, removed_at_end};
 
-/// Where the directory is to be made, and the directory.
+/// Where to create the directory, and the directory.
 static SCRATCH: Mutex<(Option<PathBuf>, Option<TempDir>)> = Mutex::new((None, None));
-/// Bytes that stay free: parts and other programs need some.
+/// Bytes to leave free for output files and other programs.
 const LEFT_FREE: u64 = 64 << 20;
 
 fn scratch() -> MutexGuard<'static, (Option<PathBuf>, Option<TempDir>)> {
     SCRATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says where to make the directory, in place of where the system keeps temporary files (`TMPDIR`).
+/// Sets where to create the directory, instead of the system's directory for temporary files (`TMPDIR`).
 pub fn put_scratch_in(directory: PathBuf) {
     scratch().0 = Some(directory);
 }
 
-/// The directory.
+/// Returns the directory, which is created on first use.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn directory() -> Result<PathBuf> {
     let mut scratch = scratch();
     if let Some(made) = &scratch.1 {
@@ -43,16 +43,16 @@ pub fn directory() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Removes the directory with all that is in it.
+/// Removes the directory and its content.
 pub fn remove_scratch() {
     if let Some(made) = scratch().1.take() {
         forgotten(made.path());
-        // What cannot be removed stays: there is nobody left to tell.
+        // Ignore errors: nobody is left to report them to.
         let _ = made.close();
     }
 }
 
-/// Refuses to stage more than fits.
+/// Refuses to stage more than fits on the disk.
 ///
 /// # Errors
 /// When too little space is free.

@@ -1,4 +1,4 @@
-//! What lies in an object store as files: checkpoints and inputs are brought to scratch, outputs are mirrored there.
+//! Object store contents as local files: checkpoints and inputs are downloaded to scratch, outputs are uploaded from there.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,12 +14,12 @@ use super::bucket::{self, Level, Object};
 use super::scratch;
 use crate::fetch::{shards_of, wanted};
 
-/// Endings of files beside weights that say how these are read, and the size from which such a file says something else.
+/// Extensions of files that describe weights, and the size from which such a file must be something else.
 const ENDINGS: [&str; 8] = [
     "json", "toml", "txt", "model", "jinja", "spm", "vocab", "pkl",
 ];
 const MOST_BESIDE: u64 = 64 << 20;
-/// Endings of weights.
+/// Extensions of files of weights.
 const WEIGHTS: [&str; 8] = [
     "safetensors",
     "gguf",
@@ -31,12 +31,12 @@ const WEIGHTS: [&str; 8] = [
     "h5",
 ];
 
-/// What is said of an address that leads nowhere.
+/// Error text for an address with nothing at it.
 const NOTHING: &str = "there is neither an object of this name nor anything below it (404)";
-/// Objects that are asked for at the same time.
+/// Most objects downloaded at the same time.
 const AT_ONCE: usize = 16;
 
-/// What was staged, and which directories are copies of what.
+/// Staged files, and directories that mirror a prefix.
 #[derive(Debug, Default)]
 struct Staged {
     targets: BTreeMap<String, PathBuf>,
@@ -59,16 +59,16 @@ fn is_weights(object: &Object) -> bool {
     WEIGHTS.contains(&ending(object.address.name()))
 }
 
-/// Where an address lies in scratch.
+/// Returns the path of an address in scratch.
 fn place(kind: &str, address: &Address) -> Result<PathBuf> {
     let path = scratch::directory()?.join(kind).join(&address.bucket);
     Ok(path.join(&address.key))
 }
 
-/// The checkpoints below a prefix that is none itself; `None` for a path, and for an address that names one checkpoint.
+/// Lists the checkpoints below a prefix that is not one itself; `None` for a path, and for the address of one checkpoint.
 ///
 /// # Errors
-/// When the store refuses, or nothing below is a checkpoint.
+/// When the store refuses, or there is no checkpoint below.
 pub fn expanded(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     let Some(address) = Address::parse(path)? else {
         return Ok(None);
@@ -99,7 +99,7 @@ pub fn expanded(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     Ok(Some(found))
 }
 
-/// Weights that lie beside one another and are a checkpoint each, as `step-50.safetensors`.
+/// Returns files of weights next to each other that are each a checkpoint, such as `step-50.safetensors`.
 fn steps(weights: &[&Object]) -> Option<Vec<PathBuf>> {
     let is_step = |object: &&&Object| {
         let name = object.address.name();
@@ -114,7 +114,7 @@ fn steps(weights: &[&Object]) -> Option<Vec<PathBuf>> {
     are_steps.then(|| paths.collect())
 }
 
-/// The files that a checkpoint needs, but for shards that only its index names, and the prefix that they lie in.
+/// Lists the files that a checkpoint needs, except shards that only its index names, and the prefix that contains them.
 fn needed(path: &Path, address: &Address) -> Result<(Address, Level, Vec<Object>)> {
     let is_file = WEIGHTS.contains(&ending(address.name())) && bucket::object(address)?.is_some();
     let prefix = if is_file {
@@ -154,7 +154,7 @@ fn needed(path: &Path, address: &Address) -> Result<(Address, Level, Vec<Object>
     Ok((prefix, level, needed))
 }
 
-/// Names, sizes and versions of a checkpoint's files, by which a change is noticed; `None` for a path.
+/// Returns names, sizes and versions of a checkpoint's files, to detect changes; `None` for a path.
 ///
 /// # Errors
 /// When the store refuses.
@@ -171,16 +171,16 @@ pub fn listed(path: &Path) -> Result<Option<String>> {
     Ok(Some(said))
 }
 
-/// Where a target was staged before.
+/// Returns where a target was already staged.
 fn known(address: &Address) -> Option<PathBuf> {
     let staged = staged_so_far();
     staged.as_ref()?.targets.get(&address.to_string()).cloned()
 }
 
-/// Brings a checkpoint to scratch, once in a process: only the files that are needed. A path is its own place.
+/// Downloads the needed files of a checkpoint to scratch, once per process. Returns a path unchanged.
 ///
 /// # Errors
-/// When the store refuses, there is no checkpoint, or too little space.
+/// When the store refuses, there is no checkpoint, or there is too little space.
 pub fn staged(path: &Path) -> Result<PathBuf> {
     let Some(address) = Address::parse(path)? else {
         return Ok(path.to_path_buf());
@@ -197,7 +197,7 @@ pub fn staged(path: &Path) -> Result<PathBuf> {
         at += 1;
         let to = directory.join(object.address.name());
         bucket::get(&object, &to, is_weights(&object))?;
-        // The shards of a model are known once its index is there.
+        // The shards are known once the index has been downloaded.
         if object.address.name().ends_with(".index.json") {
             let named = shards_of(&to)?;
             let shards = level.objects.iter().filter(|shard| {
@@ -221,7 +221,7 @@ pub fn staged(path: &Path) -> Result<PathBuf> {
     Ok(found)
 }
 
-/// Removes what was staged of a target: its turn is over.
+/// Removes the staged files of a target that is done.
 pub fn release(target: &Path) {
     let Ok(Some(address)) = Address::parse(target) else {
         return;
@@ -234,7 +234,7 @@ pub fn release(target: &Path) {
         return;
     };
     let is_file = found.is_file();
-    // What cannot be removed now is removed with the whole directory.
+    // Ignore errors: the rest is removed with the whole directory.
     let _ = if is_file {
         std::fs::remove_file(&found)
     } else {
@@ -242,10 +242,10 @@ pub fn release(target: &Path) {
     };
 }
 
-/// Brings an object, or everything below a prefix, to scratch. A path is its own place.
+/// Downloads an object, or everything below a prefix, to scratch. Returns a path unchanged.
 ///
 /// # Errors
-/// When the store refuses, or there is nothing.
+/// When the store refuses, or there is nothing at the address.
 pub fn fetched(path: &Path) -> Result<PathBuf> {
     let Some(address) = Address::parse(path)? else {
         return Ok(path.to_path_buf());
@@ -270,7 +270,7 @@ pub fn fetched(path: &Path) -> Result<PathBuf> {
         &address.to_string(),
         found.iter().map(|one| one.n_bytes).sum(),
     )?;
-    // Many small objects: the time is that of the answers.
+    // Many small objects: latency dominates, so download several at once.
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(object) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -293,7 +293,7 @@ pub fn fetched(path: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// A directory of scratch whose files are written to a prefix as they get their names. A path is its own place.
+/// Returns a scratch directory whose files are uploaded to a prefix when they are complete. Returns a path unchanged.
 ///
 /// # Errors
 /// When the address or scratch cannot be used.
@@ -301,7 +301,7 @@ pub fn mirrored(path: &Path) -> Result<PathBuf> {
     let Some(address) = Address::parse(path)? else {
         return Ok(path.to_path_buf());
     };
-    // Tells at once whether the bucket is there.
+    // Fail now if the bucket does not exist.
     bucket::level(&address)?;
     let to = place("out", &address)?;
     std::fs::create_dir_all(&to).map_err(|e| Error::file(&to, format!("cannot be made ({e})")))?;
@@ -311,10 +311,11 @@ pub fn mirrored(path: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// A file of scratch that is written to an address once it gets its name; what is there already is brought. A path is its own place.
+/// Returns a scratch file that is uploaded to an address when it is complete; an existing object is downloaded. Returns a path
+/// unchanged.
 ///
 /// # Errors
-/// When the store refuses, or the address names no object.
+/// When the store refuses, or the address does not name an object.
 pub fn written(path: &Path) -> Result<PathBuf> {
     let Some(address) = Address::parse(path)? else {
         return Ok(path.to_path_buf());
@@ -334,7 +335,7 @@ pub fn written(path: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// The address of a file in a mirrored directory.
+/// Returns the address of a file in a mirrored directory.
 fn source(local: &Path) -> Option<Address> {
     let staged = staged_so_far();
     let mirrors = &staged.as_ref()?.mirrors;
@@ -346,7 +347,7 @@ fn source(local: &Path) -> Option<Address> {
     Some(address.join(&parts?.join("/")))
 }
 
-/// Brings a file of a mirrored directory that is not there yet, where the store has it; what fails counts as missing.
+/// Downloads a file of a mirrored directory that is missing locally. Errors count as missing.
 pub fn pull(local: &Path) {
     if local.exists() {
         return;
@@ -358,7 +359,7 @@ pub fn pull(local: &Path) {
     }
 }
 
-/// Writes a file of a mirrored directory to the store.
+/// Uploads a file of a mirrored directory.
 ///
 /// # Errors
 /// When the store refuses.
