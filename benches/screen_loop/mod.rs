@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use attnscope::bundles::BUNDLES;
 use attnscope_checkpoint::Opening;
-use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
 use attnscope_screen::{App, Depth, Effect, Msg, Theme, draw};
-use attnscope_worker::{Event, PromptOrigin, Worker};
+use attnscope_worker::{Event, PromptOrigin, Terms, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
@@ -42,7 +41,15 @@ impl ScreenLoop {
         });
         let mut opening = Opening::from(path);
         opening.bundle.get_or_insert(&BUNDLES[0]);
-        let worker = Worker::start(opening, first, Device::Cpu, true, sink);
+        let worker = Worker::start(
+            opening,
+            first,
+            Terms {
+                is_forced: true,
+                ..Terms::default()
+            },
+            sink,
+        );
         let theme = Theme::new(Depth::Truecolor);
         let viewport = Viewport::Fixed(Rect::new(0, 0, width, height));
         let backend = CrosstermBackend::new(io::sink());

@@ -50,11 +50,6 @@ impl Thresholds {
         Ok(self)
     }
 
-    /// TEMPORARY.
-    pub fn in_force() -> Self {
-        Self::default()
-    }
-
     /// Moves one; gives whether there is one of this name.
     pub fn set(&mut self, name: &str, value: f64) -> bool {
         let known = self.0.get_mut(name);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_compute::attention::SoftmaxAxis;
+use attnscope_compute::ops::Device;
 use attnscope_report::{AlignShown, Output, printable, write_arrays};
 use attnscope_run::align::Alignment;
 use attnscope_screen::InFront;
@@ -114,12 +115,13 @@ pub fn show(
         Some(format!("what if {}", what_if.join(", ")))
     };
     if !is_report && stdout().is_terminal() && stdin().is_terminal() {
+        let terms = settings::terms(Device::default(), false);
         let in_front = InFront {
             notice,
             setup: screen.setup()?,
             ..InFront::default()
         };
-        return Ok(attnscope_screen::run_alignment(alignment, in_front)?);
+        return Ok(attnscope_screen::run_alignment(alignment, terms, in_front)?);
     }
     let shown = AlignShown::new(&alignment, what_if, &settings::thresholds(None)?);
     let mut numbers = Vec::new();

@@ -320,8 +320,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(attnscope_screen::run(Start {
         opening,
         first,
-        is_forced: args.run.force,
-        device: chosen.device,
+        terms: settings::terms(chosen.device, args.run.force),
         in_front: InFront {
             notice: chosen.fell_back.or(word),
             shown,

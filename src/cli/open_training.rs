@@ -113,8 +113,7 @@ pub fn run(
     };
     Ok(attnscope_screen::run_training(
         usual,
-        chosen.device,
-        run.force,
+        settings::terms(chosen.device, run.force),
         in_front,
     )?)
 }

@@ -21,7 +21,7 @@ use clap::builder::PossibleValuesParser;
 use super::demo::Begin;
 use super::open::{against_of, first_beside, first_prompt};
 use super::progress::{Task, note};
-use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo, settings};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -321,14 +321,14 @@ impl Args {
         asked: Option<Request>,
         (against, device): (Option<&Against>, Device),
     ) -> Result<Box<dyn FnOnce(Sink) -> Worker>> {
-        let is_forced = self.run.force;
+        let terms = settings::terms(device, self.run.force);
         let (opening, first) = match demo.map(|demo| demo.begin) {
             Some(Begin::Alignment(_)) if asked.is_some() => {
                 bail!("--demo alignment: its sentences are fixed; attnscope align takes others")
             }
             Some(Begin::Alignment(alignment)) => {
                 return Ok(Box::new(move |sink| {
-                    Worker::start_alignment(*alignment, sink)
+                    Worker::start_alignment(*alignment, terms, sink)
                 }));
             }
             Some(Begin::Checkpoint(opening, first)) if asked.is_none() => (opening, first),
@@ -343,7 +343,7 @@ impl Args {
             }
         };
         Ok(Box::new(move |sink| {
-            Worker::start(opening, first, device, is_forced, sink)
+            Worker::start(opening, first, terms, sink)
         }))
     }
 

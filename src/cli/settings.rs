@@ -5,8 +5,10 @@ use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 use attnscope_checks::Thresholds;
+use attnscope_compute::ops::Device;
 use attnscope_screen::{Keymap, Limits, Setup};
 use attnscope_system::config::Config;
+use attnscope_worker::Terms;
 use clap::ValueEnum;
 
 use super::progress::note;
@@ -41,6 +43,15 @@ pub fn begin() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// On what a screen computes, and where it draws the lines of checks.
+pub fn terms(device: Device, is_forced: bool) -> Terms {
+    Terms {
+        device,
+        is_forced,
+        thresholds: config().thresholds(),
+    }
 }
 
 /// Where checks draw their lines: the defaults, what settings change, and what a file changes.

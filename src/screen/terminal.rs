@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use attnscope_checkpoint::Opening;
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Device;
 use attnscope_history::Update;
 use attnscope_prompt::Request;
 use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
 #[cfg(unix)]
 use attnscope_system::signals::Asked;
-use attnscope_worker::{Against, Event, FirstPrompt, Sink, UsualPrompt, Worker, caught};
+use attnscope_worker::{Against, Event, FirstPrompt, Sink, Terms, UsualPrompt, Worker, caught};
 use crossterm::event::Event as TermEvent;
 #[cfg(debug_assertions)]
 use crossterm::event::KeyCode;
@@ -56,9 +55,7 @@ pub struct Start {
     /// What to open; the demo when it names no path.
     pub opening: Opening,
     pub first: FirstPrompt,
-    /// Run whatever memory it takes.
-    pub is_forced: bool,
-    pub device: Device,
+    pub terms: Terms,
     pub in_front: InFront,
     /// Tells the story of a demo.
     pub story: Option<Storyteller>,
@@ -133,8 +130,7 @@ pub fn run(start: Start) -> Result<()> {
             None => "the built-in demo".to_owned(),
         },
     };
-    let (device, is_forced) = (start.device, start.is_forced);
-    let begin = |sink| Worker::start(start.opening, start.first, device, is_forced, sink);
+    let begin = |sink| Worker::start(start.opening, start.first, start.terms, sink);
     stay(begin, opening, start.in_front, start.story)
 }
 
@@ -142,15 +138,10 @@ pub fn run(start: Start) -> Result<()> {
 ///
 /// # Errors
 /// When the terminal fails.
-pub fn run_training(
-    usual: UsualPrompt,
-    device: Device,
-    is_forced: bool,
-    in_front: InFront,
-) -> Result<()> {
+pub fn run_training(usual: UsualPrompt, terms: Terms, in_front: InFront) -> Result<()> {
     let training = in_front.training.as_ref();
     let opening = training.map_or(String::new(), |of| of.view.history.name.clone());
-    let begin = |sink| Worker::waiting(usual, device, is_forced, sink);
+    let begin = |sink| Worker::waiting(usual, terms, sink);
     stay(begin, opening, in_front, None)
 }
 
@@ -158,14 +149,14 @@ pub fn run_training(
 ///
 /// # Errors
 /// When the terminal fails.
-pub fn run_alignment(alignment: Alignment, in_front: InFront) -> Result<()> {
+pub fn run_alignment(alignment: Alignment, terms: Terms, in_front: InFront) -> Result<()> {
     let opening = alignment.name();
     let in_front = InFront {
         shown: Some(Shown::of(Panel::Head)),
         ..in_front
     };
     stay(
-        |sink| Worker::start_alignment(alignment, sink),
+        |sink| Worker::start_alignment(alignment, terms, sink),
         opening,
         in_front,
         None,

@@ -199,12 +199,12 @@ impl Runner {
             prompt: Arc::new(recorded.prompt.clone()),
             source: Source::Ids(recorded.prompt.given().tokens.clone()),
         });
-        tell_trace(&self.sink, run, &recorded, &trace);
+        tell_trace(&self.sink, run, &recorded, &trace, &self.terms.thresholds);
         Ok(())
     }
 
     fn check_memory(&self, model: &Model, prompt: &Prompt) -> Result<()> {
-        if self.is_forced {
+        if self.terms.is_forced {
             return Ok(());
         }
         let longest = input_of(&prompt.longest());

@@ -91,7 +91,14 @@ impl Runner {
                     labels,
                     took,
                 });
-                judged(sink, run, model, (&layers, &outcome, lost), None);
+                judged(
+                    sink,
+                    run,
+                    model,
+                    (&layers, &outcome, lost),
+                    None,
+                    &self.terms.thresholds,
+                );
             }
             Err(error) => {
                 tell_of_change(sink, &error);

@@ -43,7 +43,7 @@ impl Runner {
             source: Source::Ids(recorded.prompt.given().tokens.clone()),
             origin: PromptOrigin::Asked,
         });
-        tell_trace(sink, run, &recorded, &trace);
+        tell_trace(sink, run, &recorded, &trace, &self.terms.thresholds);
         self.prompt = Some(Arc::new(recorded.prompt.clone()));
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Runner {
         let aligned = Arc::new(aligned);
         let subject = Subject::Alignment(Arc::new(alignment));
         self.shows(run, subject, What::Alignment(aligned.clone()));
-        tell_aligned(&self.sink, run, &aligned);
+        tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);
     }
 
     /// Puts a run on screen, alone.
@@ -122,7 +122,7 @@ impl Runner {
         });
         let subject = Subject::Alignment(Arc::new(alignment));
         (self.sink)(Event::Supposed { run, subject });
-        tell_aligned(&self.sink, run, &aligned);
+        tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);
         Ok(())
     }
 }

@@ -170,7 +170,7 @@ impl Runner {
         let reading = &self.reading;
         let limits = model.spec.limits();
         let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
-        if !self.is_forced {
+        if !self.terms.is_forced {
             let longest = attnscope_run::input_of(&prompt.longest());
             let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
             attnscope_checkpoint::machine::check_memory(need.total())?;

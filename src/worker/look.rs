@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use attnscope_checks::Thresholds;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
@@ -20,6 +19,7 @@ use super::own_device::OwnDevice;
 use super::query_rows::query_rows;
 use super::run_id::RunId;
 use super::sweep::{sweep, sweep_layer};
+use super::terms::Terms;
 use super::told::{judged, reason, tell_of_change};
 
 /// What a question is about, to tell when it could not be answered.
@@ -56,27 +56,138 @@ impl About {
     }
 }
 
-/// Answers one question, from what the run has kept; every question gets an answer, an error included.
-pub(super) fn answer(
-    context: &Mutex<Context>,
-    sink: &Sink,
-    device: &mut OwnDevice,
-    look: Look,
-    pace: &dyn Pace,
-) {
-    let about = About::of(&look);
-    let reason = match caught(|| find(context, sink, device, look, pace)) {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => {
-            tell_if_current(context, sink, &about, &error);
-            reason(&error)
+/// A thread's means to answer questions about what is open.
+pub(super) struct Looker {
+    pub context: Arc<Mutex<Context>>,
+    pub sink: Sink,
+    pub device: OwnDevice,
+    pub terms: Arc<Terms>,
+}
+
+impl Looker {
+    /// Answers one question from what the run has kept. Every question gets an answer: an error is one.
+    pub fn answer(&mut self, look: Look, pace: &dyn Pace) {
+        let about = About::of(&look);
+        let reason = match caught(|| self.find(look, pace)) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => {
+                tell_if_current(&self.context, &self.sink, &about, &error);
+                reason(&error)
+            }
+            Err(message) => {
+                log::error!("{about:?}: {message}");
+                message
+            }
+        };
+        (self.sink)(about.failed(reason));
+    }
+
+    /// # Errors
+    /// When there is no answer: why.
+    fn find(&mut self, look: Look, pace: &dyn Pace) -> Result<()> {
+        let (context, sink) = (&*self.context, &self.sink);
+        let (device, thresholds) = (&mut self.device, &self.terms.thresholds);
+        // A question about a run that is no longer on screen finds none.
+        let ran = |run: RunId| lock(context).of_run(run).map(|ran| ran.what.clone());
+        match look {
+            Look::Tensor(name) => {
+                let subject = lock(context).subject.clone();
+                let stats = match subject {
+                    Some(subject) => attnscope_run::tensor_stats(subject.tensors(), &name)?,
+                    None => None,
+                };
+                sink(Event::Tensor { name, stats });
+            }
+            Look::Part(run, part) => {
+                // All it needs is in the question.
+                let detail =
+                    attnscope_run::part_detail(&part.rows, part.head, part.queries, part.keys);
+                sink(Event::Part {
+                    run,
+                    head: part.head,
+                    detail: Arc::new(detail),
+                });
+            }
+            Look::Effect(query) => {
+                let Some(What::Model(ran)) = ran(query.run) else {
+                    return Ok(());
+                };
+                let compute = device.get()?;
+                on_device!(&compute, ops => measure(ops, &ran, query, sink, pace))?;
+            }
+            Look::Compare(pair) => compare(context, sink, device, pair, pace)?,
+            Look::Sweep(query) => {
+                let swept = Arc::new(sweep(&query));
+                sink(Event::Swept {
+                    of: query.of,
+                    swept,
+                });
+            }
+            Look::Probes(run) => {
+                let Some(What::Model(ran)) = ran(run) else {
+                    return Ok(());
+                };
+                let Some((layers, outcome)) = ran.seen else {
+                    return Ok(());
+                };
+                let (model, input, lost) = (ran.model, ran.input, ran.lost);
+                let mut told = |step: Step| sink(Event::Probing { run, step });
+                let mut judging = Judging {
+                    thresholds,
+                    baselines: &BTreeMap::new(),
+                    wants: &|_| true,
+                    lost,
+                    told: &mut told,
+                    pace,
+                };
+                let inputs = std::slice::from_ref(&*input);
+                let probed = device.get().and_then(|compute| {
+                    on_device!(&compute, ops => attnscope_run::probe(ops, &model, inputs, &mut judging))
+                });
+                judged(
+                    sink,
+                    run,
+                    &model,
+                    (&layers, &outcome, lost),
+                    Some(probed?),
+                    thresholds,
+                );
+            }
+            Look::Head(run, query) => {
+                match ran(run).and_then(|what| detail(&what, device, query, pace)) {
+                    None | Some(Err(Error::Cancelled)) => {}
+                    Some(Ok(detail)) => sink(Event::Detail {
+                        run,
+                        query,
+                        detail: Arc::new(detail),
+                    }),
+                    Some(Err(error)) => return Err(error),
+                }
+            }
+            Look::QueryRows(query) => {
+                let what = ran(query.run);
+                let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
+                match query_rows(&query, detail) {
+                    None | Some(Err(Error::Cancelled)) => {}
+                    Some(Ok(rows)) => sink(Event::QueryRows { of: query, rows }),
+                    Some(Err(error)) => return Err(error),
+                }
+            }
+            Look::SweepLayer(query) => {
+                let what = ran(query.of.0);
+                let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
+                match sweep_layer(&query, detail) {
+                    None | Some(Err(Error::Cancelled)) => {}
+                    Some(Ok(points)) => sink(Event::SweptLayer {
+                        of: query.of,
+                        points: Arc::new(points),
+                    }),
+                    Some(Err(error)) => return Err(error),
+                }
+            }
         }
-        Err(message) => {
-            log::error!("{about:?}: {message}");
-            message
-        }
-    };
-    sink(about.failed(reason));
+        Ok(())
+    }
 }
 
 /// Tells of a change of the files that are open: what is asked about may be of files that were open before them.
@@ -90,109 +201,6 @@ fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: 
     if is_current {
         tell_of_change(sink, error);
     }
-}
-
-/// # Errors
-/// When there is no answer: why.
-fn find(
-    context: &Mutex<Context>,
-    sink: &Sink,
-    device: &mut OwnDevice,
-    look: Look,
-    pace: &dyn Pace,
-) -> Result<()> {
-    // A question about a run that is no longer on screen finds none.
-    let ran = |run: RunId| lock(context).of_run(run).map(|ran| ran.what.clone());
-    match look {
-        Look::Tensor(name) => {
-            let subject = lock(context).subject.clone();
-            let stats = match subject {
-                Some(subject) => attnscope_run::tensor_stats(subject.tensors(), &name)?,
-                None => None,
-            };
-            sink(Event::Tensor { name, stats });
-        }
-        Look::Part(run, part) => {
-            // All it needs is in the question.
-            let detail = attnscope_run::part_detail(&part.rows, part.head, part.queries, part.keys);
-            sink(Event::Part {
-                run,
-                head: part.head,
-                detail: Arc::new(detail),
-            });
-        }
-        Look::Effect(query) => {
-            let Some(What::Model(ran)) = ran(query.run) else {
-                return Ok(());
-            };
-            let compute = device.get()?;
-            on_device!(&compute, ops => measure(ops, &ran, query, sink, pace))?;
-        }
-        Look::Compare(pair) => compare(context, sink, device, pair, pace)?,
-        Look::Sweep(query) => {
-            let swept = Arc::new(sweep(&query));
-            sink(Event::Swept {
-                of: query.of,
-                swept,
-            });
-        }
-        Look::Probes(run) => {
-            let Some(What::Model(ran)) = ran(run) else {
-                return Ok(());
-            };
-            let Some((layers, outcome)) = ran.seen else {
-                return Ok(());
-            };
-            let (model, input, lost) = (ran.model, ran.input, ran.lost);
-            let mut told = |step: Step| sink(Event::Probing { run, step });
-            let mut judging = Judging {
-                thresholds: &Thresholds::in_force(),
-                baselines: &BTreeMap::new(),
-                wants: &|_| true,
-                lost,
-                told: &mut told,
-                pace,
-            };
-            let inputs = std::slice::from_ref(&*input);
-            let probed = device.get().and_then(|compute| {
-                on_device!(&compute, ops => attnscope_run::probe(ops, &model, inputs, &mut judging))
-            });
-            judged(sink, run, &model, (&layers, &outcome, lost), Some(probed?));
-        }
-        Look::Head(run, query) => {
-            match ran(run).and_then(|what| detail(&what, device, query, pace)) {
-                None | Some(Err(Error::Cancelled)) => {}
-                Some(Ok(detail)) => sink(Event::Detail {
-                    run,
-                    query,
-                    detail: Arc::new(detail),
-                }),
-                Some(Err(error)) => return Err(error),
-            }
-        }
-        Look::QueryRows(query) => {
-            let what = ran(query.run);
-            let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
-            match query_rows(&query, detail) {
-                None | Some(Err(Error::Cancelled)) => {}
-                Some(Ok(rows)) => sink(Event::QueryRows { of: query, rows }),
-                Some(Err(error)) => return Err(error),
-            }
-        }
-        Look::SweepLayer(query) => {
-            let what = ran(query.of.0);
-            let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
-            match sweep_layer(&query, detail) {
-                None | Some(Err(Error::Cancelled)) => {}
-                Some(Ok(points)) => sink(Event::SweptLayer {
-                    of: query.of,
-                    points: Arc::new(points),
-                }),
-                Some(Err(error)) => return Err(error),
-            }
-        }
-    }
-    Ok(())
 }
 
 /// One head of a run in full; `None` where the run keeps nothing to compute it from.

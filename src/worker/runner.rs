@@ -12,6 +12,7 @@ use super::asked::UsualPrompt;
 use super::context::{Context, ModelRun};
 use super::event::{PromptOrigin, Sink};
 use super::own_device::OwnDevice;
+use super::terms::Terms;
 
 /// Another checkpoint, as it was opened for the last comparison.
 pub(super) struct Other {
@@ -28,7 +29,7 @@ pub(super) struct Remembered {
 
 /// The thread that opens and runs.
 pub(super) struct Runner {
-    pub is_forced: bool,
+    pub terms: Arc<Terms>,
     pub device: OwnDevice,
     pub context: Arc<Mutex<Context>>,
     pub sink: Sink,

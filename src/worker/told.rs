@@ -36,17 +36,11 @@ pub(super) fn judged(
     model: &Model,
     (layers, outcome, lost): (&[Arc<LayerReport>], &Outcome, Lost),
     probes: Option<Probes>,
+    thresholds: &Thresholds,
 ) {
     let is_probed = probes.is_some();
     let probes = probes.unwrap_or_else(|| attnscope_run::unasked("not run yet: p runs it"));
-    let verdicts = attnscope_run::judge_layers(
-        model,
-        layers,
-        outcome,
-        &probes,
-        &Thresholds::in_force(),
-        lost,
-    );
+    let verdicts = attnscope_run::judge_layers(model, layers, outcome, &probes, thresholds, lost);
     let judgement = Arc::new(Judgement { verdicts, probes });
     sink(Event::Judged {
         run,
@@ -56,7 +50,13 @@ pub(super) fn judged(
 }
 
 /// A trace as a run that is over.
-pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &Trace) {
+pub(super) fn tell_trace(
+    sink: &Sink,
+    run: RunId,
+    recorded: &Recorded,
+    trace: &Trace,
+    thresholds: &Thresholds,
+) {
     for report in &recorded.layers {
         sink(Event::Layer {
             run,
@@ -69,7 +69,7 @@ pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &T
         labels: Arc::default(),
         took: Duration::ZERO,
     });
-    let verdicts = attnscope_run::judge_trace(trace, &recorded.layers, &Thresholds::in_force());
+    let verdicts = attnscope_run::judge_trace(trace, &recorded.layers, thresholds);
     let probes = Probes::none("a trace holds one run");
     sink(Event::Judged {
         run,
@@ -79,7 +79,7 @@ pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &T
 }
 
 /// An alignment as a run that is over.
-pub(super) fn tell_aligned(sink: &Sink, run: RunId, aligned: &Aligned) {
+pub(super) fn tell_aligned(sink: &Sink, run: RunId, aligned: &Aligned, thresholds: &Thresholds) {
     sink(Event::Layer {
         run,
         report: aligned.layer.clone(),
@@ -90,7 +90,7 @@ pub(super) fn tell_aligned(sink: &Sink, run: RunId, aligned: &Aligned) {
         labels: Arc::default(),
         took: Duration::ZERO,
     });
-    let verdicts = aligned.judge(&Thresholds::in_force());
+    let verdicts = aligned.judge(thresholds);
     let probes = Probes::none("there is no model to ask again, only two tables");
     sink(Event::Judged {
         run,

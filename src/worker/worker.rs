@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use attnscope_checkpoint::Opening;
-use attnscope_compute::ops::Device;
 use attnscope_compute::pace::Pace;
 use attnscope_prompt::{Reading, Request};
 use attnscope_run::align::Alignment;
@@ -15,12 +14,13 @@ use super::context::Context;
 use super::effect_shown::EffectQuery;
 use super::event::Sink;
 use super::lane::Lane;
-use super::look::answer;
+use super::look::Looker;
 use super::own_device::OwnDevice;
 use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
 use super::runner::Runner;
 use super::sweep::{LayerSweepQuery, SweepQuery};
+use super::terms::Terms;
 use super::watch::Watch;
 
 /// Threads: one runs prompts, the others answer questions about the run while it goes on.
@@ -46,18 +46,17 @@ impl Worker {
     pub fn start(
         opening: impl Into<Opening>,
         first: FirstPrompt,
-        device: Device,
-        is_forced: bool,
+        terms: Terms,
         sink: Sink,
     ) -> Self {
-        let worker = Self::spawn(device, is_forced, None, sink);
+        let worker = Self::spawn(terms, None, sink);
         worker.runs.submit(RunJob::Open(opening.into(), first));
         worker
     }
 
     /// Waits for a step of a training to be opened.
-    pub fn waiting(usual: UsualPrompt, device: Device, is_forced: bool, sink: Sink) -> Self {
-        Self::spawn(device, is_forced, Some(usual), sink)
+    pub fn waiting(usual: UsualPrompt, terms: Terms, sink: Sink) -> Self {
+        Self::spawn(terms, Some(usual), sink)
     }
 
     /// Opens a step of a training, and runs the last prompt through it; a run still going is stopped.
@@ -67,19 +66,20 @@ impl Worker {
     }
 
     /// Shows an alignment of two sentences.
-    pub fn start_alignment(alignment: Alignment, sink: Sink) -> Self {
-        let worker = Self::spawn(Device::Cpu, false, None, sink);
+    pub fn start_alignment(alignment: Alignment, terms: Terms, sink: Sink) -> Self {
+        let worker = Self::spawn(terms, None, sink);
         worker.runs.submit(RunJob::Align(Box::new(alignment)));
         worker
     }
 
-    fn spawn(device: Device, is_forced: bool, usual: Option<UsualPrompt>, sink: Sink) -> Self {
+    fn spawn(terms: Terms, usual: Option<UsualPrompt>, sink: Sink) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
+        let terms = Arc::new(terms);
         let runs = Lane::spawn("runs", {
             let (context, sink) = (context.clone(), sink.clone());
             let mut runner = Runner {
-                is_forced,
-                device: OwnDevice::new(device),
+                device: OwnDevice::new(terms.device),
+                terms: terms.clone(),
                 context,
                 sink,
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
@@ -95,9 +95,13 @@ impl Worker {
         });
         let looker = |name: &str| {
             Lane::spawn(name, {
-                let (context, sink) = (context.clone(), sink.clone());
-                let mut device = OwnDevice::new(device);
-                move |_, look, pace: &dyn Pace| answer(&context, &sink, &mut device, look, pace)
+                let mut looker = Looker {
+                    context: context.clone(),
+                    sink: sink.clone(),
+                    device: OwnDevice::new(terms.device),
+                    terms: terms.clone(),
+                };
+                move |_, look, pace: &dyn Pace| looker.answer(look, pace)
             })
         };
         Self {

@@ -108,7 +108,7 @@ impl Runner {
             let problem = "the text fills the model's context: there is no room to write";
             return Err(Error::Prompt(problem.to_owned()));
         }
-        if !self.is_forced {
+        if !self.terms.is_forced {
             let longest = input_of(&prompt.longest());
             let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
             attnscope_checkpoint::machine::check_memory(need.total())?;

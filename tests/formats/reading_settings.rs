@@ -1,8 +1,7 @@
 //! `--set` and `attnscope.toml`: what a person says about a checkpoint is used, shown, or refused in one line.
 
-use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
-use attnscope_worker::{Event, PromptOrigin, Worker};
+use attnscope_worker::{Event, PromptOrigin, Terms, Worker};
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope as program, original, text};
 use testing::opening::{fails, knob, opened, opening};
@@ -304,7 +303,15 @@ fn the_screen_opens_a_checkpoint_as_it_is_set() {
     let first = |_: &_, _| Ok((Request::ids(vec![1, 2]), PromptOrigin::Asked));
     let sink = std::sync::Arc::new(move |event| drop(sender.send(event)));
     let opening = opening(&original("gpt2"), &["scale=none"]);
-    let _worker = Worker::start(opening, Box::new(first), Device::Cpu, true, sink);
+    let _worker = Worker::start(
+        opening,
+        Box::new(first),
+        Terms {
+            is_forced: true,
+            ..Terms::default()
+        },
+        sink,
+    );
     match events.recv().expect("an event") {
         Event::Opened { subject, .. } => {
             let model = subject.model().expect("a model");

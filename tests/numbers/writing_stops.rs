@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Target};
-use attnscope_worker::{Event, PromptOrigin, Worker};
+use attnscope_worker::{Event, PromptOrigin, Terms, Worker};
 
 #[test]
 fn what_a_decoder_writes_can_be_given_up_and_the_next_prompt_runs() {
@@ -18,7 +17,15 @@ fn what_a_decoder_writes_can_be_given_up_and_the_next_prompt_runs() {
     let first = move |_: &_, _| Ok((asks(1_000_000), PromptOrigin::Asked));
     let sink = Arc::new(move |event| drop(sender.send(event)));
     let path = testing::root().join("fixtures/oracle/t5_v11/model");
-    let worker = Worker::start(Some(path), Box::new(first), Device::Cpu, true, sink);
+    let worker = Worker::start(
+        Some(path),
+        Box::new(first),
+        Terms {
+            is_forced: true,
+            ..Terms::default()
+        },
+        sink,
+    );
     let next = || {
         let event = events.recv_timeout(Duration::from_secs(60));
         event.expect("an event within a minute")
@@ -64,7 +71,15 @@ fn what_is_written_behind_a_text_is_stopped_and_what_was_written_is_told() {
     });
     let first = |_: &_, _| Ok((Request::ids(vec![3, 4, 5, 6, 7]), PromptOrigin::Asked));
     let path = testing::root().join("fixtures/induction");
-    let worker = Worker::start(Some(path), Box::new(first), Device::Cpu, true, sink);
+    let worker = Worker::start(
+        Some(path),
+        Box::new(first),
+        Terms {
+            is_forced: true,
+            ..Terms::default()
+        },
+        sink,
+    );
     let until = |is_it: &dyn Fn(&Event) -> bool| loop {
         let event = events.recv_timeout(Duration::from_secs(60));
         let event = event.expect("an event within a minute");

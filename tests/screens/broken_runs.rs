@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use attnscope::bundles::BUNDLES;
 use attnscope_checkpoint::Opening;
-use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
 use attnscope_screen::{App, Depth, Msg, Theme, draw};
-use attnscope_worker::{Event, PromptOrigin, Worker};
+use attnscope_worker::{Event, PromptOrigin, Terms, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -40,7 +39,15 @@ impl Broken {
         });
         Self {
             app: App::new(Theme::new(Depth::Truecolor), (120, 40), "a demo".to_owned()),
-            worker: Worker::start(opening, first, Device::Cpu, true, sink),
+            worker: Worker::start(
+                opening,
+                first,
+                Terms {
+                    is_forced: true,
+                    ..Terms::default()
+                },
+                sink,
+            ),
             events,
         }
     }

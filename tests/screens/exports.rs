@@ -6,10 +6,9 @@ use std::sync::{Arc, mpsc};
 
 use attnscope::bundles::BUNDLES;
 use attnscope_checkpoint::Opening;
-use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
 use attnscope_screen::{App, Depth, Effect, Export, Ground, Msg, Panel, Theme};
-use attnscope_worker::{Event, PromptOrigin, Worker};
+use attnscope_worker::{Event, PromptOrigin, Terms, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
@@ -298,7 +297,15 @@ fn what_is_there_is_written_before_the_checkpoint_is_open_and_while_it_runs() {
         bundle: Some(&BUNDLES[0]),
         ..Opening::default()
     };
-    let worker = Worker::start(opening, first, Device::Cpu, true, sink);
+    let worker = Worker::start(
+        opening,
+        first,
+        Terms {
+            is_forced: true,
+            ..Terms::default()
+        },
+        sink,
+    );
     let mut n_layers = 0;
     while n_layers == 0 {
         let event = events.recv().expect("the worker answers");

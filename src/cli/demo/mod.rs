@@ -33,7 +33,7 @@ use clap::builder::PossibleValuesParser;
 use self::stories::STORIES;
 use self::story::{Figures, Story, Telling};
 use self::told::told;
-use super::settings::ScreenArgs;
+use super::settings::{self, ScreenArgs};
 use super::{Cli, RunArgs, align};
 use crate::bundles::demo_alignment;
 
@@ -159,8 +159,7 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
     Ok(attnscope_screen::run(Start {
         opening: story.opening(&run.set),
         first: story.first_prompt(),
-        is_forced: run.force,
-        device: chosen.device,
+        terms: settings::terms(chosen.device, run.force),
         in_front: InFront {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
             shown: Some(story.shown()),
