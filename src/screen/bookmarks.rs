@@ -1,7 +1,8 @@
-//! Views that a person comes back to: bookmarks of a checkpoint, and the last view of a session.
+//! Views that a person comes back to: bookmarks are set, listed and gone to.
 
 use super::state::app::{App, Overlay};
 use super::state::find::{Find, Item, Target};
+use super::state::keys::Action;
 use super::state::selection::step;
 use super::state::views::Axis;
 
@@ -14,7 +15,7 @@ impl App {
         self.written = Some(if self.bookmarks.len() < n_before {
             format!("took the bookmark back: {}", here.label())
         } else {
-            let jumps = self.keys.key(super::state::keys::Action::Bookmarks);
+            let jumps = self.keys.key(Action::Bookmarks);
             let said = format!("bookmark: {} · {jumps} jumps", here.label());
             self.bookmarks.push(here);
             let n_most = self.limits.bookmarks.max(1);

@@ -13,6 +13,7 @@ use super::state::copied::Copied;
 use super::state::editor::as_text;
 use super::state::msg::Effect;
 use super::state::panel::Panel;
+use super::state::runs::Way;
 use super::state::scene::Scene;
 use super::state::views::Axis;
 
@@ -185,7 +186,7 @@ fn command(app: Scene<'_>) -> Option<String> {
             ids @ Source::Ids(_) => ["--tokens".to_owned(), as_text(ids).replace(", ", ",")],
         });
     }
-    if let Some(super::state::runs::Way::WhatIf(what_ifs)) = app.runs.b.as_ref().map(|b| &b.way) {
+    if let Some(Way::WhatIf(what_ifs)) = app.runs.b.as_ref().map(|b| &b.way) {
         for what_if in what_ifs {
             words.extend(["--what-if".to_owned(), what_if.to_string()]);
         }

@@ -11,17 +11,6 @@ use super::state::selection::step;
 use super::state::story_view::StoryView;
 
 impl App {
-    /// The panels that there are here: only demos tell stories, and only a training has a history.
-    pub fn panels(&self) -> impl Iterator<Item = Panel> + use<> {
-        let (has_story, has_history) = (self.story.is_some(), self.training.is_some());
-        let all = Panel::ALL.into_iter();
-        all.filter(move |panel| match panel {
-            Panel::Story => has_story,
-            Panel::History => has_history,
-            _ => true,
-        })
-    }
-
     /// To another page, or along the text of this one.
     pub(super) fn step_story(&mut self, across: isize, down: isize) {
         let body = areas(self.size).body;

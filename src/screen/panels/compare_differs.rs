@@ -10,6 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use crate::figure::{cut, figure};
+use crate::state::run::Run;
 use crate::state::runs::{Comparing, Way};
 use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
@@ -46,7 +47,7 @@ fn said(app: Scene<'_>) -> Result<&Comparison, String> {
     };
     if let Way::Against(Against::Prompt(_)) = &second.way {
         let [aligned, _] = &second.aligned;
-        let n = |run: &crate::state::run::Run| run.prompt.tokens.len();
+        let n = |run: &Run| run.prompt.tokens.len();
         return Err(format!(
             "One model on two prompts of {} and {} tokens, of which {} stand for each other: no hook, knob or tensor is to be \
              compared. Heads compare by statistics; the maps stand side by side.",

@@ -1,4 +1,4 @@
-//! The state of the screen, and the messages that change it.
+//! The state of the screen as a whole, and what lies over its panels.
 
 use attnscope_checks::Check;
 use attnscope_checks::stats::HeadType;
@@ -189,6 +189,17 @@ impl App {
             map: self.head_view.map.name().to_owned(),
             log: self.head_view.is_log,
         }
+    }
+
+    /// The panels that there are here: only demos tell stories, and only a training has a history.
+    pub fn panels(&self) -> impl Iterator<Item = Panel> + use<> {
+        let (has_story, has_history) = (self.story.is_some(), self.training.is_some());
+        let all = Panel::ALL.into_iter();
+        all.filter(move |panel| match panel {
+            Panel::Story => has_story,
+            Panel::History => has_history,
+            _ => true,
+        })
     }
 
     /// The key that opens a panel here: beside a training, 8 is its history.

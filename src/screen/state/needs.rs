@@ -6,6 +6,7 @@ use super::app::App;
 use super::keys::Need;
 use super::run::Run;
 use super::scene::compared::has_hooks;
+use crate::areas::has_room;
 
 impl App {
     /// Why something that an action needs is not there.
@@ -92,7 +93,7 @@ fn not_open(app: &App) -> &'static str {
 }
 
 fn needs_room(app: &App) -> Option<&'static str> {
-    if crate::areas::has_room(app.size) {
+    if has_room(app.size) {
         None
     } else {
         Some("the terminal is too small to show anything")

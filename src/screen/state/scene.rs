@@ -2,6 +2,7 @@
 
 pub mod compared;
 mod effects;
+mod pair;
 pub mod part;
 mod swept;
 pub mod token_statistics;
@@ -13,16 +14,17 @@ use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Sta
 use attnscope_checks::{Finding, Severity};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_prompt::Prompt;
-use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
+use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Subject};
 use attnscope_spec::Stack;
 
 use super::app::App;
 use super::panel::Panel;
 use super::run::Run;
 use super::runs::Shows;
-use super::selection::{Selection, step};
+use super::selection::Selection;
 use super::statistics::statistic;
 use super::views::Axis;
+use crate::figure::token_label;
 
 /// The state of the screen as it shows A, B, or what B is less A.
 #[derive(Debug, Clone, Copy)]
@@ -152,14 +154,14 @@ impl<'a> Scene<'a> {
     pub fn token(self, axis: Axis, position_idx: usize) -> String {
         let prompt = self.tokens_along(axis);
         let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
-        label.map_or_else(String::new, |label| crate::figure::token_label(label))
+        label.map_or_else(String::new, |label| token_label(label))
     }
 
     /// The token of the only text, or of the decoder's, at a position.
     pub fn predicted_after(self, position_idx: usize) -> String {
         let labels = self.run().map(|run| &run.prompt.labels);
         let label = labels.and_then(|labels| labels.get(position_idx));
-        label.map_or_else(String::new, |label| crate::figure::token_label(label))
+        label.map_or_else(String::new, |label| token_label(label))
     }
 
     /// A token along an axis as the tokenizer reads it.
@@ -292,107 +294,5 @@ impl<'a> Scene<'a> {
     /// Every finding of the run, the worst first; of equals the first layer's.
     pub fn findings(self) -> &'a [Finding] {
         self.run().map_or(&[], |run| &run.findings)
-    }
-}
-
-/// Two runs at once.
-impl<'a> Scene<'a> {
-    /// A and B, where both have begun.
-    pub fn both_runs(self) -> Option<[&'a Run; 2]> {
-        self.app.runs.both()
-    }
-
-    /// What A and B are called.
-    pub fn labels(self) -> [&'static str; 2] {
-        let second = self.app.runs.b.as_ref();
-        second.map_or(["A", "B"], |second| second.way.labels())
-    }
-
-    /// The selected head at full resolution in A and in B, as far as both are there.
-    pub fn both_details(self) -> Option<[&'a HeadDetail; 2]> {
-        let wanted = self.wanted_head();
-        let [a, b] = self.both_runs()?.map(|run| run.detail_of(wanted));
-        Some([a?, b?])
-    }
-
-    /// The selected query and key, in positions of one side: texts of A and B may differ.
-    pub fn crosshair_in(self, side: Shows) -> (usize, usize) {
-        let at = self.selection;
-        let is_of_b = self.shows != Shows::A;
-        let second = self
-            .app
-            .runs
-            .b
-            .as_ref()
-            .filter(|second| second.run.is_some());
-        let Some(second) = second.filter(|_| is_of_b != (side != Shows::A)) else {
-            return (at.query_idx, at.key_idx);
-        };
-        let (of_queries, of_keys) = second.aligned_axes(at.stack);
-        // What stands for a token may be nothing but its position, which a shorter text does not have.
-        let inside = |idx: usize, axis: Axis| {
-            let n = Scene::of(self.app, side).n_along(axis);
-            step(idx, 0, n)
-        };
-        (
-            inside(of_queries.other(at.query_idx, is_of_b), Axis::Query),
-            inside(of_keys.other(at.key_idx, is_of_b), Axis::Key),
-        )
-    }
-
-    /// The selected query and key, in positions of the side of this scene: an export draws both sides, whichever is on screen.
-    pub fn crosshair(self) -> (usize, usize) {
-        self.app.scene().crosshair_in(self.shows)
-    }
-
-    /// The token of A that stands for one of B along an axis; `None` where B alone has it.
-    pub fn counterpart(self, axis: Axis, idx: usize) -> Option<usize> {
-        let second = self.app.runs.b.as_ref()?;
-        let (of_queries, of_keys) = second.aligned_axes(self.selection.stack);
-        let aligned = match axis {
-            Axis::Query => of_queries,
-            Axis::Key => of_keys,
-        };
-        aligned.of_b(idx)
-    }
-
-    /// A layer in A and in B, as far as both have come.
-    pub fn both_layers(self, grid: Stack, layer_idx: usize) -> Option<[&'a LayerReport; 2]> {
-        let [a, b] = self.both_runs()?.map(|run| run.layer(grid, layer_idx));
-        Some([a?, b?])
-    }
-
-    /// What a token that A or B predicts reads as.
-    pub fn predicted_label(self, id: u32) -> String {
-        if let Some(name) = self.class_label(id) {
-            return name;
-        }
-        let runs = self.both_runs().into_iter().flatten();
-        let label = runs.into_iter().find_map(|run| run.label(id));
-        label.map_or_else(|| id.to_string(), str::to_owned)
-    }
-
-    /// Whether panels are to show what B is less A.
-    pub fn shows_difference(self) -> bool {
-        self.shows == Shows::Difference && self.both_runs().is_some()
-    }
-
-    /// Whether grids and maps are to show what B is less A.
-    pub fn grid_differs(self) -> bool {
-        let compares = self.panel.compares() && self.both_runs().is_some();
-        (self.shows_difference() || compares) && !self.shows_distance()
-    }
-
-    /// The selected head's map in B less the one in A, as it is shown: scores or pattern.
-    pub fn difference(self) -> Option<&'a Pyramid> {
-        let wanted = (self.wanted_head(), self.head_map());
-        let (query, which, map) = self.app.runs.b.as_ref()?.difference.as_ref()?;
-        ((*query, *which) == wanted).then_some(map)
-    }
-
-    /// The difference where the Head panel shows it; single cells of a long head are those of the run that is shown.
-    pub fn shown_difference(self) -> Option<&'a Pyramid> {
-        let differs = self.shows_difference() && !self.shows_part();
-        self.difference().filter(|_| differs)
     }
 }

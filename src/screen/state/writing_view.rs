@@ -77,6 +77,7 @@ impl WritingView {
         matches!(self.state, WritingState::Reading | WritingState::Going)
     }
 
+    /// To another token; beyond the newest one, to whichever is the newest.
     pub fn walk(&mut self, by: isize) {
         let n = self.tokens().len();
         let last = n.saturating_sub(1);
