@@ -422,7 +422,7 @@ mod tests {
     /// A model beside itself with other scales, in its first layers.
     fn compared(of: &str, row_bytes: usize) -> Comparison {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
-            .join(&format!("oracle/{of}/model"));
+            .join(format!("oracle/{of}/model"));
         let a = attnscope_families::read(Checkpoint::open(&path).expect("opens"))
             .expect("is understood");
         let mut spec = a.spec.clone();

@@ -118,7 +118,7 @@ mod tests {
 
     fn spec(of: &str) -> ModelSpec {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
-            .join(&format!("oracle/{of}/model"));
+            .join(format!("oracle/{of}/model"));
         let checkpoint = Checkpoint::open(&path).expect("opens");
         attnscope_families::read(checkpoint)
             .expect("is understood")
@@ -193,7 +193,7 @@ mod tests {
             .map(|name| name.to_string_lossy().into_owned())
             .filter(|name| {
                 std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
-                    .join(&format!("oracle/{name}/model"))
+                    .join(format!("oracle/{name}/model"))
                     .exists()
             })
             .collect();
@@ -201,7 +201,7 @@ mod tests {
         let mut n_specs = 0;
         for name in &names {
             let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
-                .join(&format!("oracle/{name}/model"));
+                .join(format!("oracle/{name}/model"));
             // What a few cases need beside their files is said on the command line.
             let Ok(checkpoint) = Checkpoint::open(&path) else {
                 continue;

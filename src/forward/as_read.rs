@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use attnscope_compute::attention::{
-    AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_oddly,
+    AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_with_override,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{OnHost, Ops};
@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::block_weights::{AttentionWeights, MlpWeights};
 use super::context::{BlockContext, Memory};
-use super::deviation::{Cut, Deviation, Dropped, Turned};
+use super::deviation::{Cut, Deviation, DroppedResiduals, RotationOverride};
 use super::difference::{difference_of, read_difference};
 use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
@@ -30,7 +30,7 @@ pub struct Segment<'a> {
     pub sequence: &'a Sequence,
     pub spec: &'a BlockSpec,
     pub deviation: &'a Deviation,
-    pub dropped: Dropped,
+    pub dropped: DroppedResiduals,
     /// The encoder's output, and the tokens it belongs to. // [source position, d_model]
     pub source: Option<(&'a [f32], &'a Sequence)>,
 }
@@ -395,7 +395,7 @@ fn attend_group<O: Ops>(
             // No mask of a target's tokens lies on those of a source.
             odd.sight = None;
         }
-        let z = attend_oddly(&run, HeadInput { q, k, v }, &odd);
+        let z = attend_with_override(&run, HeadInput { q, k, v }, &odd);
         Ok(match deviation.joined {
             Cut::Columns => z,
             Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
@@ -491,7 +491,7 @@ fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>;
     };
     let (d_head, turned) = (attention.d_head, segment.deviation.turned);
     let numbers: Vec<usize> = (0..attention.n_heads.max(attention.n_kv_heads)).collect();
-    let by_head = turned == Turned::ByHead;
+    let by_head = turned == RotationOverride::ByHead;
     let by = if by_head {
         &numbers
     } else {
@@ -506,12 +506,16 @@ fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>;
             }
         }
     };
-    let n_times = if turned == Turned::Twice { 2 } else { 1 };
+    let n_times = if turned == RotationOverride::Twice {
+        2
+    } else {
+        1
+    };
     for _ in 0..n_times {
         rotate(q, attention.n_heads);
         rotate(k, attention.n_kv_heads);
     }
-    if turned == Turned::WithValues && attention.d_value == d_head {
+    if turned == RotationOverride::WithValues && attention.d_value == d_head {
         rotate(v, attention.n_kv_heads);
     }
 }

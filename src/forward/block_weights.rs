@@ -14,7 +14,7 @@ use attnscope_spec::{
 
 use super::difference::{Difference, read_difference};
 use super::mixer::TokenMixerWeights;
-use super::weights::{Fused, Shelf};
+use super::weights::{Fused, WeightReader};
 
 /// The latent vectors that queries, keys and values are projected from.
 pub struct LatentWeights<'a, O: Ops> {
@@ -48,9 +48,9 @@ pub struct AttentionWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> AttentionWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
+    /// As for [`WeightReader::linear`].
     pub(super) fn read(
-        shelf: Shelf<'a, O>,
+        shelf: WeightReader<'a, O>,
         pre: &Option<NormSource>,
         spec: &ProjectionSpec,
         n_heads: usize,
@@ -120,8 +120,8 @@ pub struct GlobalWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> GlobalWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    fn read(shelf: Shelf<'a, O>, maps: &GlobalMaps) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    fn read(shelf: WeightReader<'a, O>, maps: &GlobalMaps) -> Result<Self> {
         let [q, k, v] = maps.linears().map(|map| shelf.linear(map));
         Ok(Self {
             q: q?,
@@ -149,7 +149,7 @@ pub struct MlpWeights<'a, O: Ops> {
 }
 
 impl<'a, O: Ops> MlpWeights<'a, O> {
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &MlpSpec) -> Result<Self> {
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &MlpSpec) -> Result<Self> {
         Ok(Self {
             up: shelf.linear(&spec.up)?,
             gate: spec
@@ -166,7 +166,10 @@ impl<'a, O: Ops> MlpWeights<'a, O> {
     }
 }
 
-fn read_learned<O: Ops>(shelf: Shelf<'_, O>, learned: &LearnedActivation) -> Result<[f32; 4]> {
+fn read_learned<O: Ops>(
+    shelf: WeightReader<'_, O>,
+    learned: &LearnedActivation,
+) -> Result<[f32; 4]> {
     let mut values = [0.0; 4];
     for (value, (name, shape)) in values.iter_mut().zip(learned.tensors()) {
         let stored = shelf.tensors.expect(name, &shape)?.widen()?;
@@ -212,7 +215,7 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
         spec: &BlockSpec,
         pace: &'a dyn Pace,
     ) -> Result<Self> {
-        Self::read_from(Shelf::new(ops, tensors, pace), spec)
+        Self::read_from(WeightReader::new(ops, tensors, pace), spec)
     }
 
     /// Reads weights that will meet a few rows at a time, many times.
@@ -225,14 +228,14 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
         spec: &BlockSpec,
         pace: &'a dyn Pace,
     ) -> Result<Self> {
-        let shelf = Shelf {
+        let shelf = WeightReader {
             for_few_rows: true,
-            ..Shelf::new(ops, tensors, pace)
+            ..WeightReader::new(ops, tensors, pace)
         };
         Self::read_from(shelf, spec)
     }
 
-    fn read_from(shelf: Shelf<'a, O>, spec: &BlockSpec) -> Result<Self> {
+    fn read_from(shelf: WeightReader<'a, O>, spec: &BlockSpec) -> Result<Self> {
         // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
         shelf.tensors.unchanged()?;
         let attention = |pre, projections: &ProjectionSpec, n_heads| {

@@ -11,7 +11,7 @@ use attnscope_spec::StackSpec;
 
 use super::recurrent::Ends;
 use super::sequence::Sequence;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 /// The encoder's output, and the tokens it belongs to.
 pub struct Memory<'a, O: Ops> {
@@ -153,8 +153,8 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
-    pub(super) fn shelf(&self) -> Shelf<'a, O> {
-        Shelf::new(self.ops, self.tensors, self.pace)
+    pub(super) fn shelf(&self) -> WeightReader<'a, O> {
+        WeightReader::new(self.ops, self.tensors, self.pace)
     }
 
     /// Which keys each query sees: its own sequence's, or the encoder's.

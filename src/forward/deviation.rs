@@ -1,6 +1,6 @@
 //! How a block may deviate from what its spec says.
 
-use attnscope_compute::attention::Odd;
+use attnscope_compute::attention::AttentionOverride;
 
 /// How heads are cut out of a row of all heads' values, and put together again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +14,7 @@ pub enum Cut {
 
 /// What is rotated by what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Turned {
+pub enum RotationOverride {
     #[default]
     ByPosition,
     Twice,
@@ -27,10 +27,10 @@ pub enum Turned {
 /// How a block's attention deviates from its spec.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Deviation {
-    pub attention: Odd,
+    pub attention: AttentionOverride,
     pub cut: Cut,
     pub joined: Cut,
-    pub turned: Turned,
+    pub turned: RotationOverride,
     /// Attention to the encoder's output is as declared.
     pub spares_cross: bool,
 }
@@ -38,17 +38,17 @@ pub struct Deviation {
 impl Deviation {
     /// None at all.
     pub const NONE: Self = Self {
-        attention: Odd::NONE,
+        attention: AttentionOverride::NONE,
         cut: Cut::Columns,
         joined: Cut::Columns,
-        turned: Turned::ByPosition,
+        turned: RotationOverride::ByPosition,
         spares_cross: false,
     };
 }
 
 /// Which residuals a block's writing is not added to: it takes their place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Dropped {
+pub struct DroppedResiduals {
     pub before_attention: bool,
     pub before_mlp: bool,
 }

@@ -6,7 +6,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{DifferenceSource, ProjectionSpec};
 
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 /// How heads and their partners are put together.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,7 @@ pub(super) fn difference_of<O: Ops>(
 
 /// Gives every head of keys the values of two: its own in its half of all, and that one's partner in the other half.
 pub(super) fn pair_values<O: Ops>(
-    shelf: Shelf<'_, O>,
+    shelf: WeightReader<'_, O>,
     spec: &ProjectionSpec,
     n_kv_heads: usize,
     v: &mut O::Buffer,

@@ -12,7 +12,7 @@ use super::patches::{patch_positions, patch_rows};
 use super::rows;
 use super::sequence::Sequence;
 use super::stem::sound_rows;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 /// Looks tokens and positions up and adds them; only the rows that are asked for are read.
 ///
@@ -31,7 +31,7 @@ pub fn embed<O: Ops>(
         Some(linear) => {
             // A narrow matrix: done before anyone could stop it.
             let pace = &|| false;
-            let shelf = Shelf::new(ops, tensors, pace);
+            let shelf = WeightReader::new(ops, tensors, pace);
             ops.linear(from, &shelf.linear(linear)?, to, pace)
         }
         None => ops.copy(from, to),
@@ -140,7 +140,7 @@ pub fn embedding_parts<O: Ops>(
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
         ops.put(&row, spec.tokens.width, &mut from)?;
-        let weights = Shelf::new(ops, tensors, pace).linear(linear)?;
+        let weights = WeightReader::new(ops, tensors, pace).linear(linear)?;
         ops.linear(&from, &weights, &mut to, pace)?;
         row = ops.get(&to)?.values.into_owned();
     }
@@ -205,7 +205,7 @@ pub(super) fn apply_norm<O: Ops>(
 ) -> Result<()> {
     let tensors = &model.checkpoint.tensors;
     let pace = &|| false;
-    let weights = Shelf::new(ops, tensors, pace).norm(norm)?;
+    let weights = WeightReader::new(ops, tensors, pace).norm(norm)?;
     ops.norm(from, &weights, to)
 }
 

@@ -50,7 +50,7 @@ pub use as_read::{Segment, run_layer_as_read};
 pub use attend::AttentionRun;
 pub use block_weights::BlockWeights;
 pub use context::{BlockContext, KnownRows, Memory};
-pub use deviation::{Cut, Deviation, Dropped, Turned};
+pub use deviation::{Cut, Deviation, DroppedResiduals, RotationOverride};
 pub use difference::{Difference, read_difference};
 pub use embed::{EmbedPart, embed, embedding_parts};
 pub use hook::{Hook, Hooks, NoHooks};

@@ -9,7 +9,7 @@ use attnscope_compute::ops::{Cpu, HostLinear, HostNorm};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, NormSource, RelativeSource};
 
-use super::weights::{Fused, Shelf, read_linear, read_linear_rows, read_norm};
+use super::weights::{Fused, WeightReader, read_linear, read_linear_rows, read_norm};
 
 /// Reads an affine map as f32, for comparing it with that of another checkpoint.
 ///
@@ -53,5 +53,5 @@ pub fn relative_on_host(
     source: &RelativeSource,
     pace: &dyn Pace,
 ) -> Result<RelativeTables> {
-    Shelf::new(&Cpu, tensors, pace).relative(source)
+    WeightReader::new(&Cpu, tensors, pace).relative(source)
 }

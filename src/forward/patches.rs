@@ -8,7 +8,7 @@ use attnscope_prompt::{Cubic, Picture, taps};
 use attnscope_spec::{Model, PatchSpec, Resampling};
 
 use super::sequence::Sequence;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 fn seen(sequence: &Sequence) -> Result<&Picture> {
     sequence.picture.as_deref().ok_or_else(|| {
@@ -55,7 +55,7 @@ pub(super) fn patch_rows<O: Ops>(
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
         ops.put(&values, spec.projection.n_in, &mut from)?;
-        let weights = Shelf::new(ops, tensors, pace).linear(&spec.projection)?;
+        let weights = WeightReader::new(ops, tensors, pace).linear(&spec.projection)?;
         ops.linear(&from, &weights, &mut to, pace)?;
         ops.get(&to)?.values.into_owned()
     };

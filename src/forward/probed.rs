@@ -9,7 +9,7 @@ use attnscope_spec::{Model, ProbeSpec};
 
 use super::embed::apply_norm;
 use super::sequence::Sequence;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 /// What the head's map reads: the hidden values of the feed-forward layer, and behind them what the layer itself read.
 ///
@@ -24,7 +24,7 @@ pub fn row<O: Ops>(
 ) -> Result<Vec<f32>> {
     let pace = &|| false;
     let tensors = &model.checkpoint.tensors;
-    let shelf = Shelf::new(ops, tensors, pace);
+    let shelf = WeightReader::new(ops, tensors, pace);
     let query = tensors.expect(&probe.query, &probe.query_shape)?.widen()?;
     let mut learned = O::Buffer::default();
     ops.put(&query, query.len(), &mut learned)?;

@@ -7,7 +7,7 @@ use attnscope_prompt::HEARS;
 use attnscope_spec::{SoundStem, StemConvolution};
 
 use super::sequence::Sequence;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 /// The rows that it makes of a sequence's sound. // [position, d_embed]
 ///
@@ -23,7 +23,7 @@ pub(super) fn sound_rows<O: Ops>(
         return Err(Error::Prompt(HEARS.to_owned()));
     };
     let pace = &|| false;
-    let shelf = Shelf::new(ops, tensors, pace);
+    let shelf = WeightReader::new(ops, tensors, pace);
     let mut rows = sound.values.clone(); // [frame, channel]
     let (mut around, mut to) = (O::Buffer::default(), O::Buffer::default());
     for one in &stem.convolutions {
@@ -47,7 +47,10 @@ pub(super) fn sound_rows<O: Ops>(
     Ok(chosen)
 }
 
-fn linear_of<'a, O: Ops>(one: &StemConvolution, shelf: Shelf<'a, O>) -> Result<O::Linear<'a>> {
+fn linear_of<'a, O: Ops>(
+    one: &StemConvolution,
+    shelf: WeightReader<'a, O>,
+) -> Result<O::Linear<'a>> {
     let shape = [one.n_out, one.n_in, one.n_wide];
     let weight = shelf.tensors.expect(&one.weight, &shape)?.widen()?;
     let bias = match &one.bias {

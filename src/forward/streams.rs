@@ -9,7 +9,7 @@ use attnscope_spec::{StreamMaps, StreamsSpec, TokenBranch};
 
 use super::context::BlockContext;
 use super::token_branch::of_tokens;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 
 /// The least mean square that a stream is divided by.
 const LEAST_SQUARE: f32 = 1e-5;
@@ -131,7 +131,7 @@ pub(super) fn begin<O: Ops>(
     first: &[f32],
 ) -> Result<Vec<Vec<f32>>> {
     let pace = &|| false;
-    let shelf = Shelf::new(ops, tensors, pace);
+    let shelf = WeightReader::new(ops, tensors, pace);
     let further = maps.first.iter();
     further
         .map(|map| {
@@ -152,7 +152,7 @@ pub(super) fn end<O: Ops>(
     streams: &[Vec<f32>],
 ) -> Result<Vec<f32>> {
     let pace = &|| false;
-    let shelf = Shelf::new(ops, tensors, pace);
+    let shelf = WeightReader::new(ops, tensors, pace);
     let Some((first, others)) = streams.split_first() else {
         return Ok(Vec::new());
     };

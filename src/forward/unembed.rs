@@ -10,7 +10,7 @@ use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec};
 
 use super::embed::apply_norm;
 use super::sequence::Sequence;
-use super::weights::{Shelf, read_linear_rows};
+use super::weights::{WeightReader, read_linear_rows};
 use super::{probed, rows};
 
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
@@ -96,7 +96,7 @@ fn transformed<O: Ops>(
     };
     let mut wide = O::Buffer::default();
     let tensors = &model.checkpoint.tensors;
-    let dense = Shelf::new(ops, tensors, pace).linear(&transform.dense)?;
+    let dense = WeightReader::new(ops, tensors, pace).linear(&transform.dense)?;
     ops.linear(hidden, &dense, &mut wide, pace)?;
     if let Some(activation) = transform.activation {
         ops.activate(activation, &mut wide)?;

@@ -14,7 +14,7 @@ use attnscope_spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, T
 use rayon::prelude::*;
 
 /// Reads weights for one device.
-pub(super) struct Shelf<'a, O> {
+pub(super) struct WeightReader<'a, O> {
     pub ops: &'a O,
     pub tensors: &'a Tensors,
     pub pace: &'a dyn Pace,
@@ -22,15 +22,15 @@ pub(super) struct Shelf<'a, O> {
     pub for_few_rows: bool,
 }
 
-impl<O> Clone for Shelf<'_, O> {
+impl<O> Clone for WeightReader<'_, O> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<O> Copy for Shelf<'_, O> {}
+impl<O> Copy for WeightReader<'_, O> {}
 
-impl<'a, O: Ops> Shelf<'a, O> {
+impl<'a, O: Ops> WeightReader<'a, O> {
     pub fn new(ops: &'a O, tensors: &'a Tensors, pace: &'a dyn Pace) -> Self {
         Self {
             ops,

@@ -50,7 +50,7 @@ pub fn run_all<'a, O: Ops>(
     options: Options,
     pace: &'a dyn Pace,
 ) -> Result<Vec<Outcome>> {
-    run_passes(ops, model, jobs, options, Begun::Anew, pace)
+    run_passes(ops, model, jobs, options, StartFrom::Scratch, pace)
 }
 
 /// Runs a prompt through a changed model, from the first changed layer on. Previous results of earlier layers are reported again.
@@ -65,7 +65,7 @@ pub fn run_changed<'a, O: Ops>(
     resume: Resume<'a>,
     pace: &'a dyn Pace,
 ) -> Result<Outcome> {
-    let begun = Begun::Changed(resume);
+    let begun = StartFrom::ChangedLayer(resume);
     let mut outcomes = run_passes(ops, model, vec![job], options, begun, pace)?;
     Ok(outcomes.pop().unwrap_or_default())
 }
@@ -83,18 +83,18 @@ pub fn run_edited<'a, O: Ops>(
     shared: Shared<'a>,
     pace: &'a dyn Pace,
 ) -> Result<Outcome> {
-    let begun = Begun::Shared(shared);
+    let begun = StartFrom::SharedPrefix(shared);
     let mut outcomes = run_passes(ops, model, vec![job], options, begun, pace)?;
     Ok(outcomes.pop().unwrap_or_default())
 }
 
 /// Earlier results that a run starts from.
-enum Begun<'a> {
-    Anew,
+enum StartFrom<'a> {
+    Scratch,
     /// The same prompt in a changed model.
-    Changed(Resume<'a>),
+    ChangedLayer(Resume<'a>),
     /// Another prompt with the same beginning.
-    Shared(Shared<'a>),
+    SharedPrefix(Shared<'a>),
 }
 
 fn run_passes<'a, O: Ops>(
@@ -102,14 +102,14 @@ fn run_passes<'a, O: Ops>(
     model: &'a Model,
     jobs: Vec<Job<'a>>,
     options: Options,
-    begun: Begun<'a>,
+    begun: StartFrom<'a>,
     pace: &'a dyn Pace,
 ) -> Result<Vec<Outcome>> {
     let mut passes = Vec::new();
     for job in jobs {
         passes.push(Pass::begin(ops, model, job, options, pace)?);
     }
-    if let Begun::Shared(shared) = begun {
+    if let StartFrom::SharedPrefix(shared) = begun {
         passes.iter_mut().for_each(|pass| pass.sharing(shared));
     }
     let mut scratch = Scratch::<O>::default();
@@ -118,8 +118,10 @@ fn run_passes<'a, O: Ops>(
         let mut first = 0;
         for pass in &mut passes {
             match &begun {
-                Begun::Anew | Begun::Shared(_) => residuals.push(pass.embed(stack)?),
-                Begun::Changed(resume) => {
+                StartFrom::Scratch | StartFrom::SharedPrefix(_) => {
+                    residuals.push(pass.embed(stack)?)
+                }
+                StartFrom::ChangedLayer(resume) => {
                     let (layer_idx, resid) = pass.resume(stack, resume)?;
                     first = layer_idx;
                     residuals.push(resid);

@@ -70,7 +70,7 @@ impl Subject {
     }
 
     /// Reason why an operation is not possible; `None` if it is.
-    pub fn lacks(&self, ability: Ability) -> Option<&'static str> {
+    pub fn why_not(&self, ability: Ability) -> Option<&'static str> {
         match (self, ability) {
             (Self::Trace(_), Ability::WhatIf) => Some("a trace holds no weights to run again"),
             (Self::Trace(_), Ability::AnotherText) => {

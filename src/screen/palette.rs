@@ -128,7 +128,7 @@ impl App {
         let lacks = self
             .opened
             .as_ref()
-            .and_then(|subject| subject.lacks(Ability::AnotherText));
+            .and_then(|subject| subject.why_not(Ability::AnotherText));
         let known = self.known.prompts.iter().rev().filter(|_| lacks.is_none());
         known
             .map(|text| {

@@ -158,7 +158,7 @@ impl Runner {
         let Some(subject) = subject else {
             return Ok(());
         };
-        if let Some(reason) = subject.lacks(Ability::AnotherText) {
+        if let Some(reason) = subject.why_not(Ability::AnotherText) {
             return Err(Error::Prompt(reason.to_owned()));
         }
         let model = match subject {
@@ -224,7 +224,7 @@ impl Runner {
         };
         let lacks = subject
             .as_ref()
-            .and_then(|subject| subject.lacks(Ability::WhatIf));
+            .and_then(|subject| subject.why_not(Ability::WhatIf));
         if let Some(reason) = lacks {
             return Err(Error::Prompt(reason.to_owned()));
         }

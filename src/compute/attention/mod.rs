@@ -1,5 +1,6 @@
 //! The mathematics of one attention: what is scored, what is visible, how it is normalised, and what one pass over a row block gives.
 
+mod attention_override;
 mod audit;
 mod bias;
 mod block;
@@ -14,7 +15,6 @@ mod kv_head;
 mod log_sums;
 mod mask;
 mod normaliser;
-mod odd;
 mod part;
 mod plan;
 mod pooled;
@@ -34,6 +34,9 @@ mod summary;
 mod support;
 mod tally;
 
+pub use attention_override::{
+    AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override,
+};
 pub use audit::{Against, Audit, Forbidden, LayerAudit, RecordedCall};
 pub use bias::{Alibi, Buckets, Relative};
 pub use block::{HeadRun, run_head};
@@ -46,7 +49,6 @@ pub use kv_head::KeptKeys;
 pub use log_sums::LogSumsOverQueries;
 pub use mask::Visibility;
 pub use normaliser::{Explained, Fault, Normaliser, Vectors};
-pub use odd::{Odd, OddSight, OddSoftmax, attend_oddly};
 pub use part::{HeadPart, HeadRows};
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use relative_tables::RelativeTables;

@@ -8,7 +8,7 @@ use super::memory::MixerMemory;
 use super::rows::each_copy;
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// The weights of a gated convolution.
 pub struct ConvolutionWeights<'a, O: Ops> {
@@ -21,8 +21,8 @@ pub struct ConvolutionWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> ConvolutionWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &ConvolutionSpec) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &ConvolutionSpec) -> Result<Self> {
         Ok(Self {
             b: shelf.linear(&spec.b)?,
             c: shelf.linear(&spec.c)?,

@@ -15,7 +15,7 @@ use super::parts::{read_gain, with_gain};
 use super::rows::{apart, beside, each_copy, mapped};
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// The weights of a delta rule.
 pub struct DeltaRuleWeights<'a, O: Ops> {
@@ -35,8 +35,8 @@ pub struct DeltaRuleWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> DeltaRuleWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &DeltaRuleSpec) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &DeltaRuleSpec) -> Result<Self> {
         let n = spec.heads.n_value_heads;
         let log_decay = shelf.vector(&spec.log_decay, n)?;
         Ok(Self {

@@ -11,7 +11,7 @@ use super::memory::MixerMemory;
 use super::rows::each_copy;
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// The weights of a gated recurrence.
 pub struct GatedRecurrenceWeights<'a, O: Ops> {
@@ -28,8 +28,8 @@ pub struct GatedRecurrenceWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> GatedRecurrenceWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &GatedRecurrenceSpec) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &GatedRecurrenceSpec) -> Result<Self> {
         let (n, width, at) = (spec.n_blocks, spec.width(), &spec.at);
         let tensor = |name: &String, shape: &[usize]| shelf.tensors.expect(name, shape)?.widen();
         Ok(Self {

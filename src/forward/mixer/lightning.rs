@@ -11,7 +11,7 @@ use attnscope_spec::mixers::LightningSpec;
 use super::memory::MixerMemory;
 use super::rows::{each_copy, hide_padding, mapped};
 use crate::context::BlockContext;
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// The weights of lightning attention.
 pub struct LightningWeights<'a, O: Ops> {
@@ -33,8 +33,8 @@ pub struct LightningWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> LightningWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &LightningSpec) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &LightningSpec) -> Result<Self> {
         let [slopes, queries, keys, pairs] = spec.stored().map(|(_, name, shape)| {
             let tensor = |name: &String| shelf.tensors.expect(name, &shape)?.widen();
             name.as_ref().map(tensor).transpose()

@@ -22,7 +22,7 @@ use self::lightning::LightningWeights;
 use self::selective_scan::SelectiveScanWeights;
 use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
-use super::weights::Shelf;
+use super::weights::WeightReader;
 pub(super) use memory::MixerMemory;
 
 /// The weights of a mixer.
@@ -37,8 +37,8 @@ pub enum TokenMixerWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> TokenMixerWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &TokenMixer) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &TokenMixer) -> Result<Self> {
         Ok(match spec {
             TokenMixer::Convolution(spec) => {
                 Self::Convolution(ConvolutionWeights::read(shelf, spec)?)

@@ -7,13 +7,13 @@ use attnscope_compute::kernels::recurrent::GatedNorm;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::GatedNormSource;
 
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// # Errors
 /// When the gain is missing or has another shape.
 pub(super) fn read_gain<'a, O: Ops>(
     norm: &GatedNormSource,
-    shelf: Shelf<'a, O>,
+    shelf: WeightReader<'a, O>,
 ) -> Result<Cow<'a, [f32]>> {
     shelf.vector(&norm.gain, norm.n_stored)
 }

@@ -15,7 +15,7 @@ use super::memory::MixerMemory;
 use super::rows::{each_copy, hide_padding, mapped};
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// A map and the norm of its output.
 type Normed<'a, O> = (<O as Ops>::Linear<'a>, <O as Ops>::Norm<'a>);
@@ -37,8 +37,8 @@ pub struct SelectiveScanWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> SelectiveScanWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &SelectiveScanSpec) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &SelectiveScanSpec) -> Result<Self> {
         let normed = |(map, norm): &(LinearSource, NormSource)| -> Result<Normed<'a, O>> {
             Ok((shelf.linear(map)?, shelf.norm(norm)?))
         };

@@ -7,7 +7,7 @@ use attnscope_compute::kernels::recurrent::short_convolution;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::mixers::ShortConvolution;
 
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// The weights of a convolution.
 pub struct Kernel<'a> {
@@ -28,7 +28,7 @@ impl Kernel<'_> {
 
 pub(super) fn read_kernel<'a, O: Ops>(
     spec: &ShortConvolution,
-    shelf: Shelf<'a, O>,
+    shelf: WeightReader<'a, O>,
 ) -> Result<Kernel<'a>> {
     let stored = shelf.tensors.expect(&spec.kernel, &spec.kernel_shape())?;
     Ok(Kernel {

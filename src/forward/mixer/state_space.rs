@@ -15,7 +15,7 @@ use super::parts::{read_gain, with_gain};
 use super::rows::{apart, beside, each_copy, hide_padding, mapped};
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// The weights of a state space.
 pub struct StateSpaceWeights<'a, O: Ops> {
@@ -35,8 +35,8 @@ pub struct StateSpaceWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> StateSpaceWeights<'a, O> {
     /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &StateSpaceSpec) -> Result<Self> {
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &StateSpaceSpec) -> Result<Self> {
         let log_decay = shelf.vector(&spec.log_decay, spec.n_heads)?;
         Ok(Self {
             gate: shelf.linear(&spec.gate)?,

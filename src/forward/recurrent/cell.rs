@@ -5,7 +5,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::recurrent::CellSpec;
 
-use crate::weights::Shelf;
+use crate::weights::WeightReader;
 
 /// A layer's weights, and where it stands.
 pub(super) struct Cell<'a, O: Ops> {
@@ -25,7 +25,11 @@ impl<'a, O: Ops> Cell<'a, O> {
     ///
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it.
-    pub fn read(shelf: Shelf<'a, O>, of_inputs: Shelf<'a, O>, spec: &CellSpec) -> Result<Self> {
+    pub fn read(
+        shelf: WeightReader<'a, O>,
+        of_inputs: WeightReader<'a, O>,
+        spec: &CellSpec,
+    ) -> Result<Self> {
         Ok(Self {
             ops: shelf.ops,
             pace: shelf.pace,

@@ -7,7 +7,7 @@
 //!
 //! Tried in all layers, and in each layer alone where the budget allows.
 
-use attnscope_compute::attention::{Odd, OddSoftmax, SoftmaxAxis};
+use attnscope_compute::attention::{AttentionOverride, SoftmaxAxis, SoftmaxOverride};
 use attnscope_spec::BlockSpec;
 
 use super::{Family, IsLocal, Known, Reading};
@@ -19,10 +19,10 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
-    let reading = |name: &str, advice: &str, softmax: OddSoftmax| {
-        let odd = Odd {
+    let reading = |name: &str, advice: &str, softmax: SoftmaxOverride| {
+        let odd = AttentionOverride {
             softmax: Some(softmax),
-            ..Odd::NONE
+            ..AttentionOverride::NONE
         };
         Reading::new(FAMILY.id, name, advice)
             .odd(odd)
@@ -36,16 +36,16 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         SoftmaxAxis::Keys => reading(
             "a softmax over queries",
             "--set softmax_axis=queries",
-            OddSoftmax::OverQueries,
+            SoftmaxOverride::OverQueries,
         ),
         SoftmaxAxis::Queries => reading(
             "a softmax over keys",
             "--set softmax_axis=keys",
-            OddSoftmax::OverKeys,
+            SoftmaxOverride::OverKeys,
         ),
     }];
     if declared.n_heads > 1 {
-        let over = |leaks| OddSoftmax::OverHeads { leaks };
+        let over = |leaks| SoftmaxOverride::OverHeads { leaks };
         let name = "a softmax over heads";
         all.push(reading(name, "", over(true)));
         all.push(reading(

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use attnscope_forward::Dropped;
+use attnscope_forward::DroppedResiduals;
 use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, NormSource};
 
 use super::{Family, Known, Reading};
@@ -30,7 +30,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
 
 fn residuals(known: &Known<'_>) -> Vec<Reading> {
     let is_sequential = known.blocks().all(|block| !block.is_parallel);
-    let without = |before_attention, before_mlp| Dropped {
+    let without = |before_attention, before_mlp| DroppedResiduals {
         before_attention,
         before_mlp,
     };
@@ -42,7 +42,7 @@ fn residuals(known: &Known<'_>) -> Vec<Reading> {
         ),
         ("no residuals", without(true, true)),
     ];
-    let is_possible = |dropped: &Dropped| is_sequential || !dropped.before_attention;
+    let is_possible = |dropped: &DroppedResiduals| is_sequential || !dropped.before_attention;
     named
         .into_iter()
         .filter(|(_, dropped)| is_possible(dropped))

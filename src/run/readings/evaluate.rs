@@ -7,7 +7,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{
-    BlockContext, Deviation, Dropped, Scratch, Segment, Sequence, embed, final_hidden,
+    BlockContext, Deviation, DroppedResiduals, Scratch, Segment, Sequence, embed, final_hidden,
     logits_in_chunks, run_layer_as_read,
 };
 use attnscope_spec::{HeadSpec, Model, NormSource, StackSpec};
@@ -221,7 +221,7 @@ fn step<O: Ops>(
     scratch: &mut Scratch<O>,
 ) -> Result<Vec<Vec<f32>>> {
     let is_encoder = stack_idx + 1 < model.spec.stacks.len();
-    let deviations: Vec<(Deviation, Dropped)> = states
+    let deviations: Vec<(Deviation, DroppedResiduals)> = states
         .iter()
         .map(|state| state.reading.in_layer(layer_idx))
         .collect();

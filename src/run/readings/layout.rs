@@ -10,7 +10,7 @@
 //!
 //! Tried in all layers at once. Large models that predict better than word frequencies are not read with other weights.
 
-use attnscope_compute::attention::{Bias, Odd, Scale};
+use attnscope_compute::attention::{AttentionOverride, Bias, Scale};
 use attnscope_forward::{Cut, Deviation};
 use attnscope_spec::{BlockSpec, FeedForward, LinearSource, MlpSpec, Part, ProjectionSpec};
 
@@ -153,9 +153,9 @@ fn heads(known: &Known<'_>) -> Vec<Reading> {
     let attention = &own.attention;
     let mut all = Vec::new();
     if attention.n_kv_heads > 1 && attention.n_kv_heads < attention.n_heads {
-        let odd = Odd {
+        let odd = AttentionOverride {
             tiles_keys: true,
-            ..Odd::NONE
+            ..AttentionOverride::NONE
         };
         let name = "heads of keys repeated as a whole (repeat, not repeat_interleave)";
         all.push(Reading::new(FAMILY.id, name, "").odd(odd));

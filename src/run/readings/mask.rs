@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use attnscope_checks::SeesLabels;
-use attnscope_compute::attention::{Mask, Odd, OddSight, Window};
+use attnscope_compute::attention::{AttentionOverride, Mask, MaskOverride, Window};
 use attnscope_spec::{BlockSpec, ModelSpec};
 
 use super::{Family, IsLocal, Known, Reading};
@@ -28,10 +28,10 @@ pub(super) const FAMILY: Family = Family {
 const NO_MASK: &str = "no causal mask";
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
-    let reading = |name: String, advice: &str, sight: OddSight| {
-        let odd = Odd {
+    let reading = |name: String, advice: &str, sight: MaskOverride| {
+        let odd = AttentionOverride {
             sight: Some(sight),
-            ..Odd::NONE
+            ..AttentionOverride::NONE
         };
         Reading::new(FAMILY.id, name, advice).odd(odd)
     };
@@ -46,49 +46,49 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         let causal = reading(
             "a causal mask".to_owned(),
             "--set mask=causal",
-            OddSight::Causal,
+            MaskOverride::Causal,
         );
         return vec![causal.local(IsLocal::InLayers)];
     }
     let leaking = [
-        (NO_MASK, "--set mask=bidirectional", OddSight::All),
+        (NO_MASK, "--set mask=bidirectional", MaskOverride::All),
         (
             "a causal mask that lets each token see the next one",
             "",
-            OddSight::Shifted(1),
+            MaskOverride::Shifted(1),
         ),
-        ("an inverted causal mask", "", OddSight::Inverted),
+        ("an inverted causal mask", "", MaskOverride::Inverted),
         (
             "−10 added to hidden scores instead of −∞",
             "",
-            OddSight::Soft(-10.0),
+            MaskOverride::Soft(-10.0),
         ),
         (
             "−1 added to hidden scores instead of −∞",
             "",
-            OddSight::Soft(-1.0),
+            MaskOverride::Soft(-1.0),
         ),
         (
             "1 added to hidden scores instead of −∞",
             "",
-            OddSight::Soft(1.0),
+            MaskOverride::Soft(1.0),
         ),
     ];
     let mut all: Vec<Reading> = leaking
         .into_iter()
         .map(|(name, advice, sight)| {
-            let sees = if sight == OddSight::Soft(-10.0) {
+            let sees = if sight == MaskOverride::Soft(-10.0) {
                 SeesLabels::Faintly
             } else {
                 SeesLabels::Plainly
             };
             let mut reading = reading(name.to_owned(), advice, sight);
-            reading.claim.shown_by = (sight == OddSight::Shifted(1)).then_some(NO_MASK);
+            reading.claim.shown_by = (sight == MaskOverride::Shifted(1)).then_some(NO_MASK);
             reading.seeing_labels(sees).local(IsLocal::InHeads)
         })
         .collect();
     let name = "a causal mask that hides each token from itself".to_owned();
-    all.push(reading(name, "", OddSight::Shifted(-1)).local(IsLocal::InHeads));
+    all.push(reading(name, "", MaskOverride::Shifted(-1)).local(IsLocal::InHeads));
     let widths = || {
         [4, 8, 16, 32, 64, 128, 256]
             .into_iter()
@@ -96,14 +96,14 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     };
     for n in widths().take(4) {
         let name = format!("the first {n} tokens seen by all");
-        all.push(reading(name, "", OddSight::Prefix(n)));
+        all.push(reading(name, "", MaskOverride::Prefix(n)));
     }
     all.extend(windows(known.spec(), &masks, &reading));
     if masks.iter().all(|mask| mask.window.is_none()) {
         for width in widths() {
             let name = format!("a window of {width} keys");
             let advice = format!("--set window={width}");
-            all.push(reading(name, &advice, OddSight::Window(width)));
+            all.push(reading(name, &advice, MaskOverride::Window(width)));
         }
     }
     all
@@ -113,7 +113,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
 fn windows(
     spec: &ModelSpec,
     masks: &[Mask],
-    reading: &impl Fn(String, &str, OddSight) -> Reading,
+    reading: &impl Fn(String, &str, MaskOverride) -> Reading,
 ) -> Vec<Reading> {
     if masks.iter().all(|mask| mask.window.is_none()) {
         return Vec::new();
@@ -121,7 +121,7 @@ fn windows(
     let mut all = vec![reading(
         "no window".to_owned(),
         "--set window=none",
-        OddSight::Causal,
+        MaskOverride::Causal,
     )];
     let with = |name: &str, change: &dyn Fn(usize, Mask) -> Mask| {
         let mut changed = spec.clone();

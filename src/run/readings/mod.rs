@@ -30,8 +30,8 @@ pub use texts::{Text, blind_loss, unigram_loss};
 use std::sync::Arc;
 
 use attnscope_checks::{Claim, SeesLabels};
-use attnscope_compute::attention::{Odd, OddSight, Scale};
-use attnscope_forward::{Cut, Deviation, Dropped, Sequence};
+use attnscope_compute::attention::{AttentionOverride, MaskOverride, Scale};
+use attnscope_forward::{Cut, Deviation, DroppedResiduals, Sequence};
 use attnscope_spec::{BlockSpec, Model, ModelSpec};
 
 /// A family of readings: different ways in which one part of the model may have been computed in training.
@@ -137,7 +137,7 @@ pub struct Reading {
     /// Whether it is also tried in a single layer or head.
     is_local: IsLocal,
     deviation: Deviation,
-    dropped: Dropped,
+    dropped: DroppedResiduals,
     /// `None` for the declared spec.
     spec: Option<Arc<ModelSpec>>,
     /// Whether the spec changes attention only, with the declared weights and norms.
@@ -181,7 +181,7 @@ impl Reading {
             },
             is_local: IsLocal::No,
             deviation: Deviation::NONE,
-            dropped: Dropped::default(),
+            dropped: DroppedResiduals::default(),
             spec: None,
             shares_weights: true,
             positions: PositionsAs::Declared,
@@ -190,7 +190,7 @@ impl Reading {
     }
 
     /// Overrides how attention is computed.
-    fn odd(self, attention: Odd) -> Self {
+    fn odd(self, attention: AttentionOverride) -> Self {
         self.deviating(Deviation {
             attention,
             ..Deviation::NONE
@@ -249,9 +249,9 @@ impl Reading {
             reading.spec.is_none()
                 && reading.positions == PositionsAs::Declared
                 && reading.offset == 1
-                && reading.dropped == Dropped::default()
+                && reading.dropped == DroppedResiduals::default()
                 && Deviation {
-                    attention: Odd::NONE,
+                    attention: AttentionOverride::NONE,
                     ..reading.deviation
                 } == Deviation::NONE
         };
@@ -295,7 +295,7 @@ impl Reading {
     /// Number of leading tokens that every position sees, if the reading overrides it.
     fn n_shown(&self) -> Option<usize> {
         match self.deviation.attention.sight {
-            Some(OddSight::Prefix(n)) => Some(n),
+            Some(MaskOverride::Prefix(n)) => Some(n),
             _ => None,
         }
     }
@@ -310,11 +310,11 @@ impl Reading {
     }
 
     /// Deviation in a given layer.
-    fn in_layer(&self, layer_idx: usize) -> (Deviation, Dropped) {
+    fn in_layer(&self, layer_idx: usize) -> (Deviation, DroppedResiduals) {
         if self.claim.layer_idx.is_none_or(|only| only == layer_idx) {
             (self.deviation, self.dropped)
         } else {
-            (Deviation::NONE, Dropped::default())
+            (Deviation::NONE, DroppedResiduals::default())
         }
     }
 }

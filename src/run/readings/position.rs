@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use attnscope_compute::attention::{Bias, Odd, RopeSpec};
-use attnscope_forward::{Deviation, Turned};
+use attnscope_compute::attention::{AttentionOverride, Bias, RopeSpec};
+use attnscope_forward::{Deviation, RotationOverride};
 use attnscope_spec::BlockSpec;
 
 use super::{Family, Known, PositionsAs, Reading};
@@ -74,12 +74,15 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
         rope.interleaved = !rope.interleaved
     }));
     for (name, turned) in [
-        ("rotary positions applied twice", Turned::Twice),
+        ("rotary positions applied twice", RotationOverride::Twice),
         (
             "rotary positions by head instead of by token",
-            Turned::ByHead,
+            RotationOverride::ByHead,
         ),
-        ("rotary positions applied to values too", Turned::WithValues),
+        (
+            "rotary positions applied to values too",
+            RotationOverride::WithValues,
+        ),
     ] {
         let deviation = Deviation {
             turned,
@@ -109,8 +112,11 @@ fn biases(known: &Known<'_>) -> Vec<Reading> {
             .filter_map(BlockSpec::attention)
             .any(|attention| is(&attention.bias))
     };
-    let odd = |name: &str, odd: Odd| Reading::new(FAMILY.id, name, "").odd(odd);
-    let times = |bias: f32| Odd { bias, ..Odd::NONE };
+    let odd = |name: &str, odd: AttentionOverride| Reading::new(FAMILY.id, name, "").odd(odd);
+    let times = |bias: f32| AttentionOverride {
+        bias,
+        ..AttentionOverride::NONE
+    };
     let mut all = Vec::new();
     if has(|bias| matches!(bias, Bias::Alibi(_))) {
         all.push(odd("no ALiBi", times(0.0)));
@@ -129,9 +135,9 @@ fn biases(known: &Known<'_>) -> Vec<Reading> {
     }
     if has(|bias| matches!(bias, Bias::Buckets(_))) {
         all.push(odd("no relative bias", times(0.0)));
-        let transposed = Odd {
+        let transposed = AttentionOverride {
             transposes_bias: true,
-            ..Odd::NONE
+            ..AttentionOverride::NONE
         };
         all.push(odd("the relative bias transposed", transposed));
         let directions = known.with_blocks(|block| {

@@ -6,7 +6,7 @@
 //!
 //! Tried in all layers at once.
 
-use attnscope_compute::attention::Odd;
+use attnscope_compute::attention::AttentionOverride;
 use attnscope_compute::ops::NormKind;
 use attnscope_forward::Deviation;
 use attnscope_spec::{BlockSpec, NormSource};
@@ -66,7 +66,10 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         ("a layer norm of queries and keys", NormKind::LayerNorm, 1.0),
     ];
     let reading = |(name, kind, scale): (&str, _, _)| {
-        let attention = Odd { scale, ..Odd::NONE };
+        let attention = AttentionOverride {
+            scale,
+            ..AttentionOverride::NONE
+        };
         let deviation = Deviation {
             attention,
             ..Deviation::NONE

@@ -7,7 +7,7 @@
 //! Every broken model likes smoother attention, so that a smaller scale is believed only where nothing else comes near.
 //! Tried in all layers, and in each layer alone where the budget allows.
 
-use attnscope_compute::attention::Odd;
+use attnscope_compute::attention::AttentionOverride;
 
 use super::{Family, IsLocal, Known, Reading};
 
@@ -43,9 +43,9 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
             continue;
         }
         tried.push(times);
-        let odd = Odd {
+        let odd = AttentionOverride {
             scale: times,
-            ..Odd::NONE
+            ..AttentionOverride::NONE
         };
         let advice = if advice.is_empty() {
             format!("--set scale={factor}")

@@ -7,7 +7,7 @@
 //!
 //! Tried in all layers, and in each layer alone where the budget allows.
 
-use attnscope_compute::attention::{Odd, OddSoftmax, SoftmaxAxis};
+use attnscope_compute::attention::{AttentionOverride, SoftmaxAxis, SoftmaxOverride};
 use attnscope_spec::BlockSpec;
 
 use super::{Family, IsLocal, Known, Reading};
@@ -19,10 +19,10 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
-    let reading = |name: &str, softmax: OddSoftmax| {
-        let odd = Odd {
+    let reading = |name: &str, softmax: SoftmaxOverride| {
+        let odd = AttentionOverride {
             softmax: Some(softmax),
-            ..Odd::NONE
+            ..AttentionOverride::NONE
         };
         Reading::new(FAMILY.id, name, "")
             .odd(odd)
@@ -34,7 +34,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     if declared.softmax_axis == SoftmaxAxis::Queries {
         return Vec::new();
     }
-    let twice = |leaks| OddSoftmax::Twice { leaks };
+    let twice = |leaks| SoftmaxOverride::Twice { leaks };
     let mut all = vec![reading("softmax applied twice", twice(false)).smoothing(true)];
     let has_sinks = known.blocks().any(|block| {
         block
@@ -44,7 +44,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     if !has_sinks {
         all.push(reading(
             "one more in the softmax's denominator",
-            OddSoftmax::PlusOne,
+            SoftmaxOverride::PlusOne,
         ));
     }
     let is_causal = |block: &BlockSpec| block.attention().is_some_and(|own| own.mask.causal);
@@ -52,7 +52,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         let name = "softmax applied twice, masked only the first time";
         all.push(reading(name, twice(true)));
         let name = "the mask applied after the softmax";
-        all.push(reading(name, OddSoftmax::MaskedAfter));
+        all.push(reading(name, SoftmaxOverride::MaskedAfter));
     }
     all
 }

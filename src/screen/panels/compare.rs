@@ -106,7 +106,7 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
     let lacks = app
         .subject()
-        .and_then(|subject| subject.lacks(Ability::WhatIf));
+        .and_then(|subject| subject.why_not(Ability::WhatIf));
     let suppose = match lacks {
         Some(reason) => format!("Nothing can be supposed here: {reason}."),
         None => "Press w to run the checkpoint with another scale, softmax axis, mask, temperature or cap, with queries and keys \

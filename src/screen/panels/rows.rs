@@ -154,7 +154,7 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     lines.truncate(inside.height.saturating_sub(1) as usize);
     let can_suppose = app
         .subject()
-        .is_some_and(|subject| subject.lacks(Ability::WhatIf).is_none());
+        .is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none());
     if can_suppose {
         lines.push(Line::styled(cut(hint(app), width), theme.dim()));
     }

@@ -26,7 +26,7 @@ struct Parts {
 fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let cannot = app
         .subject()
-        .and_then(|subject| subject.lacks(Ability::Predict));
+        .and_then(|subject| subject.why_not(Ability::Predict));
     let has_predictions = cannot.is_none();
     // The text takes the lines it needs, and leaves half of the panel to the predictions; a picture leaves less.
     let picture = tokens_picture::picture(app);
@@ -211,7 +211,9 @@ fn draw_legend(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shades: &Shade
 
 fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
-    let cannot = app.subject().map(|subject| subject.lacks(Ability::Predict));
+    let cannot = app
+        .subject()
+        .map(|subject| subject.why_not(Ability::Predict));
     let predictions = app
         .run()
         .and_then(|run| run.outcome())

@@ -50,7 +50,7 @@ pub fn both_predictions<'a>(
         let why = if both[1].is_running() {
             " the run is not over yet …"
         } else {
-            let of = |side: usize| both[side].subject.lacks(Ability::Predict);
+            let of = |side: usize| both[side].subject.why_not(Ability::Predict);
             let second = app.state().runs.b.as_ref();
             let labels = second.map_or(["A", "B"], |second| second.way.labels());
             let missing = (0..2)

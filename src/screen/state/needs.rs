@@ -104,7 +104,7 @@ fn needs_room(app: &App) -> Option<&'static str> {
 fn needs(app: &App, ability: Ability) -> Option<&'static str> {
     match &app.opened {
         None => Some(not_open(app)),
-        Some(subject) => subject.lacks(ability),
+        Some(subject) => subject.why_not(ability),
     }
 }
 

@@ -130,7 +130,7 @@ pub enum Arranged {
     /// Stored as [in, out].
     InputMajor,
     /// More axes, or another order: the permutation, and whether inputs come first afterwards.
-    Turned {
+    RotationOverride {
         order: Vec<usize>,
         is_input_major: bool,
     },
@@ -163,12 +163,12 @@ impl MapPart {
         } else if is_matrix && !must_be_output_major && as_it_lies(&in_out) {
             Arranged::InputMajor
         } else if as_it_lies(&in_out) && !must_be_output_major {
-            Arranged::Turned {
+            Arranged::RotationOverride {
                 order: in_out,
                 is_input_major: true,
             }
         } else {
-            Arranged::Turned {
+            Arranged::RotationOverride {
                 order: out_in,
                 is_input_major: false,
             }
@@ -457,7 +457,7 @@ mod tests {
         };
         assert_eq!(arranged("out in", false), Arranged::AsItLies);
         assert_eq!(arranged("in out", false), Arranged::InputMajor);
-        let turned = |order: &[usize], is_input_major| Arranged::Turned {
+        let turned = |order: &[usize], is_input_major| Arranged::RotationOverride {
             order: order.to_vec(),
             is_input_major,
         };

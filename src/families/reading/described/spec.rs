@@ -104,7 +104,7 @@ impl Reads<'_> {
         match part.arranged(heads_are_inputs, false) {
             Arranged::AsItLies => LinearSource::whole(weight, bias, n_in, n_out),
             Arranged::InputMajor => LinearSource::whole(weight, bias, n_in, n_out).input_major(),
-            Arranged::Turned { is_input_major, .. } => {
+            Arranged::RotationOverride { is_input_major, .. } => {
                 let linear = LinearSource::whole(part.arranged_name(&weight), bias, n_in, n_out);
                 if is_input_major {
                     linear.input_major()
@@ -326,7 +326,7 @@ impl Reads<'_> {
             Some(part) => {
                 let bias = part.bias.as_ref().map(|bias| self.vector(bias, 0));
                 let weight = match part.arranged(false, true) {
-                    Arranged::Turned { .. } => part.arranged_name(&part.weight),
+                    Arranged::RotationOverride { .. } => part.arranged_name(&part.weight),
                     _ => part.weight.clone(),
                 };
                 LinearSource::whole(weight, bias, d_model, d_vocab)

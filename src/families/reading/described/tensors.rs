@@ -73,7 +73,7 @@ impl Described {
             if n_axes != Some(map.axes.len()) {
                 tensors.squeeze(&name);
             }
-            let Arranged::Turned {
+            let Arranged::RotationOverride {
                 order,
                 is_input_major,
             } = &arranged

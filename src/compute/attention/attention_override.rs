@@ -12,7 +12,7 @@ use crate::kernels::sum_of_squares;
 
 /// What turns scores into weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum OddSoftmax {
+pub enum SoftmaxOverride {
     OverKeys,
     OverQueries,
     /// Over heads; with a finite mask value all heads share what is hidden, so that hidden keys get 1/n_heads.
@@ -31,7 +31,7 @@ pub enum OddSoftmax {
 
 /// Which keys a query sees.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum OddSight {
+pub enum MaskOverride {
     /// Keys up to the query's own place and so many further; fewer where it is negative.
     Shifted(isize),
     /// Only what a causal mask hides.
@@ -48,10 +48,10 @@ pub enum OddSight {
 
 /// How an attention deviates from what is declared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Odd {
+pub struct AttentionOverride {
     /// `None` for what is declared.
-    pub softmax: Option<OddSoftmax>,
-    pub sight: Option<OddSight>,
+    pub softmax: Option<SoftmaxOverride>,
+    pub sight: Option<MaskOverride>,
     /// Multiplies the declared scale.
     pub scale: f32,
     /// Multiplies what position adds to scores.
@@ -64,7 +64,7 @@ pub struct Odd {
     pub head_idx: Option<usize>,
 }
 
-impl Odd {
+impl AttentionOverride {
     /// What is declared.
     pub const NONE: Self = Self {
         softmax: None,
@@ -95,25 +95,31 @@ impl Odd {
             None => declared(),
             // What is a mistake in a causal mask is none in a layer that has no such mask.
             Some(
-                OddSight::Shifted(_)
-                | OddSight::Inverted
-                | OddSight::Prefix(_)
-                | OddSight::Window(_),
+                MaskOverride::Shifted(_)
+                | MaskOverride::Inverted
+                | MaskOverride::Prefix(_)
+                | MaskOverride::Window(_),
             ) if !run.spec.mask.causal => declared(),
-            Some(OddSight::All) => true,
-            Some(OddSight::Causal) => key_idx <= query_idx,
-            Some(OddSight::Inverted) => key_idx > query_idx,
-            Some(OddSight::Shifted(by)) => key_idx as isize <= query_idx as isize + by,
-            Some(OddSight::Prefix(n)) => key_idx < n || declared(),
-            Some(OddSight::Window(width)) => key_idx <= query_idx && query_idx - key_idx < width,
-            Some(OddSight::Soft(added)) => return Some(if declared() { 0.0 } else { added }),
+            Some(MaskOverride::All) => true,
+            Some(MaskOverride::Causal) => key_idx <= query_idx,
+            Some(MaskOverride::Inverted) => key_idx > query_idx,
+            Some(MaskOverride::Shifted(by)) => key_idx as isize <= query_idx as isize + by,
+            Some(MaskOverride::Prefix(n)) => key_idx < n || declared(),
+            Some(MaskOverride::Window(width)) => {
+                key_idx <= query_idx && query_idx - key_idx < width
+            }
+            Some(MaskOverride::Soft(added)) => return Some(if declared() { 0.0 } else { added }),
         };
         seen.then_some(0.0)
     }
 }
 
 /// Runs all heads of an attention that deviates, and gives Σ p·v. // [query, n_heads · d_value]
-pub fn attend_oddly(run: &Run<'_>, input: HeadInput<'_>, odd: &Odd) -> Vec<f32> {
+pub fn attend_with_override(
+    run: &Run<'_>,
+    input: HeadInput<'_>,
+    odd: &AttentionOverride,
+) -> Vec<f32> {
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let heads = (0..spec.n_heads).into_par_iter();
@@ -121,13 +127,13 @@ pub fn attend_oddly(run: &Run<'_>, input: HeadInput<'_>, odd: &Odd) -> Vec<f32> 
         .map(|head_idx| {
             let odd = odd.of_head(head_idx);
             let mut cells = scores(run, input, head_idx, &odd);
-            if !matches!(odd.softmax, Some(OddSoftmax::OverHeads { .. })) {
+            if !matches!(odd.softmax, Some(SoftmaxOverride::OverHeads { .. })) {
                 normalise(run, head_idx, &odd, &mut cells);
             }
             cells
         })
         .collect(); // [head][query, key]
-    if let Some(OddSoftmax::OverHeads { leaks }) = odd.softmax {
+    if let Some(SoftmaxOverride::OverHeads { leaks }) = odd.softmax {
         over_heads(&mut patterns, leaks);
     }
     let parts: Vec<Vec<f32>> = patterns
@@ -150,7 +156,12 @@ pub fn attend_oddly(run: &Run<'_>, input: HeadInput<'_>, odd: &Odd) -> Vec<f32> 
 }
 
 /// A head, whose keys may be another kv head's.
-fn head_of<'a>(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize, odd: &Odd) -> Head<'a> {
+fn head_of<'a>(
+    spec: &AttentionSpec,
+    input: HeadInput<'a>,
+    head_idx: usize,
+    odd: &AttentionOverride,
+) -> Head<'a> {
     if odd.tiles_keys {
         Head::with_kv_head(spec, input, head_idx, head_idx % spec.n_kv_heads)
     } else {
@@ -159,7 +170,12 @@ fn head_of<'a>(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize, odd:
 }
 
 /// Scores of all pairs, −inf where a query does not see a key. // [query, key]
-fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Vec<f32> {
+fn scores(
+    run: &Run<'_>,
+    input: HeadInput<'_>,
+    head_idx: usize,
+    odd: &AttentionOverride,
+) -> Vec<f32> {
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let head = head_of(spec, input, head_idx, odd);
@@ -181,11 +197,11 @@ fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Ve
     let mut cells = vec![0.0; n_queries * n_keys];
     head.products(&(0..n_queries), n_keys, &mut cells);
     let is_plain = matches!(spec.bias, Bias::None) && spec.softcap.is_none();
-    if is_plain && odd.sight.is_none() && odd.softmax != Some(OddSoftmax::MaskedAfter) {
+    if is_plain && odd.sight.is_none() && odd.softmax != Some(SoftmaxOverride::MaskedAfter) {
         score_plainly(run, &math, odd.scale, &mut cells);
         return cells;
     }
-    let sees_hidden = matches!(odd.softmax, Some(OddSoftmax::MaskedAfter));
+    let sees_hidden = matches!(odd.softmax, Some(SoftmaxOverride::MaskedAfter));
     for (query_idx, row) in cells.chunks_mut(n_keys.max(1)).enumerate() {
         let scale = math.scale(query_idx) * odd.scale;
         for (key_idx, cell) in row.iter_mut().enumerate() {
@@ -229,20 +245,20 @@ fn score_plainly(run: &Run<'_>, math: &HeadMath<'_>, times: f32, cells: &mut [f3
 }
 
 /// Scores → pattern, in place. // cells: [query, key]
-fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
+fn normalise(run: &Run<'_>, head_idx: usize, odd: &AttentionOverride, cells: &mut [f32]) {
     let level = Level::current();
     let n_keys = run.visibility.n_keys.max(1);
     let sink = run.sinks.map(|sinks| sinks[head_idx]);
     let declared = match run.spec.softmax_axis {
-        SoftmaxAxis::Keys => OddSoftmax::OverKeys,
-        SoftmaxAxis::Queries => OddSoftmax::OverQueries,
+        SoftmaxAxis::Keys => SoftmaxOverride::OverKeys,
+        SoftmaxAxis::Queries => SoftmaxOverride::OverQueries,
     };
     let softmax = odd.softmax.unwrap_or(declared);
-    if softmax == OddSoftmax::OverQueries {
+    if softmax == SoftmaxOverride::OverQueries {
         return over_queries(cells, n_keys);
     }
     for (query_idx, row) in cells.chunks_mut(n_keys).enumerate() {
-        let extra = if softmax == OddSoftmax::PlusOne {
+        let extra = if softmax == SoftmaxOverride::PlusOne {
             Some(0.0)
         } else {
             sink
@@ -260,7 +276,7 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
             });
         }
         match softmax {
-            OddSoftmax::Twice { leaks } => {
+            SoftmaxOverride::Twice { leaks } => {
                 for (key_idx, p) in row.iter_mut().enumerate() {
                     let stays = if leaks {
                         run.visibility.is_real_key(key_idx)
@@ -273,7 +289,7 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
                 }
                 softmax_assign(level, row, None);
             }
-            OddSoftmax::MaskedAfter => {
+            SoftmaxOverride::MaskedAfter => {
                 for (key_idx, p) in row.iter_mut().enumerate() {
                     if odd.sees(run, query_idx, key_idx).is_none() {
                         *p = 0.0;
