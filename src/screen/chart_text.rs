@@ -1,10 +1,10 @@
 //! Charts as plain text, for commands: the same cells that a screen shows, without colour.
 
 use attnscope_report::chart::Figure;
+use attnscope_terminal::theme::{Depth, Theme};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::theme::{Depth, Theme};
 use super::widgets::chart::draw_chart;
 
 /// Columns that a chart needs beside others.

@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_run::WhatIf;
+use attnscope_terminal::theme::Theme;
 use attnscope_worker::{Against, Event, Sink, Worker};
 
 use super::areas::areas;
@@ -16,7 +17,6 @@ use super::state::run::Run;
 use super::state::shown::{Shown, within};
 use super::state::story_view::StoryView;
 use super::state::views::Axis;
-use super::theme::Theme;
 
 /// What to run, and what to show of it.
 pub struct Plot {

@@ -1,11 +1,12 @@
 //! How the same is shown otherwise: types of heads, zoom, colours.
 
+use attnscope_terminal::theme::{Colours, Depth, Diverging, Ground, Look, Sequential, Theme};
+
 use super::areas::areas;
 use super::panels;
 use super::state::app::App;
 use super::state::find::{Item, Target};
 use super::state::views::Axis;
-use super::theme::{Colours, Depth, Diverging, Ground, Look, Sequential, Theme};
 
 impl App {
     /// Takes what the terminal says of its background.

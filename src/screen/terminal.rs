@@ -16,6 +16,9 @@ use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
 #[cfg(unix)]
 use attnscope_system::signals::Asked;
+use attnscope_terminal::ground::Question;
+use attnscope_terminal::guard::{Guard, restore, tell_panics_apart};
+use attnscope_terminal::input::{Input, read_input};
 use attnscope_worker::{Against, Event, FirstPrompt, Sink, Terms, UsualPrompt, Worker, caught};
 use crossterm::event::Event as TermEvent;
 #[cfg(debug_assertions)]
@@ -28,9 +31,6 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use super::copying;
 use super::export::{Export, Writer};
 use super::graphics::Pictures;
-use super::ground::Question;
-use super::guard::{Guard, restore, tell_panics_apart};
-use super::input::{Input, read_input};
 use super::state::app::App;
 use super::state::history_view::{HistoryReader, HistoryView};
 use super::state::known::Known;

@@ -4,11 +4,11 @@ use std::io::Cursor;
 
 use attnscope_compute::attention::Pooled;
 use attnscope_run::Pyramid;
+use attnscope_terminal::theme::{Depth, Theme};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::theme::{Depth, Theme};
 use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 
 fn with<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {

@@ -3,6 +3,7 @@
 use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
 use attnscope_report::one_line;
 use attnscope_run::{Judgement, Pyramid, Subject};
+use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
@@ -15,7 +16,6 @@ use crate::figure::{bar, cut, figure, fit, wrapped};
 use crate::state::app::App;
 use crate::state::find::{Item, Target};
 use crate::state::scene::Scene;
-use crate::theme::Theme;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
 use crate::widgets::whole_map::{WholeMap, draw_whole};

@@ -4,6 +4,7 @@
 use attnscope_checks::stats::{HeadReport, Stat};
 use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
 use attnscope_spec::Place;
+use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::text::{Line, Span};
@@ -16,7 +17,6 @@ use crate::state::app::App;
 use crate::state::run::Run;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
-use crate::theme::Theme;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::Scale;
 use crate::widgets::whole_map::{WholeMap, draw_whole};

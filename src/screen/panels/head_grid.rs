@@ -6,6 +6,7 @@ use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Severity;
 use attnscope_checks::stats::HeadType;
 use attnscope_spec::{Place, Stack};
+use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
@@ -20,7 +21,6 @@ use crate::state::app::App;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::statistics::n_statistics;
-use crate::theme::Theme;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
 

@@ -1,6 +1,7 @@
 //! A picture whose patches are the tokens: in half-blocks, two pixels to a cell, as it is and shaded by what its patches give or receive.
 
 use attnscope_prompt::Picture;
+use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -8,7 +9,6 @@ use ratatui::text::{Line, Span};
 
 use super::tokens_shades::{Shades, axes, selected};
 use crate::state::scene::Scene;
-use crate::theme::Theme;
 
 /// How much of a shaded pixel is the shade; the rest is the picture.
 const SHADE: f32 = 0.7;

@@ -1,13 +1,13 @@
 //! What tokens are shaded by: what the selected one gives to them, or receives from them.
 
 use attnscope_run::HeadDetail;
+use attnscope_terminal::theme::Theme;
 use ratatui::style::Style;
 
 use crate::figure::share;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
-use crate::theme::Theme;
 
 /// The axis of the token that the panel moves, and the axis of those it shades.
 pub fn axes(app: Scene<'_>) -> (Axis, Axis) {

@@ -6,6 +6,7 @@ use attnscope_compute::ops::Device;
 use attnscope_prompt::Source;
 use attnscope_run::Subject;
 use attnscope_spec::Place;
+use attnscope_terminal::theme::Theme;
 
 use super::chooser::Chooser;
 use super::copied::Copied;
@@ -29,7 +30,6 @@ use super::story_view::StoryView;
 use super::sweep_view::SweepView;
 use super::views::{ChecksView, CompareView, HeadView, ModelView, TokensView};
 use super::writing_view::WritingView;
-use crate::theme::Theme;
 
 /// What lies over the panels and takes the keys.
 #[derive(Debug)]

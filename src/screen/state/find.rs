@@ -2,6 +2,7 @@
 
 use attnscope_prompt::Source;
 use attnscope_spec::Stack;
+use attnscope_terminal::theme::Colours;
 use attnscope_worker::Against;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
@@ -9,7 +10,6 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 
 use super::keys::Action;
 use super::panel::Panel;
-use crate::theme::Colours;
 
 /// What a typed line is called, beside what was found.
 const TYPED: &str = "typed";

@@ -5,6 +5,8 @@ use attnscope_history::Update;
 use attnscope_prompt::Request;
 use attnscope_report::Page;
 use attnscope_run::{HeadQuery, WhatIf};
+use attnscope_terminal::input::Answer;
+use attnscope_terminal::theme::Ground;
 use attnscope_worker::{
     Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
     SweepQuery,
@@ -12,8 +14,6 @@ use attnscope_worker::{
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::written::Written;
-use crate::input::Answer;
-use crate::theme::Ground;
 
 /// Everything that can happen.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use attnscope_checks::stats::index_of;
 use attnscope_system::config::Config;
+use attnscope_terminal::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
 
 use super::keymap::Keymap;
 use super::limits::Limits;
 use super::protocol::Graphics;
-use crate::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
 
 /// How the screen is to be.
 #[derive(Debug, Clone)]

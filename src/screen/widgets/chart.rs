@@ -2,6 +2,7 @@
 
 use attnscope_report::chart::labels::{Label, n_rows, placed};
 use attnscope_report::chart::{Chart, Mark, Series, Stroke};
+use attnscope_terminal::theme::Theme;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -11,7 +12,6 @@ use ratatui::widgets::canvas::{Canvas, Line, Points};
 use unicode_width::UnicodeWidthStr;
 
 use crate::figure::cut;
-use crate::theme::Theme;
 
 /// One for each series.
 const GLYPHS: [&str; 7] = ["●", "■", "▲", "◆", "○", "□", "△"];

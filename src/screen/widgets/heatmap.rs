@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use attnscope_compute::attention::Pooled;
 use attnscope_run::Pyramid;
+use attnscope_terminal::theme::Theme;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
-
-use crate::theme::Theme;
 
 /// How values become shares of the colour scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -333,7 +332,7 @@ impl HeatMap<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::theme::Depth;
+    use attnscope_terminal::theme::Depth;
 
     #[test]
     fn the_scale_that_fits_is_the_largest_that_shows_everything() {

@@ -1,9 +1,8 @@
 //! The scale of a heat map: colours or glyphs between two numbers, and what its ends mean.
 
+use attnscope_terminal::theme::Theme;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-
-use crate::theme::Theme;
 
 /// `0.0 ▁▁▁▁ 1.0` with the colours between: all of them, where the map has few.
 pub fn legend(theme: &Theme, low: &str, high: &str, width: usize) -> Line<'static> {
@@ -54,7 +53,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::theme::{Depth, Ground, Look, Sequential};
+    use attnscope_terminal::theme::{Depth, Ground, Look, Sequential};
 
     #[test]
     fn a_legend_shows_exactly_the_colours_that_cells_may_have() {

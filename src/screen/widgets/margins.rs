@@ -1,5 +1,6 @@
 //! What stands beside a heat map: a label and a bar for each row, and for each column below it.
 
+use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -7,7 +8,6 @@ use ratatui::text::Line;
 
 use super::heatmap::Window;
 use crate::figure::{bar, cut, fit};
-use crate::theme::Theme;
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 

@@ -1,6 +1,7 @@
 //! A matrix as a whole, as large as fits, over the legend of its scale; with margins where there is room for them.
 
 use attnscope_run::Pyramid;
+use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 
@@ -8,7 +9,6 @@ use super::heatmap::{HeatMap, Ratio, Scale, Window};
 use super::legend::legend;
 use super::margins::{Margin, draw_columns, draw_rows};
 use crate::figure::figure;
-use crate::theme::Theme;
 
 /// Columns of the scale in the legend at most.
 const MOST_SWATCHES: usize = 12;

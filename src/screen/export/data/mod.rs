@@ -110,7 +110,7 @@ fn stack_label(app: Scene<'_>) -> &'static str {
 mod tests {
     use super::*;
     use crate::state::app::App;
-    use crate::theme::{Depth, Theme};
+    use attnscope_terminal::theme::{Depth, Theme};
 
     #[test]
     fn every_panel_gives_data_and_says_what_its_columns_are() {

@@ -4,13 +4,13 @@ use attnscope_compute::attention::Pooled;
 use attnscope_report::Map as StoryMap;
 use attnscope_report::drawing::{Map, Side};
 use attnscope_run::{HeadDetail, HeadMap, Pyramid};
+use attnscope_terminal::theme::Theme;
 
 use super::{bar, printed, rgb};
 use crate::panels::head;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
-use crate::theme::Theme;
 use crate::widgets::heatmap::Scale;
 
 /// The selected head, or how it changed.

@@ -7,12 +7,12 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_report::Picture;
 use attnscope_report::chart::{Chart, Ticks, tick_label};
 use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_map, lacks};
+use attnscope_terminal::theme::{Depth, Ground, Theme};
 use ratatui::style::Color;
 
 use crate::panels::sweep;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
-use crate::theme::{Depth, Ground, Theme};
 use crate::widgets::heatmap::{LOG_FLOOR, Scale};
 
 /// Around a figure, and between two of its parts.

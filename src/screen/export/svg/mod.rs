@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 
+use attnscope_terminal::theme::Ground;
 use quick_xml::Writer;
 use quick_xml::events::BytesText;
 use ratatui::buffer::Buffer;
@@ -20,7 +21,6 @@ use self::glyphs::{Shape, shape_of};
 use self::page::{Page, Rgb, hex, mixed};
 use self::solids::{Solid, merged};
 use self::words::{Word, words};
-use crate::theme::Ground;
 
 /// Units of page around the cells.
 const MARGIN: u32 = 8;

@@ -1,8 +1,7 @@
 //! The colours of a page, and what a terminal's colours are on it.
 
+use attnscope_terminal::theme::Ground;
 use ratatui::style::Color;
-
-use crate::theme::Ground;
 
 pub type Rgb = [u8; 3];
 
