@@ -35,8 +35,7 @@ pub struct Segment<'a> {
     pub source: Option<(&'a [f32], &'a Sequence)>,
 }
 
-/// Runs one layer on a residual that holds several segments, in place: each step once for all segments that share its weights,
-/// which are read when the step's turn comes.
+/// Runs one layer in place on a residual of several segments. Each step runs once, for all segments that share its weights.
 ///
 /// # Errors
 /// When the pace stops it, a tensor is not as a spec says, or the device fails.
