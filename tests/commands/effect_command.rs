@@ -188,16 +188,22 @@ fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
 }
 
 #[test]
-fn sums_over_heads_have_the_same_bytes_whatever_the_threads() {
-    for measure in ["rollout", "contribution"] {
+fn sums_over_blocks_have_the_same_bytes_whatever_the_threads() {
+    // Long enough for several blocks of rows, and with every digit.
+    let tokens: Vec<String> = (0..300).map(|n| (n * 37 % 200 + 1).to_string()).collect();
+    let tokens = tokens.join(",");
+    for measure in ["rollout", "contribution", "retrieval"] {
         let of = |threads: &str| {
-            let words = ["--by", measure, "--text", TEXT, "--threads", threads];
-            let output = effect("degenerate_early", &words);
+            let words = ["--by", measure, "--tokens", &tokens, "--format", "json"];
+            let output = effect(
+                "oracle/llama/model",
+                &[&words[..], &["--threads", threads]].concat(),
+            );
             assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
             output.stdout
         };
         let once = of("1");
-        for _ in 0..6 {
+        for _ in 0..4 {
             assert!(of("8") == once, "{measure} depends on the order of threads");
         }
     }

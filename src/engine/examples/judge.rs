@@ -6,7 +6,7 @@ use std::error::Error;
 
 use attnscope_engine::Session;
 
-#[allow(clippy::print_stdout)] // An example prints.
+#[expect(clippy::print_stdout, reason = "an example prints")]
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let checkpoint = arguments.next().ok_or("expected CHECKPOINT TEXT")?;

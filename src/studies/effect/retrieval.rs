@@ -113,8 +113,8 @@ impl Hidden {
 struct Count {
     /// Whether the head attends most to the token to predict. // [value]
     hits: Vec<bool>,
-    near: f64,
-    n_rows: usize,
+    /// Share of attention on near keys: summed in order, since blocks come in any. // [query of the second half]
+    near: Vec<f64>,
 }
 
 /// Observes one prompt.
@@ -137,8 +137,7 @@ impl BlockSink for Watch<'_> {
             .entry((stack, layer_idx, head_idx))
             .or_insert_with(|| Count {
                 hits: vec![false; self.hidden.queries.len()],
-                near: 0.0,
-                n_rows: 0,
+                near: vec![0.0; n - n / 2],
             });
         for (query_idx, row) in (first_query..).zip(pattern.chunks(n)) {
             if query_idx >= n / 2 {
@@ -149,8 +148,7 @@ impl BlockSink for Watch<'_> {
                     let p = f64::from(*p);
                     (if is_near(key_idx) { near + p } else { near }, sum + p)
                 });
-                count.near += near / sum;
-                count.n_rows += 1;
+                count.near[query_idx - n / 2] = near / sum;
             }
             if self.hidden.queries.contains(&query_idx) {
                 let most = row.iter().enumerate();
@@ -322,8 +320,8 @@ fn put_together(
                 sums.written += usize::from(*is_hit && is_written(value_idx));
                 sums.n[hidden.depth_idx] += 1;
             }
-            sums.near += count.near;
-            sums.n_rows += count.n_rows;
+            sums.near += count.near.iter().sum::<f64>();
+            sums.n_rows += count.near.len();
         }
     }
     let share = |n: usize, of: usize| n as f64 / of as f64;
