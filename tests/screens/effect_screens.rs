@@ -141,7 +141,10 @@ fn beside_a_second_run_the_side_that_is_measured_is_named() {
     for _ in 0..3 {
         let text = screen.text();
         let is_difference = text.contains("DIFFERENCE");
-        assert_eq!(text.contains("after alone"), is_difference, "{text}");
+        for title in ["attribution", "largest first", "lens"] {
+            let named = format!("{title} · after alone");
+            assert_eq!(text.contains(&named), is_difference, "{named}: {text}");
+        }
         n_named += usize::from(is_difference);
         screen.typed("v");
     }

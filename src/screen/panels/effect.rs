@@ -276,7 +276,7 @@ pub fn selected_value(app: Scene<'_>) -> Option<f64> {
 }
 
 /// What is ranked: heads, and in attribution every other part that the logit is made of.
-fn entries(app: Scene<'_>, shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
+fn entries(shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
     let heads = shown
         .heads
         .iter()
@@ -287,25 +287,24 @@ fn entries(app: Scene<'_>, shown: &EffectShown) -> Vec<(Option<Place>, String, f
         .map(|(name, value)| (None, name.clone(), *value));
     let mut all: Vec<_> = heads.chain(others).collect();
     all.sort_by(|a, b| b.2.abs().total_cmp(&a.2.abs()));
-    let _ = app;
     all
 }
 
 /// The title of the ranking, as much of it as there is room for.
 fn ranking_title(app: Scene<'_>, width: usize) -> String {
-    let key = app.keys.key(Action::DropHead);
+    let (key, side) = (app.keys.key(Action::DropHead), side(app));
     let titles = [
-        format!(" largest first · {key} drops the head "),
-        format!(" largest first · {key} drops it "),
+        format!(" largest first{side} · {key} drops the head "),
+        format!(" largest first{side} · {key} drops it "),
     ];
     let fits = |title: &&String| title.chars().count() + 2 <= width;
     let found = titles.iter().find(fits);
-    found.map_or_else(|| " largest first ".to_owned(), String::clone)
+    found.map_or_else(|| format!(" largest first{side} "), String::clone)
 }
 
 fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
     let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
-    let all = entries(app, shown);
+    let all = entries(shown);
     let n_rows = inside.height as usize;
     let here = app.selected_place();
     let at = all
@@ -450,7 +449,7 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     if !list.contains(Position::new(column, row)) {
         return;
     }
-    let all = entries(scene, shown);
+    let all = entries(shown);
     let here = scene.selected_place();
     let at = all
         .iter()
