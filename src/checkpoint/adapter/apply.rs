@@ -1,4 +1,4 @@
-//! An adapter put on the tensors of its base.
+//! Merging an adapter into the tensors of its base model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::{Checkpoint, pytorch, safetensors};
 const SAFETENSORS: &str = "adapter_model.safetensors";
 const PYTORCH: &str = "adapter_model.bin";
 
-/// Puts an adapter on its base.
+/// Applies an adapter to the tensors of its base model.
 ///
 /// # Errors
-/// When it is of a kind that cannot be applied, or one of its tensors does not fit the base.
+/// When the kind of adapter cannot be applied, or one of its tensors does not fit the base.
 pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Path) -> Result<()> {
     config.check()?;
     let mut adapter = open_weights(directory)?;
@@ -199,7 +199,7 @@ fn open_weights(directory: &Path) -> Result<Tensors> {
     Err(Error::file(directory, problem))
 }
 
-/// A head that is tied to an embedding goes on using it as it was: PEFT wraps the embedding alone.
+/// Keeps a head that is tied to an adapted embedding at the base's values: PEFT wraps only the embedding.
 fn keep_tied_head(tensors: &mut Tensors, name: &str, base: &TensorInfo) {
     const EMBEDDINGS: [&str; 3] = ["embed_tokens.weight", "wte.weight", "shared.weight"];
     const HEAD: &str = "lm_head.weight";
@@ -208,7 +208,7 @@ fn keep_tied_head(tensors: &mut Tensors, name: &str, base: &TensorInfo) {
     }
 }
 
-/// What the base calls a tensor that the adapter knows by `name`: a model may be saved with or without what wraps it.
+/// Finds the base's name for a tensor that the adapter calls `name`: a model may be saved with or without its outer wrapper.
 fn base_name(tensors: &Tensors, name: &str) -> Option<String> {
     let mut rest = name;
     loop {
@@ -222,7 +222,7 @@ fn base_name(tensors: &Tensors, name: &str) -> Option<String> {
             (Some(_), Some(_)) => return None,
             (None, _) => {}
         }
-        // At least the module and what it stands in.
+        // Keep at least the module and its parent.
         rest = rest.split_once('.').map(|(_, rest)| rest)?;
         if rest.matches('.').count() < 2 {
             return None;

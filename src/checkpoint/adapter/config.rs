@@ -1,4 +1,4 @@
-//! `adapter_config.json`: which base an adapter is for, and how strongly it counts.
+//! `adapter_config.json`: which base an adapter is for, and how its update is scaled.
 
 use std::path::{Path, PathBuf};
 
@@ -9,25 +9,24 @@ use serde_json::{Map, Value};
 use crate::config::{Config, Origin};
 use crate::{CONFIGURATION, read_text};
 
-/// What the file is called.
 pub const CONFIG: &str = "adapter_config.json";
 
-/// Ranks and factors of modules of their own at most: each is tried on each module.
+/// Limit on per-module ranks and alphas: each pattern is matched against each module.
 const MOST_PATTERNS: usize = 2000;
 
-/// What an adapter says of itself.
+/// Contents of an adapter's configuration file.
 #[derive(Debug, Clone)]
 pub struct AdapterConfig {
     path: PathBuf,
     values: Map<String, Value>,
-    /// The base by its path or hub name.
+    /// Path or hub name of the base model.
     pub base: Option<String>,
-    /// The revision of a base on the hub.
+    /// Revision of the base model on the hub.
     pub revision: Option<String>,
     pub use_dora: bool,
-    /// Matrices of the base hold inputs as rows.
+    /// Whether the base stores its matrices as [input, output].
     pub fan_in_fan_out: bool,
-    /// A head that is tied to an adapted embedding is adapted with it.
+    /// Whether a head that is tied to an adapted embedding is adapted with it.
     pub ties_weights: bool,
     alpha: f64,
     is_rank_stabilised: bool,
@@ -38,7 +37,7 @@ impl AdapterConfig {
     /// Reads the configuration of the adapter in a directory.
     ///
     /// # Errors
-    /// When the file cannot be read, is no JSON object, or holds a value that cannot be right.
+    /// When the file cannot be read, is no JSON object, or holds an invalid value.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(CONFIG);
         let text = read_text(&path, CONFIGURATION)?;
@@ -86,15 +85,15 @@ impl AdapterConfig {
         })
     }
 
-    /// Where it was read.
+    /// Path of the file that was read.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Refuses what is no LoRA, or is one that does more than add a product to matrices.
+    /// Refuses adapters that are not LoRA, and LoRA variants that do more than add a product to matrices.
     ///
     /// # Errors
-    /// Names the key.
+    /// The error names the offending key.
     pub fn check(&self) -> Result<()> {
         const BASE_ALONE: &str = "--no-adapter opens the base alone";
         let refused = |key: &str, problem: String| {
@@ -114,7 +113,7 @@ impl AdapterConfig {
             }
             _ => return refused("peft_type", "missing, expected LORA".to_owned()),
         }
-        // These make other weights of the base before anything is added to them.
+        // Any other initialisation changes the weights of the base itself before training.
         if let Some(Value::String(start)) = self.values.get("init_lora_weights")
             && !["gaussian", "eva", "orthogonal", "true", "false"]
                 .contains(&start.to_lowercase().as_str())
@@ -147,10 +146,10 @@ impl AdapterConfig {
         Ok(())
     }
 
-    /// What multiplies the product of a module's two matrices.
+    /// Computes the factor of the product B·A of a module.
     ///
     /// # Errors
-    /// When a pattern of modules is no regular expression.
+    /// When a module pattern is not a valid regular expression.
     pub fn scale(&self, module: &str, rank: usize) -> Result<f64> {
         let mut alpha = self.alpha;
         for (pattern, of_pattern) in &self.alpha_of {
@@ -176,7 +175,7 @@ impl AdapterConfig {
         })
     }
 
-    /// Gives the base the class that the adapter was trained as: its head may be among what was saved.
+    /// Sets the base's class to that of the adapter's task: the task's head may be among the saved tensors.
     pub fn take_task(&self, config: &mut Config) {
         let class_end = match self.values.get("task_type").and_then(Value::as_str) {
             Some("SEQ_CLS") => "ForSequenceClassification",

@@ -1,10 +1,10 @@
-//! Where an adapter lies: its directory, and the file of its weights.
+//! Locating an adapter: its directory and its weight file.
 
 use std::path::{Path, PathBuf};
 
 use super::config::CONFIG;
 
-/// What every file of an adapter's weights begins with.
+/// Prefix of the names of adapter weight files.
 const WEIGHTS: &str = "adapter_model";
 
 /// Whether a file holds the weights of an adapter.
@@ -13,7 +13,7 @@ pub fn is_weights(file: &Path) -> bool {
     name.starts_with(WEIGHTS)
 }
 
-/// The directory of an adapter, where a path is one, or is the file of its weights.
+/// Finds the directory of an adapter, given that directory or its weight file.
 pub fn directory_at(path: &Path) -> Option<PathBuf> {
     let directory = if path.is_dir() {
         path

@@ -1,4 +1,4 @@
-//! LoRA adapters: what PEFT saves beside a model, put on the tensors of its base.
+//! LoRA adapters as PEFT saves them, applied to the tensors of their base model.
 
 mod apply;
 mod config;

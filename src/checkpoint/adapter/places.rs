@@ -1,28 +1,28 @@
-//! The tensors of an adapter by the module that they belong to and by what they are there.
+//! The tensors of an adapter, sorted by module and by their role in it.
 
 use std::collections::BTreeMap;
 
 use crate::tensor_info::TensorInfo;
 
-/// What PEFT puts before every name.
+/// Prefix that PEFT puts before every name.
 const WRAPPER: &str = "base_model.model.";
-/// What an adapter is called where no other name was given.
+/// Name of an adapter that was given no name.
 const DEFAULT: &str = "default";
 
-/// What a tensor of an adapter is.
+/// What a tensor of an adapter is, by its name.
 #[derive(Debug, PartialEq)]
 pub enum Part {
-    /// It stands in the place of a tensor of the base.
+    /// Replaces the tensor of the base with this name.
     Whole(String),
-    /// A part of what is added to a module.
+    /// One of the tensors of a module's LoRA update.
     Of(String, Role),
-    /// A copy of what the base holds, that nothing uses.
+    /// An unused copy of a tensor of the base.
     Copy,
-    /// Something else, in a word.
+    /// Anything else, described in a few words.
     Unknown(&'static str),
 }
 
-/// What a tensor is for its module.
+/// Role of an adapter tensor in its module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     A,
@@ -32,7 +32,7 @@ pub enum Role {
     Magnitude,
 }
 
-/// The tensors of one module.
+/// Adapter tensors of one module.
 #[derive(Debug, Default)]
 pub struct Parts {
     a: Option<TensorInfo>,
@@ -41,7 +41,7 @@ pub struct Parts {
     pub magnitude: Option<TensorInfo>,
 }
 
-/// All modules, by name.
+/// Adapter tensors of all modules, by module name.
 #[derive(Debug, Default)]
 pub struct Places {
     pub of_modules: BTreeMap<String, Parts>,
@@ -62,7 +62,7 @@ impl Places {
 }
 
 impl Parts {
-    /// Both narrow matrices, and whether they are those of an embedding.
+    /// Returns A and B, and whether they belong to an embedding.
     ///
     /// # Errors
     /// When one of them is missing.
@@ -75,7 +75,7 @@ impl Parts {
     }
 }
 
-/// What the name of a tensor says that it is.
+/// Classifies a tensor by its name.
 pub fn part_of(name: &str) -> Part {
     let name = name.strip_prefix(WRAPPER).unwrap_or(name);
     let known = [
@@ -89,7 +89,7 @@ pub fn part_of(name: &str) -> Part {
         let Some((module, rest)) = name.rsplit_once(word) else {
             continue;
         };
-        // The adapter's own name may stand between, and a parameter has no `.weight`.
+        // The adapter's name may follow; a bare parameter has no `.weight`.
         let rest = rest.strip_prefix('.').unwrap_or(rest);
         let rest = rest
             .strip_prefix(DEFAULT)
@@ -122,7 +122,7 @@ pub fn part_of(name: &str) -> Part {
     Part::Whole(plain(name))
 }
 
-/// A name of the base, without what PEFT puts into it.
+/// Strips what PEFT inserts, which leaves the base's name of a tensor.
 fn plain(name: &str) -> String {
     name.replace(".base_layer.", ".")
         .replace(".modules_to_save.default.", ".")
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_module_and_what_a_tensor_is_for_it() {
+    fn a_tensor_name_gives_the_module_and_the_role() {
         let of = |name: &str, role| Part::Of(name.to_owned(), role);
         for (name, part) in [
             ("base_model.model.h.0.q.lora_A.weight", of("h.0.q", Role::A)),
