@@ -1,4 +1,4 @@
-//! A matrix with a low-rank adapter: W + s·B·A, with the length of its rows or columns set where the adapter says so.
+//! A matrix with a low-rank adapter: W + s·B·A, with DoRA's magnitudes if there are any.
 
 use std::ops::Range;
 
@@ -9,34 +9,34 @@ use super::reading::{all_of, rows_of};
 use crate::data_file::DataFile;
 use crate::tensor_info::TensorInfo;
 
-/// A matrix and what an adapter adds to it.
+/// A matrix of the base model and its low-rank update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adapted {
-    /// The matrix that the adapter was trained beside.
+    /// The matrix of the base model.
     pub base: TensorInfo,
     pub low: Low,
-    /// Multiplies the product of the two narrow matrices.
+    /// Factor of the product of the two low-rank matrices.
     pub scale: f32,
     pub magnitude: Option<Magnitude>,
 }
 
-/// The two narrow matrices, named by how they go with the rows of the base.
+/// The two low-rank matrices, named by the axis of the base that each one shares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Low {
     /// [row of the base, rank], or the transpose.
     pub by_row: TensorInfo,
     /// [rank, column of the base], or the transpose.
     pub by_column: TensorInfo,
-    /// Both are stored transposed: the base holds inputs as rows.
+    /// Whether both are stored transposed, because the base is [input, output].
     pub is_transposed: bool,
 }
 
-/// Lengths that the outputs of the sum are brought to (DoRA; Liu et al. 2024, arXiv 2402.09353).
+/// Lengths to which the outputs of the sum are rescaled (DoRA; Liu et al. 2024, arXiv 2402.09353).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Magnitude {
     /// // [output]
     pub lengths: TensorInfo,
-    /// Outputs are the columns of the base, not its rows.
+    /// Whether outputs are the columns of the base, not its rows.
     pub of_columns: bool,
 }
 
@@ -47,7 +47,7 @@ impl Adapted {
         own.into_iter().chain(lengths).collect()
     }
 
-    /// Some rows of the sum.
+    /// Computes some rows of the sum.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -89,7 +89,7 @@ impl Adapted {
         Ok(values)
     }
 
-    /// Base plus scaled product.
+    /// Adds the scaled product to the base.
     fn sum(
         &self,
         files: &[DataFile],
@@ -127,14 +127,14 @@ impl Adapted {
     }
 }
 
-/// What brings values of these sums of squares to these lengths.
+/// Computes the factors that rescale vectors to `lengths`, given their sums of squares.
 fn factors(lengths: &[f32], squares: impl Iterator<Item = f64>) -> Vec<f32> {
     let both = lengths.iter().zip(squares);
     both.map(|(length, square)| (f64::from(*length) / square.sqrt()) as f32)
         .collect()
 }
 
-/// The transpose of a matrix [n, columns], where `columns` is given.
+/// Transposes a matrix [n, columns].
 fn turned(values: &[f32], n_columns: usize) -> Vec<f32> {
     let n_rows = values.len() / n_columns.max(1);
     let mut turned = Vec::with_capacity(values.len());

@@ -1,4 +1,4 @@
-//! One tensor whose parts lie in several: put behind each other along one axis.
+//! A tensor that is the concatenation of several stored ones along an axis.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use super::reading::{all_of, rows_of};
 use crate::data_file::DataFile;
 use crate::tensor_info::TensorInfo;
 
-/// Parts of one tensor, in order.
+/// The parts of a concatenated tensor, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Joined {
     pub parts: Vec<TensorInfo>,
-    /// The axis along which they follow each other: 0 or 1.
+    /// The axis of concatenation: 0 or 1.
     pub axis: usize,
 }
 
 impl Joined {
-    /// Some rows of the whole.
+    /// Reads some rows of the whole tensor.
     ///
     /// # Errors
     /// When a file cannot be read.

@@ -1,4 +1,4 @@
-//! Tensors that no file holds as they are: put together from stored ones when their values are asked for.
+//! Tensors that no file holds as they are: computed from stored ones when their values are read.
 
 mod adapted;
 mod joined;
@@ -17,21 +17,21 @@ use super::data_file::DataFile;
 use super::tensor_info::TensorInfo;
 use super::tensor_view::TensorView;
 
-/// How a tensor is made from stored ones. Shapes were checked when it was described.
+/// How a tensor is computed from stored ones. Shapes were checked when it was described.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Made {
-    /// A matrix plus a product of two narrow ones.
+    /// A matrix plus a low-rank product.
     Adapted(Box<Adapted>),
-    /// Parts of one tensor that lie in several.
+    /// A concatenation of stored tensors.
     Joined(Joined),
-    /// A matrix of a few bits with scales.
+    /// A matrix of a few bits per value, with scales.
     Quantised(Box<Quantised>),
-    /// A stored tensor whose axes were exchanged, brought together into fewer.
+    /// A stored tensor with its axes permuted and some of them merged.
     Arranged(Box<TensorInfo>),
 }
 
 impl Made {
-    /// Indices `rows` of the first dimension of a tensor of this shape, as f32, row-major.
+    /// Computes indices `rows` of the first dimension of a tensor of this shape, as f32, row-major.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -54,12 +54,12 @@ impl Made {
         }
     }
 
-    /// Bytes of all that it is made from.
+    /// Counts the bytes of all stored tensors that it is made from.
     pub fn n_bytes(&self) -> usize {
         self.parts().iter().map(|part| part.n_bytes()).sum()
     }
 
-    /// Whether some rows can be made without all the others.
+    /// Whether some rows can be computed without reading all the others.
     pub fn is_row_wise(&self) -> bool {
         match self {
             Self::Adapted(adapted) => adapted

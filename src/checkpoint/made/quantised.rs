@@ -1,8 +1,8 @@
-//! Matrices of a few bits: whole numbers in groups that share a scale, as libraries of quantisation pack them.
+//! Matrices of a few bits per value: integers in groups that share a scale, as quantisation libraries pack them.
 //!
-//! Layouts after what the libraries publish: GPTQ (AutoGPTQ's `qlinear_torch`), AWQ (AutoAWQ's `WQLinear_GEMM`), bitsandbytes
-//! (`QuantState`), compressed-tensors (`pack_quantized`), MLX (`mlx.core.dequantize`). Each value is rounded as the library's own
-//! dequantisation rounds it.
+//! Layouts as the libraries publish them: GPTQ (AutoGPTQ's `qlinear_torch`), AWQ (AutoAWQ's `WQLinear_GEMM`), bitsandbytes
+//! (`QuantState`), compressed-tensors (`pack_quantized`), MLX (`mlx.core.dequantize`). Values are rounded as in each library's
+//! own dequantisation.
 
 use std::ops::Range;
 
@@ -16,41 +16,41 @@ use crate::dtype::Dtype;
 use crate::tensor_info::TensorInfo;
 use crate::tensor_view::TensorView;
 
-/// A matrix [output, input] of packed numbers.
+/// A matrix [output, input] of packed codes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantised {
     pub layout: Layout,
-    /// The packed numbers.
+    /// The packed codes.
     pub codes: TensorInfo,
-    /// One for each group of values.
+    /// One scale for each group of values.
     pub scales: TensorInfo,
-    /// The code that stands for 0, or what is added, one for each group.
+    /// Zero points, one for each group: the code of 0, or (MLX) the bias to add.
     pub zeros: Option<TensorInfo>,
-    /// Which group each input belongs to, where groups do not follow each other.
+    /// The group of each input, if groups are not consecutive.
     pub groups: Option<TensorInfo>,
-    /// Inputs that share a scale.
+    /// Number of inputs that share a scale.
     pub group: usize,
     pub bits: u32,
-    /// What the library computes values as.
+    /// Type to which the library rounds dequantised values.
     pub rounds_to: Dtype,
 }
 
-/// How numbers are packed, and what they mean.
+/// How codes are packed, and how to dequantise them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layout {
-    /// [input / n, output]; zeros [group, output / n] are stored less `zeros_less`.
+    /// [input / n, output]; zero points [group, output / n] are stored minus `zeros_less`.
     Gptq { zeros_less: i32 },
-    /// [input, output / n], in an order of its own.
+    /// [input, output / n], interleaved in AWQ's order.
     Awq,
     /// [output, input / n], signed with an offset; scales [output, group].
     Compressed,
-    /// [output, input] as they are, signed; scales [output, group].
+    /// [output, input] unpacked, signed; scales [output, group].
     Int8,
-    /// As `Int8`, scales [output] are the largest magnitudes.
+    /// As `Int8`, but the scales [output] are the largest magnitudes.
     VectorWise,
-    /// [output, input / n]; scales and what is added [output, group].
+    /// [output, input / n]; scales and biases [output, group].
     Mlx,
-    /// Codes of a table, two in a byte, in blocks of the flattened matrix; scales of one level or two.
+    /// Indices into a table, two in a byte, in blocks of the flattened matrix; scales may be quantised themselves.
     Table {
         values: Box<TensorInfo>,
         nested: Option<Box<Nested>>,
@@ -59,7 +59,7 @@ pub enum Layout {
     Float,
 }
 
-/// Scales that are quantised themselves.
+/// Quantised scales, with scales of their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Nested {
     pub scales: TensorInfo,
@@ -68,9 +68,9 @@ pub struct Nested {
     pub offset: f32,
 }
 
-/// Where each of eight four-bit numbers of AWQ stands.
+/// Position in a word of each of AWQ's eight four-bit numbers.
 const AWQ_ORDER: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
-/// What bitsandbytes multiplies largest magnitudes by: 1 / 127 as its source has it.
+/// Factor by which bitsandbytes multiplies the largest magnitudes: 1 / 127, rounded as in its source.
 const OF_127: f32 = 7.874_015_718_698_502e-3_f64 as f32;
 
 impl Quantised {
@@ -87,12 +87,12 @@ impl Quantised {
         parts
     }
 
-    /// Whether rows lie together: not where the packed matrix has inputs as rows.
+    /// Whether a row is contiguous, which it is not if the packed matrix is [input, output].
     pub fn is_row_wise(&self) -> bool {
         !matches!(self.layout, Layout::Gptq { .. } | Layout::Awq)
     }
 
-    /// Some rows of the matrix.
+    /// Dequantises some rows of the matrix.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -205,7 +205,7 @@ impl Quantised {
         Ok(values)
     }
 
-    /// Layouts whose rows are outputs.
+    /// Dequantises rows of the layouts that are [output, input].
     fn row_major(&self, files: &[DataFile], rows: Range<usize>, n_in: usize) -> Result<Vec<f32>> {
         let per_row = |info: &TensorInfo| info.shape.iter().skip(1).product::<usize>();
         let n_codes = per_row(&self.codes);
@@ -222,7 +222,7 @@ impl Quantised {
             Some(info) if is_mlx => Some(of_rows(info)?.1),
             _ => None,
         };
-        // Whole numbers, one for each group, or packed along the outputs.
+        // Integer zero points, one for each group, or packed along the outputs.
         let zeros = match &self.zeros {
             Some(info) if !is_mlx => Some(self.zeros_of(files, info, rows.clone(), n_scales)?),
             _ => None,
@@ -250,7 +250,7 @@ impl Quantised {
                     };
                     *value = match (&added, &zeros) {
                         (Some(added), _) => {
-                            // MLX rounds the product, and then the sum.
+                            // MLX rounds the product before it adds, and the sum again.
                             self.rounded(self.rounded(code as f32 * scales[at]) + added[at])
                         }
                         (_, Some(zeros)) => {
@@ -263,7 +263,7 @@ impl Quantised {
         Ok(values)
     }
 
-    /// Codes that stand for 0, one for each group of some rows.
+    /// Reads the zero points of some rows, one for each group.
     fn zeros_of(
         &self,
         files: &[DataFile],
@@ -274,7 +274,7 @@ impl Quantised {
         let n_rows = self.codes.shape[0];
         let n_columns = n_scales.max(1);
         if info.dtype.size() == 4 && info.n_elements() != n_rows * n_columns {
-            // [output / n, group], each word a column of outputs.
+            // [output / n, group]: each word packs a column of outputs.
             let packed = words(files, info, 0..info.n_elements())?;
             let of_row = |row: usize| {
                 let packed = &packed;
@@ -286,7 +286,7 @@ impl Quantised {
             return Ok(rows.flat_map(of_row).collect());
         }
         if info.dtype.is_float() {
-            // Whole numbers, as was checked when the file was opened.
+            // The values are whole numbers: this was checked when the file was opened.
             let all = all_of(files, info)?;
             let of_rows = all.get(rows.start * n_columns..rows.end * n_columns);
             return Ok(of_rows
@@ -328,7 +328,7 @@ impl Quantised {
         let bytes = words(files, &self.codes, first_byte..elements.end.div_ceil(2))?;
         let value = |element: usize| {
             let byte = bytes[element / 2 - first_byte] as usize;
-            // The first of two stands in the upper half.
+            // The first of two codes is in the upper half.
             let code = if element.is_multiple_of(2) {
                 byte >> 4
             } else {
@@ -364,7 +364,7 @@ impl Quantised {
     }
 }
 
-/// Numbers of some bits, the least significant first, running through words of 32.
+/// Reads number `idx` from numbers of `bits` bits that are packed into 32-bit words, least significant first.
 fn bits_at(word: impl Fn(usize) -> i32, idx: usize, bits: u32) -> i32 {
     let at = idx * bits as usize;
     let (first, shift) = (at / 32, (at % 32) as u32);
@@ -376,7 +376,7 @@ fn bits_at(word: impl Fn(usize) -> i32, idx: usize, bits: u32) -> i32 {
     (pair >> shift & mask) as i32
 }
 
-/// Whole numbers of a stored tensor, `elements` of the flattened tensor; signed where the type is.
+/// Reads elements of a flattened integer tensor; they are signed if its type is.
 fn words(files: &[DataFile], info: &TensorInfo, elements: Range<usize>) -> Result<Vec<i32>> {
     let size = info.dtype.size().max(1);
     let view = TensorView::new(info, files);
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_three_bits_run_over_the_ends_of_words() {
+    fn numbers_of_three_bits_cross_word_boundaries() {
         // 32 numbers of three bits in three words: number n is n modulo 8.
         let mut words = [0u32; 3];
         for idx in 0..32usize {

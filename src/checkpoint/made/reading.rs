@@ -1,4 +1,4 @@
-//! Values of the stored tensors that another is made from.
+//! Reading the stored tensors that another tensor is made from.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::data_file::DataFile;
 use crate::tensor_info::TensorInfo;
 use crate::tensor_view::TensorView;
 
-/// Indices `rows` of the first dimension of a stored tensor.
+/// Reads indices `rows` of the first dimension of a stored tensor.
 pub(super) fn rows_of(
     files: &[DataFile],
     info: &TensorInfo,
@@ -17,7 +17,7 @@ pub(super) fn rows_of(
     Ok(TensorView::new(info, files).widen_rows(rows)?.into_owned())
 }
 
-/// All values of a stored tensor.
+/// Reads all values of a stored tensor.
 pub(super) fn all_of(files: &[DataFile], info: &TensorInfo) -> Result<Vec<f32>> {
     Ok(TensorView::new(info, files).widen()?.into_owned())
 }
