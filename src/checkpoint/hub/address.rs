@@ -1,28 +1,28 @@
-//! How people write the name of a model: `org/name@revision`, `hf://…`, `https://huggingface.co/…`.
+//! Names of models as people write them: `org/name@revision`, `hf://…`, `https://huggingface.co/…`.
 
 use std::path::{Component, Path};
 
-/// Characters of a name at most: the hub's own limit.
+/// The hub's own limit on the characters of a name.
 const LONGEST_NAME: usize = 96;
 
-/// What repositories that are not models are called.
+/// Prefixes of repositories that are not models.
 const OTHER_KINDS: [&str; 2] = ["datasets", "spaces"];
 
 /// A model on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// `org/name`, or a name alone.
+    /// `org/name`, or only a name.
     pub repository: String,
     /// A branch, a tag or a commit.
     pub revision: String,
     /// One file of the repository.
     pub file: Option<String>,
-    /// It was written with a scheme, and can be nothing but an address.
+    /// Whether it was written with a scheme, so that it cannot be a path.
     pub has_scheme: bool,
 }
 
 impl Address {
-    /// Reads an argument; `None` when it cannot be a name of the hub.
+    /// Parses an argument; `None` when it cannot be a hub name.
     ///
     /// # Errors
     /// Says what is wrong with an address that has a scheme.
@@ -60,13 +60,13 @@ impl Address {
         })
     }
 
-    /// What its directory in a cache is called.
+    /// Name of the model's directory in a cache.
     pub fn directory(&self) -> String {
         format!("models--{}", self.repository.replace('/', "--"))
     }
 }
 
-/// `[models/]org/name[@revision][/file]`, the words of `huggingface_hub`'s file system.
+/// Parses `[models/]org/name[@revision][/file]`, the syntax of `huggingface_hub`'s file system.
 fn of_hf(rest: &str) -> Result<Address, String> {
     let rest = rest.strip_prefix("models/").unwrap_or(rest);
     let parts: Vec<&str> = rest.trim_end_matches('/').split('/').collect();
@@ -78,11 +78,11 @@ fn of_hf(rest: &str) -> Result<Address, String> {
     };
     let (name, revision) = name.split_once('@').unwrap_or((name, "main"));
     let repository = org.map_or(name.to_owned(), |org| format!("{org}/{name}"));
-    // A revision with slashes is written with %2F.
+    // Slashes in a revision are written as %2F.
     checked(repository, decoded(revision), path)
 }
 
-/// `org/name`, `org/name/tree/revision`, `org/name/resolve/revision/file`, `org/name/blob/revision/file`.
+/// Parses `org/name`, `org/name/tree/revision`, `org/name/resolve/revision/file`, `org/name/blob/revision/file`.
 fn of_site(rest: &str) -> Result<Address, String> {
     let rest = rest.split(['?', '#']).next().unwrap_or(rest);
     let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();
@@ -127,7 +127,7 @@ fn checked(repository: String, revision: String, path: &[&str]) -> Result<Addres
     })
 }
 
-/// Whether a text can be the name of a repository, by the rules of the hub.
+/// Whether a text can be the name of a repository by the hub's rules.
 fn is_repository(name: &str) -> bool {
     let is_part = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -152,7 +152,7 @@ fn is_revision(revision: &str) -> bool {
         && parts().all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-/// A text with its `%XX` replaced.
+/// Decodes the `%XX` escapes of a text.
 pub fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_a_name_is_read() {
+    fn every_notation_of_a_hub_name_is_parsed() {
         for (text, repository, revision, file) in [
             ("gpt2", "gpt2", "main", None),
             ("gpt2@v1.0", "gpt2", "v1.0", None),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_name_is_none() {
+    fn a_text_that_cannot_be_a_hub_name_is_none() {
         for text in [
             "a/b/c", "../b", "a--b", "-a", "a b", "a/b@", "a/b@../x", "./a", "~/a", "", "a/",
         ] {

@@ -1,5 +1,5 @@
-//! The cache that `huggingface_hub` keeps: `models--ORG--NAME/refs/REVISION` names a directory of `snapshots/`, whose
-//! files are links to `blobs/`.
+//! The cache of `huggingface_hub`: `models--ORG--NAME/refs/REVISION` names a directory of `snapshots/`, whose files are
+//! links to `blobs/`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,31 +8,30 @@ use attnscope_compute::error::{Error, Result};
 use super::{Address, Found};
 use crate::counted::counted;
 
-/// What the directory of a model begins with.
+/// Prefix of the directory of a model.
 const MODELS: &str = "models--";
 const REFS: &str = "refs";
 const SNAPSHOTS: &str = "snapshots";
 const BLOBS: &str = "blobs";
-/// Entries of a directory that are looked at.
+/// Limit on the entries of a directory that are read.
 const MOST_ENTRIES: usize = 10_000;
-/// Models that a message names at most.
+/// Limit on the models that a message lists.
 const MOST_NAMED: usize = 12;
-/// Bytes of a reference at most: a commit has 40 characters.
+/// Limit on the bytes of a reference: a commit has 40 characters.
 const LONGEST_REFERENCE: usize = 256;
 
-/// One cache.
+/// A cache directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// A cache at a place.
     pub fn at(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// The cache that the environment names, or the usual one; `None` where there is no home directory.
+    /// Finds the cache that the environment names, or the default one; `None` without a home directory.
     pub fn of_environment() -> Option<Self> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let at = |value: std::ffi::OsString| expanded(PathBuf::from(value));
@@ -49,20 +48,19 @@ impl Cache {
         Some(Self { root })
     }
 
-    /// Where it lies.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The directory of a model.
+    /// Path of the directory of a model.
     pub fn repository(&self, address: &Address) -> PathBuf {
         self.root.join(address.directory())
     }
 
-    /// The snapshot of a model; `None` when there is none of this revision.
+    /// Finds the snapshot of a model; `None` when this revision is not cached.
     ///
     /// # Errors
-    /// When its reference cannot be read, or a file of it leads out of the cache.
+    /// When the reference cannot be read, or a file of the snapshot links out of the cache.
     pub fn find(&self, address: &Address) -> Result<Option<PathBuf>> {
         let repository = self.repository(address);
         let snapshot = snapshot_of(&repository, &address.revision)?;
@@ -73,7 +71,7 @@ impl Cache {
     }
 }
 
-/// A path with `~` replaced.
+/// Expands a leading `~`.
 fn expanded(path: PathBuf) -> PathBuf {
     match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(rest), Some(home)) => Path::new(&home).join(rest),
@@ -81,7 +79,7 @@ fn expanded(path: PathBuf) -> PathBuf {
     }
 }
 
-/// The directory that a revision stands for.
+/// Finds the snapshot directory of a revision.
 fn snapshot_of(repository: &Path, revision: &str) -> Result<Option<PathBuf>> {
     let reference = repository.join(REFS).join(revision);
     let commit = if reference.is_file() {
@@ -101,17 +99,17 @@ fn snapshot_of(repository: &Path, revision: &str) -> Result<Option<PathBuf>> {
     Ok(snapshot.is_dir().then_some(snapshot))
 }
 
-/// Whether a text is the name of a commit, and so of a directory of snapshots.
+/// Whether a text is a commit hash, and so the name of a snapshot directory.
 fn is_commit(text: &str) -> bool {
     (7..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Refuses files of a snapshot that are links out of the cache: whoever filled the cache could name any file.
+/// Refuses files of a snapshot that link out of the cache: whoever filled the cache could name any file.
 fn check_inside(snapshot: &Path, root: &Path) -> Result<()> {
     let Ok(root) = root.canonicalize() else {
         return Ok(());
     };
-    // The directory of one model may itself lie elsewhere, by a person's own link.
+    // The user may have replaced the directory of one model by a link to elsewhere.
     let repository = snapshot
         .ancestors()
         .nth(2)
@@ -132,7 +130,7 @@ fn check_inside(snapshot: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a snapshot has weights, all of them, or the file that was asked for.
+/// Whether a snapshot has the requested file, or else all of its weights.
 pub fn is_whole(snapshot: &Path, address: &Address) -> bool {
     if let Some(file) = &address.file {
         return snapshot.join(file).exists();
@@ -158,10 +156,10 @@ pub fn is_whole(snapshot: &Path, address: &Address) -> bool {
     has(&[".safetensors", ".bin", ".gguf", ".pt", ".pth", ".ckpt"])
 }
 
-/// What the directory of a model, or of many, stands for; `None` for any other.
+/// Finds the snapshot of a model's cache directory; `None` for a directory that belongs to no cache.
 ///
 /// # Errors
-/// When one of many has to be named, or there is no snapshot.
+/// When the directory is a cache of several models, or holds no snapshot or several.
 pub fn of_directory(path: &Path) -> Result<Option<Found>> {
     if !path.is_dir() {
         return Ok(None);
@@ -220,7 +218,7 @@ pub fn of_directory(path: &Path) -> Result<Option<Found>> {
     Err(Error::file(path, problem))
 }
 
-/// The repository that a path lies in, by the directory of the cache above it.
+/// Name of the repository of a path inside a snapshot.
 pub fn repository_of(path: &Path) -> Option<String> {
     let mut above = path.ancestors();
     let snapshots = above.find(|path| path.file_name().is_some_and(|name| name == SNAPSHOTS))?;
@@ -228,7 +226,7 @@ pub fn repository_of(path: &Path) -> Option<String> {
     Some(name.strip_prefix(MODELS)?.replacen("--", "/", 1))
 }
 
-/// The name in a snapshot of a blob that is given by its own path, whose name says nothing of what it holds.
+/// Finds the file of a snapshot that links to a blob: the blob's own name does not tell its format.
 pub fn blob_name(path: &Path) -> Option<PathBuf> {
     let blobs = path
         .parent()
@@ -241,7 +239,7 @@ pub fn blob_name(path: &Path) -> Option<PathBuf> {
     named.next()
 }
 
-/// The entries of a directory, in order.
+/// Lists a directory in a fixed order.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let found = std::fs::read_dir(directory).into_iter().flatten();
     let mut found: Vec<PathBuf> = found
@@ -258,7 +256,7 @@ mod tests {
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    /// A cache with one model whose files are links, as on a file system that has them.
+    /// A cache with one model whose files are links where the file system supports them.
     fn cache_with(files: &[&str]) -> (tempfile::TempDir, Cache) {
         let root = tempfile::tempdir().expect("a directory");
         let repository = root.path().join("models--org--name");
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn links_out_of_the_cache_and_false_references_are_refused() {
+    fn links_out_of_the_cache_and_references_that_are_no_commit_are_refused() {
         let (_root, cache) = cache_with(&["config.json"]);
         let snapshot = cache
             .find(&address("org/name"))

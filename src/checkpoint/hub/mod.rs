@@ -1,4 +1,4 @@
-//! Models by their names on the Hugging Face hub: found in the local cache, or fetched into it.
+//! Models by their names on the Hugging Face hub: found in the local cache, or downloaded into it.
 
 mod address;
 mod cache;
@@ -10,35 +10,35 @@ pub use self::cache::{Cache, blob_name, repository_of};
 
 use attnscope_compute::error::{Error, Result};
 
-/// Fetches a model into the cache, and gives the directory of its files.
+/// Downloads a model into the cache and returns the directory of its files.
 pub type Fetch = fn(&Address, &Cache) -> Result<PathBuf>;
 
-/// Brings a target that is no path here.
+/// Copies a target from another kind of store to this machine.
 pub type Stage = fn(&Path) -> Result<PathBuf>;
 
-/// Where names of the hub are looked for.
+/// How to find models by their hub names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hub {
-    /// What fetches a model that is not in the cache; `None` where nothing may be fetched.
+    /// Downloads models that are not in the cache; `None` if downloads are not allowed.
     pub fetch: Option<Fetch>,
-    /// What brings a target of another kind of store here, or refuses it; a path comes back as it is.
+    /// Copies or refuses a target in another kind of store; returns an ordinary path unchanged.
     pub stage: Option<Stage>,
 }
 
-/// A target that was found.
+/// A target that was found on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// A directory or a file.
     pub path: PathBuf,
-    /// What the repository is called, where it is one.
+    /// Name of the repository, if the path is in one.
     pub name: Option<String>,
 }
 
 impl Hub {
-    /// Finds what a target stands for: a path that exists, or else a name of the hub.
+    /// Resolves a target: a path if it exists, else a hub name.
     ///
     /// # Errors
-    /// When it is neither, or is a directory of models of which one has to be named.
+    /// When it is neither, or is a cache of several models.
     pub fn find(&self, target: &Path) -> Result<Found> {
         if let Some(path) = file_url(target) {
             return of_path(&path);
@@ -49,7 +49,7 @@ impl Hub {
                 return of_path(&staged);
             }
         }
-        // A dangling link is told as one, and not looked for elsewhere.
+        // A dangling link is reported as such instead of being tried as a hub name.
         if target.symlink_metadata().is_ok() {
             return of_path(target);
         }
@@ -63,7 +63,7 @@ impl Hub {
             return Err(missing());
         };
         let address = address.map_err(|problem| Error::file(target, problem))?;
-        // A name in a directory that is there is a path with a slip.
+        // If the parent directory exists, this is a mistyped path.
         let parent = target
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty());
@@ -115,7 +115,7 @@ pub fn is_known(argument: &str) -> bool {
     }
 }
 
-/// What a path stands for: a directory of the cache stands for a snapshot in it.
+/// Resolves a path: a cache directory to its snapshot, a blob to its name in a snapshot.
 fn of_path(path: &Path) -> Result<Found> {
     if !path.exists() {
         let problem = match path.read_link() {
@@ -143,7 +143,7 @@ fn of_path(path: &Path) -> Result<Found> {
     })
 }
 
-/// The path of a `file://` address.
+/// Extracts the path of a `file://` address.
 fn file_url(target: &Path) -> Option<PathBuf> {
     let rest = target.to_str()?.strip_prefix("file://")?;
     let rest = rest.strip_prefix("localhost").unwrap_or(rest);
