@@ -1,4 +1,4 @@
-//! Which row of a table each word has: a JSON object, or a pickled plain dictionary that is read and never run.
+//! Words and their rows in a table: a JSON object, or a pickled dict that is parsed without running it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::data_file::DataFile;
 use crate::pytorch::pickled_numbers;
 
-/// Bytes of a dictionary at most: some ten million words.
+/// Limit on the bytes of a dictionary: some ten million words.
 const LONGEST: usize = 1 << 28;
 
-/// Words and their rows.
+/// Words and their row numbers.
 #[derive(Debug, Clone)]
 pub struct Dictionary {
     path: PathBuf,
@@ -23,7 +23,7 @@ pub struct Dictionary {
 
 impl Dictionary {
     /// # Errors
-    /// When the file cannot be read, is no dictionary of words and rows, asks for anything to be run, or says a word twice.
+    /// When the file cannot be read, is no dictionary of words and rows, would run code, or repeats a word.
     pub fn open(path: &Path) -> Result<Self> {
         Self::of_file(&DataFile::open(path)?)
     }
@@ -51,7 +51,7 @@ impl Dictionary {
     }
 
     /// # Errors
-    /// One clause, when there is no word, a row is negative, or a word stands twice.
+    /// One clause, when there is no word, a row is negative, or a word is repeated.
     pub(super) fn of(
         path: &Path,
         words: impl IntoIterator<Item = (String, i64)>,
@@ -95,7 +95,7 @@ impl Dictionary {
         self.rows.get(word).copied()
     }
 
-    /// A word whose row is none of the first `n_rows`.
+    /// Finds a word whose row is outside the first `n_rows`.
     pub(super) fn beyond(&self, n_rows: usize) -> Option<(&str, usize)> {
         let mut all = self.rows.iter();
         let found = all.find(|(_, row)| **row >= n_rows);
@@ -115,7 +115,7 @@ fn of_json(data: &[u8]) -> std::result::Result<Vec<(String, i64)>, String> {
     entries.into_iter().map(row).collect()
 }
 
-/// Takes the entries of an object one by one: read as a map, of two with one key the first would be lost unsaid.
+/// Visits the entries of an object one by one: reading it as a map would silently drop the first of two equal keys.
 struct Entries;
 
 impl<'de> Visitor<'de> for Entries {

@@ -1,4 +1,4 @@
-//! Tables of embeddings, one row a word: NumPy's `.npz` and `.npy`, safetensors, or the text of word2vec; rows are read when asked for.
+//! Tables of embeddings, one row per word: NumPy's `.npz` and `.npy`, safetensors, or word2vec text. Rows are read on demand.
 
 mod dictionary;
 mod numpy;
@@ -14,26 +14,26 @@ use super::safetensors;
 use super::tensors::Tensors;
 use attnscope_compute::error::{Error, Result};
 
-/// The array or tensor that is read where there are several.
+/// Name of the array or tensor to read when there are several.
 const NAME: &str = "embeddings";
-/// How an archive and an array of NumPy's begin.
+/// Magic bytes of a NumPy archive and of a NumPy array.
 const ZIP: &[u8] = b"PK";
 const NPY: &[u8] = b"\x93NUMPY";
 
-/// An open table: its sizes are known, and no row was read.
+/// An open table: its sizes are known, but no row has been read.
 #[derive(Debug)]
 pub struct Embeddings {
     pub path: PathBuf,
     pub n_rows: usize,
     pub width: usize,
-    /// Element type; `text` for numbers as text.
+    /// Element type; `text` for numbers written as text.
     pub stored_as: String,
     source: Source,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// The archive, and its member.
+    /// An archive, and the name of its member.
     Npz(DataFile, String),
     Npy(DataFile),
     Tensor(Tensors, String),
@@ -73,16 +73,16 @@ impl Embeddings {
         })
     }
 
-    /// What people call it: the name of its file.
+    /// Name of the table's file, for display.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Some rows, in the order in which they are asked for. // [wanted, width]
+    /// Reads some rows, in the order requested. // [wanted, width]
     ///
     /// # Errors
-    /// When the file turns out to be damaged.
+    /// When the file is damaged.
     pub fn rows(&self, wanted: &[usize]) -> Result<Vec<f32>> {
         match &self.source {
             Source::Npz(file, member) => numpy::rows_of_archive(self, file, member, wanted),
@@ -103,7 +103,7 @@ impl Embeddings {
     }
 }
 
-/// A table, and which row each word has.
+/// A table of embeddings and its words.
 #[derive(Debug)]
 pub struct Table {
     pub embeddings: Embeddings,
@@ -111,10 +111,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens both files; `flag` is what messages call the table's side.
+    /// Opens both files; `side` names the table in messages.
     ///
     /// # Errors
-    /// When a file cannot be read, the words are missing or said twice, or a word's row is none of the table's.
+    /// When a file cannot be read, words are missing or repeated, or a word's row is outside the table.
     pub fn open(path: &Path, dictionary: Option<&Path>, side: &str) -> Result<Self> {
         let embeddings = Embeddings::open(path)?;
         let own = match &embeddings.source {
@@ -139,7 +139,7 @@ impl Table {
         Self::of(embeddings, dictionary)
     }
 
-    /// A table whose two files are part of a program; each comes with what messages call it.
+    /// Opens a table whose two files are compiled into the program; each is given with its name for messages.
     ///
     /// # Errors
     /// As for [`Table::open`].
@@ -171,7 +171,7 @@ impl Table {
     }
 }
 
-/// The two axes of a table.
+/// Checks that a shape is that of a table, and returns its two sizes.
 ///
 /// # Errors
 /// One clause, when there are not two, or one is empty.
@@ -182,10 +182,10 @@ fn table_of(shape: &[usize]) -> std::result::Result<(usize, usize), String> {
     }
 }
 
-/// The array called [`NAME`], or the only one.
+/// Chooses the array called [`NAME`], or the only one.
 ///
 /// # Errors
-/// One clause that lists what there is.
+/// One clause that lists the arrays.
 fn chosen(names: &[String], what: &str) -> std::result::Result<String, String> {
     match names {
         _ if names.iter().any(|name| name == NAME) => Ok(NAME.to_owned()),
@@ -198,7 +198,7 @@ fn chosen(names: &[String], what: &str) -> std::result::Result<String, String> {
     }
 }
 
-/// Names as a message lists them: never more than a line.
+/// Lists names for a message, in at most one line.
 fn listed(names: &[String]) -> String {
     const MOST: usize = 8;
     let mut said: Vec<String> = names.iter().take(MOST).map(|n| format!("{n:?}")).collect();

@@ -1,4 +1,4 @@
-//! Tables in NumPy's files: streamed, so that only the rows that are wanted are ever held.
+//! Tables in NumPy files: streamed, so that only the requested rows are held in memory.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -12,9 +12,9 @@ use crate::inflation::too_large;
 use crate::machine::mebibytes;
 use crate::npy::{Npy, unreadable};
 
-/// Numbers of a table at most: four million words of a thousand numbers each. More would take minutes to stream.
+/// Limit on the numbers of a table: four million words of a thousand numbers each. More would take minutes to stream.
 const MOST_NUMBERS: u64 = 1 << 32;
-/// What a member may inflate to, whatever its entry claims.
+/// Limit on the inflated bytes of a member, whatever its entry claims.
 const MOST_BYTES: u64 = MOST_NUMBERS * 8 + (1 << 20);
 
 type Archive = ZipArchive<BufReader<Reader>>;
@@ -24,7 +24,7 @@ fn archive(file: &DataFile) -> Result<Archive> {
         .map_err(|e| Error::file(file.path(), format!("is not a .npz archive ({e})")))
 }
 
-/// Opens the table of an archive.
+/// Opens a table in an archive.
 pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
     let mut opened = archive(&file)?;
     let names = opened.file_names().filter_map(|member| {
@@ -48,7 +48,7 @@ pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
     Ok(described(&file, header, Source::Npz(file.clone(), member)))
 }
 
-/// Opens a table that is a file of its own.
+/// Opens a table that is a single `.npy` file.
 pub(super) fn open_array(file: DataFile) -> Result<Embeddings> {
     let header = header(BufReader::new(file.reader()?), file.len() as u64);
     let header = header.map_err(|e| Error::file(file.path(), e))?;
@@ -65,7 +65,7 @@ struct Header {
     stored_as: String,
 }
 
-/// The header of an array that is stored in so many bytes.
+/// Reads an array's header and checks it against the array's size in bytes.
 fn header(stored: impl Read, n_bytes: u64) -> std::result::Result<Header, String> {
     let array = Npy::open(stored, MOST_NUMBERS)?;
     array.fits_into(n_bytes)?;
@@ -114,7 +114,7 @@ pub(super) fn rows_of_array(
     rows(table, stored, wanted).map_err(|e| Error::file(&table.path, e))
 }
 
-/// The wanted rows of a whole array; all of it is read, so that an archive's checksum is held against it.
+/// Reads the requested rows. All of the array is read, so that an archive's checksum is verified.
 fn rows(
     table: &Embeddings,
     mut stored: impl Read,
@@ -139,7 +139,7 @@ fn rows(
         } else {
             (idx / width, idx % width)
         };
-        // Rows run through one after another: one look for all of its numbers.
+        // A row's numbers are consecutive, so its slot is looked up once.
         let slot = match last {
             Some((seen, slot)) if seen == row => slot,
             _ => slot_of.get(&row).copied(),
@@ -149,7 +149,7 @@ fn rows(
             found[slot * width + column] = value as f32;
         }
     })?;
-    // The checksum stands at the end of a member, behind its last number.
+    // A member's checksum follows its last number.
     std::io::copy(&mut stored, &mut std::io::sink()).map_err(|e| unreadable(&e))?;
     let rows = wanted.iter().filter_map(|row| slot_of.get(row));
     Ok(rows

@@ -1,6 +1,6 @@
-//! The text format of word2vec: a line for each word, the word and then its numbers; the first line may say how many there are.
+//! The text format of word2vec: one line per word, the word and then its numbers; the first line may give the two sizes.
 //!
-//! Fields are parted by blanks and tabs and by nothing else: other kinds of space can be part of a word.
+//! Only blanks and tabs separate fields: other kinds of whitespace can be part of a word.
 
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -10,10 +10,10 @@ use attnscope_compute::error::{Error, Result};
 use super::Dictionary;
 use crate::data_file::{DataFile, Reader};
 
-/// Bytes of a line at most: a word and a hundred thousand numbers.
+/// Limit on the bytes of a line: a word and a hundred thousand numbers.
 const LONGEST_LINE: usize = 1 << 21;
 
-/// A table of text: where each row stands.
+/// A text table and the position of each row.
 #[derive(Debug)]
 pub(super) struct Lines {
     file: DataFile,
@@ -22,7 +22,7 @@ pub(super) struct Lines {
     dictionary: Dictionary,
 }
 
-/// The numbers of a word, in the file.
+/// Position of the numbers of a word in the file.
 #[derive(Debug, Clone)]
 struct Row {
     /// Counted from 1.
@@ -31,10 +31,10 @@ struct Row {
 }
 
 impl Lines {
-    /// Finds every row and its word; numbers are read when they are asked for.
+    /// Finds every row and its word; numbers are parsed on demand.
     ///
     /// # Errors
-    /// Names the line that is none of this format.
+    /// Names the first line that does not have this format.
     pub fn read(file: DataFile) -> Result<Self> {
         let refused = |problem| Error::file(file.path(), problem);
         let mut text = Text::of(&file)?;
@@ -111,10 +111,10 @@ impl Lines {
         &self.dictionary
     }
 
-    /// The numbers of a row: as many as the table is wide.
+    /// Parses the numbers of a row.
     ///
     /// # Errors
-    /// Names the line, and what stands in the place of a number.
+    /// Names the line, and the text that is not a number.
     pub fn row(&self, row: usize) -> Result<Vec<f32>> {
         let Row { line, bytes } = &self.rows[row];
         let refused = |problem| Error::file(self.file.path(), format!("line {line}: {problem}"));
@@ -135,20 +135,20 @@ impl Lines {
     }
 }
 
-/// What parts the fields of a line.
+/// Separators of the fields of a line.
 const PARTING: [char; 2] = [' ', '\t'];
 
 /// A line that is not empty.
 struct Line {
     /// Counted from 1.
     number: usize,
-    /// Its first byte in the file.
+    /// Offset of its first byte in the file.
     start: usize,
-    /// Without its end and the blanks before that.
+    /// Text without the line end and trailing blanks.
     content: String,
 }
 
-/// The lines of a file, one after another.
+/// Reader of the lines of a file.
 struct Text<'f> {
     file: &'f DataFile,
     reader: BufReader<Reader>,
@@ -166,7 +166,7 @@ impl<'f> Text<'f> {
         })
     }
 
-    /// The next line that is not empty.
+    /// Reads the next line that is not empty.
     fn next(&mut self) -> Result<Option<Line>> {
         let refused = |problem| Error::file(self.file.path(), problem);
         loop {
@@ -209,7 +209,7 @@ fn fields(line: &str) -> impl Iterator<Item = &str> {
     line.split(PARTING).filter(|field| !field.is_empty())
 }
 
-/// `n d`, where the line after has as many numbers.
+/// Parses a first line `n d`; `None` where the second line shows that the first is a word and its only number.
 fn claims(first: &str, second: Option<&str>) -> Option<(usize, usize)> {
     let mut both = fields(first).map(|field| field.parse().ok());
     let (n, d) = (both.next()??, both.next()??);
@@ -223,7 +223,7 @@ fn claims(first: &str, second: Option<&str>) -> Option<(usize, usize)> {
     is_alike.then_some((n, d))
 }
 
-/// Where the last `width` fields of a line begin: a word may hold blanks itself.
+/// Finds where the last `width` fields of a line begin: the word itself may contain blanks.
 fn numbers_at(line: &str, width: usize) -> Option<usize> {
     let mut at = line.len();
     for _ in 0..width {
