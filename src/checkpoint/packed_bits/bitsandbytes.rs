@@ -1,4 +1,4 @@
-//! What bitsandbytes writes: four bits by a table with scales of one level or two, and eight bits by row.
+//! bitsandbytes weights: four bits by a lookup table, with scales that may be quantised too, and eight bits with a scale per row.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::tensor_view::TensorView;
 
 const I8: Dtype = Dtype::Other("i8", 1);
 const U8: Dtype = Dtype::Other("u8", 1);
-/// Bytes of a description at most.
+/// Limit on the bytes of a `quant_state` description.
 const LONGEST_STATE: usize = 1 << 16;
 
 pub(super) fn four_bit(

@@ -1,4 +1,4 @@
-//! Whole numbers and floating point of a few bits: GPTQ, AWQ, MLX, and what compressed-tensors writes.
+//! Integers and small floats of GPTQ, AWQ, MLX and compressed-tensors.
 
 use super::module::{Module, Paired, bits_of, ends, expect, is_words, matrix};
 use crate::data_file::DataFile;
@@ -71,7 +71,7 @@ pub(super) fn gptq(
     }))
 }
 
-/// Refuses groups beyond those that have a scale.
+/// Refuses group numbers that have no scale.
 fn check_groups(
     files: &[DataFile],
     groups: &TensorInfo,
@@ -143,7 +143,7 @@ pub(super) fn mlx(
     let zeros = module.need(".biases")?;
     let [n_out, n_words] = matrix(&codes, "packed numbers")?;
     let [of_scales, n_groups] = matrix(&scales, "scales")?;
-    // Layers of a model may have groups of their own; bits follow from the sizes.
+    // Layers may differ in group size; the number of bits follows from the sizes.
     let n_in = n_groups
         .checked_mul(group)
         .ok_or("more inputs than can be counted")?;
@@ -204,7 +204,7 @@ pub(super) fn compressed(
             ));
         }
     };
-    // The last word of a row may hold fewer numbers.
+    // The last word of a row may be partly filled.
     let bits = [4u32, 8, 2, 3, 5, 6, 7]
         .into_iter()
         .find(|bits| n_in.div_ceil(32 / *bits as usize) == n_words);
@@ -263,7 +263,7 @@ pub(super) fn compressed(
     }))
 }
 
-/// Numbers of eight bits, whole or floating point, with a scale for all of them, for each row or for groups of a row.
+/// Eight-bit integers or floats with one scale, or a scale per row or per group.
 pub(super) fn scaled(
     module: &Module<'_>,
     _: Quantisation,

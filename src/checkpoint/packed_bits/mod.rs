@@ -1,4 +1,4 @@
-//! Matrices of a few bits and what belongs to each of them, paired by the ends of their names into one tensor `NAME.weight`.
+//! Quantised matrices: packed codes, scales and zero points, matched by the endings of their names and joined into `NAME.weight`.
 
 mod bitsandbytes;
 mod integers;
@@ -17,10 +17,10 @@ use super::quantisation::Quantisation;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 
-/// The matrix that parts of a tensor of torchao make.
+/// Combines the parts of a torchao tensor into one matrix.
 ///
 /// # Errors
-/// When they do not fit each other.
+/// When the parts do not fit each other.
 pub(super) fn of_parts(
     parts: Parts,
     files: &[DataFile],
@@ -28,10 +28,10 @@ pub(super) fn of_parts(
     torchao::pair(parts, files)?.info()
 }
 
-/// Puts packed matrices together with what belongs to them.
+/// Combines packed matrices with their scales and zero points.
 ///
 /// # Errors
-/// Names the tensor when something that belongs to it is missing, or does not fit it.
+/// Names the tensor when one of its parts is missing or does not fit.
 pub(super) fn combine(tensors: &mut Tensors, quantisation: Quantisation) -> Result<()> {
     let (end, pair): (&str, Pair) = match quantisation {
         Quantisation::Gptq { .. } => (".qweight", gptq),
@@ -54,7 +54,7 @@ pub(super) fn combine(tensors: &mut Tensors, quantisation: Quantisation) -> Resu
 
 type Pair = fn(&Module<'_>, Quantisation) -> std::result::Result<Option<Paired>, String>;
 
-/// Pairs every module that has a tensor whose name ends so.
+/// Pairs every module that has a tensor whose name ends in `end`.
 fn each(tensors: &mut Tensors, end: &str, quantisation: Quantisation, pair: Pair) -> Result<()> {
     let modules: Vec<String> = tensors
         .index

@@ -1,4 +1,4 @@
-//! The tensors of one module whose matrix is packed, and what they become.
+//! The tensors of a module with a packed matrix, and the tensor that they become.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
 
-/// What one module's tensors become.
+/// The matrix that a module's tensors become.
 pub(super) struct Paired {
     pub name: &'static str,
     pub shape: Vec<usize>,
     pub quantised: Quantised,
-    /// Ends of the names of all that was used.
+    /// Endings of the names of all tensors that it was made from.
     pub used: Vec<String>,
 }
 
@@ -65,12 +65,12 @@ impl Module<'_> {
     }
 }
 
-/// Ends of names, owned.
+/// Copies a list of name endings.
 pub(super) fn ends(ends: &[&str]) -> Vec<String> {
     ends.iter().map(|end| (*end).to_owned()).collect()
 }
 
-/// The two lengths of a matrix.
+/// Returns the two sizes of a matrix.
 pub(super) fn matrix(info: &TensorInfo, what: &str) -> std::result::Result<[usize; 2], String> {
     match info.shape[..] {
         [n, m] if n > 0 && m > 0 => Ok([n, m]),
@@ -81,7 +81,7 @@ pub(super) fn matrix(info: &TensorInfo, what: &str) -> std::result::Result<[usiz
     }
 }
 
-/// Refuses what is not as it should be.
+/// Returns the problem as an error unless `is_so`.
 pub(super) fn expect(
     is_so: bool,
     problem: impl FnOnce() -> String,
@@ -89,12 +89,12 @@ pub(super) fn expect(
     if is_so { Ok(()) } else { Err(problem()) }
 }
 
-/// Whether numbers are packed in words of 32 bits.
+/// Whether codes are packed in 32-bit words.
 pub(super) fn is_words(info: &TensorInfo) -> bool {
     matches!(info.dtype, Dtype::Other("i32" | "u32", 4))
 }
 
-/// Bits of each number where so many words of 32 hold so many of them.
+/// Bits per number if `n_words` 32-bit words hold `n_numbers`.
 pub(super) fn bits_of(n_words: usize, n_numbers: usize) -> std::result::Result<u32, String> {
     let n_bits = n_words.checked_mul(32).filter(|_| n_numbers > 0);
     let bits = n_bits

@@ -1,4 +1,4 @@
-//! torchao's tensors: in safetensors parts of each under names of their own, and its class in the header; in a pickle its attributes.
+//! torchao tensors: in safetensors, separately named parts and a class in the header; in a pickle, an object and its attributes.
 
 use serde_json::Value;
 
@@ -10,15 +10,15 @@ use crate::quantisation::Quantisation;
 use crate::tensor_info::TensorInfo;
 use crate::tensor_view::TensorView;
 
-/// The part that every class has.
+/// Ending of the part that every class has.
 pub(super) const CODES: &str = "._weight_qdata";
 const SCALES: &str = "._weight_scale";
 const ZEROS: &str = "._weight_zero_point";
 
-/// Classes that can be read, for messages.
+/// Readable classes, for messages.
 const READABLE: &str = "Int8Tensor, IntxUnpackedToInt8Tensor, Float8Tensor";
 
-/// Zero points are codes, which have eight bits.
+/// Limit on zero points, which are eight-bit codes.
 const MOST_ZERO: f64 = 255.0;
 
 const I8: Dtype = Dtype::Other("i8", 1);
@@ -55,17 +55,17 @@ pub(super) fn torchao(
     pair(parts, module.files()).map(Some)
 }
 
-/// What a tensor of torchao is made of.
+/// The parts of a torchao tensor.
 pub(crate) struct Parts {
-    /// Whether the numbers are floats of eight bits.
+    /// Whether the codes are eight-bit floats.
     pub is_float: bool,
-    /// What the library computes values as.
+    /// Type to which the library rounds dequantised values.
     pub rounds_to: String,
-    /// Rows and columns that share a scale.
+    /// Block of rows and columns that shares a scale.
     pub block: Vec<u64>,
     pub codes: TensorInfo,
     pub scales: TensorInfo,
-    /// The code that stands for 0, one for each scale.
+    /// Zero points, one for each scale.
     pub zeros: Option<TensorInfo>,
 }
 
@@ -167,7 +167,7 @@ pub(super) fn pair(parts: Parts, files: &[DataFile]) -> std::result::Result<Pair
     })
 }
 
-/// What the header of a file says of a module's weight.
+/// Parses the description of a module's weight in the file's header.
 fn said_of(module: &Module<'_>) -> std::result::Result<Value, String> {
     let name = format!("{}.weight", module.name);
     let all = module.tensors.metadata();
