@@ -1,14 +1,14 @@
-//! The few classes and functions that a pickle may name, and what "calling" each means here: no code runs.
+//! The few classes and functions that a pickle may name, and the value that "calling" each one gives: no code runs.
 
 use std::rc::Rc;
 
 use super::value::{DictKind, Global, Heap, Object, Storage, StoredTensor, Value, quote};
 use crate::dtype::Dtype;
 
-/// Dimensions of a tensor at most; no weight has as many.
+/// Limit on the dimensions of a tensor; no weight has as many.
 const MOST_DIMENSIONS: usize = 16;
 
-/// Element types that may stand as plain values in a configuration.
+/// Element types that are accepted as plain values in a configuration.
 const DTYPES: &[&str] = &[
     "float8_e4m3fn",
     "float8_e5m2",
@@ -32,24 +32,24 @@ const DTYPES: &[&str] = &[
     "int",
 ];
 
-/// Attributes that stand for what a tensor of another class is called with; no attribute of Python has such a name.
+/// Attribute names for the arguments of a tensor subclass; they cannot clash, since no Python attribute has a colon.
 pub const DTYPE: &str = ":dtype";
 pub const ARGUMENT: &str = ":argument";
 
-/// How much a pickle may hold.
+/// Which values a pickle may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What stands for itself: no name at all.
+    /// Only literals: the pickle may not name any class or function.
     Data,
     /// Containers, numbers and texts.
     Plain,
-    /// Tensors too.
+    /// Also tensors.
     Tensors,
-    /// Tensors inside modules: names of other classes stand for themselves, and for their instances.
+    /// Also modules with tensors: other classes and their instances are kept by name.
     Modules,
 }
 
-/// Functions that give back their first argument, or an instance of it, as far as the weights go.
+/// Functions that, as far as weights go, return their first argument or an instance of it.
 const PASSING: [&str; 8] = [
     "torch.jit._pickle.build_intlist",
     "torch.jit._pickle.build_tensorlist",
@@ -61,7 +61,7 @@ const PASSING: [&str; 8] = [
     "copyreg._reconstructor",
 ];
 
-/// Modules whose functions are known to make no more of their arguments than a value.
+/// Python modules whose functions are known to do no more than build a value.
 const HARMLESS: [&str; 13] = [
     "torch.",
     "torchao.",
@@ -78,10 +78,10 @@ const HARMLESS: [&str; 13] = [
     "_codecs.encode",
 ];
 
-/// What stands for a call of a function of which only the name is known.
+/// Builds a stand-in for the result of calling a function that is known only by name.
 ///
 /// # Errors
-/// When it is of no library whose functions only make values.
+/// When the function is in no library whose functions only build values.
 pub fn call_by_name<'a>(
     name: &str,
     refusal: &str,
@@ -105,7 +105,7 @@ pub fn call_by_name<'a>(
     }
     if HARMLESS.iter().any(|known| name.starts_with(known)) {
         let made = heap.add_object(Rc::from(name));
-        // What a member of an enumeration is made from is its value.
+        // A member of an enumeration is constructed from its value.
         if let (Value::Object(idx), [only @ Value::Int(_)]) = (&made, arguments) {
             let key = Value::Text(Rc::from(ARGUMENT));
             let state = heap.objects[*idx].state;
@@ -116,7 +116,7 @@ pub fn call_by_name<'a>(
     Err(refusal.to_owned())
 }
 
-/// A tensor of a class that is built around others: `(_rebuild_wrapper_subclass, class, (class, dtype, …), attributes)`.
+/// Builds a tensor subclass: `(_rebuild_wrapper_subclass, class, (class, dtype, …), attributes)`.
 fn subclass<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Option<Value<'a>> {
     let [
         Value::Name(builder, _),
@@ -131,7 +131,7 @@ fn subclass<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Option<Value<'a
         return None;
     }
     let dtype = heap.items(called)?.get(1)?.clone();
-    // Slots may stand beside the attributes.
+    // The attributes may come with a dictionary of slots.
     let state = match heap.items(state) {
         Some(parts) => parts.first()?.clone(),
         None => state.clone(),
@@ -148,7 +148,7 @@ fn subclass<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Option<Value<'a
 }
 
 impl Global {
-    /// What `module.name` is; the error says why it is refused.
+    /// Looks up `module.name`; the error says why it is refused.
     pub fn find(module: &str, name: &str, scope: Scope) -> Result<Self, String> {
         if scope == Scope::Data {
             return Err(refusal(module, name, scope));
@@ -201,7 +201,7 @@ impl Global {
         }
     }
 
-    /// The name as a plain value.
+    /// Returns the name as a plain value.
     pub fn name(self) -> String {
         match self {
             Self::RebuildTensor => "torch._utils._rebuild_tensor".to_owned(),
@@ -228,7 +228,7 @@ impl Global {
         }
     }
 
-    /// The value that the real call would give, built here from its arguments.
+    /// Builds from the arguments the value that the real call would return.
     pub fn call<'a>(
         self,
         arguments: &[Value<'a>],
@@ -260,7 +260,7 @@ impl Global {
             (Self::List, None) => Ok(Value::List(heap.add_list(Vec::new()))),
             (Self::Tuple, None) => Ok(Value::Tuple(heap.add_list(Vec::new()))),
             (Self::Set, None) => Ok(Value::Set(heap.add_list(Vec::new()))),
-            // A pickle writes the argument for this call alone, so it needs no copy.
+            // A pickle writes the argument only for this call, so it needs no copy.
             (Self::Tuple | Self::Size, Some(Value::List(idx) | Value::Tuple(idx))) => {
                 Ok(Value::Tuple(*idx))
             }
@@ -296,7 +296,7 @@ impl Global {
     }
 }
 
-/// The element type of `torch.<name>` where that is the class of a storage.
+/// Returns the element type of `torch.<name>` if that is a storage class.
 fn element_type(name: &str) -> Option<Dtype> {
     Some(match name {
         "DoubleStorage" => Dtype::F64,
@@ -334,7 +334,7 @@ fn refusal(module: &str, name: &str, scope: Scope) -> String {
     format!("names {full}, {what}; expected a state dict of dense tensors and plain values")
 }
 
-/// `(storage, offset, shape, strides, …)`; what follows says nothing about the numbers.
+/// `(storage, offset, shape, strides, …)`; the other arguments do not affect the values.
 fn rebuild_tensor<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<Value<'a>, String> {
     let [storage, offset, shape, strides, ..] = arguments else {
         return Err(format!(
@@ -361,7 +361,7 @@ fn rebuild_tensor<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<Va
     Ok(Value::Tensor(heap.tensors.len() - 1))
 }
 
-/// `(storage, offset, shape, strides, requires_grad, hooks, dtype, …)`, of a storage that counts bytes.
+/// `(storage, offset, shape, strides, requires_grad, hooks, dtype, …)`, with an untyped storage that counts bytes.
 fn of_element_type<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<Value<'a>, String> {
     let dtype = match arguments.get(6) {
         Some(Value::Global(Global::Dtype(name))) => *name,
@@ -397,7 +397,7 @@ fn of_element_type<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<V
     rebuild_tensor(&arguments, heap)
 }
 
-/// A count or an offset.
+/// Reads a count or an offset.
 pub fn size(value: &Value<'_>) -> Result<usize, String> {
     match value {
         Value::Int(n) => usize::try_from(*n).map_err(|_| format!("expected a size, found {n}")),
@@ -418,7 +418,7 @@ fn sizes<'a>(value: &Value<'a>, heap: &Heap<'a>) -> Result<Vec<usize>, String> {
     items.iter().map(size).collect()
 }
 
-/// The pairs that an ordered dictionary of Python 2 is built from; they are moved out of their list.
+/// Moves the pairs that a Python 2 ordered dictionary is built from out of their list.
 fn pairs_of<'a>(
     value: &Value<'a>,
     heap: &mut Heap<'a>,

@@ -1,23 +1,23 @@
-//! Plain values of a pickle as JSON: bounded in depth and size, whatever refers to whatever.
+//! Converts the plain values of a pickle to JSON, with bounds on depth and size even where values are shared or cyclic.
 
 use serde_json::{Map, Number, Value as Json};
 
 use super::pickle::Pickled;
 use super::value::{StoredTensor, Value};
 
-/// Containers inside each other at most.
+/// Limit on nested containers.
 const DEEPEST: usize = 64;
-/// Values may be shared in a pickle, and are written out in full here: so many for each of its opcodes at most.
+/// Limit on values per opcode of the pickle: shared values are written out in full here.
 const VALUES_PER_OPCODE: usize = 2;
-/// Bytes of text for each byte of the pickle at most; it writes a name that repeats only once.
+/// Limit on bytes of text per byte of the pickle, in which a repeated name is stored only once.
 const TEXT_PER_BYTE: usize = 4;
-/// Values and bytes of text that even the smallest pickle may become.
+/// Values and bytes of text that are allowed even for the smallest pickle.
 const ALWAYS_ALLOWED: usize = 1 << 16;
 
-/// What stands for a tensor, or why there can be none.
+/// Converts a tensor to JSON, or says why it cannot.
 pub type OfTensor<'f> = &'f dyn Fn(&StoredTensor) -> Result<Json, String>;
 
-/// Turns values of one pickle into JSON.
+/// Converter of one pickle's values to JSON.
 pub struct Writer<'p, 'a> {
     pickled: &'p Pickled<'a>,
     of_tensor: OfTensor<'p>,
@@ -40,7 +40,7 @@ impl<'p, 'a> Writer<'p, 'a> {
         self.nested(value, 0)
     }
 
-    /// A key as text: JSON has no other.
+    /// Converts a key to text, the only type of key that JSON has.
     pub fn key(&mut self, key: &Value<'a>) -> Result<String, String> {
         self.nested_key(key, 0)
     }
@@ -49,7 +49,7 @@ impl<'p, 'a> Writer<'p, 'a> {
         Ok(match self.nested(key, depth)? {
             Json::String(text) => text,
             other => {
-                // Escapes inside escapes double at every level: they are paid for.
+                // Each level of nesting doubles the escapes, so their length counts against the limit.
                 let text = other.to_string();
                 self.write(text.len())?;
                 text
@@ -117,7 +117,7 @@ impl<'p, 'a> Writer<'p, 'a> {
         })
     }
 
-    /// Accounts for `n` bytes of text.
+    /// Counts `n` bytes of text against the limit.
     fn write(&mut self, n: usize) -> Result<(), String> {
         spend(&mut self.text_left, n)
     }
@@ -133,12 +133,12 @@ fn spend(left: &mut usize, n: usize) -> Result<(), String> {
     }
 }
 
-/// JSON has no number for an infinity or NaN: their names stand for them.
+/// Converts a float; JSON has no infinity or NaN, so these become text.
 pub fn of_float(x: f64) -> Json {
     Number::from_f64(x).map_or_else(|| Json::from(x.to_string()), Json::Number)
 }
 
-/// Up to 64 bits without a sign exactly, anything larger rounded.
+/// Converts a big integer: unsigned 64-bit values exactly, larger ones rounded.
 fn of_big(bytes: &[u8]) -> Json {
     if let Some((low, rest)) = bytes.split_first_chunk::<8>()
         && rest.iter().all(|b| *b == 0)
@@ -162,7 +162,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn large_integers_are_exact_up_to_64_bits_and_rounded_beyond() {
+    fn integers_are_exact_up_to_64_bits_and_rounded_beyond() {
         assert_eq!(
             of_big(&[255, 255, 255, 255, 255, 255, 255, 255, 0]),
             json!(u64::MAX)
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_no_text_become_text() {
+    fn keys_that_are_not_text_become_text() {
         let read = |bytes: &[u8]| plain_pickle(bytes, Path::new("meta.pkl")).expect("plain");
         let found = read(b"}(K\x05N\x88NNNG\x3f\xe0\0\0\0\0\0\0NX\x01\0\0\0aX\x01\0\0\0b\x86Nu.");
         let expected =

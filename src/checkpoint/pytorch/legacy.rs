@@ -1,4 +1,4 @@
-//! The layout of `torch.save` before version 1.6: five pickles one after the other, then the raw storages.
+//! The layout of `torch.save` before version 1.6: five consecutive pickles, then the raw storages.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,23 +12,23 @@ use super::state_dict::Problem;
 use super::value::{Value, quote};
 use crate::data_file::DataFile;
 
-/// 0x1950a86a20f9469cfc6c, the least byte first.
+/// 0x1950a86a20f9469cfc6c, least significant byte first.
 const MAGIC: &[u8] = &[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 const PROTOCOL: i64 = 1001;
-/// Bytes of the three small pickles at most.
+/// Limit on the bytes of each of the three small pickles.
 const SMALL: usize = 4096;
 
-/// A legacy file taken apart.
+/// The parsed pickles of a legacy file.
 pub struct Legacy<'a> {
     pub pickled: Pickled<'a>,
-    /// Where the bytes of each storage lie.
+    /// Byte range of each storage, by its key.
     pub places: BTreeMap<Rc<str>, Range<usize>>,
 }
 
-/// Bytes that are read first: the pickles of a file of a thousand tensors.
+/// Bytes of the first read: enough for the pickles of a file of a thousand tensors.
 const FIRST_READ: usize = 1 << 20;
 
-/// The beginning of a file, long enough to hold its pickles where it holds any.
+/// Reads enough of the beginning of a file to include all of its pickles, if it is a legacy file.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -39,7 +39,7 @@ pub fn beginning(file: &DataFile) -> attnscope_compute::error::Result<Cow<'_, [u
         let data = file.read(0..n_held.min(most))?;
         let is_enough = match pickles(&data) {
             Ok(_) => true,
-            // More of it would be no PyTorch file either.
+            // If it does not begin as a legacy file, reading more will not help.
             Err(_) => !begins_as_legacy(&data),
         };
         if is_enough || n_held >= most {
@@ -55,17 +55,17 @@ fn begins_as_legacy(data: &[u8]) -> bool {
     matches!(read, Ok(Pickled { root: Value::Big(bytes), .. }) if bytes == MAGIC)
 }
 
-/// Reads the pickles that `data`, the beginning of a file, holds, and walks over the storages behind them.
+/// Parses the pickles in `data`, the beginning of a file, and locates the storages behind them.
 ///
 /// # Errors
-/// One clause that says which part is not what it must be, or why the file cannot be read.
+/// One clause that says which part is invalid, or why the file cannot be read.
 pub fn read<'a>(file: &DataFile, data: &'a [u8]) -> Result<Legacy<'a>, Problem> {
     let (pickled, keys, at) = pickles(data)?;
     let places = places(file, at, &pickled, &keys)?;
     Ok(Legacy { pickled, places })
 }
 
-/// The pickle of the tensors, that of the storages' keys, and where the latter ends.
+/// Parses the pickle of tensors and that of storage keys, and returns where the second one ends.
 fn pickles(data: &[u8]) -> Result<(Pickled<'_>, Pickled<'_>, usize), String> {
     let mut at = 0;
     let mut small = || {

@@ -1,12 +1,12 @@
-//! What a pickle remembers by number: dense where the numbers count up, as picklers write them.
+//! A pickle's memo: numbered values, stored densely where the numbers are consecutive, as picklers write them.
 
 use std::collections::BTreeMap;
 
 use super::value::Value;
 
-/// Values at most.
+/// Limit on the values of a memo.
 const MOST: usize = 1 << 22;
-/// Values at most whose numbers jump.
+/// Limit on values whose numbers are not consecutive.
 const MOST_SCATTERED: usize = 1 << 16;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct Memo<'a> {
 }
 
 impl<'a> Memo<'a> {
-    /// The number that the next value without one gets.
+    /// Number of the next value that is stored without one.
     pub fn next(&self) -> u64 {
         (self.counted.len() + self.scattered.len()) as u64
     }
@@ -28,7 +28,7 @@ impl<'a> Memo<'a> {
         counted.or_else(|| self.scattered.get(&place))
     }
 
-    /// Remembers a value; the newest of one number counts.
+    /// Stores a value; it replaces an earlier one of the same number.
     pub fn insert(&mut self, place: u64, value: Value<'a>) -> Result<(), String> {
         let n = self.counted.len();
         match usize::try_from(place) {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_count_up_and_numbers_that_jump_are_found_again() {
+    fn consecutive_and_scattered_numbers_are_found_again() {
         let mut memo = Memo::default();
         for (place, n) in [(0, 10), (1, 11), (7, 17), (u64::MAX, 18), (1, 12), (7, 19)] {
             memo.insert(place, Value::Int(n)).expect("room");
@@ -63,7 +63,7 @@ mod tests {
             assert_eq!(memo.get(place), Some(&Value::Int(n)), "{place}");
         }
         assert_eq!(memo.get(2), None);
-        // A number that was jumped to keeps its newest value when counting reaches it.
+        // A number that was first stored out of order keeps its newest value when counting reaches it.
         for (place, n) in [(2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8)] {
             memo.insert(place, Value::Int(n)).expect("room");
         }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memo_that_begins_at_one_counts_up_too() {
+    fn a_memo_may_count_from_one() {
         let mut memo = Memo::default();
         memo.insert(1, Value::Int(1)).expect("room");
         memo.insert(2, Value::Int(2)).expect("room");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memo_beyond_reason_is_refused() {
+    fn a_memo_with_too_many_scattered_numbers_is_refused() {
         let mut memo = Memo::default();
         let mut places = (0..).map(|n| 2 * n + 5);
         let refused = places.find(|place| memo.insert(*place, Value::None).is_err());

@@ -29,20 +29,20 @@ use super::tensors::Tensors;
 use super::{packed_bits, shards};
 use attnscope_compute::error::{Error, Result};
 
-/// How a zip archive begins.
+/// Magic bytes of a zip archive.
 const ZIP: &[u8] = b"PK";
 const PICKLE: &str = "data.pkl";
 
-/// The weights of a checkpoint, and what a trainer keeps beside them.
+/// The weights of a checkpoint, and the values that a trainer stores with them.
 #[derive(Debug, Default)]
 pub struct StateDict {
     pub tensors: Tensors,
-    /// Plain values beside the weights (`model_args`, `iter_num`, …); tensors of one element are numbers here,
-    /// larger ones a text that says what they are.
+    /// Plain values beside the weights (`model_args`, `iter_num`, …); a tensor of one element becomes a number, a larger one a
+    /// text with its type and shape.
     pub beside: Map<String, Json>,
 }
 
-/// Opens one file of `torch.save`.
+/// Opens one file that `torch.save` wrote.
 ///
 /// # Errors
 /// When the file cannot be read, is no state dict, or its pickle asks for anything but tensors and plain values.
@@ -62,20 +62,20 @@ pub fn open_sharded(index: &Path) -> Result<StateDict> {
     finish(StateDict { tensors, beside })
 }
 
-/// Opens shards that no index names.
+/// Opens shards that have no index.
 ///
 /// # Errors
-/// As for [`open_file`], and when a tensor stands in two of them.
+/// As for [`open_file`], and when two of them contain the same tensor.
 pub fn open_files(files: &[PathBuf]) -> Result<StateDict> {
     let mut beside = Map::new();
     let tensors = shards::open_all(files, |tensors, file| add(tensors, &mut beside, file))?;
     finish(StateDict { tensors, beside })
 }
 
-/// Reads a pickle of plain containers, numbers and texts; keys that are not text become text.
+/// Reads a pickle of plain containers, numbers and texts; keys that are not text are converted to text.
 ///
 /// # Errors
-/// When the pickle names anything else; `path` is only what the message calls it.
+/// When the pickle contains anything else; `path` is only used in the message.
 pub fn plain_pickle(bytes: &[u8], path: &Path) -> Result<Json> {
     let refused = |problem| Error::file(path, problem);
     let pickled = pickle::read(bytes, Scope::Plain).map_err(refused)?;
@@ -84,10 +84,10 @@ pub fn plain_pickle(bytes: &[u8], path: &Path) -> Result<Json> {
     writer.value(&pickled.root).map_err(refused)
 }
 
-/// Reads a pickled dictionary of texts and whole numbers, entry by entry; a pickle that names anything at all is refused.
+/// Reads a pickled dictionary of texts and integers, entry by entry; refuses a pickle that names any class or function.
 ///
 /// # Errors
-/// One clause that names the opcode, or what was found in the place of a text or a number.
+/// One clause that names the opcode, or the value that is not a text or an integer.
 pub(super) fn pickled_numbers(bytes: &[u8]) -> std::result::Result<Vec<(String, i64)>, String> {
     let pickled = pickle::read(bytes, Scope::Data)?;
     if pickled.n_bytes < bytes.len() {
@@ -197,7 +197,7 @@ fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Proble
     state_dict::collect(&pickled, file, &find, file_idx)
 }
 
-/// The directory of the archive that holds the pickle, with its slash.
+/// Finds the archive's directory that contains the pickle; its name ends in a slash.
 fn prefix_of(archive: &Archive) -> std::result::Result<String, String> {
     let mut prefixes = archive
         .names()

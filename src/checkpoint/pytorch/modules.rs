@@ -1,23 +1,23 @@
-//! Whole modules that were pickled: their tensors, by walking what `torch.nn.Module` and TorchScript keep in an object. No class
-//! is looked up, made or run: an object is its class's name and the attributes that the pickle lists.
+//! Whole pickled modules: finds their tensors in the attributes that `torch.nn.Module` and TorchScript use. No class is
+//! imported, instantiated or run: an object is only its class's name and the attributes that the pickle lists.
 
 use super::globals::Scope;
 use super::pickle::{Pickled, read};
 use super::subclasses::is_subclass;
 use super::value::Value;
 
-/// Modules inside each other at most.
+/// Limit on nested modules.
 const DEEPEST: usize = 64;
-/// Modules and tensors of one file at most.
+/// Limit on the modules and tensors of a file.
 const MOST: usize = 1 << 20;
 
-/// Where the tensors of a pickle stand: names, and values that are tensors, of torch's own class or another.
+/// Names and values of tensors, including tensor subclasses.
 pub type Named<'p, 'a> = Vec<(String, &'p Value<'a>)>;
 
-/// The tensors of a module; `None` for anything else.
+/// Collects the tensors of a module; `None` for any other value.
 ///
 /// # Errors
-/// When modules nest or repeat beyond reason.
+/// When there are too many modules, or they nest too deeply.
 pub fn tensors_of<'p, 'a>(
     pickled: &'p Pickled<'a>,
     value: &'p Value<'a>,
@@ -34,10 +34,10 @@ pub fn tensors_of<'p, 'a>(
     Ok((!walk.found.is_empty()).then_some(walk.found))
 }
 
-/// Reads the pickle that `bytes` begin with: of tensors and plain values, or else of modules that hold tensors.
+/// Reads the pickle at the start of `bytes`: tensors and plain values, or else modules that contain tensors.
 ///
 /// # Errors
-/// As for [`read`], of a pickle without modules.
+/// As for [`read`] of a pickle without modules.
 pub fn read_weights(bytes: &[u8]) -> Result<Pickled<'_>, String> {
     let refusal = match read(bytes, Scope::Tensors) {
         Ok(pickled) => return Ok(pickled),
@@ -71,7 +71,7 @@ impl<'p, 'a> Walk<'p, 'a> {
         let state = Value::Dict(heap.objects[*idx].state);
         let is_module = heap.entry(&state, "_modules").is_some();
         if !is_module {
-            // TorchScript keeps tensors and modules as attributes.
+            // TorchScript stores tensors and modules as attributes.
             let mut attributes: Vec<(String, &'p Value<'a>)> = Vec::new();
             for (key, value) in &heap.dicts[heap.objects[*idx].state].entries {
                 if let Value::Text(key) = key {

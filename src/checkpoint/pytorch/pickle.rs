@@ -1,36 +1,36 @@
-//! Reads the opcodes of a pickle into plain values and described tensors; nothing is imported, called or built.
+//! Interprets the opcodes of a pickle as plain values and descriptions of tensors; nothing is imported or run.
 
 use super::globals::Scope;
 use super::memo::Memo;
 use super::scan::Scan;
 use super::value::{DictKind, Global, Heap, Value, quote};
 
-/// Bytes of a pickle at most: far above any list of tensor names, far below a file of tensors.
+/// Limit on the bytes of a pickle: far above any list of tensor names, far below a file of tensors.
 pub const LONGEST: usize = 1 << 27;
-/// Values that wait on the stack at most.
+/// Limit on the values on the stack.
 const DEEPEST_STACK: usize = 1 << 20;
-/// Open marks at most; nothing that is saved nests this deep.
+/// Limit on open marks; no saved value nests this deep.
 const MOST_MARKS: usize = 1 << 10;
 const MOST_OPCODES: usize = 1 << 23;
 pub(super) const MOST_CONTAINERS: usize = 1 << 21;
 const NEWEST_PROTOCOL: u8 = 5;
 
-/// A pickle that was read to its end.
+/// A completely parsed pickle.
 #[derive(Debug)]
 pub struct Pickled<'a> {
     pub root: Value<'a>,
     pub heap: Heap<'a>,
-    /// Bytes up to and with the opcode that ends it.
+    /// Number of bytes up to and including STOP.
     pub n_bytes: usize,
     pub n_opcodes: usize,
-    /// Why it would be refused without its modules.
+    /// Why a scope without modules would refuse it.
     pub refusal: Option<String>,
 }
 
-/// Reads the pickle that `bytes` begin with.
+/// Parses the pickle at the start of `bytes`.
 ///
 /// # Errors
-/// One clause that names the opcode or the class, and the byte it stands at.
+/// One clause that names the opcode or the class, and its byte offset.
 pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
     let limited = &bytes[..bytes.len().min(LONGEST)];
     let mut machine = Machine {
@@ -64,7 +64,7 @@ pub(super) struct Machine<'a> {
     scan: Scan<'a>,
     pub(super) scope: Scope,
     stack: Vec<Value<'a>>,
-    /// Heights of the stack at the open marks.
+    /// Stack heights at the open marks.
     marks: Vec<usize>,
     memo: Memo<'a>,
     pub(super) heap: Heap<'a>,
@@ -73,7 +73,7 @@ pub(super) struct Machine<'a> {
 type Step<'a> = Result<Option<Value<'a>>, String>;
 
 impl<'a> Machine<'a> {
-    /// One opcode; gives the root at the one that ends the pickle.
+    /// Executes one opcode; STOP returns the root.
     fn step(&mut self) -> Step<'a> {
         let Some(opcode) = self.scan.byte() else {
             return Err("ends without the opcode STOP: truncated".to_owned());
@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
                 let items = self.pop_mark("SETITEMS")?;
                 self.insert("SETITEMS", pairs(items, "SETITEMS")?)?;
             }
-            // What was seen before.
+            // The memo.
             b'p' | b'q' | b'r' => {
                 let place = self.scan.place(opcode)?;
                 self.remember(place)?;
@@ -151,7 +151,7 @@ impl<'a> Machine<'a> {
                 let value = value.clone();
                 self.push(value)?;
             }
-            // Names, and what they would do.
+            // Names, calls and attributes.
             b'c' => {
                 let (module, name) = (self.scan.line("GLOBAL")?, self.scan.line("GLOBAL")?);
                 self.global("GLOBAL", module, name)?;
@@ -185,7 +185,7 @@ impl<'a> Machine<'a> {
         Ok(None)
     }
 
-    /// Why an opcode that would run code, or that is none, is refused.
+    /// Explains why an opcode that is unknown or would run code is refused.
     fn refuse(&mut self, opcode: u8) -> String {
         let name = match opcode {
             b'i' => {
@@ -250,7 +250,7 @@ impl<'a> Machine<'a> {
         Err(format!("more than {MOST_CONTAINERS} containers"))
     }
 
-    /// Height below which nothing may be popped.
+    /// Stack height below which nothing may be popped.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -279,7 +279,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Everything above the last mark.
+    /// Pops everything above the last mark.
     fn pop_mark(&mut self, opcode: &str) -> Result<Vec<Value<'a>>, String> {
         match self.marks.pop() {
             Some(height) => Ok(self.stack.split_off(height)),
@@ -312,7 +312,7 @@ impl<'a> Machine<'a> {
     fn extend(&mut self, opcode: &str, items: Vec<Value<'a>>) -> Result<(), String> {
         let idx = match (self.top(opcode)?, opcode) {
             (Value::List(idx), "APPEND" | "APPENDS") | (Value::Set(idx), "ADDITEMS") => *idx,
-            // An instance of a class that is a list as well.
+            // An instance of a class that is also a list.
             (Value::Object(_), _) => return Ok(()),
             (other, _) => return Err(format!("{opcode} to {}", other.kind())),
         };
@@ -327,7 +327,7 @@ impl<'a> Machine<'a> {
                 self.heap.dicts[idx].entries.extend(entries);
                 Ok(())
             }
-            // An instance of a class that is a dictionary as well.
+            // An instance of a class that is also a dictionary.
             Value::Object(idx) => {
                 let state = self.heap.objects[*idx].state;
                 self.heap.dicts[state].entries.extend(entries);

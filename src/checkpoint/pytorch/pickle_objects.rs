@@ -1,4 +1,4 @@
-//! What a pickle makes by calls: classes are named and never run, storages become references to stored numbers.
+//! Values that a pickle builds by calls: classes are only named, never run, and storages become references to bytes in the file.
 
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ impl<'a> Machine<'a> {
             ));
         };
         self.check_containers()?;
-        // The tuple stays: it may be remembered, and be the argument of another call.
+        // The tuple is put back afterwards: it may be in the memo, and the argument of another call.
         let arguments = std::mem::take(&mut self.heap.lists[*idx]);
         let result = match &callee {
             Value::Global(global) => global.call(&arguments, &mut self.heap),
@@ -44,7 +44,7 @@ impl<'a> Machine<'a> {
         self.push(result)
     }
 
-    /// Attributes for what lies below them: dropped, or the content of a namespace.
+    /// Sets the attributes of the value below them on the stack: stored for namespaces and instances, dropped for the others.
     pub(super) fn build(&mut self) -> Result<(), String> {
         let state = self.pop("BUILD")?;
         let idx = match self.top("BUILD")? {
@@ -77,7 +77,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Attributes of an instance: a dictionary, or one beside a dictionary of slots.
+    /// Sets the attributes of an instance: a dictionary, or a tuple of one and a dictionary of slots.
     fn build_object(&mut self, object_idx: usize, state: &Value<'a>) -> Result<(), String> {
         let dicts: Vec<usize> = match state {
             Value::Dict(idx) => vec![*idx],
@@ -93,7 +93,7 @@ impl<'a> Machine<'a> {
         };
         let own = self.heap.objects[object_idx].state;
         for idx in dicts.into_iter().filter(|idx| *idx != own) {
-            // The dictionary stays: another object may have it too.
+            // Cloned, because another object may share the dictionary.
             let attributes = self.heap.dicts[idx].entries.clone();
             if self.heap.dicts[own].entries.len() + attributes.len() > MOST_CONTAINERS {
                 return Err(format!("more than {MOST_CONTAINERS} attributes"));

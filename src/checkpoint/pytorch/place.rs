@@ -1,20 +1,20 @@
-//! Where the elements of a described tensor lie: shape, strides and offset against the bytes of its storage.
+//! Locates a described tensor in the file by its shape, strides, offset and storage.
 
 use std::ops::Range;
 
 use super::value::{Storage, StoredTensor};
 
-/// Bytes of the file from the first to the last element, and strides where these are not row-major.
+/// Byte range from the first to the last element, and strides unless they are row-major.
 #[derive(Debug, PartialEq)]
 pub struct Place {
     pub bytes: Range<usize>,
     pub strides: Option<Vec<usize>>,
 }
 
-/// Checks a tensor against its storage, which lies at `stored` in the file.
+/// Checks a tensor against its storage, which is at `stored` in the file.
 ///
 /// # Errors
-/// When the tensor reaches beyond its storage, holds more elements than it, or its size overflows.
+/// When the tensor reaches beyond its storage, has more elements than it, or its size overflows.
 pub fn place(
     tensor: &StoredTensor,
     storage: &Storage,
@@ -36,7 +36,7 @@ pub fn place(
     }
     let shape = &tensor.shape;
     let too_large = || format!("shape {shape:?} is too large");
-    // Counted without the empty dimensions too, so that no product of a part of the shape overflows.
+    // Empty dimensions count as 1, so that no partial product of the shape can overflow.
     let mut n_at_most = 1usize;
     for n in shape {
         n_at_most = n_at_most.checked_mul((*n).max(1)).ok_or_else(too_large)?;
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn a_row_major_tensor_is_a_plain_range() {
+    fn a_row_major_tensor_is_a_contiguous_range() {
         let found = of(&[2, 4], &[4, 1], 4).expect("fits");
         assert_eq!((found.bytes, found.strides), (116..148, None));
-        // The stride of a dimension of one element says nothing.
+        // The stride of a dimension of one element does not matter.
         let found = of(&[1, 4], &[77, 1], 0).expect("fits");
         assert_eq!((found.bytes, found.strides), (100..116, None));
         let found = of(&[], &[], 11).expect("fits");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_the_storage_is_refused() {
+    fn a_tensor_beyond_its_storage_is_refused() {
         for (shape, strides, offset) in [
             (&[3, 4][..], &[4, 1][..], 1),
             (&[13], &[0], 0),

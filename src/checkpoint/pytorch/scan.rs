@@ -1,10 +1,10 @@
-//! The arguments of a pickle's opcodes: numbers, texts and places, never beyond the bytes that are there.
+//! Parses the arguments of pickle opcodes: numbers, texts and memo indices, never beyond the end of the bytes.
 
 use std::rc::Rc;
 
 use super::value::{Value, quote};
 
-/// Bytes, and how far they are read.
+/// Cursor over the bytes of a pickle.
 pub struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -41,7 +41,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// An unsigned number of `n` bytes, the least first.
+    /// Reads an unsigned number of `n` bytes, least significant first.
     fn unsigned(&mut self, n: u64, opcode: &str) -> Result<u64, String> {
         let bytes = self.take(n, opcode)?;
         Ok(bytes
@@ -50,7 +50,7 @@ impl<'a> Scan<'a> {
             .fold(0, |sum, b| sum << 8 | u64::from(*b)))
     }
 
-    /// Text up to the end of the line.
+    /// Reads text up to the end of the line.
     pub fn line(&mut self, opcode: &str) -> Result<&'a str, String> {
         let left = &self.bytes[self.at..];
         let Some(n) = left.iter().position(|b| *b == b'\n') else {
@@ -62,7 +62,7 @@ impl<'a> Scan<'a> {
         std::str::from_utf8(&left[..n]).map_err(|_| format!("{opcode} expected text"))
     }
 
-    /// The length of a frame, which need only be there.
+    /// Checks the length of a frame against the bytes left; frames have no other use here.
     pub fn frame(&mut self) -> Result<(), String> {
         let n = self.unsigned(8, "FRAME")?;
         let left = self.n_left();
@@ -72,7 +72,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// The place in the memo that an opcode names.
+    /// Reads the memo index of an opcode.
     pub fn place(&mut self, opcode: u8) -> Result<u64, String> {
         match opcode {
             b'q' | b'h' => self.unsigned(1, "a place in the memo"),
@@ -108,7 +108,7 @@ impl<'a> Scan<'a> {
                 Ok(Value::Int(i64::from(bits.cast_signed())))
             }
             b'G' => {
-                // The one number that is written most significant byte first.
+                // The only number that is stored most significant byte first.
                 let bits = self.unsigned(8, "BINFLOAT")?.swap_bytes();
                 Ok(Value::Float(f64::from_bits(bits)))
             }
@@ -144,13 +144,13 @@ impl<'a> Scan<'a> {
                 Ok(Value::Bytes(bytes))
             }
             (_, Ok(text)) => Ok(Value::Text(Rc::from(text))),
-            // Strings of Python 2 were bytes.
+            // Python 2 strings were bytes.
             ("BINSTRING" | "SHORT_BINSTRING", Err(_)) => Ok(Value::Bytes(bytes)),
             (_, Err(_)) => Err(format!("{name} expected UTF-8")),
         }
     }
 
-    /// A text between quotation marks, as the first protocol writes it.
+    /// Reads a quoted text, as protocol 0 writes it.
     fn quoted(&mut self) -> Result<Value<'a>, String> {
         let line = self.line("STRING")?.trim_end();
         let mut inside = None;
@@ -172,14 +172,14 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// A text with `\u` escapes, as the first protocol writes it.
+    /// Reads a text with `\u` escapes, as protocol 0 writes it.
     fn escaped(&mut self) -> Result<Value<'a>, String> {
         let left = &self.bytes[self.at..];
         let Some(n) = left.iter().position(|b| *b == b'\n') else {
             return Err("UNICODE ends without the end of a line: truncated".to_owned());
         };
         self.at += n + 1;
-        // Bytes above 127 are Latin-1 here.
+        // Here, bytes above 127 are Latin-1.
         let line: String = left[..n].iter().map(|b| char::from(*b)).collect();
         unescape(&line, "UNICODE", |c, rest| match c {
             'u' => hexadecimal(rest, 4),
@@ -229,7 +229,7 @@ fn integer<'a>(text: &str, opcode: &str) -> Result<Value<'a>, String> {
     })
 }
 
-/// Two's complement, the least byte first, of any length.
+/// Reads a two's complement integer of any length, least significant byte first.
 fn long(bytes: &[u8]) -> Value<'_> {
     if bytes.len() > 8 {
         return Value::Big(bytes);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_the_first_protocol_lose_their_escapes() {
+    fn escapes_in_protocol_0_texts_are_decoded() {
         for (opcode, bytes, expected) in [
             (b'S', &b"'a\\n\\'\\x41'\n"[..], "a\n'A"),
             (b'S', b"\"\"\n", ""),

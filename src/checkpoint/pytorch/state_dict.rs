@@ -1,4 +1,4 @@
-//! From what a pickle holds to named tensors, wherever the dictionary of weights stands in it, and what stands beside them.
+//! Finds the dictionary of weights in a parsed pickle, and separates its tensors from the values beside them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::packed_bits::Parts;
 use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 
-/// Names under which trainers keep the weights.
+/// Keys under which trainers store the weights.
 const NESTS: &[&str] = &[
     "model",
     "state_dict",
@@ -39,15 +39,15 @@ const NESTS: &[&str] = &[
     "ema_model",
     "ema_state_dict",
 ];
-/// Dictionaries around the weights at most, beside the outermost.
+/// Limit on dictionaries around the weights, besides the outermost one.
 const DEEPEST_NEST: usize = 2;
-/// What the configuration that a pickled module carries is kept as.
+/// Key of the configuration that a pickled module contains.
 pub const MODULE_CONFIG: &str = "module.config";
-/// What `torch.compile` puts before a name.
+/// Prefix that `torch.compile` puts before a name.
 const COMPILED: &str = "_orig_mod.";
-/// What data-parallel wrappers put before every name.
+/// Prefix that data-parallel wrappers put before every name.
 const PARALLEL: &str = "module.";
-/// Wrappers around each other at most.
+/// Limit on nested wrappers.
 const MOST_WRAPPERS: usize = 8;
 
 /// Why a file or one of its tensors is refused.
@@ -71,13 +71,13 @@ impl From<Error> for Problem {
     }
 }
 
-/// Where the bytes of a storage lie in the file.
+/// Finds the byte range of a storage in the file.
 pub type FindStorage<'f> = &'f dyn Fn(&str) -> Result<Range<usize>, String>;
 
 /// The tensors of one file and the plain values beside them.
 pub struct Found {
     pub tensors: BTreeMap<String, TensorInfo>,
-    /// Quantised matrices, by what each is made of.
+    /// Quantised matrices by name, with the tensors that each one consists of.
     pub quantised: Vec<(String, Parts)>,
     pub beside: Map<String, Json>,
 }
@@ -100,7 +100,7 @@ pub fn collect(
         None => (None, &pickled.root),
     };
     let module = modules::tensors_of(pickled, weights)?;
-    // What is no plain state dict counts only where it is a module, or where weights lie apart from what else a trainer keeps.
+    // A pickle with other classes is accepted only if it holds a module, tensor subclasses, or weights under a key of their own.
     let is_apart = nest_name.is_some() && holds_tensors(pickled, weights);
     let is_known = is_apart || holds_subclasses(pickled, weights);
     if let (Some(refusal), None, false) = (&pickled.refusal, &module, is_known) {
@@ -217,7 +217,7 @@ pub fn collect(
     })
 }
 
-/// The part of a checkpoint that holds its weights, under the name that it has in the outermost dictionary.
+/// Finds the part of a checkpoint that contains its weights, with its key in the outermost dictionary.
 fn nest_of<'p, 'a>(
     pickled: &'p Pickled<'a>,
     value: &'p Value<'a>,
@@ -228,7 +228,7 @@ fn nest_of<'p, 'a>(
         Some((*name, inside))
     });
     for (name, inside) in known {
-        // A module that lies in a dictionary, or the weights themselves.
+        // A module inside a dictionary, or the weights themselves.
         let is_module = matches!(inside, Value::Object(_))
             && matches!(modules::tensors_of(pickled, inside), Ok(Some(_)));
         if is_module || holds_tensors(pickled, inside) {
@@ -253,7 +253,7 @@ fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
     })
 }
 
-/// Whether a dictionary holds tensors of other classes, and else nothing but tensors and plain values.
+/// Whether a dictionary holds tensor subclasses, and otherwise only tensors and plain values.
 fn holds_subclasses(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
     let Value::Dict(idx) = value else {
         return false;
@@ -267,10 +267,10 @@ fn holds_subclasses(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
             .all(|(_, value)| is_other(value) || !is_object(value))
 }
 
-/// A tensor among plain values: its one number, or what it is.
+/// Converts a tensor among plain values: its only number, or a text with its type and shape.
 fn plain_tensor(tensor: &StoredTensor, dtype: Dtype, place: &Place, file: &DataFile) -> Json {
     if tensor.shape.iter().all(|n| *n == 1)
-        // What cannot be read now is told when the file is looked at again.
+        // A read error is ignored here: a later check of the file reports it.
         && let Ok(bytes) = file.read(place.bytes.clone())
         && let Some(value) = dtype.widen(&bytes)
         && let Some(value) = value.first()
@@ -280,10 +280,10 @@ fn plain_tensor(tensor: &StoredTensor, dtype: Dtype, place: &Place, file: &DataF
     Json::from(format!("{dtype} tensor {:?}", tensor.shape))
 }
 
-/// Takes away what wrappers put before the names.
+/// Removes the prefixes of wrappers from the names.
 ///
 /// # Errors
-/// Names the tensor that two would then be.
+/// Names the tensor when two would then have the same name.
 pub fn strip_prefixes(
     mut index: BTreeMap<String, TensorInfo>,
 ) -> Result<BTreeMap<String, TensorInfo>, Problem> {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_leave_no_prefix() {
+    fn wrapper_prefixes_are_removed() {
         for names in [
             ["_orig_mod.a.w", "_orig_mod.b"],
             ["module.a.w", "module.b"],
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_and_without_prefix_is_refused() {
+    fn a_name_both_with_and_without_prefix_is_refused() {
         let refused = stripped(&["_orig_mod.a", "a"]);
         assert!(matches!(refused, Err(Problem::Tensor(name, _)) if name == "a"));
     }

@@ -1,49 +1,49 @@
-//! Tensors of torchao's classes in a pickle: what each is made of, by the names of its attributes. No class is looked up or made.
+//! Tensors of torchao's classes in a pickle: finds their parts by attribute name. No class is imported or instantiated.
 //!
-//! `torch.save` writes a tensor of another class as its element type, its shape and its attributes (`_rebuild_wrapper_subclass`).
+//! `torch.save` writes a tensor subclass as its element type, shape and attributes (`_rebuild_wrapper_subclass`).
 
 use super::globals::{ARGUMENT, DTYPE};
 use super::pickle::Pickled;
 use super::value::{Global, Value};
 
-/// Classes around a tensor that only say what is done to what it is multiplied with.
+/// Wrapper classes that only describe how activations are quantised.
 const AROUND: [&str; 2] = [
     "LinearActivationQuantizedTensor",
     "WeightTensorWithLinearActivationQuantizationMetadata",
 ];
-/// Classes that hold numbers and scales as they are.
+/// Classes whose codes and scales are attributes of the tensor itself.
 const PLAIN: [&str; 3] = ["Int8Tensor", "IntxUnpackedToInt8Tensor", "Float8Tensor"];
-/// The class that keeps numbers in a form of its own, and the forms that can be read.
+/// The class with an inner tensor in one of several layouts, and the layouts that can be read.
 const AFFINE: &str = "AffineQuantizedTensor";
 const PLAIN_FORM: &str = "PlainAQTTensorImpl";
 const FLOAT_FORM: &str = "Float8AQTTensorImpl";
-/// What `ZeroPointDomain` calls zero points that are no whole numbers.
+/// Member of `ZeroPointDomain` for zero points that are floats.
 const OF_FLOATS: i64 = 2;
-/// Classes around each other at most.
+/// Limit on nested wrapper classes.
 const DEEPEST: usize = 4;
 
-/// What a quantised matrix is made of: places of tensors in the heap.
+/// The parts of a quantised matrix, as indices of tensors in the heap.
 pub struct Subclass {
-    /// Whether the numbers are floats of eight bits.
+    /// Whether the codes are eight-bit floats.
     pub is_float: bool,
-    /// What the library computes values as.
+    /// Type to which the library rounds dequantised values.
     pub dtype: &'static str,
-    /// Rows and columns that share a scale.
+    /// Block of rows and columns that shares a scale.
     pub block: Vec<u64>,
     pub codes: usize,
     pub scales: usize,
     pub zeros: Option<usize>,
 }
 
-/// Whether a value is a tensor of another class.
+/// Whether a value is a tensor subclass.
 pub fn is_subclass(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
     attribute(pickled, value, DTYPE).is_some()
 }
 
-/// What a tensor of another class is made of.
+/// Finds the parts of a tensor subclass.
 ///
 /// # Errors
-/// When the class cannot be read, or lacks an attribute.
+/// When the class cannot be read, or an attribute is missing.
 pub fn read(pickled: &Pickled<'_>, value: &Value<'_>) -> Result<Subclass, String> {
     let mut value = value;
     for _ in 0..DEEPEST {
@@ -123,7 +123,7 @@ fn size(value: &Value<'_>) -> Result<u64, String> {
     }
 }
 
-/// The name of an object's class without its module; only of classes of torchao.
+/// Returns the name of an object's class without its module; refuses classes outside torchao.
 fn class_of<'p>(pickled: &'p Pickled<'_>, value: &Value<'_>) -> Result<&'p str, String> {
     let Value::Object(idx) = value else {
         return Err(format!("expected a tensor, found {}", value.kind()));

@@ -1,20 +1,20 @@
-//! What a pickle holds once it is read: plain values, and tensors that are only described.
+//! Values of a parsed pickle: plain values, and tensors that are only described.
 
 use std::rc::Rc;
 
 use crate::dtype::Dtype;
 
-/// What a pickle may name.
+/// A class or function that a pickle may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Global {
     RebuildTensor,
     RebuildTensorV2,
-    /// Of an element type that no class of storage has.
+    /// With an element type that has no storage class.
     RebuildTensorV3,
     RebuildParameter,
     /// `_rebuild_parameter_with_state`
     RebuildParameterAndState,
-    /// The class of a storage; `None` where it does not say the element type.
+    /// A storage class; `None` if it does not fix the element type.
     Storage(Option<Dtype>),
     OrderedDict,
     Namespace,
@@ -31,16 +31,16 @@ pub enum Global {
     Bool,
 }
 
-/// Characters of a name or text that a message repeats at most.
+/// Limit on the characters of a name or text in a message.
 const LONGEST_QUOTE: usize = 120;
 
-/// One value. Containers are places in the [`Heap`], so that sharing and cycles cost nothing.
+/// A pickled value. Containers are indices into the [`Heap`], so that sharing and cycles cost nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     None,
     Bool(bool),
     Int(i64),
-    /// An integer of more than eight bytes: two's complement, least byte first.
+    /// An integer of more than eight bytes: two's complement, least significant byte first.
     Big(&'a [u8]),
     Float(f64),
     Text(Rc<str>),
@@ -50,16 +50,16 @@ pub enum Value<'a> {
     Set(usize),
     Dict(usize),
     Global(Global),
-    /// A class or function of which only the name is known, and why it is refused where it would be run.
+    /// A class or function that is known only by name, and the error if it is called.
     Name(Rc<str>, Rc<str>),
-    /// An instance of a class of which only the name is known.
+    /// An instance of a class that is known only by name.
     Object(usize),
     Storage(usize),
     Tensor(usize),
 }
 
 impl Value<'_> {
-    /// What the value is, for a message that says what was found.
+    /// Names the type of the value for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -80,52 +80,52 @@ impl Value<'_> {
     }
 }
 
-/// What a dictionary was before it was read: decides whether it may carry attributes.
+/// Original type of a dictionary: decides whether it may have attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DictKind {
     Plain,
     /// Attributes (`_metadata` of a state dict) are dropped.
     Ordered,
-    /// Attributes are the content.
+    /// Attributes are stored as entries.
     Namespace,
 }
 
 #[derive(Debug)]
 pub struct Dict<'a> {
     pub kind: DictKind,
-    /// In the order of the file; of two entries with one key, the later counts.
+    /// In the order of the file; if a key is repeated, the last entry counts.
     pub entries: Vec<(Value<'a>, Value<'a>)>,
 }
 
-/// The numbers behind one or more tensors: named by the pickle, lying elsewhere in the file.
+/// The raw numbers of one or more tensors: the pickle only names them, they are elsewhere in the file.
 #[derive(Debug)]
 pub struct Storage {
     pub key: Rc<str>,
     pub dtype: Dtype,
     pub n_elements: usize,
-    /// First element and number of elements, for a storage that is a part of the one called `key`.
+    /// First element and number of elements, if the storage is a part of the one called `key`.
     pub part: Option<(usize, usize)>,
 }
 
-/// A tensor as the pickle describes it; nothing of it is checked against the file yet.
+/// A tensor as the pickle describes it, not yet checked against the file.
 #[derive(Debug)]
 pub struct StoredTensor {
     pub storage_idx: usize,
-    /// All in elements.
+    /// Offset, shape and strides are in elements.
     pub offset: usize,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
 }
 
-/// An instance: its class by name, and its attributes.
+/// An instance of a class: its class's name and its attributes.
 #[derive(Debug)]
 pub struct Object {
     pub class: Rc<str>,
-    /// The dictionary of its attributes.
+    /// Index of the dictionary of attributes.
     pub state: usize,
 }
 
-/// Everything that values refer to by place.
+/// Storage of everything that values refer to by index.
 #[derive(Debug, Default)]
 pub struct Heap<'a> {
     /// Lists, tuples and sets.
@@ -147,7 +147,7 @@ impl<'a> Heap<'a> {
         self.dicts.len() - 1
     }
 
-    /// An instance without attributes.
+    /// Adds an instance without attributes.
     pub fn add_object(&mut self, class: Rc<str>) -> Value<'a> {
         let state = self.add_dict(DictKind::Plain, Vec::new());
         self.objects.push(Object { class, state });
@@ -162,7 +162,7 @@ impl<'a> Heap<'a> {
             + self.objects.len()
     }
 
-    /// The items of a list or tuple.
+    /// Returns the items of a list or tuple.
     pub fn items(&self, value: &Value<'a>) -> Option<&[Value<'a>]> {
         match value {
             Value::List(idx) | Value::Tuple(idx) => Some(&self.lists[*idx]),
@@ -170,7 +170,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// The value of a text key; the last one where the key stands twice.
+    /// Returns the value of a text key; the last one if the key is repeated.
     pub fn entry(&self, dict: &Value<'a>, key: &str) -> Option<&Value<'a>> {
         let Value::Dict(idx) = dict else { return None };
         let mut entries = self.dicts[*idx].entries.iter().rev();
@@ -180,7 +180,7 @@ impl<'a> Heap<'a> {
     }
 }
 
-/// A name of the file as a message repeats it: never longer than a line.
+/// Quotes a name from the file for a message, shortened to at most a line.
 pub fn quote(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_QUOTE).collect();
     if short.len() < text.len() {

@@ -1,6 +1,6 @@
-//! The index of a zip archive: where each stored entry's bytes lie. Nothing is inflated, and no content is read.
+//! The index of a zip archive: locates the bytes of each stored entry. Nothing is inflated, and no content is read.
 //!
-//! Layout after PKWARE's APPNOTE 6.3, sections 4.3.7 (local header), 4.3.12 to 4.3.16 (central directory) and 4.5.3 (zip64).
+//! Layout from PKWARE's APPNOTE 6.3, sections 4.3.7 (local header), 4.3.12 to 4.3.16 (central directory) and 4.5.3 (zip64).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,9 +21,9 @@ const END_LEN: usize = 22;
 const ZIP64_LOCATOR_LEN: usize = 20;
 const ZIP64_END_LEN: usize = 56;
 const LONGEST_COMMENT: usize = 0xffff;
-/// Bytes of a directory at most: a million entries with names of 200 letters.
+/// Limit on the bytes of the central directory: a million entries with names of 200 letters.
 const LONGEST_DIRECTORY: usize = 1 << 28;
-/// The extra field that holds what does not fit into 32 bits.
+/// Id of the extra field for values that do not fit into 32 bits.
 const ZIP64_FIELD: u16 = 1;
 
 /// One file of the archive.
@@ -35,17 +35,17 @@ struct Entry {
     bytes: Range<usize>,
 }
 
-/// The files of an archive by name.
+/// The files of an archive, by name.
 #[derive(Debug)]
 pub struct Archive {
     entries: BTreeMap<String, Entry>,
 }
 
 impl Archive {
-    /// Reads the directory at the end, and checks every entry against the file and against the others.
+    /// Reads the central directory and checks every entry against the file and the other entries.
     ///
     /// # Errors
-    /// One clause that says which entry is wrong, and how; or why the file cannot be read.
+    /// One clause that says which entry is invalid and why, or why the file cannot be read.
     pub fn read(file: &DataFile) -> Result<Self, Problem> {
         let directory = Directory::find(file)?;
         let listed = file.read(directory.bytes.clone())?;
@@ -101,13 +101,13 @@ impl Archive {
         self.entries.keys().map(String::as_str)
     }
 
-    /// What a compressed entry claims to unpack to; `None` for one that is not, or that nothing can unpack.
+    /// Returns the claimed inflated size of a deflated entry; `None` for any other entry.
     pub fn unpacks_to(&self, name: &str) -> Option<u64> {
         let entry = self.entries.get(name)?;
         (entry.method == 8 && !entry.is_encrypted).then_some(entry.inflated)
     }
 
-    /// The bytes of an entry that lies in the file as it is; `None` when there is none of that name.
+    /// Returns the byte range of an uncompressed entry; `None` if there is no entry of that name.
     ///
     /// # Errors
     /// When the entry is compressed or encrypted, which `torch.save` never does.
@@ -142,9 +142,9 @@ struct Directory {
 }
 
 impl Directory {
-    /// Finds the directory through the records at the end of the file.
+    /// Finds the central directory through the records at the end of the file.
     fn find(file: &DataFile) -> Result<Self, Problem> {
-        // What the last record can be looked for in, with the locator before it.
+        // The largest range in which the last record and the zip64 locator before it can be.
         let n_tail = ZIP64_LOCATOR_LEN + END_LEN + LONGEST_COMMENT;
         let tail_at = file.len().saturating_sub(n_tail);
         let tail = file.read(tail_at..file.len())?;
@@ -182,7 +182,7 @@ impl Directory {
     }
 }
 
-/// The last record whose comment reaches exactly to the end of the file.
+/// Finds the last end record whose comment reaches exactly to the end of the file.
 fn end_record(tail: &[u8]) -> Option<usize> {
     let last = tail.len().checked_sub(END_LEN)?;
     let first = last.saturating_sub(LONGEST_COMMENT);
@@ -192,7 +192,7 @@ fn end_record(tail: &[u8]) -> Option<usize> {
     })
 }
 
-/// Where the record of an archive beyond 32 bits lies in the file, after the locator before the last record.
+/// Finds the zip64 end record through the locator before the end record.
 fn zip64_record(tail: &[u8], end: usize) -> Option<usize> {
     let locator = end.checked_sub(ZIP64_LOCATOR_LEN)?;
     if !tail[locator..].starts_with(ZIP64_LOCATOR) {
@@ -201,7 +201,7 @@ fn zip64_record(tail: &[u8], end: usize) -> Option<usize> {
     usize::try_from(u64_at(tail, locator + 8)?).ok()
 }
 
-/// Entries, bytes and start of the directory, and where it must end, for archives beyond 32 bits.
+/// Reads the number of entries, size and start of a zip64 archive's central directory, and the limit of its end.
 fn zip64_end(record: &[u8], at: usize) -> Option<(u64, u64, u64, usize)> {
     if !record.starts_with(ZIP64_END) {
         return None;
@@ -213,14 +213,14 @@ fn zip64_end(record: &[u8], at: usize) -> Option<(u64, u64, u64, usize)> {
 /// One entry of the central directory.
 struct Header {
     name: String,
-    /// As it is stored.
+    /// The undecoded name.
     name_bytes: Vec<u8>,
     method: u16,
     is_encrypted: bool,
     stored: u64,
     inflated: u64,
     local: u64,
-    /// Bytes of the header itself.
+    /// Length of this header in bytes.
     n_bytes: usize,
 }
 
@@ -251,7 +251,7 @@ impl Header {
         Some(header)
     }
 
-    /// Replaces the numbers that do not fit into 32 bits, in the order in which the extra field holds them.
+    /// Replaces values that do not fit into 32 bits, which the zip64 field holds in this order.
     fn widen(&mut self, extra: &[u8]) -> Option<()> {
         let mut too_wide: Vec<&mut u64> = [&mut self.inflated, &mut self.stored, &mut self.local]
             .into_iter()
@@ -274,7 +274,7 @@ impl Header {
         None
     }
 
-    /// The bytes of the entry with its local header, and those of its content.
+    /// Locates the whole entry with its local header, and its content.
     fn place(
         &self,
         file: &DataFile,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_found_before_a_comment() {
+    fn the_end_record_is_found_before_a_comment() {
         let comment = [END, &[0xff; 30]].concat();
         let bytes = [END, &[0; 16], &[comment.len() as u8, 0], &comment[..]].concat();
         assert_eq!(end_record(&bytes), Some(0));
