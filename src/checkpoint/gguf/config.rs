@@ -1,4 +1,4 @@
-//! Metadata of a GGUF file → the configuration that Hugging Face would write for the same model.
+//! Converts the metadata of a GGUF file to the configuration that Hugging Face would write for the same model.
 
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -13,12 +13,12 @@ use super::value::Value as Stored;
 use super::windows::slides;
 use crate::tensors::Tensors;
 
-/// Larger values are damage, not models; `config` says the same of its keys.
+/// Larger values mean damage; `config` has the same limits for its keys.
 const MOST_LAYERS: u64 = 4096;
 const LARGEST: u64 = 1 << 26;
 
-/// Keys that change what a model computes, which none of these architectures is known to have, and the value
-/// at which they change nothing.
+/// Keys that change what a model computes, which none of these architectures is known to use, and the value at which they
+/// have no effect.
 const UNKNOWN_HERE: &[(&str, f64)] = &[
     ("attention.clamp_kqv", 0.0),
     ("attention.max_alibi_bias", 0.0),
@@ -31,13 +31,13 @@ const UNKNOWN_HERE: &[(&str, f64)] = &[
     ("residual_scale", 1.0),
 ];
 
-/// The keys of the epsilon of norms.
+/// Keys of the epsilon of norms.
 const EPS: [&str; 2] = [
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
 ];
 
-/// Names of tables of tokens.
+/// Names of token embeddings.
 const TABLES: [&str; 7] = [
     "model.embed_tokens.weight",
     "transformer.wte.weight",
@@ -48,20 +48,20 @@ const TABLES: [&str; 7] = [
     "shared.weight",
 ];
 
-/// The key of heads of keys.
+/// Key of the number of key/value heads.
 const KV_HEADS: &str = "attention.head_count_kv";
 
-/// The key of a window.
+/// Key of the width of a sliding window.
 pub(super) const WINDOW: &str = "attention.sliding_window";
 
 /// Reads the sizes.
 ///
 /// # Errors
-/// When one is missing or cannot be right.
+/// When one is missing or invalid.
 pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes> {
     let key = |tail: &str| format!("{architecture}.{tail}");
     let n_all = metadata.size(&key("block_count"), MOST_LAYERS)?;
-    // Layers that predict tokens further ahead stand behind the others.
+    // Layers for multi-token prediction follow the others.
     const BEHIND: &str = "nextn_predict_layers";
     let n_behind = metadata.whole(&key(BEHIND))?.unwrap_or(0);
     let Some(n_layers) = n_all.checked_sub(n_behind).filter(|n| *n > 0) else {
@@ -71,7 +71,7 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
     let d_model = metadata.size(&key("embedding_length"), LARGEST)?;
     let n_heads = metadata.size(&key("attention.head_count"), LARGEST)?;
     let n_kv_heads = match metadata.get(&key("attention.head_count_kv")) {
-        // Layers that do not attend have none.
+        // In hybrid models, layers without attention have no key/value heads, so the key is a list.
         Some(_) if Kind::of(architecture).is_some_and(|kind| kind.reads(KV_HEADS)) => {
             metadata.largest(&key("attention.head_count_kv"), LARGEST)?
         }
@@ -79,7 +79,7 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
         None => n_heads,
     };
     let d_head = match metadata.get(&key("attention.key_length")) {
-        // Heads have a part of their own, whose width is another matter, and one that rotates.
+        // DeepSeek's heads have a part that rotates and one that does not; this is the width of the first.
         _ if architecture == "deepseek2" => metadata.size(&key("rope.dimension_count"), LARGEST)?,
         Some(_) => metadata.size(&key("attention.key_length"), LARGEST)?,
         None => (d_model / n_heads).max(1),
@@ -105,7 +105,7 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
     })
 }
 
-/// The width of feed-forward layers as their first one has it: some converters write four times the model's, whatever it is.
+/// Width of the first feed-forward layer's tensors; in the metadata, some converters write 4 × hidden size for every model.
 fn d_mlp(architecture: &Architecture, tensors: &Tensors) -> Option<u64> {
     let stored = ["blk.0.ffn_down.weight", "enc.blk.0.ffn_down.weight"];
     stored.iter().find_map(|stored| {
@@ -120,11 +120,11 @@ fn d_mlp(architecture: &Architecture, tensors: &Tensors) -> Option<u64> {
     })
 }
 
-/// The configuration in Hugging Face's words; keys of the architecture that mean nothing here keep their names,
-/// so that they show as never read.
+/// Builds the configuration in Hugging Face's terms; metadata keys that have no equivalent keep their names, so that they
+/// are reported as unread.
 ///
 /// # Errors
-/// When a value is missing, of the wrong type, or means something that is not known.
+/// When a value is missing, has the wrong type, or has an unknown meaning.
 pub(super) fn hugging_face(
     metadata: &Metadata<'_>,
     architecture: &Architecture,
@@ -137,7 +137,7 @@ pub(super) fn hugging_face(
     let architecture = architecture.name;
     let kind = Kind::of(architecture);
     for (tail, neutral) in UNKNOWN_HERE {
-        // Gemma's own scale is read below, others by their kinds.
+        // Gemma's scale is read below, that of other models by their kinds.
         let is_read = kind.is_some_and(|kind| kind.reads(tail));
         if is_read || *tail == "attention.scale" && architecture.starts_with("gemma") {
             continue;
@@ -171,14 +171,14 @@ pub(super) fn hugging_face(
     let n_ctx = metadata.whole(&key("context_length"))?;
     const WIDTH: &str = "feed_forward_length";
     let stated = match metadata.get(&key(WIDTH)) {
-        // Layers without one have the width 0.
+        // A list has 0 for layers without a feed-forward block.
         Some(Stored::List(_)) if kind.is_some_and(|kind| kind.reads(WIDTH)) => {
             metadata.wholes(&key(WIDTH))?.into_iter().max()
         }
         _ => metadata.whole(&key(WIDTH))?,
     };
     let d_mlp = d_mlp_stored.or(stated);
-    // The embedding decides: the metadata often lacks the key, and a padded embedding has more rows.
+    // The embedding's shape decides: metadata often lack the key, and a padded embedding has more rows.
     let rows = |name: &str| tensors.info(name).map(|info| info.shape[0] as u64);
     let d_vocab = TABLES.iter().find_map(|name| rows(name));
     let d_vocab = d_vocab.or(metadata.whole(&key("vocab_size"))?);
@@ -208,7 +208,7 @@ pub(super) fn hugging_face(
     if let Some(n_ctx) = n_ctx {
         set("max_position_embeddings", json!(n_ctx));
     }
-    // Phi-3 and StarCoder 2 have no key for the width of a head: it is what their heads divide.
+    // Phi-3 and StarCoder 2 have no key for the head width: it is always hidden size / heads.
     let divides = sizes.d_head * sizes.n_heads == sizes.d_model;
     let is_derived = ["phi3", "starcoder2"].contains(&architecture);
     if !(divides && (is_derived || kind.is_some_and(|kind| kind.divides))) {
@@ -244,7 +244,7 @@ pub(super) fn hugging_face(
             problem,
         ));
     }
-    // Without the key the whole head rotates, whatever share the family takes for granted.
+    // Without the key, the whole head rotates, whatever the family's default is.
     let is_part = d_rotary != sizes.d_head || kind.is_some_and(|kind| kind.rotates_in_part);
     if is_part {
         set(
@@ -252,7 +252,7 @@ pub(super) fn hugging_face(
             json!(d_rotary as f64 / sizes.d_head as f64),
         );
     }
-    // 0 says that there is no window.
+    // 0 means no window.
     let window = metadata
         .whole(&key("attention.sliding_window"))?
         .filter(|w| *w > 0);
@@ -266,7 +266,7 @@ pub(super) fn hugging_face(
     set("model_type", json!(model_type));
     match architecture {
         "gemma" | "gemma2" | "gemma3" | "gemma-embedding" => {
-            // Gemma 1 came with both spellings; the activation is the same.
+            // Gemma 1 was published with both spellings; the activation is the same.
             let name = if architecture == "gemma" {
                 "hidden_act"
             } else {
@@ -280,7 +280,7 @@ pub(super) fn hugging_face(
     if architecture == "gemma-embedding" {
         set("use_bidirectional_attention", json!(true));
     }
-    // Positions of pictures are the same as others in a text.
+    // Read and ignored: for text, the position sections of images make no difference.
     for tail in ["rope.dimension_sections", "n_deepstack_layers"] {
         metadata.get(&key(tail));
     }
@@ -339,7 +339,7 @@ pub(super) fn hugging_face(
         }
         _ => {}
     }
-    // Qwen's windows hold for some layers only, and the format does not say which: left out, as llama.cpp does.
+    // Only some layers of Qwen have a window, and the format does not say which: ignored, as in llama.cpp.
     match model_type {
         "mistral" | "mixtral" | "phi3" | "starcoder2" => set("sliding_window", json!(window)),
         "qwen2" | "qwen3" => {
@@ -357,7 +357,7 @@ pub(super) fn hugging_face(
     Ok(config)
 }
 
-/// Puts the windows of a kind into a configuration: their width, and the layers that have them.
+/// Writes the width of a kind's windows and the layers that have them.
 fn windows_of(
     kind: &Kind,
     facts: &Facts<'_>,
@@ -376,7 +376,7 @@ fn windows_of(
     Ok(())
 }
 
-/// The words for layers with a window, where there is one, and for others.
+/// Returns the layer types of sliding and of full attention; all are full if there is no window.
 fn words_of(slides: &[bool], has_window: bool) -> Vec<&'static str> {
     let word = |slides: &bool| {
         if *slides && has_window {
@@ -388,7 +388,7 @@ fn words_of(slides: &[bool], has_window: bool) -> Vec<&'static str> {
     slides.iter().map(word).collect()
 }
 
-/// Softcaps, scale, windows and local positions of Gemma 2 and 3.
+/// Builds the keys of Gemma 2 and 3: softcaps, scale, windows and local rotary base.
 fn gemma(
     metadata: &Metadata<'_>,
     architecture: &str,
@@ -397,7 +397,7 @@ fn gemma(
 ) -> Result<Vec<(&'static str, Value)>> {
     let key = |tail: &str| format!("{architecture}.{tail}");
     let is_second = architecture == "gemma2";
-    // Files from before these keys existed are Gemma 2's own models, which have these values.
+    // Files older than these keys are of Gemma 2's published models, which have these values.
     let window = window.or(is_second.then_some(4096));
     let cap = |tail: &str, of_second: f64| -> Result<Value> {
         let stored = metadata.number(&key(tail))?;
@@ -407,7 +407,7 @@ fn gemma(
                 .filter(|cap| *cap > 0.0)
         ))
     };
-    // The format had no key for the scale: the 27-billion models alone divide by another width than the head's.
+    // Older files have no key for the scale: only the 27B models use another width than that of a head.
     let largest = if is_second { 46 } else { 62 };
     let scalar = match metadata
         .number(&key("attention.scale"))?
@@ -447,7 +447,7 @@ fn gemma(
     Ok(own)
 }
 
-/// Adds what nobody asked for under the file's own keys.
+/// Adds unread metadata under their own keys.
 fn add_unread(config: &mut Map<String, Value>, metadata: &Metadata<'_>, architecture: &str) {
     for (key, value) in metadata.unread(&format!("{architecture}.")) {
         config.insert(key.to_owned(), value);

@@ -1,4 +1,4 @@
-//! The element types of GGUF, by the number that stands in the file.
+//! Element types of GGUF by their numbers in the file.
 
 use candle_core::quantized::GgmlDType;
 
@@ -6,7 +6,7 @@ use crate::blocks::BlockType;
 use crate::dtype::Dtype;
 use crate::iq_blocks::OwnBlock;
 
-/// Number in the file, type. Sizes as ggml defines them (`ggml-common.h`).
+/// Number in the file, and its type. Sizes as ggml defines them (`ggml-common.h`).
 const TYPES: &[(u32, Dtype)] = &[
     (0, Dtype::F32),
     (1, Dtype::F16),
@@ -15,7 +15,7 @@ const TYPES: &[(u32, Dtype)] = &[
     (6, known("q5_0", 32, 22, GgmlDType::Q5_0)),
     (7, known("q5_1", 32, 24, GgmlDType::Q5_1)),
     (8, known("q8_0", 32, 34, GgmlDType::Q8_0)),
-    // Two half-precision numbers and 32 values; the Python package says 40 bytes, from when they were floats.
+    // Two half-precision numbers and 32 codes. The Python package says 40 bytes: both numbers were once single precision.
     (9, opaque("q8_1", 32, 36)),
     (10, known("q2_k", 256, 84, GgmlDType::Q2K)),
     (11, known("q3_k", 256, 110, GgmlDType::Q3K)),
@@ -57,7 +57,7 @@ const fn opaque(name: &'static str, n_values: usize, n_bytes: usize) -> Dtype {
     Dtype::Block(BlockType::opaque(name, n_values, n_bytes))
 }
 
-/// The type that a file means by a number.
+/// Returns the type with a number in the file.
 pub(super) fn dtype(number: u32) -> Option<Dtype> {
     TYPES
         .iter()
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_that_is_decoded_has_the_decoder_s_size() {
+    fn sizes_of_decoded_blocks_agree_with_the_decoder() {
         let mut n_known = 0;
         for (_, dtype) in TYPES {
             let Dtype::Block(block) = dtype else { continue };
@@ -80,14 +80,14 @@ mod tests {
             n_known += 1;
             let values = block.decode(&vec![0; 3 * block.n_bytes]).expect(block.name);
             assert_eq!(values.len(), 3 * block.n_values, "{}", block.name);
-            // No scale, no value; but a code of 0 is no 0 in every kind, and an exponent of 0 is a scale.
+            // An all-zero block has a scale of 0; if the scale is an exponent, it is tiny, and values are only nearly 0.
             assert!(values.iter().all(|v| v.abs() < 1e-30), "{}", block.name);
         }
         assert_eq!(n_known, 20);
     }
 
     #[test]
-    fn every_block_means_the_values_that_the_reference_gives() {
+    fn blocks_of_every_type_decode_to_the_reference_values() {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
             .join("formats/gguf/blocks.safetensors");
         let reference = crate::safetensors::open_file(&path).expect("a fixture");
@@ -102,14 +102,14 @@ mod tests {
             let found = dtype.widen(&stored).expect("a known type");
             assert_eq!(found.len(), expected.len(), "{dtype}");
             for (found, expected) in found.iter().zip(expected.iter()) {
-                // The order of multiplications may differ by one rounding.
+                // Multiplications in another order may change the last bit.
                 let most = 1e-6 * expected.abs().max(1.0);
                 assert!(
                     (found - expected).abs() <= most,
                     "{dtype}: {found} {expected}"
                 );
             }
-            // Where the blocks lie in memory makes no difference.
+            // The alignment of the blocks in memory must make no difference.
             let moved = [&[0], &stored[..]].concat();
             assert_eq!(
                 dtype.widen(&moved[1..]).expect("a known type"),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn many_blocks_are_the_same_as_one_after_the_other() {
+    fn many_blocks_decode_as_they_do_one_by_one() {
         let dtype = dtype(8).expect("q8_0");
         let bytes: Vec<u8> = (0..3000 * 34).map(|i| (i % 120) as u8).collect();
         let one_by_one: Vec<f32> = bytes
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_means_no_type_is_none() {
+    fn an_unknown_type_number_is_none() {
         assert_eq!(dtype(4), None);
         assert_eq!(dtype(u32::MAX), None);
         assert_eq!(dtype(12).map(|d| d.to_string()), Some("q4_k".to_owned()));

@@ -1,4 +1,4 @@
-//! What is known of a file when its configuration is made.
+//! The inputs from which a file's configuration is built.
 
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::metadata::Metadata;
 use crate::tensors::Tensors;
 
-/// The sizes that the tensors' order depends on.
+/// The sizes that determine the layout of tensors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub n_layers: u64,
@@ -16,13 +16,13 @@ pub(super) struct Sizes {
     pub d_head: u64,
 }
 
-/// What is known of a file when its configuration is made.
+/// The inputs from which a file's configuration is built.
 pub(super) struct Facts<'a> {
     pub metadata: &'a Metadata<'a>,
-    /// What keys of the architecture begin with.
+    /// Prefix of the architecture's keys.
     pub prefix: &'a str,
     pub sizes: Sizes,
-    /// Under Hugging Face's names.
+    /// Tensors under Hugging Face's names.
     pub tensors: &'a Tensors,
 }
 
@@ -47,7 +47,7 @@ impl Facts<'_> {
         self.metadata.flag(&self.key(tail))
     }
 
-    /// The first axis of a tensor.
+    /// Returns the length of a tensor's first axis.
     pub(super) fn rows(&self, name: &str) -> Option<u64> {
         let info = self.tensors.info(name)?;
         info.shape.first().map(|n| *n as u64)
@@ -58,7 +58,7 @@ impl Facts<'_> {
     }
 }
 
-/// Writes a key of the configuration.
+/// Sets a key of the configuration.
 pub(super) fn set(config: &mut Map<String, Value>, name: &str, value: Value) {
     config.insert(name.to_owned(), value);
 }

@@ -1,4 +1,4 @@
-//! Which files are of this format, and which of them holds the model of a directory.
+//! Recognising GGUF files, and finding the one that holds a directory's model.
 
 use std::path::{Path, PathBuf};
 
@@ -10,21 +10,21 @@ use crate::beside::is_beside_weights;
 use crate::data_file::DataFile;
 use crate::shards;
 
-/// How the names of these files end.
+/// Extension of GGUF files.
 const ENDING: &str = "gguf";
 
-/// Whether a file is one of this format, whatever it is called.
+/// Whether a file is GGUF, by extension or content.
 pub fn is_gguf(path: &Path) -> bool {
     path.is_file() && (is_called_gguf(path) || begins_as_gguf(path))
 }
 
-/// Whether a file is called like one of this format.
+/// Whether a file has the extension of GGUF.
 fn is_called_gguf(path: &Path) -> bool {
     path.extension()
         .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
 }
 
-/// The only model of this format in a directory, by its file or the first of its parts; projectors of pictures are none.
+/// Finds the only GGUF model in a directory, by its file or its first part; image projectors are ignored.
 ///
 /// # Errors
 /// When a directory holds several.
@@ -51,14 +51,14 @@ pub fn file_at(path: &Path) -> Result<Option<PathBuf>> {
     Ok(found.pop())
 }
 
-/// Whether a file says that it is one: some programs keep these files under names of their own.
+/// Whether a file begins with GGUF's magic number: some programs store such files without the extension.
 fn begins_as_gguf(path: &Path) -> bool {
     DataFile::open(path)
         .and_then(|file| file.read(0..MAGIC.len()).map(|found| *found == *MAGIC))
         .unwrap_or(false)
 }
 
-/// What there is to say of a projector of pictures beside a model: by its name, or where it is the only other file.
+/// Builds a remark on an image projector beside a model, if a file is named as one or the only other file is one.
 pub(super) fn projector_beside(path: &Path) -> Option<String> {
     let own = shards::set_of(path).ok().flatten().unwrap_or_default();
     let mut others = files_in(path.parent()?);
@@ -73,7 +73,7 @@ pub(super) fn projector_beside(path: &Path) -> Option<String> {
     ))
 }
 
-/// Files called like one of this format, sorted.
+/// Lists files with the extension of GGUF, sorted.
 fn files_in(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let mut found: Vec<PathBuf> = entries
@@ -84,7 +84,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file holds what turns pictures into tokens, by its name or by what it says of itself.
+/// Whether a file is an image projector, by its name or metadata.
 fn is_projector(path: &Path) -> bool {
     is_called_projector(path) || says_projector(path).unwrap_or(false)
 }

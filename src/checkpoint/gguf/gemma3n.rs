@@ -1,4 +1,4 @@
-//! Gemma 3n: several streams of the residual, and gates of which only the largest open.
+//! Gemma 3n: parallel residual streams (AltUp), and feed-forward blocks with sparse activations.
 
 use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
@@ -40,8 +40,8 @@ pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
     Ok(())
 }
 
-/// The share of gates that stay shut, by layer. The file states how many spreads above the mean a gate must lie to open, and
-/// minus infinity where all may.
+/// Computes the share of inactive gates by layer. The file states how many standard deviations above the mean a gate must be
+/// to be active, and minus infinity where all are.
 fn shut_gates(facts: &Facts<'_>) -> Result<Vec<f64>> {
     const KEY: &str = "activation_sparsity_scale";
     let n_layers = facts.sizes.n_layers as usize;
@@ -54,7 +54,7 @@ fn shut_gates(facts: &Facts<'_>) -> Result<Vec<f64>> {
     let share = |value: Stored| match value {
         Stored::F32(spreads) if !spreads.is_nan() && spreads < f32::INFINITY => {
             let share = 0.5 * libm::erfc(-f64::from(spreads) / std::f64::consts::SQRT_2);
-            // As a person wrote it: single precision has seven digits.
+            // Rounded to the decimal that was configured: single precision has about seven digits.
             Some((share * 1e6).round() / 1e6)
         }
         _ => None,

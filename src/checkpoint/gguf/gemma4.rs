@@ -1,4 +1,4 @@
-//! Gemma 4: heads of two widths, two rotations, and values that may be the keys.
+//! Gemma 4: heads of two widths, two rotary embeddings, and layers that use their keys as values.
 
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -9,10 +9,10 @@ use super::windows::slides;
 
 const KV_HEADS: &str = "attention.head_count_kv";
 const FREQS: &str = "rope_freqs.weight";
-/// What the file divides the frequencies of pairs by that do not turn.
+/// Frequency divisor that the file uses for pairs that do not rotate.
 const STILL: f32 = 1e30;
 
-/// Heads of a layer: of its keys, and how wide each is.
+/// Number of key/value heads of a layer, and the width of a head.
 type Heads = (u64, u64);
 
 pub(super) fn gemma4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
@@ -63,7 +63,7 @@ pub(super) fn gemma4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
     Ok(())
 }
 
-/// The heads of every layer: those with a window have keys of their own for sizes.
+/// Reads the heads of every layer; layers with a window have their own keys for the width.
 fn heads(facts: &Facts<'_>, slides: &[bool]) -> Result<Vec<Heads>> {
     let wide = facts.sizes.d_head;
     let narrow = facts.whole("attention.key_length_swa")?.unwrap_or(wide);
@@ -85,7 +85,7 @@ fn heads(facts: &Facts<'_>, slides: &[bool]) -> Result<Vec<Heads>> {
     Ok(listed.into_iter().zip(slides.iter().map(width)).collect())
 }
 
-/// Whether layers without a window have no values of their own.
+/// Whether layers without a window use their keys as values.
 fn values_are_keys(facts: &Facts<'_>, slides: &[bool]) -> Result<bool> {
     let has = |layer_idx: usize, part: &str| {
         facts.has(&format!(
@@ -108,7 +108,7 @@ fn values_are_keys(facts: &Facts<'_>, slides: &[bool]) -> Result<bool> {
     Ok(!lacking.is_empty())
 }
 
-/// Rotation of layers with a window, and of the others, where a share of the pairs turns.
+/// Sets the rotary parameters of layers with a window, and of the others, in which only a share of the pairs rotates.
 fn rotations(facts: &Facts<'_>, config: &mut Map<String, Value>, slides: &[bool]) -> Result<()> {
     let theta = config.remove("rope_theta").unwrap_or_default();
     let local = facts.number("rope.freq_base_swa")?.unwrap_or(10_000.0);
@@ -129,7 +129,7 @@ fn rotations(facts: &Facts<'_>, config: &mut Map<String, Value>, slides: &[bool]
     Ok(())
 }
 
-/// The share of a head that turns: pairs behind it have a divisor that stops them.
+/// Computes the share of a head that rotates: the pairs behind it have a divisor that stops them.
 fn share_that_turns(facts: &Facts<'_>) -> Result<f64> {
     let d_head = facts.sizes.d_head as f64;
     let Some(info) = facts.tensors.info(FREQS) else {
@@ -142,7 +142,7 @@ fn share_that_turns(facts: &Facts<'_>) -> Result<f64> {
         let problem = format!("expected 1 or {STILL:e} for each of {} pairs", d_head / 2.0);
         return Err(Error::tensor(facts.metadata.path, FREQS, problem));
     }
-    // Rounded so that as many pairs turn when the share is multiplied again.
+    // Rounded up if needed, so that multiplying by the share gives the same number of pairs.
     let share = 2.0 * n_turning as f64 / d_head;
     let is_short = ((share * d_head) / 2.0).floor() < n_turning as f64;
     Ok(if is_short { share.next_up() } else { share })

@@ -1,4 +1,4 @@
-//! The header of a GGUF file: metadata and tensor descriptions, checked against the file before anything is believed.
+//! The header of a GGUF file: metadata and tensor descriptions, checked against the file before they are used.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,14 +17,14 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 const ALIGNMENT: &str = "general.alignment";
 /// The format's own limit on the length of a key.
 const LONGEST_KEY: usize = 65_535;
-/// ggml has no tensor of more dimensions.
+/// ggml's limit on the dimensions of a tensor.
 const MOST_DIMS: u32 = 4;
-/// Key length, key of one byte, kind, value of one byte.
+/// Smallest metadata entry: key length, key of one byte, kind, value of one byte.
 const LEAST_ENTRY: usize = 14;
-/// Name length, name of one byte, number of dimensions, one dimension, type, offset.
+/// Smallest tensor description: name length, name of one byte, number of dimensions, one dimension, type, offset.
 const LEAST_TENSOR: usize = 33;
 
-/// What stands before the weights.
+/// The part of a file before the weights.
 #[derive(Debug)]
 pub(super) struct Header {
     pub entries: BTreeMap<String, Value>,
@@ -37,18 +37,18 @@ pub(super) struct Header {
 pub(super) struct StoredTensor {
     pub name: String,
     pub dtype: Dtype,
-    /// Outermost dimension first: the file has them the other way round.
+    /// Outermost dimension first; the file has the reverse order.
     pub shape: Vec<usize>,
-    /// Within the file.
+    /// Byte range in the file.
     pub bytes: Range<usize>,
 }
 
-/// Bytes that are read first: more than most headers without a vocabulary.
+/// Bytes of the first read: more than most headers without a vocabulary.
 const FIRST_READ: usize = 1 << 20;
-/// Bytes before the weights at most; those of a vocabulary of 260 000 words are some 20 million.
+/// Limit on the bytes before the weights; a vocabulary of 260 000 words has some 20 million.
 const LONGEST_HEADER: usize = 1 << 28;
 
-/// Reads and checks the header of a file; gives the bytes too that it was read from, which its texts and lists lie in.
+/// Reads and checks a file's header; also returns the bytes it was read from, since texts and lists are positions in them.
 ///
 /// # Errors
 /// When it is not a GGUF file of version 2 or 3, or its header does not describe its bytes.
@@ -158,7 +158,7 @@ fn alignment(path: &Path, entries: &BTreeMap<String, Value>) -> Result<usize> {
     }
 }
 
-/// A tensor whose place is not yet checked.
+/// A tensor whose position is not checked yet.
 struct Description {
     name: String,
     dtype: Dtype,
@@ -225,7 +225,7 @@ fn description(
 }
 
 impl Description {
-    /// The tensor within the file, when it lies wholly in it.
+    /// Locates the tensor and checks that it is completely inside the file.
     fn place(
         self,
         path: &Path,

@@ -1,4 +1,4 @@
-//! Models of which some layers attend and others mix tokens by something else: what their files say of the layers and the mixers.
+//! Hybrid models, with attention in some layers and other token mixers in the rest: reads which is where, and the mixers' sizes.
 
 use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use super::value::Value as Stored;
 
 const KV_HEADS: &str = "attention.head_count_kv";
 
-/// Which layers attend: those that have heads of keys.
+/// Returns which layers have attention, i.e. key/value heads.
 fn attending(facts: &Facts<'_>) -> Result<Vec<bool>> {
     let n_layers = facts.sizes.n_layers as usize;
     if !matches!(
@@ -27,7 +27,7 @@ fn attending(facts: &Facts<'_>) -> Result<Vec<bool>> {
     Ok(heads.iter().take(n_layers).map(|n| *n > 0).collect())
 }
 
-/// The words for layers that attend and for those that do not.
+/// Returns the layer types of layers with and without attention.
 fn words(attends: &[bool]) -> Vec<&'static str> {
     let word = |attends: &bool| {
         if *attends {
@@ -39,11 +39,11 @@ fn words(attends: &[bool]) -> Vec<&'static str> {
     attends.iter().map(word).collect()
 }
 
-/// Every how many layers one is chosen, and which is the first.
+/// Finds the period and the offset of the chosen layers; `None` if they are not evenly spaced.
 fn period_of(chosen: &[bool]) -> Option<(usize, usize)> {
     let mut all = (0..chosen.len()).filter(|idx| chosen[*idx]);
     let Some(first) = all.next() else {
-        // None: a period that no layer reaches.
+        // No layer is chosen: return a period longer than the model.
         return Some((chosen.len() + 1, chosen.len()));
     };
     let period = all.next().map_or(chosen.len(), |second| second - first);
@@ -51,12 +51,12 @@ fn period_of(chosen: &[bool]) -> Option<(usize, usize)> {
     is_regular.then_some((period, first))
 }
 
-/// Whether any tensor has a name that ends so.
+/// Whether the name of any tensor ends in `ending`.
 fn has_any(facts: &Facts<'_>, ending: &str) -> bool {
     facts.tensors.iter().any(|(name, _)| name.ends_with(ending))
 }
 
-/// How many times wider than the stream a mixer is.
+/// Computes the mixer's width as a multiple of the hidden size.
 fn expansion(facts: &Facts<'_>) -> Result<u64> {
     const INNER: &str = "ssm.inner_size";
     let (inner, d_model) = (size(facts, INNER)?, facts.sizes.d_model);
@@ -67,13 +67,13 @@ fn expansion(facts: &Facts<'_>) -> Result<u64> {
     Ok(inner / d_model)
 }
 
-/// A size that must be there.
+/// Reads a size that must be present.
 fn size(facts: &Facts<'_>, tail: &str) -> Result<u64> {
     const LARGEST: u64 = 1 << 26;
     facts.metadata.size(&facts.key(tail), LARGEST)
 }
 
-/// Keys of the state space of Mamba-2 that begin with `mamba_`.
+/// Sets the keys of Mamba-2 that begin with `mamba_`.
 fn state_space(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     set(
         config,
@@ -108,7 +108,7 @@ fn biases_of_mixer(facts: &Facts<'_>, config: &mut Map<String, Value>) {
     }
 }
 
-/// Biases of attention and of feed-forward layers, wherever they stand.
+/// Sets whether attention and feed-forward blocks have biases, in any layer.
 fn biases(facts: &Facts<'_>, config: &mut Map<String, Value>) {
     for (key, ending) in [
         ("attention_bias", "self_attn.q_proj.bias"),
@@ -118,7 +118,7 @@ fn biases(facts: &Facts<'_>, config: &mut Map<String, Value>) {
     }
 }
 
-/// Jamba: attention and experts come back after as many layers.
+/// Jamba: attention layers and expert layers are each evenly spaced.
 pub(super) fn jamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let router = |idx: u64| facts.has(&format!("model.layers.{idx}.feed_forward.router.weight"));
     let sparse: Vec<bool> = (0..facts.sizes.n_layers).map(router).collect();
@@ -153,7 +153,7 @@ pub(super) fn jamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
     Ok(())
 }
 
-/// Bamba, whose layers that attend are listed by number.
+/// Bamba, which lists its attention layers by number.
 pub(super) fn bamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let attends = attending(facts)?;
     let listed: Vec<usize> = (0..attends.len()).filter(|idx| attends[*idx]).collect();
@@ -164,12 +164,12 @@ pub(super) fn bamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
     rotates(facts).map(|_| ())
 }
 
-/// Whether layers that attend rotate queries and keys: the file's word for it is whether rotation was tuned.
+/// Whether attention layers rotate queries and keys: the converter stores this as `rope.scaling.finetuned`.
 fn rotates(facts: &Facts<'_>) -> Result<bool> {
     Ok(facts.flag("rope.scaling.finetuned")?.unwrap_or(true))
 }
 
-/// Granite 4, and Granite 3 with experts and a layer that every token uses.
+/// Granite 4, and Granite 3 with experts and a shared expert.
 pub(super) fn granite(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let attends = attending(facts)?;
     set(config, "layer_types", json!(words(&attends)));
@@ -185,7 +185,7 @@ pub(super) fn granite(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
     let d_shared = d_shared.map_or(d_mlp.unwrap_or_default(), |width| json!(width));
     set(config, "shared_intermediate_size", d_shared);
     if n_experts > 0 {
-        // Width of an expert; that of the layer that every token uses has its own key.
+        // Width of an expert; the shared expert's width has its own key.
         let stated = facts.whole("expert_feed_forward_length")?;
         let width = stated.or(facts.whole("feed_forward_length")?);
         set(config, "intermediate_size", json!(width));
@@ -201,28 +201,28 @@ pub(super) fn granite(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
         set(config, "mamba_expand", json!(expansion(facts)?));
         state_space(facts, config)?;
     } else {
-        // The family asks for a mixer whose layers there are none of.
+        // The family requires sizes of a mixer, although no layer has one.
         set(config, "mamba_n_heads", json!(1));
         set(config, "mamba_expand", json!(1));
     }
     Ok(())
 }
 
-/// Falcon-H1, whose factors the converter multiplies into the weights.
+/// Falcon-H1, whose multipliers the converter has folded into the weights.
 pub(super) fn falcon_h1(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     set(config, "mamba_d_ssm", json!(size(facts, "ssm.inner_size")?));
     state_space(facts, config)?;
     biases(facts, config);
     let has_norm = has_any(facts, "mamba.norm.weight");
     set(config, "mamba_rms_norm", json!(has_norm));
-    // llama.cpp has this order alone.
+    // llama.cpp supports only this order.
     set(config, "mamba_norm_before_gate", json!(false));
     let has_bias = has_any(facts, "mamba.out_proj.bias");
     set(config, "projectors_bias", json!(has_bias));
     Ok(())
 }
 
-/// Nemotron-H: what a layer is, its tensors tell.
+/// Nemotron-H: the type of a layer follows from its tensors.
 pub(super) fn nemotron_h(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     attending(facts)?;
     facts.metadata.get(&facts.key("rope.dimension_count"));
@@ -277,7 +277,7 @@ pub(super) fn nemotron_h(facts: &Facts<'_>, config: &mut Map<String, Value>) -> 
         }
     }
     set(config, "layers_block_type", json!(types));
-    // llama.cpp takes steps as they are.
+    // llama.cpp does not clamp time steps.
     set(config, "time_step_min", json!(0.0));
     for (key, ending) in [
         ("use_conv_bias", "mixer.conv1d.bias"),
@@ -292,7 +292,7 @@ pub(super) fn nemotron_h(facts: &Facts<'_>, config: &mut Map<String, Value>) -> 
     Ok(())
 }
 
-/// Qwen3-Next: layers by the delta rule, and those that attend.
+/// Qwen3-Next: layers with the delta rule, and layers with attention.
 pub(super) fn qwen3_next(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     const LISTED: &str = "attention.recurrent_layers";
     let n_layers = facts.sizes.n_layers as usize;
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_in_equal_distances_have_a_period_and_others_none() {
+    fn evenly_spaced_layers_have_a_period_and_others_none() {
         let chosen = |text: &str| text.bytes().map(|b| b == b'x').collect::<Vec<bool>>();
         assert_eq!(period_of(&chosen("..x..x..")), Some((3, 2)));
         assert_eq!(period_of(&chosen("xxxx")), Some((1, 0)));

@@ -1,4 +1,4 @@
-//! Tensors that a file keeps apart and Hugging Face keeps as one: put together row by row when they are read.
+//! Tensors that a file splits and Hugging Face stores as one: concatenated by rows when they are read.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
 
-/// Joins what the architecture's converter took apart.
+/// Joins the tensors that the architecture's converter has split.
 ///
 /// # Errors
-/// When parts do not fit each other, or the sizes that the file states.
+/// When the parts fit neither each other nor the sizes in the metadata.
 pub(super) fn join(
     metadata: &Metadata<'_>,
     prefix: &str,
@@ -36,7 +36,7 @@ pub(super) fn join(
     }
 }
 
-/// The gate above the map up of the layer that every token uses.
+/// Stacks the gate projection of the shared expert on its up projection.
 fn gate_and_up(path: &Path, at: &str, tensors: &mut Tensors) -> Result<()> {
     let [gate, up] = ["gate_proj", "up_proj"].map(|name| format!("{at}.shared_mlp.{name}.weight"));
     let (Some(of_gate), Some(of_up)) = (tensors.index.remove(&gate), tensors.index.remove(&up))
@@ -53,11 +53,11 @@ fn gate_and_up(path: &Path, at: &str, tensors: &mut Tensors) -> Result<()> {
     insert(path, tensors, name, parts)
 }
 
-/// The heads of keys of a layer by the delta rule, with each of which its values and their gates lie in Hugging Face's tensor.
+/// The key heads of a delta-rule layer; Hugging Face's tensor groups values and gates by the key head that they share.
 struct KeyHeads {
     n: usize,
     d_key: usize,
-    /// Rows of values that belong to one head of keys.
+    /// Rows of values per key head.
     n_values: usize,
 }
 
@@ -81,7 +81,7 @@ impl KeyHeads {
         })
     }
 
-    /// The file holds all queries, all keys and all values, and all gates in another tensor.
+    /// Interleaves by key head the file's queries, keys and values (one tensor) and gates (another).
     fn join(&self, path: &Path, at: &str, tensors: &mut Tensors) -> Result<()> {
         let [qkv, gate] =
             ["qkv", "z"].map(|part| format!("{at}.linear_attn.in_proj_{part}.weight"));
@@ -120,7 +120,7 @@ impl KeyHeads {
     }
 }
 
-/// Some rows of a stored matrix as a tensor of their own.
+/// Describes some rows of a stored matrix as a tensor.
 fn rows_of(path: &Path, name: &str, info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
     let [n_rows, width] = info.shape[..] else {
         let problem = format!("expected a matrix, found shape {:?}", info.shape);
@@ -140,7 +140,7 @@ fn rows_of(path: &Path, name: &str, info: &TensorInfo, rows: Range<usize>) -> Re
     })
 }
 
-/// Adds the tensor that these parts are, one above the other.
+/// Adds the concatenation of the parts along the first axis as a tensor.
 fn insert(path: &Path, tensors: &mut Tensors, name: String, parts: Vec<TensorInfo>) -> Result<()> {
     let Some(first) = parts.first().cloned() else {
         return Ok(());

@@ -1,12 +1,12 @@
-//! What there is to say of settings that converters leave out, and what is taken for them.
+//! Remarks on settings that converters omit, and on the values assumed for them.
 
 use super::config::WINDOW;
 use crate::config::Config;
 
-/// Kinds of models whose converters leave out how positions are scaled, or windows.
+/// Model types whose converters omit rotary scaling or windows.
 const SCALING_OR_WINDOW: [&str; 4] = ["llama", "mixtral", "qwen2", "qwen3"];
 
-/// Kinds of models, and of a setting that the format has no key for: what it is, and what is taken.
+/// Model types with a setting that has no key in the format: model type, setting, assumed value.
 const NO_KEY: &[(&str, &str, &str)] = &[
     ("bert", "the activation", "gelu"),
     (
@@ -46,7 +46,7 @@ const NO_KEY: &[(&str, &str, &str)] = &[
     ("umt5", "from which distance keys share a bucket", "128"),
 ];
 
-/// Kinds of models, a key that converters leave out of some files, what it is, and what is taken without it.
+/// Model types with a key that is missing from some files: model type, key, setting, value assumed without it.
 const AT_TIMES: &[(&str, &str, &str, &str)] = &[
     (
         "cohere2",
@@ -80,7 +80,7 @@ const AT_TIMES: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The sentence on what a file does not state; `states` tells whether it has a key.
+/// Builds the remark on what a file does not state; `states` says whether the file has a key.
 pub(super) fn remark(config: &Config, states: impl Fn(&str) -> bool) -> Option<String> {
     let kind = config.get("model_type")?.as_str()?;
     let unsaid =

@@ -1,14 +1,14 @@
-//! Llama 4: what llama.cpp holds for all of its models, and the layers of experts.
+//! Llama 4: the settings that llama.cpp assumes for all of its models, and the layers with experts.
 
 use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, set};
 
-/// The width of chunks, and every how many layers one sees everything and does not rotate.
+/// Width of attention chunks. Every `FULL_EVERY`-th layer has full attention and no rotary embedding.
 const CHUNK: u64 = 8192;
 const FULL_EVERY: u64 = 4;
-/// From how many experts on queries and keys have no norms.
+/// Number of experts of the only published model without norms on queries and keys.
 const MANY_EXPERTS: u64 = 128;
 
 pub(super) fn llama4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {

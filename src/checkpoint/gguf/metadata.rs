@@ -1,4 +1,4 @@
-//! Metadata by key, with the types that are expected: numbers, words, lists of numbers; remembers what was read.
+//! Typed access to metadata by key (numbers, words, lists of numbers), which records the keys that were read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,13 +31,13 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A value as it is stored; the key counts as read.
+    /// Returns a value as it is stored, and records the key as read.
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(key.to_owned());
         self.entries.get(key)
     }
 
-    /// Keys that begin with `prefix` and were never asked for, with their values where those are short.
+    /// Returns keys that begin with `prefix` and were never read, with their values if these are short.
     pub(super) fn unread(&self, prefix: &str) -> Vec<(&'a str, serde_json::Value)> {
         let read = self.read.borrow();
         self.entries
@@ -68,7 +68,7 @@ impl<'a> Metadata<'a> {
         Err(Error::config(self.path, key, problem))
     }
 
-    /// A whole number, where the key is there. A list of equal numbers, one per layer, counts as that number.
+    /// Returns a whole number if the key exists. A list of equal numbers, one per layer, counts as that number.
     pub(super) fn whole(&self, key: &str) -> Result<Option<u64>> {
         let whole = |value: &Value| match value {
             Value::Unsigned(n) => Some(*n),
@@ -91,7 +91,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A whole number from 1 to `most` that must be there.
+    /// Returns a required whole number from 1 to `most`.
     pub(super) fn size(&self, key: &str, most: u64) -> Result<u64> {
         match self.whole(key)? {
             Some(size) if (1..=most).contains(&size) => Ok(size),
@@ -103,7 +103,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The largest of a list of whole numbers, or a whole number: from 1 to `most`.
+    /// Returns a whole number, or the largest of a list of them: from 1 to `most`.
     pub(super) fn largest(&self, key: &str, most: u64) -> Result<u64> {
         let Some(Value::List(_)) = self.get(key) else {
             return self.size(key, most);
@@ -117,7 +117,7 @@ impl<'a> Metadata<'a> {
             })
     }
 
-    /// A list of whole numbers; nothing where the key is not there.
+    /// Returns a list of whole numbers, empty if the key does not exist.
     pub(super) fn wholes(&self, key: &str) -> Result<Vec<u64>> {
         let Some(list) = self.list(key)? else {
             return Ok(Vec::new());
@@ -131,7 +131,7 @@ impl<'a> Metadata<'a> {
         all.ok_or_else(|| Error::config(self.path, key, "expected a list of whole numbers"))
     }
 
-    /// A finite number, where the key is there.
+    /// Returns a finite number if the key exists.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -149,7 +149,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A truth value, where the key is there.
+    /// Returns a truth value if the key exists.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
@@ -158,7 +158,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A text, where the key is there.
+    /// Returns a text if the key exists.
     pub(super) fn word(&self, key: &str) -> Result<Option<String>> {
         match self.get(key) {
             None => Ok(None),
@@ -167,7 +167,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A list, where the key is there.
+    /// Returns a list if the key exists.
     pub(super) fn list(&self, key: &str) -> Result<Option<&'a List>> {
         match self.get(key) {
             None => Ok(None),
@@ -176,13 +176,13 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The elements of a list, which the header's reader has walked before.
+    /// Returns the elements of a list, which the header's reader has already checked.
     pub(super) fn elements(&self, list: &List) -> Result<Vec<Value>> {
         elements(self.path, self.data, list)
     }
 }
 
-/// The elements of a list that lies in `data`.
+/// Parses the elements of a list in `data`.
 pub(super) fn elements(path: &Path, data: &[u8], list: &List) -> Result<Vec<Value>> {
     let mut cursor = Cursor::new(
         path,
@@ -201,7 +201,7 @@ pub(super) fn elements(path: &Path, data: &[u8], list: &List) -> Result<Vec<Valu
         .collect()
 }
 
-/// A single-precision number as the person meant it who wrote 1e-6: the shortest decimal that gives these bits.
+/// Returns the number whose shortest decimal gives these bits, as a person may have written it: 1e-6.
 fn as_written(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }

@@ -1,4 +1,4 @@
-//! GGUF files: one file with configuration, vocabulary and weights, often quantised; read under Hugging Face's names.
+//! GGUF files: one file with configuration, vocabulary and weights, often quantised; tensors get Hugging Face's names.
 
 mod architectures;
 mod config;
@@ -39,22 +39,22 @@ use super::config::Config;
 use super::data_file::DataFile;
 use super::tensors::Tensors;
 
-/// Kinds of models that files call by another's name.
+/// Kinds of models that files store under another kind's architecture.
 const UNSTATED: [&str; 2] = ["bamba", "distilbert"];
 
-/// An open GGUF file: header checked, no weight touched.
+/// An open GGUF file: its header is checked, no weight has been read.
 #[derive(Debug)]
 pub struct Gguf {
-    /// In the words of `config.json`.
+    /// In the terms of `config.json`.
     pub config: Config,
-    /// Under the names that Hugging Face gives them.
+    /// Under Hugging Face's names.
     pub tensors: Tensors,
     pub vocabulary: Option<Vocabulary>,
-    /// What there is to say: of settings that the converter left out, and of files beside this one.
+    /// Remarks on settings that the converter omitted and on other files beside this one.
     pub remarks: Vec<String>,
 }
 
-/// The architectures that can be read, as files name them, and the `model_type` of each where there is one.
+/// Lists the readable architectures by their name in files, with the `model_type` of each if it has one.
 pub fn architectures() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
     let stated = ARCHITECTURES.iter().map(|known| known.name);
     stated
@@ -65,15 +65,15 @@ pub fn architectures() -> impl Iterator<Item = (&'static str, Option<&'static st
 /// Opens one GGUF file.
 ///
 /// # Errors
-/// When it cannot be read, its header lies, or it holds something other than a model of a known architecture.
+/// When it cannot be read, its header contradicts its contents, or it is no model of a known architecture.
 pub fn open_file(path: &Path) -> Result<Gguf> {
     open(DataFile::open(path)?, &[])
 }
 
-/// Opens the parts of one model, in order; the first of them says what the model is.
+/// Opens the parts of one model, in order; the first contains the metadata.
 ///
 /// # Errors
-/// As for [`open_file`], and when a tensor stands in two of them.
+/// As for [`open_file`], and when two of them contain the same tensor.
 pub fn open_parts(paths: &[PathBuf]) -> Result<Gguf> {
     match paths {
         [first, others @ ..] => open(DataFile::open(first)?, others),
@@ -125,7 +125,7 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
     })
 }
 
-/// The architecture of a file that holds one whole model.
+/// Returns the architecture of a file that holds a complete model.
 fn architecture(metadata: &Metadata<'_>, n_held: usize) -> Result<&'static Architecture> {
     let path = metadata.path;
     if let Some(n_parts) = metadata

@@ -1,30 +1,30 @@
-//! Tensor names of GGUF → the names that Hugging Face gives the same tensors, for each architecture.
+//! Translates tensor names of GGUF to Hugging Face's, for each architecture.
 
 use super::architectures::{ARCHITECTURES, Architecture, Table, USUAL};
 
-/// What a tensor of the file is to a model.
+/// What a tensor of the file is in Hugging Face's model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// One tensor, under Hugging Face's name; `part` is the file's own word for it, such as `attn_q`.
+    /// One tensor, under Hugging Face's name; `part` is the file's term for it, such as `attn_q`.
     Whole { name: String, part: &'static str },
-    /// One matrix per expert along the outermost dimension: what stands before and after the expert's number.
+    /// One matrix per expert, stacked along the outermost dimension: Hugging Face's name before and after the expert's number.
     Experts { before: String, after: String },
-    /// As [`Self::Experts`], with the rows of the gate above those of the map up, which have names of their own.
+    /// As [`Self::Experts`], but with the rows of gate and up stacked, which become two tensors per expert.
     GatedExperts { before: String, after: [String; 2] },
-    /// Nothing that Hugging Face stores.
+    /// A tensor that Hugging Face's model does not have.
     Unknown,
 }
 
-/// Parts of a layer that files name without an ending.
+/// Parts of a layer whose names in the file have no ending.
 const BARE: [&str; 3] = ["ffn_norm", "ssm_a", "ssm_d"];
 
-/// How factors of one tensor end.
+/// Ending of the names of a tensor's scales.
 const SCALE: &str = "scale";
 
-/// How names of Hugging Face end that have no `weight` behind them.
+/// Endings of Hugging Face's names that no `.weight` follows.
 const VALUES: [&str; 4] = ["sinks", ".A_log", ".D", "layer_scalar"];
 
-/// The layer that a tensor belongs to, its part of the layer, and what the layer's stack is called.
+/// The layer number and part in a tensor's name, and Hugging Face's names of the layer's stack and its parts.
 struct Layer<'a> {
     number: &'a str,
     part: &'a str,
@@ -41,7 +41,7 @@ impl Architecture {
         ARCHITECTURES.iter().find(|known| known.name == name)
     }
 
-    /// The layer of a tensor, where it belongs to one.
+    /// Splits a tensor's name into layer and part, if it belongs to a layer.
     fn layer<'a>(&self, stem: &'a str) -> Option<Layer<'a>> {
         let usual = [("blk.", self.layers, self.own)];
         let stacks = self.stacks.iter().chain(&usual);
@@ -59,13 +59,13 @@ impl Architecture {
         })
     }
 
-    /// The number of the layer that a tensor of this name belongs to, where it belongs to one of the usual stack.
+    /// Returns the layer number in a tensor's name, if it is in the main stack.
     pub(super) fn layer_number(&self, stored: &str) -> Option<u64> {
         let (number, _) = stored.strip_prefix("blk.")?.split_once('.')?;
         number.parse().ok()
     }
 
-    /// What a tensor of this name is.
+    /// Translates a tensor's name.
     pub(super) fn meaning(&self, stored: &str) -> Meaning {
         let (stem, suffix) = match stored.rsplit_once('.') {
             Some((stem, suffix)) if ["weight", "bias", SCALE].contains(&suffix) => (stem, suffix),
@@ -115,7 +115,7 @@ impl Architecture {
                 after: format!(".{to}.{suffix}"),
             };
         }
-        // Older files hold the experts one by one.
+        // Older files store experts one by one.
         if let Some((to, expert)) = part
             .split_once('.')
             .and_then(|(part, expert)| Some((expert_part(part)?, expert)))
@@ -127,7 +127,7 @@ impl Architecture {
             };
         }
         match find(layer.names, part).or_else(|| find(USUAL, part)) {
-            // Values alone: Hugging Face's names for them have no ending.
+            // Bare parameters: Hugging Face's names for them have no ending.
             Some((part, to))
                 if VALUES.iter().any(|ending| to.ends_with(ending))
                     || to.ends_with("_bias") && suffix == "bias" =>
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_mean_nothing_here_are_left_alone() {
+    fn names_without_a_translation_are_unknown() {
         for stored in [
             "rope_freqs.weight",
             "blk.x.attn_q.weight",
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_architectures_are_in_the_order_of_their_names() {
+    fn architectures_are_sorted_by_name() {
         assert!(ARCHITECTURES.is_sorted_by_key(|a| a.name));
     }
 }

@@ -1,4 +1,4 @@
-//! Puts the tensors of a file under the names that a model looks for, with what a converter did to each.
+//! Adds the tensors of a file under Hugging Face's names, and records how to undo the converter's changes to each.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
 
-/// Experts of one layer at most, each of which costs a description: llama.cpp's own limit.
+/// llama.cpp's limit on the experts of a layer; each expert costs a description.
 const MOST_EXPERTS: usize = 512;
 
-/// The tensors of a model as they are found, file after file.
+/// The tensors of a model, collected file by file.
 #[derive(Debug)]
 pub(super) struct Placer {
     architecture: &'static Architecture,
@@ -41,14 +41,14 @@ impl Placer {
     /// Adds the tensors of one file.
     ///
     /// # Errors
-    /// When a tensor cannot be what its name says, or stands twice.
+    /// When a tensor does not have the shape that its name requires, or is repeated.
     pub(super) fn add_file(&mut self, file: DataFile, tensors: Vec<StoredTensor>) -> Result<()> {
         self.path = file.path().to_path_buf();
         self.named.files.push(file);
         tensors.into_iter().try_for_each(|tensor| self.add(tensor))
     }
 
-    /// All that were added, with those put together that a model has as one.
+    /// Returns all tensors, after joining those that Hugging Face stores as one.
     ///
     /// # Errors
     /// When the parts of a tensor do not fit each other.
@@ -61,7 +61,7 @@ impl Placer {
         Ok(self.named)
     }
 
-    /// Names that depend on which tensors there are.
+    /// Renames tensors whose names depend on which others exist.
     fn rename(&mut self) {
         let has = |end: &str| self.named.index.keys().any(|name| name.contains(end));
         let (old, new) = match self.architecture.name {
@@ -76,7 +76,7 @@ impl Placer {
         self.named.index = renamed.collect();
     }
 
-    /// The maps from a latent vector to keys and to values, which the file holds by heads, as the one tensor of Hugging Face.
+    /// Joins the up-projections from the latent vector to keys and to values, stored by head, into Hugging Face's one tensor.
     fn join_latent(&mut self, at: &str) -> Result<()> {
         let index = &mut self.named.index;
         let [keys, values] =
@@ -90,7 +90,7 @@ impl Placer {
             let problem = format!("{:?} and {:?} do not fit", keys.shape, values.shape);
             return Err(Error::tensor(&self.path, format!("{at}.k_b_proj"), problem));
         }
-        // Keys are stored the other way round.
+        // Keys are stored transposed.
         let of_head = |info: &TensorInfo, head: usize, shape: [usize; 2], stored: Stored| {
             let n_bytes = info.bytes.len() / n_heads;
             let start = info.bytes.start + head * n_bytes;
@@ -148,11 +148,11 @@ impl Placer {
         }
     }
 
-    /// Adds a tensor under the name that a model looks for, with what its converter did to it.
+    /// Adds a tensor under Hugging Face's name, with the changes that its converter made.
     fn add(&mut self, tensor: StoredTensor) -> Result<()> {
         let layer = self.architecture.layer_number(&tensor.name);
         if layer.is_some_and(|layer| layer >= self.sizes.n_layers) {
-            // Layers that predict tokens further ahead stand behind the others.
+            // Layers for multi-token prediction follow the others; they are ignored.
             return Ok(());
         }
         let (shape, bytes) = (tensor.shape.clone(), tensor.bytes.clone());
@@ -183,10 +183,10 @@ impl Placer {
                 return self.add_head_norms(tensor, &name);
             }
             "altup_proj" | "altup_unembd_proj" => return self.add_streams(tensor, &name),
-            // Hugging Face's convolutions have an axis of one channel each.
+            // Hugging Face's convolutions have an extra axis for the single input channel.
             "shortconv.conv" if shape.len() == 2 => shape.insert(1, 1),
             "ssm_conv1d" if shape.len() == 2 => shape.insert(1, 1),
-            // The file has an axis of length 1 behind the heads, and one for each group of a norm.
+            // The file has an extra axis of length 1 after the heads, and one for the groups of a norm.
             "ssm_a" | "ssm_d" if shape.len() == 2 && self.architecture.name != "jamba" => {
                 shape = vec![shape.iter().product()];
             }
@@ -201,7 +201,7 @@ impl Placer {
         self.insert(tensor, name, shape, tensor.bytes.clone(), stored)
     }
 
-    /// Queries, keys and values of one tensor as three.
+    /// Splits a fused tensor of queries, keys and values into three.
     fn add_apart(&mut self, tensor: &StoredTensor, name: &str) -> Result<()> {
         let Sizes {
             n_heads,
@@ -209,7 +209,7 @@ impl Placer {
             d_head,
             ..
         } = self.sizes;
-        // The sizes were held below 2²⁶ when they were read.
+        // Sizes were limited to 2²⁶ when they were read.
         let rows = [n_heads, n_kv_heads, n_kv_heads].map(|n| (n * d_head) as usize);
         let n_rows = tensor.shape[0];
         if rows.iter().sum::<usize>() != n_rows {
@@ -231,7 +231,7 @@ impl Placer {
         Ok(())
     }
 
-    /// A norm of each head, all in one tensor, as a tensor for each.
+    /// Splits a tensor of one norm per head into one tensor per head.
     fn add_head_norms(&mut self, tensor: &StoredTensor, name: &str) -> Result<()> {
         if tensor.shape.len() != 2 {
             let problem = format!("expected one row per head, found shape {:?}", tensor.shape);
@@ -241,7 +241,7 @@ impl Placer {
         self.add_each(tensor, |head| format!("{stem}.norms.{head}.{ending}"))
     }
 
-    /// A map of each stream, all in one tensor, as a tensor for each.
+    /// Splits a tensor of one projection per residual stream into one tensor per stream.
     fn add_streams(&mut self, tensor: &StoredTensor, name: &str) -> Result<()> {
         const MOST_STREAMS: usize = 64;
         let n_streams = tensor.shape.first().copied().unwrap_or(0);
@@ -254,7 +254,7 @@ impl Placer {
         self.add_each(tensor, |stream| format!("{stem}.{stream}.{ending}"))
     }
 
-    /// Every index of the first axis as a tensor of its own.
+    /// Adds each index of the first axis as a separate tensor.
     fn add_each(&mut self, tensor: &StoredTensor, name: impl Fn(usize) -> String) -> Result<()> {
         let (n, shape) = (tensor.shape[0], tensor.shape[1..].to_vec());
         let n_bytes = tensor.bytes.len() / n.max(1);
@@ -266,10 +266,10 @@ impl Placer {
         Ok(())
     }
 
-    /// One tensor for each expert and each map: maps that share a tensor have equal shares of its rows.
+    /// Adds one tensor per expert and projection; projections in the same tensor have equal shares of its rows.
     fn add_experts(&mut self, tensor: &StoredTensor, before: &str, after: &[&str]) -> Result<()> {
         let shape = &tensor.shape;
-        // Biases have one row for each expert.
+        // Biases have one row per expert.
         let (n_experts, mut of_one) = match shape[..] {
             [n_experts, n_out, n_in] => (n_experts, vec![n_out, n_in]),
             [n_experts, n_out] if tensor.name.ends_with(".bias") => (n_experts, vec![n_out]),
@@ -304,7 +304,7 @@ impl Placer {
         Ok(())
     }
 
-    /// All experts of a map as one matrix, one below the other; those of maps down are stored the other way round.
+    /// Adds a projection's experts as one matrix, stacked by rows; down projections are stored transposed.
     fn stack_experts(&mut self, tensor: &StoredTensor, name: String) -> Result<()> {
         let [n_experts, n_out, n_in] = tensor.shape[..] else {
             let problem = format!(
@@ -343,7 +343,7 @@ impl Placer {
         Ok(())
     }
 
-    /// What the converter did to a tensor, and whether its shape allows that.
+    /// Determines how the converter changed a tensor, and checks that its shape allows it.
     fn stored(
         &self,
         tensor: &StoredTensor,
@@ -352,7 +352,7 @@ impl Placer {
         shape: &[usize],
     ) -> Result<Stored> {
         let (architecture, sizes) = (self.architecture, self.sizes);
-        // The converter leaves biases of OLMo as they are.
+        // The converter does not permute OLMo's biases.
         let is_left = architecture.name == "olmo" && name.ends_with(".bias");
         let n_heads = match part {
             _ if is_left => None,
@@ -361,7 +361,7 @@ impl Placer {
             _ => None,
         };
         if let Some(n_heads) = n_heads {
-            // The sizes were held below 2²⁶ when they were read.
+            // Sizes were limited to 2²⁶ when they were read.
             let (n_rows, n_heads) = (shape[0], n_heads as usize);
             if !n_rows.is_multiple_of(2 * n_heads) {
                 let problem =
@@ -391,7 +391,7 @@ impl Placer {
         )
     }
 
-    /// Rows of all queries, keys and values that Hugging Face keeps by the heads that share a key.
+    /// Describes a fused tensor of all queries, keys and values whose rows Hugging Face groups by shared key.
     fn by_groups(&self, tensor: &StoredTensor, n_rows: usize) -> Result<Stored> {
         let [n_heads, n_kv_heads, d_head] = {
             let Sizes {
@@ -416,7 +416,7 @@ impl Placer {
     }
 }
 
-/// A shape of three axes; zeros where it has another number of them.
+/// Returns a shape with three axes; zeros for any other number of axes.
 fn shape(info: &TensorInfo) -> [usize; 3] {
     info.shape.as_slice().try_into().unwrap_or_default()
 }
@@ -427,7 +427,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that holds nothing, to place tensors of.
+    /// Builds a placer for any file; its contents are not read.
     fn placer(architecture: &str, sizes: [u64; 3]) -> Placer {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let [n_heads, n_kv_heads, d_head] = sizes;
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_keys_and_values_of_one_tensor_come_apart_by_their_rows() {
+    fn a_fused_qkv_tensor_is_split_by_rows() {
         let mut placer = placer("chatglm", [4, 2, 3]);
         let fused = tensor("blk.0.attn_qkv.weight", &[24, 8]);
         placer.add(fused).expect("fits");
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_stand_above_the_maps_up_of_each_expert() {
+    fn stacked_gate_and_up_projections_are_split_for_each_expert() {
         let mut placer = placer("glm4moe", [4, 2, 2]);
         let fused = tensor("blk.1.ffn_gate_up_exps.weight", &[3, 10, 8]);
         placer.add(fused).expect("fits");
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_behind_the_last_are_left_out_and_odd_shapes_refused() {
+    fn layers_beyond_the_last_are_ignored_and_odd_shapes_refused() {
         let mut placer = placer("glm4moe", [4, 2, 2]);
         let further = tensor("blk.2.nextn.eh_proj.weight", &[8, 16]);
         placer.add(further).expect("left out");

@@ -1,4 +1,4 @@
-//! Rotary scaling of a GGUF file in Hugging Face's words: by name, or worked out from the factors that are stored.
+//! Rotary scaling of a GGUF file in Hugging Face's terms: by name, or derived from the stored factors.
 
 use std::f64::consts::PI;
 
@@ -12,14 +12,14 @@ const FREQS: &str = "rope_freqs.weight";
 const LONG: &str = "rope_factors_long.weight";
 const SHORT: &str = "rope_factors_short.weight";
 
-/// The bands of Llama 3, and those of Llama 4, between which nothing blends: what the published models use.
+/// Low and high frequency factors of the published models: 1 and 4 of Llama 3, 1 and 1 of Llama 4, where nothing is blended.
 const LOW: f64 = 1.0;
 const HIGH: [f64; 2] = [4.0, 1.0];
 
-/// `rope_scaling` as `config.json` would have it; `None` where positions are not scaled.
+/// Builds `rope_scaling` as in `config.json`; `None` without scaling.
 ///
 /// # Errors
-/// When the file scales in a way that has no name there.
+/// When the file's scaling has no equivalent there.
 pub(super) fn scaling(
     metadata: &Metadata<'_>,
     architecture: &str,
@@ -29,7 +29,7 @@ pub(super) fn scaling(
 ) -> Result<Option<Value>> {
     let key = |tail: &str| format!("{architecture}.rope.{tail}");
     if architecture == "gemma4" {
-        // Its factors say which pairs turn.
+        // Gemma 4's factors only say which pairs rotate; see `gemma4`.
         return Ok(None);
     }
     let kind = metadata.word(&key("scaling.type"))?;
@@ -89,7 +89,7 @@ fn yarn(
     attention: Option<f64>,
 ) -> Result<Value> {
     let key = |tail: &str| format!("{architecture}.rope.scaling.{tail}");
-    // What would make the file's numbers other than yarn's own.
+    // Values other than these change what yarn computes.
     let sharpens = ["deepseek2", "mistral3"].contains(&architecture);
     for (tail, neutral) in [("yarn_log_multiplier", 0.0), ("yarn_ext_factor", 1.0)] {
         if sharpens && tail == "yarn_log_multiplier" {
@@ -119,10 +119,10 @@ fn yarn(
         }
     }
     if architecture == "gpt-oss" {
-        // No key says so, and all published models have it; llama.cpp rounds the ends of the band.
+        // No key states this, but all published models have it. (llama.cpp rounds the ends of the band.)
         scaling.insert("truncate".to_owned(), false.into());
     }
-    // llama.cpp's factor multiplies yarn's own; Hugging Face's replaces it.
+    // llama.cpp's factor multiplies yarn's own factor; Hugging Face's replaces it.
     let attention = match attention {
         Some(attention) => Some(attention),
         None => metadata.number(&key("yarn_attn_factor"))?,
@@ -134,7 +134,7 @@ fn yarn(
     Ok(Value::Object(scaling))
 }
 
-/// The values of a small tensor of factors, where it is there.
+/// Reads the values of a small tensor of factors, if it exists.
 fn factors(tensors: &Tensors, name: &str) -> Result<Option<Vec<f64>>> {
     let Some(info) = tensors.info(name) else {
         return Ok(None);
@@ -148,8 +148,8 @@ fn factors(tensors: &Tensors, name: &str) -> Result<Option<Vec<f64>>> {
     Ok(Some(values.iter().map(|v| f64::from(*v)).collect()))
 }
 
-/// Finds the Llama 3 scaling that gives exactly these factors. The bands matter only through the context length
-/// divided by them, so that one pair of bands is enough; where several lengths fit, they mean the same numbers.
+/// Finds the Llama 3 scaling that gives exactly these factors. Only the context length divided by the bands matters, so one
+/// pair of bands suffices; if several lengths fit, they give the same factors.
 fn llama3(stored: &[f64], theta: f64, d_head: u64, original: Option<u64>) -> Option<Value> {
     if stored.len() as u64 * 2 != d_head {
         return None;
@@ -183,7 +183,7 @@ fn llama3(stored: &[f64], theta: f64, d_head: u64, original: Option<u64>) -> Opt
     None
 }
 
-/// What Llama 3 divides a frequency by: 1 for short waves, `factor` for long ones, between them a blend.
+/// Computes Llama 3's divisor of a frequency: 1 for short waves, `factor` for long ones, a blend between them.
 fn llama3_factor(wavelength: f64, factor: f64, length: f64, high: f64) -> f64 {
     if wavelength < length / high {
         1.0
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scaling_of_llama_3_is_found_from_its_factors() {
+    fn llama_3_scaling_is_recovered_from_its_factors() {
         for (factor, length, d_head) in [(8.0, 8192u64, 128u64), (32.0, 8192, 64), (8.0, 64, 16)] {
             let stored: Vec<f64> = (0..d_head / 2)
                 .map(|pair| {
@@ -217,7 +217,7 @@ mod tests {
                     .expect("a length");
                 assert!((llama3_factor(wavelength, factor, length, 4.0) - stored).abs() < 1e-4);
             }
-            // One factor that is another makes it no llama3 scaling.
+            // With one factor changed, it is no Llama 3 scaling.
             let mut other = stored.clone();
             other[1] *= 1.01;
             assert!(llama3(&other, 500_000.0, d_head, None).is_none());

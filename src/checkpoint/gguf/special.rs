@@ -1,4 +1,4 @@
-//! What no table says of a kind of model: settings that several keys or tensors decide together.
+//! Settings of single kinds of models that the tables cannot express: each depends on several keys or tensors.
 
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -13,14 +13,14 @@ use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
 
-/// The distance from which T5's files take all keys to be in the last bucket: the format has no key for it.
+/// Distance beyond which T5 puts all keys into the last bucket; the format has no key for it.
 const T5_DISTANCE: u64 = 128;
-/// What the published models of a mixture by Microsoft were trained with.
+/// Router jitter of the published Phi-MoE models.
 const PHI_JITTER: f64 = 0.01;
 
-/// The architecture whose names fit the tensors, where a converter writes several kinds under one name: a BERT without segments
-/// is a DistilBERT, a Granite 4 without Granite's factors a Bamba, and a Granite with experts and a layer that every token uses
-/// has the names of Granite 4.
+/// Corrects the architecture where a converter uses one name for several kinds: a BERT without segments is a DistilBERT, a
+/// Granite 4 without Granite's multipliers is a Bamba, and a Granite with experts and a shared expert has the tensor names of
+/// Granite 4.
 pub(super) fn as_meant<'a>(
     stated: &'static Architecture,
     metadata: &Metadata<'_>,
@@ -37,10 +37,10 @@ pub(super) fn as_meant<'a>(
     Architecture::named(meant).unwrap_or(stated)
 }
 
-/// Adds as tensors what a converter moved into metadata: the curvatures of a learned activation.
+/// Adds tensors that a converter moved into metadata: the parameters of the learned activation xIELU.
 ///
 /// # Errors
-/// When a list has not one number for each layer.
+/// When a list does not have one number per layer.
 pub(super) fn add_values(
     metadata: &Metadata<'_>,
     architecture: &Architecture,
@@ -77,7 +77,7 @@ pub(super) fn add_values(
     Ok(())
 }
 
-/// Drops the divisors of rotary frequencies, which the configuration states by now.
+/// Drops the divisors of rotary frequencies, which are now in the configuration.
 pub(super) fn forget_factors(tensors: &mut Tensors) {
     for name in ["rope_freqs", "rope_factors_long", "rope_factors_short"] {
         tensors.forget(&format!("{name}.weight"));
@@ -90,7 +90,7 @@ pub(super) fn bert(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result
     Ok(())
 }
 
-/// DBRX, whose configuration has parts for attention and for experts.
+/// DBRX, whose configuration has sections for attention and for experts.
 pub(super) fn dbrx(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let clip = facts
         .number("attention.clamp_kqv")?
@@ -108,7 +108,7 @@ pub(super) fn dbrx(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result
     Ok(())
 }
 
-/// DeepSeek 2 and 3: which of them, and the widths of the parts of a head.
+/// DeepSeek 2 and 3: tells which of them it is, and sets the widths of a head's parts.
 pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let d_rotary = facts.sizes.d_head;
     let either = |tail: &str, older: &str| -> Result<u64> {
@@ -137,7 +137,7 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
         .tensors
         .iter()
         .any(|(name, _)| name.ends_with("e_score_correction_bias"));
-    // Files from before the key existed: the models with a bias for the choice are those with sigmoids.
+    // Files older than the key: models with a selection bias use a sigmoid.
     let is_sigmoid = match facts.whole("expert_gating_func")? {
         None | Some(0) => biased,
         Some(1) => false,
@@ -150,7 +150,7 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     let divides = facts.flag("expert_weights_norm")?.unwrap_or(false);
     let groups = facts.whole("expert_group_count")?;
     if groups.is_none() {
-        // Without the key the experts stand in no groups, whatever Hugging Face's class takes for granted.
+        // Without the key, experts are not grouped, whatever the default of Hugging Face's class is.
         set(config, "n_group", json!(1));
         set(config, "topk_group", json!(1));
     }
@@ -174,7 +174,7 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
         let problem = "2 (sigmoid) is not known without a bias for the choice".to_owned();
         return facts.refuse("expert_gating_func", problem);
     }
-    // The converter multiplies what Hugging Face calls mscale by 0.1.
+    // The converter multiplies Hugging Face's mscale by 0.1.
     sharpen(
         config,
         facts.number("rope.scaling.yarn_log_multiplier")?,
@@ -183,7 +183,7 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// Both factors of yarn that sharpen scores, which are equal in all models that store one of them.
+/// Sets both of yarn's mscale factors, which are equal in all models that store one of them.
 fn sharpen(config: &mut Map<String, Value>, stored: Option<f64>, times: f64) {
     let Some(stored) = stored.filter(|stored| *stored != 0.0) else {
         return;
@@ -195,7 +195,7 @@ fn sharpen(config: &mut Map<String, Value>, stored: Option<f64>, times: f64) {
     }
 }
 
-/// Mistral 3, whose later models sharpen scores far into a text.
+/// Mistral 3, whose later models scale up scores at far positions.
 pub(super) fn mistral3(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let growth = facts.number("attention.temperature_scale")?;
     sharpen(
@@ -215,14 +215,14 @@ pub(super) fn mistral3(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// An encoder alone: files of this kind hold no head.
+/// EuroBERT: files of this kind have no head.
 pub(super) fn eurobert(_: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     set(config, "architectures", json!(["EuroBertModel"]));
     Ok(())
 }
 
 pub(super) fn ernie_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    // The file's own width is not that of the tensors.
+    // Read and ignored: this width disagrees with the tensors.
     facts.whole("expert_shared_feed_forward_length")?;
     let stated = facts.whole("expert_shared_count")?.unwrap_or(0);
     let d_expert = facts.whole("expert_feed_forward_length")?.unwrap_or(0);
@@ -238,7 +238,7 @@ pub(super) fn ernie_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) 
     Ok(())
 }
 
-/// Whether the weights of the chosen are divided by their sum.
+/// Sets whether the weights of the chosen experts are divided by their sum.
 pub(super) fn weighed_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     if let Some(kind) = facts
         .whole("expert_gating_func")?
@@ -252,7 +252,7 @@ pub(super) fn weighed_experts(facts: &Facts<'_>, config: &mut Map<String, Value>
     Ok(())
 }
 
-/// Falcon: groups of heads, one key for all, or one for each; two norms in the largest.
+/// Falcon: grouped-query or multi-query attention, with two norms in the largest models.
 pub(super) fn falcon(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let is_grouped = facts.sizes.n_kv_heads > 1;
     set(config, "new_decoder_architecture", json!(is_grouped));
@@ -268,7 +268,7 @@ pub(super) fn falcon(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
     set(config, "bias", json!(has_bias));
     let d_mlp = config.remove("intermediate_size");
     set(config, "ffn_hidden_size", d_mlp.unwrap_or_default());
-    // The older files say in which order rows lie; there is one order.
+    // Read and ignored: older files state the order of rows, but there is only one.
     facts.metadata.word(&facts.key("tensor_data_layout"))?;
     Ok(())
 }
@@ -283,7 +283,7 @@ pub(super) fn gpt_neox(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
 
 pub(super) fn stablelm(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let is_parallel = facts.flag("use_parallel_residual")?.unwrap_or(false);
-    // Branches side by side share a norm.
+    // Models with one norm per layer have parallel branches.
     let has_one = !facts.has("model.layers.0.post_attention_layernorm.weight");
     set(
         config,
@@ -295,7 +295,7 @@ pub(super) fn stablelm(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// LFM2: layers without keys are convolutions.
+/// LFM2: layers without key/value heads are convolutions.
 pub(super) fn lfm2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     const HEADS: &str = "attention.head_count_kv";
     let stored = facts.metadata.get(&facts.key(HEADS));
@@ -321,7 +321,7 @@ pub(super) fn lfm2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result
     Ok(())
 }
 
-/// ModernBERT: windows to both sides in all but every n-th layer, and an activation that later files name.
+/// ModernBERT: bidirectional windows in all but every n-th layer, and an activation that only later files state.
 pub(super) fn modern_bert(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let window = facts.whole("attention.sliding_window")?.unwrap_or(128);
     set(config, "local_attention", json!(window));
@@ -352,7 +352,7 @@ pub(super) fn modern_bert(facts: &Facts<'_>, config: &mut Map<String, Value>) ->
     Ok(())
 }
 
-/// MPT: slopes of one kind, and a clip of what is projected.
+/// MPT: only the usual ALiBi slopes, and the clip of queries, keys and values.
 pub(super) fn mpt(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     const SLOPES: &str = "attention.max_alibi_bias";
     if let Some(other) = facts.number(SLOPES)?.filter(|slope| *slope != 8.0) {
@@ -386,7 +386,7 @@ pub(super) fn phimoe(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
     Ok(())
 }
 
-/// StarCoder: the file always says that heads share a key; the rows of the tensors tell.
+/// StarCoder: the metadata always say multi-query attention; the rows of the tensor show whether it is so.
 pub(super) fn starcoder(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let rows = facts.rows("transformer.h.0.attn.c_attn.weight");
     let shares = rows != Some(3 * facts.sizes.d_model);
@@ -394,7 +394,7 @@ pub(super) fn starcoder(facts: &Facts<'_>, config: &mut Map<String, Value>) -> R
     Ok(())
 }
 
-/// T5 and what has its names: gates and biases by layer are seen from the tensors.
+/// T5 and models with its tensor names: the tensors show gates and per-layer biases.
 pub(super) fn t5(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let bias_of = |layer_idx: usize| {
         format!("encoder.block.{layer_idx}.layer.0.SelfAttention.relative_attention_bias.weight")
@@ -421,7 +421,7 @@ pub(super) fn t5(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<(
         json!(T5_DISTANCE),
     );
     if is_gated && !has_bias_by_layer && !facts.has("lm_head.weight") {
-        // The first T5 alone scales the logits of a tied head, and it has no gates.
+        // Only the first T5 scales the logits of a tied head, and it has no gates.
         set(config, "scale_decoder_outputs", json!(false));
     }
     if facts.prefix == "t5encoder" {

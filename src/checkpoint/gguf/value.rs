@@ -1,14 +1,14 @@
-//! Metadata values of a GGUF file, and the cursor that reads them: nothing is believed before the file bears it out.
+//! Metadata values of a GGUF file, and the cursor that reads them, with every length checked against the file.
 
 use std::ops::Range;
 use std::path::Path;
 
 use attnscope_compute::error::{Error, Result};
 
-/// Lists inside lists at most; no known key nests at all.
+/// Limit on nested lists; no known key nests lists at all.
 const DEEPEST: usize = 4;
 
-/// One metadata value. Text and lists stay in the file: only their place is kept.
+/// One metadata value. Texts and lists stay in the file, as byte ranges.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Unsigned(u64),
@@ -20,16 +20,16 @@ pub(super) enum Value {
     List(List),
 }
 
-/// A list that lies in the file.
+/// A list stored in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct List {
     pub kind: Kind,
     pub len: usize,
-    /// Of its elements, without kind and length.
+    /// Byte range of its elements, without kind and length.
     pub bytes: Range<usize>,
 }
 
-/// What a value is, as the file numbers it.
+/// Type of a value; its number in the file is its position here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     U8,
@@ -67,7 +67,7 @@ impl Kind {
         ALL.get(number as usize).copied()
     }
 
-    /// Bytes of a value, or the fewest where that differs: of a text its length, of a list its kind and length.
+    /// Returns the fewest bytes of a value: for a text its length field, for a list its kind and length.
     fn least_bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -79,21 +79,21 @@ impl Kind {
     }
 }
 
-/// Reads a file from front to back, and never past its end.
+/// Reader of a file from front to back, never past its end.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     path: &'a Path,
-    /// As much of the file's beginning as is held.
+    /// The part of the file's beginning that is in memory.
     data: &'a [u8],
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     n_bytes: usize,
     at: usize,
-    /// Whether something stands in the file, behind what is held of it.
+    /// Whether a read reached file contents that are not in memory.
     ran_out: bool,
 }
 
 impl<'a> Cursor<'a> {
-    /// Reads `data`, the beginning of a file of `n_bytes`, from byte `at` on.
+    /// Starts at byte `at` of `data`, the beginning of a file of `n_bytes`.
     pub(super) fn new(path: &'a Path, data: &'a [u8], n_bytes: usize, at: usize) -> Self {
         Self {
             path,
@@ -104,7 +104,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether more of the file has to be held than was.
+    /// Whether more of the file is needed in memory.
     pub(super) fn ran_out(&self) -> bool {
         self.ran_out
     }
@@ -117,7 +117,7 @@ impl<'a> Cursor<'a> {
         self.n_bytes.saturating_sub(self.at)
     }
 
-    /// The place of the next `n` bytes; `what` they are goes into the message when they are not there.
+    /// Takes the next `n` bytes and returns their range; `what` names them in the error when they are missing.
     pub(super) fn take(&mut self, n: u64, what: &str) -> Result<Range<usize>> {
         match usize::try_from(n).ok().filter(|n| *n <= self.n_left()) {
             Some(n) if self.at + n > self.data.len() => {
@@ -155,13 +155,13 @@ impl<'a> Cursor<'a> {
         self.bytes(what).map(u64::from_le_bytes)
     }
 
-    /// The place of a text, behind its length.
+    /// Reads the length of a text and returns the range of the text.
     pub(super) fn text(&mut self, what: &str) -> Result<Range<usize>> {
         let n = self.u64(what)?;
         self.take(n, what)
     }
 
-    /// A number of things of which each takes at least `least_bytes`.
+    /// Reads the number of items that take at least `least_bytes` each.
     pub(super) fn count(&mut self, least_bytes: usize, what: &str) -> Result<usize> {
         let n = self.u64(what)?;
         let most = self.n_left() / least_bytes;
@@ -185,7 +185,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A value of some kind.
+    /// Reads a value of a kind.
     pub(super) fn value(&mut self, kind: Kind, what: &str) -> Result<Value> {
         Ok(match kind {
             Kind::U8 => Value::Unsigned(u8::from_le_bytes(self.bytes(what)?).into()),

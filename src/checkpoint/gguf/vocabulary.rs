@@ -1,4 +1,4 @@
-//! The vocabulary inside a GGUF file: found when the file is opened, decoded when somebody asks for it.
+//! The vocabulary in a GGUF file: located when the file is opened, decoded on request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 
-/// Where the vocabulary of an open file lies, and the settings that are read at once.
+/// Position of a file's vocabulary, and the tokenizer settings, which are read at once.
 #[derive(Debug, Clone)]
 pub struct Vocabulary {
     /// The kind of tokenizer: `llama` (SentencePiece), `gpt2` (byte pairs), `bert`, …
@@ -25,18 +25,18 @@ pub struct Vocabulary {
     pub eos: Option<u32>,
     pub unk: Option<u32>,
     pub pad: Option<u32>,
-    /// What stands before and after a text of word pieces.
+    /// Tokens before and after a text in a WordPiece vocabulary.
     pub cls: Option<u32>,
     pub sep: Option<u32>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
     pub add_space_prefix: Option<bool>,
     pub remove_extra_whitespaces: Option<bool>,
-    /// Whether word pieces are of small letters, and without accents.
+    /// Whether word pieces are lower-case, and whether they are without accents.
     pub lowercase: Option<bool>,
     pub strip_accents: Option<bool>,
     path: PathBuf,
-    /// The beginning of the file, in which the lists lie.
+    /// The beginning of the file, which contains the lists.
     data: Arc<[u8]>,
     tokens: List,
     scores: Option<List>,
@@ -45,25 +45,25 @@ pub struct Vocabulary {
     charsmap: Option<List>,
 }
 
-/// The lists of a vocabulary, decoded. Those that there are have one value per token, but for the merges.
+/// The decoded lists of a vocabulary. Except for the merges, each list present has one value per token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Words {
-    /// Text of each id; bytes that are not text are shown by U+FFFD.
+    /// Text of each id; bytes that are not UTF-8 become U+FFFD.
     pub tokens: Vec<String>,
     pub scores: Option<Vec<f32>>,
     /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub token_types: Option<Vec<i32>>,
-    /// Two tokens with a space between them, the first to be merged first.
+    /// Two tokens separated by a space, in the order of merging.
     pub merges: Option<Vec<String>>,
-    /// The table of replacements of a unigram vocabulary; empty where the file has none.
+    /// Normalisation table (`precompiled_charsmap`) of a unigram vocabulary; empty if the file has none.
     pub charsmap: Vec<u8>,
 }
 
 impl Vocabulary {
-    /// Finds the vocabulary; `None` where the file holds none.
+    /// Finds the vocabulary; `None` if the file has none.
     ///
     /// # Errors
-    /// When a key has another type than it must have.
+    /// When a key has the wrong type.
     pub(super) fn find(metadata: &Metadata<'_>, data: &Arc<[u8]>) -> Result<Option<Self>> {
         let Some(tokens) = metadata.list(TOKENS)? else {
             return Ok(None);
@@ -72,11 +72,11 @@ impl Vocabulary {
         let id = |tail: &str| -> Result<Option<u32>> {
             let key = key(tail);
             let stored = match metadata.get(&key) {
-                // Some converters write -1 for none.
+                // Some converters write -1 for no token.
                 Some(Value::Signed(..0)) => None,
                 _ => metadata.whole(&key)?,
             };
-            // An id beyond the vocabulary means none too: published files have them.
+            // An id beyond the vocabulary means no token too: published files have such ids.
             let stored = stored.filter(|id| *id < tokens.len as u64);
             Ok(stored.map(|id| id as u32))
         };
@@ -88,7 +88,7 @@ impl Vocabulary {
             unk: id("unknown_token_id")?,
             pad: id("padding_token_id")?,
             cls: id("cls_token_id")?,
-            // The format spells it so.
+            // The format's spelling.
             sep: id("seperator_token_id")?,
             add_bos: metadata.flag(&key("add_bos_token"))?,
             add_eos: metadata.flag(&key("add_eos_token"))?,
@@ -118,7 +118,7 @@ impl Vocabulary {
     /// Decodes the lists.
     ///
     /// # Errors
-    /// When a list holds other things than it must, or not one for each token.
+    /// When a list has the wrong type, or not one value per token.
     pub fn decode(&self) -> Result<Words> {
         let data = &self.data;
         let text = |value: Value| match value {

@@ -1,11 +1,11 @@
-//! Which layers see a window only.
+//! Layers with a sliding window.
 
 use attnscope_compute::error::{Error, Result};
 
 use super::metadata::Metadata;
 use super::value::Value as Stored;
 
-/// Which layers see a window only: listed, or all but every so many; 0 for all.
+/// Returns which layers have a window: as listed, or all except every n-th; n = 0 means all.
 pub(super) fn slides(
     metadata: &Metadata<'_>,
     key: &str,

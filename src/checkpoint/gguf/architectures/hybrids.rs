@@ -1,9 +1,9 @@
-//! Names of tensors in models of which some layers mix tokens by something other than attention.
+//! Tensor names of models whose layers mix tokens partly by something other than attention.
 
 use super::architecture::{Architecture, Fused, Table};
 use super::tables::{FOUR_NORMS, PLAIN_EXPERTS, QWEN_EXPERTS, USUAL_WAY};
 
-/// Bamba's names, which files of Granite 4 hold too.
+/// Bamba's names, also used by files of Granite 4.
 pub(super) const BAMBA: Architecture = Architecture {
     name: "bamba",
     top: WITH_LAST_NORM,
@@ -43,7 +43,7 @@ pub(super) const GEMMA3N: Architecture = Architecture {
         ("per_layer_token_embd", "model.embed_tokens_per_layer"),
         ("per_layer_model_proj", "model.per_layer_model_projection"),
         ("per_layer_proj_norm", "model.per_layer_projection_norm"),
-        // One for each stream but the one that blocks work on: see `Placer::add_streams`.
+        // One for each residual stream except the active one: see `Placer::add_streams`.
         ("altup_proj", "model.altup_projections"),
         ("altup_unembd_proj", "model.altup_unembed_projections"),
         ("output_norm", "model.norm"),
@@ -88,7 +88,7 @@ pub(super) const GEMMA4: Architecture = Architecture {
         ("layer_output_scale", "layer_scalar"),
         ("ffn_gate_inp", "router.proj"),
         ("ffn_gate_inp.scale", "router.scale"),
-        // All experts of a layer together.
+        // All experts of a layer in one tensor.
         ("ffn_gate_up_exps.weight", "experts.gate_up_proj"),
         ("ffn_down_exps.weight", "experts.down_proj"),
         ("ffn_down_exps.scale", "router.per_expert_scale"),
@@ -103,7 +103,7 @@ pub(super) const GRANITE_HYBRID: Architecture = Architecture {
     name: "granitehybrid",
     own: &[
         ("ffn_gate_inp", "block_sparse_moe.router.layer"),
-        // Both become one tensor: see `joined`.
+        // These become one tensor: see `joined`.
         ("ffn_gate", "shared_mlp.gate_proj"),
         ("ffn_up", "shared_mlp.up_proj"),
         ("ffn_gate_shexp", "shared_mlp.gate_proj"),
@@ -205,10 +205,10 @@ pub(super) const QWEN3_NEXT: Architecture = Architecture {
         QWEN_EXPERTS[3],
         QWEN_EXPERTS[4],
         ("post_attention_norm", "post_attention_layernorm"),
-        // Both become one tensor: see `joined`.
+        // These become one tensor: see `joined`.
         ("attn_qkv", "linear_attn.in_proj_qkv"),
         ("attn_gate", "linear_attn.in_proj_z"),
-        // Older files hold the tensor as it is.
+        // Older files store Hugging Face's tensor.
         ("ssm_in", "linear_attn.in_proj_qkvz"),
         ("ssm_ba", "linear_attn.in_proj_ba"),
         ("ssm_a", "linear_attn.A_log"),

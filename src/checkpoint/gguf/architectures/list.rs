@@ -1,10 +1,10 @@
-//! Every architecture of GGUF that can be read, by what sets it apart from the usual way.
+//! All readable GGUF architectures, as differences from the usual names.
 
 use super::architecture::{Architecture, Fused};
 use super::hybrids::*;
 use super::tables::*;
 
-/// Every architecture that can be read, in the order of its name.
+/// All readable architectures, sorted by name.
 pub static ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "apertus",
@@ -77,7 +77,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
             ("attn_output_norm", "norm_attn_norm.norm_2"),
             ("ffn_gate_inp", "ffn.router.layer"),
         ],
-        // All experts of a map in one tensor: see `stack_experts`.
+        // All experts of a projection in one tensor: see `stack_experts`.
         experts: ("ffn.experts.mlp", ["w1", "w2", "v1"]),
         fused: Fused::AsIs,
         ..USUAL_WAY
@@ -91,7 +91,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
             ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
             ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
             ("attn_kv_b", "self_attn.kv_b_proj"),
-            // Both become one tensor: see `together`.
+            // These become one tensor: see `join_latent`.
             ("attn_k_b", "self_attn.k_b_proj"),
             ("attn_v_b", "self_attn.v_b_proj"),
             ("ffn_gate_inp", "mlp.gate"),
@@ -104,7 +104,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
         ..USUAL_WAY
     },
     Architecture {
-        // What the converter makes of a BERT without segments.
+        // The converter's result for a BERT without segments.
         name: "distilbert",
         layers: "transformer.layer",
         top: BERT_TOP,

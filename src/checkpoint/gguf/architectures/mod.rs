@@ -1,4 +1,4 @@
-//! Architectures of GGUF that can be read: what each calls its tensors, and how its converter stored them.
+//! Readable GGUF architectures: the tensor names of each, and how its converter stored the tensors.
 
 mod architecture;
 mod hybrids;

@@ -1,4 +1,4 @@
-//! Names of tensors that several architectures share: the file's words, and Hugging Face's.
+//! Tensor names that several architectures share: the file's, and Hugging Face's.
 
 use super::architecture::{Architecture, Fused, Table};
 
@@ -24,20 +24,20 @@ pub const USUAL: Table = &[
     ("ffn_gate_inp", "block_sparse_moe.gate"),
 ];
 
-/// The four norms of a block in Gemma 2 and 3.
+/// The four norms of a layer in Gemma 2 and 3.
 pub(super) const FOUR_NORMS: Table = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("ffn_norm", "pre_feedforward_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-/// Norms of the outputs of branches alone.
+/// Norms of models that normalise only the outputs of attention and feed-forward.
 pub(super) const OUTPUT_NORMS: Table = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-/// Where experts and their router stand in Qwen's models, with the expert that every token uses.
+/// Experts, shared expert and router of Qwen's models.
 pub(super) const QWEN_EXPERTS: Table = &[
     ("ffn_gate_inp", "mlp.gate"),
     ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
@@ -46,7 +46,7 @@ pub(super) const QWEN_EXPERTS: Table = &[
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
 
-/// Experts under the feed-forward layer, by the usual names.
+/// Experts inside the feed-forward block, by their usual names.
 pub(super) const PLAIN_EXPERTS: (&str, [&str; 3]) =
     ("mlp.experts", ["gate_proj", "down_proj", "up_proj"]);
 
@@ -86,7 +86,7 @@ pub(super) const BERT_TOP: Table = &[
     ("token_embd_norm", "embeddings.LayerNorm"),
 ];
 
-/// Falcon's names, which are BLOOM's too.
+/// Falcon's names, which BLOOM has too.
 pub(super) const FALCON: Table = &[
     ("attn_qkv", "self_attention.query_key_value"),
     ("attn_output", "self_attention.dense"),

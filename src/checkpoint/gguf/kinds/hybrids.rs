@@ -1,11 +1,11 @@
-//! Kinds of models of which some layers mix tokens by something other than attention, and others with two kinds of layers.
+//! Hybrid models: some layers with token mixers other than attention, or two kinds of layers.
 
 use super::kind::{Fixed, Kind};
 use super::plain::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN};
 use super::renames::NO_ROPE;
 use crate::gguf::{gemma3n, gemma4, hybrids, llama4};
 
-/// Keys that may be lists of a value for each layer.
+/// Keys that may be a list with a value per layer.
 const BY_LAYER: &[&str] = &["attention.head_count_kv", "feed_forward_length"];
 
 pub(super) const BAMBA: Kind = Kind {
@@ -137,7 +137,7 @@ pub(super) const QWEN3_NEXT: Kind = Kind {
             "shared_expert_intermediate_size",
         ),
     ],
-    // llama.cpp divides the weights of the chosen by their sum in all models of the kind.
+    // llama.cpp normalises the chosen experts' weights in all models of this kind.
     fixed: &[("norm_topk_prob", Fixed::Flag(true))],
     rotates_in_part: true,
     own: Some(hybrids::qwen3_next),

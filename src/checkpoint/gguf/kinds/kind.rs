@@ -1,42 +1,42 @@
-//! What becomes of the metadata of one kind of model, as tables say it.
+//! How to convert the metadata of one kind of model, as tables.
 
 use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
 use crate::gguf::facts::Facts;
 
-/// What becomes of one architecture's metadata.
+/// How to convert the metadata of one architecture.
 #[derive(Debug)]
 pub struct Kind {
     pub architecture: &'static str,
     pub model_type: &'static str,
-    /// Numbers: the end of the file's key, and Hugging Face's key.
+    /// Numbers: ending of the file's key, and Hugging Face's key.
     pub numbers: &'static [(&'static str, &'static str)],
-    /// Switches that a stored tensor of layer 0 turns on.
+    /// Switches that are on if layer 0 has a tensor.
     pub switches: &'static [(&'static str, &'static str)],
-    /// What the files do not say, since all models of the kind have it.
+    /// Values that files do not state, because all models of the kind have them.
     pub fixed: &'static [(&'static str, Fixed)],
-    /// The end of the key of the epsilon of norms, and Hugging Face's key.
+    /// Ending of the key of the norms' epsilon, and Hugging Face's key.
     pub eps: (&'static str, &'static str),
-    /// Part of each head rotates, as many dimensions as the file says.
+    /// Whether only part of each head rotates; the file states how many dimensions.
     pub rotates_in_part: bool,
-    /// Windows hold for the layers that a pattern names, and for all but every n-th without one; 0 for no layer.
+    /// Layers with a window: all but every n-th if the file states no pattern; 0 for all layers.
     pub full_every: Option<u64>,
-    /// The width of a head is what the heads divide, and has no key where they do.
+    /// Whether the configuration omits the head width if it is hidden size / heads.
     pub divides: bool,
-    /// Tokens see those behind them too.
+    /// Whether attention is bidirectional.
     pub sees_both: bool,
-    /// Without words on positions the family takes others for granted.
+    /// Whether unscaled rotary embeddings must be stated, because the family has another default.
     pub states_rope: bool,
-    /// Keys that the kind's own code reads, by their ends.
+    /// Endings of the keys that the kind's own code reads.
     pub known: &'static [&'static str],
-    /// Keys of most families, and what this one calls them; nothing where it has no such key.
+    /// Usual configuration keys, and this kind's names for them; an empty name omits the key.
     pub renames: &'static [(&'static str, &'static str)],
-    /// What no table says.
+    /// Conversion of what tables cannot express.
     pub own: Option<Own>,
 }
 
-/// Puts into a configuration what a kind's tables do not say.
+/// Adds to a configuration what a kind's tables cannot express.
 pub type Own = fn(&Facts<'_>, &mut Map<String, Value>) -> Result<()>;
 
 /// A value that all models of a kind have.
@@ -47,12 +47,12 @@ pub enum Fixed {
 }
 
 impl Kind {
-    /// Whether the kind reads a key of the file, by its end.
+    /// Whether the kind reads the file's key with this ending.
     pub fn reads(&self, tail: &str) -> bool {
         self.known.contains(&tail) || self.numbers.iter().any(|(known, _)| *known == tail)
     }
 
-    /// Puts what the tables say into a configuration.
+    /// Writes the values that the tables give into a configuration.
     ///
     /// # Errors
     /// When a value is of the wrong type.
@@ -80,7 +80,7 @@ impl Kind {
         Ok(())
     }
 
-    /// Gives the keys of a configuration the names that the family has for them.
+    /// Renames the keys of a configuration to the kind's own names.
     pub fn rename(&self, config: &mut Map<String, Value>) {
         for (usual, own) in self.renames {
             let value = config.remove(*usual);
@@ -91,7 +91,7 @@ impl Kind {
     }
 }
 
-/// Counts are whole numbers in Hugging Face's configurations.
+/// Converts a number to JSON, as an integer if it is one: Hugging Face's configurations have integer counts.
 fn as_number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         json!(number as i64)

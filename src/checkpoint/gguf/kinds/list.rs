@@ -1,4 +1,4 @@
-//! Every kind of model whose metadata become Hugging Face's keys by a table.
+//! All kinds of models whose metadata are converted by tables.
 
 use super::hybrids::*;
 use super::kind::{Fixed, Kind};
@@ -21,7 +21,7 @@ const LATENT_EXPERTS: &[(&str, &str)] = &[
     ("attention.kv_lora_rank", "kv_lora_rank"),
 ];
 
-/// Every kind that a table reads, in the order of its architecture.
+/// All kinds that are converted by tables, sorted by architecture.
 static KINDS: &[Kind] = &[
     Kind {
         architecture: "apertus",
@@ -386,7 +386,7 @@ static KINDS: &[Kind] = &[
         model_type: "qwen3_moe",
         numbers: &EXPERTS,
         switches: BIASES,
-        // llama.cpp divides the weights of the chosen by their sum in all models of the kind.
+        // llama.cpp normalises the chosen experts' weights in all models of this kind.
         fixed: &[("norm_topk_prob", Fixed::Flag(true))],
         ..PLAIN
     },
@@ -459,7 +459,7 @@ static KINDS: &[Kind] = &[
 ];
 
 impl Kind {
-    /// The kind of an architecture, where a table reads it.
+    /// Finds the kind of an architecture, if a table describes it.
     pub fn of(architecture: &str) -> Option<&'static Self> {
         KINDS.iter().find(|kind| kind.architecture == architecture)
     }
@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kinds_are_in_the_order_of_their_architectures_which_are_named() {
+    fn kinds_are_sorted_by_known_architectures() {
         assert!(KINDS.is_sorted_by_key(|kind| kind.architecture));
         let named =
             |kind: &Kind| crate::gguf::architectures::Architecture::named(kind.architecture);

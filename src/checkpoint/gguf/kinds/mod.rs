@@ -1,4 +1,4 @@
-//! Kinds of models whose metadata become Hugging Face's keys by a table: which key is which, and what holds without one.
+//! Kinds of models whose metadata are converted to Hugging Face's keys by tables of keys and defaults.
 
 mod hybrids;
 mod kind;

@@ -1,4 +1,4 @@
-//! A kind of which nothing is special, and parts of tables that several kinds have.
+//! The default kind, and parts of tables that several kinds share.
 
 use super::kind::Kind;
 

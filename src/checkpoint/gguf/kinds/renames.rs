@@ -1,6 +1,6 @@
-//! Keys of most families, and what other kinds of models call them.
+//! Usual configuration keys, and the names that other kinds of models have for them.
 
-/// No rotation: what is said of it is not the model's.
+/// No rotary embedding: omits the file's base, which does not apply.
 pub(super) const NO_ROPE: (&str, &str) = ("rope_theta", "");
 
 pub(super) const GPT2_NAMES: &[(&str, &str)] = &[
