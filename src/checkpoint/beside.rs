@@ -1,15 +1,15 @@
-//! Files that lie beside weights and hold no model, by their names.
+//! Recognises by name files beside the weights that hold no model.
 
 use std::path::Path;
 
 use super::adapter;
 
-/// Whether a file is what a trainer leaves beside the weights: a state, an adapter, a projector of pictures.
+/// Whether a file is something that a trainer leaves beside the weights: optimiser state, an adapter, an image projector.
 pub fn is_beside_weights(path: &Path) -> bool {
     is_trainer_state(path) || adapter::is_weights(path)
 }
 
-/// Whether a file is the state of an optimiser or of another part of a trainer, by its name, or anything else that is no model.
+/// Whether a file is by its name optimiser or other trainer state, or anything else that is no model.
 pub fn is_trainer_state(path: &Path) -> bool {
     const STATES: [&str; 10] = [
         "distrib_optim",

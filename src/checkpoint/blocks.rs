@@ -1,4 +1,4 @@
-//! Block-quantised weights: how many values a block holds, how many bytes it takes, and how it becomes f32.
+//! Block-quantised weights: sizes of blocks in values and bytes, and their decoding to f32.
 
 use std::borrow::Cow;
 
@@ -8,20 +8,20 @@ use rayon::prelude::*;
 
 use super::iq_blocks::OwnBlock;
 
-/// Blocks that are decoded in one piece: few enough to stay in a cache, many enough to pay for the call.
+/// Number of blocks decoded in one call: few enough to stay in a cache, many enough to amortise the call.
 const AT_ONCE: usize = 512;
 
-/// One kind of block: some consecutive values of a row, stored together with their scales.
+/// One type of block: consecutive values of a row, stored together with their scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockType {
-    /// What files and people call it, in lower case.
+    /// Name in lower case, as files and people use it.
     pub name: &'static str,
     pub n_values: usize,
     pub n_bytes: usize,
     decoder: Option<Decoder>,
 }
 
-/// What turns a block into values.
+/// Decoder of a type of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decoder {
     Candle(GgmlDType),
@@ -29,7 +29,7 @@ enum Decoder {
 }
 
 impl BlockType {
-    /// A kind of block that can be widened.
+    /// Describes a type of block that candle decodes.
     pub(super) const fn known(
         name: &'static str,
         n_values: usize,
@@ -44,7 +44,7 @@ impl BlockType {
         }
     }
 
-    /// A kind of block that is decoded here.
+    /// Describes a type of block that is decoded in this crate.
     pub(super) const fn own(
         name: &'static str,
         n_values: usize,
@@ -59,7 +59,7 @@ impl BlockType {
         }
     }
 
-    /// A kind of block whose size is known and whose values are not.
+    /// Describes a type of block of known size that cannot be decoded.
     pub(super) const fn opaque(name: &'static str, n_values: usize, n_bytes: usize) -> Self {
         Self {
             name,
@@ -69,12 +69,12 @@ impl BlockType {
         }
     }
 
-    /// Whether the blocks can be widened to f32.
+    /// Whether the blocks can be decoded to f32.
     pub fn is_known(self) -> bool {
         self.decoder.is_some()
     }
 
-    /// The values of whole blocks; `None` when this kind cannot be decoded.
+    /// Decodes whole blocks; `None` if this type cannot be decoded.
     pub(super) fn decode(self, bytes: &[u8]) -> Option<Vec<f32>> {
         let mut values = vec![0.0f32; bytes.len() / self.n_bytes * self.n_values];
         let decoder = match self.decoder? {
@@ -91,7 +91,7 @@ impl BlockType {
             .par_chunks_mut(AT_ONCE * self.n_values)
             .zip(bytes.par_chunks(AT_ONCE * self.n_bytes))
             .try_for_each(|(values, blocks)| {
-                // The decoder wants its blocks where a 16-bit number may stand.
+                // The decoder needs blocks aligned for 16-bit numbers.
                 let mut moved: Vec<u16> = Vec::new();
                 let blocks = if blocks.as_ptr().addr().is_multiple_of(2) {
                     blocks

@@ -1,4 +1,4 @@
-//! Checkpoints that are compiled into a program, so that it shows something real anywhere.
+//! Checkpoints that are compiled into a program, so that it has something real to show anywhere.
 
 use std::path::Path;
 
@@ -7,39 +7,39 @@ use serde_json::{Map, Value};
 
 use super::{Checkpoint, Config, Settings, TokenizerFile, safetensors};
 
-/// The files of a checkpoint that is part of a program.
+/// The files of a checkpoint that is compiled into a program.
 #[derive(Debug)]
 pub struct Bundle {
-    /// What screens and reports call it.
+    /// Name in screens and reports.
     pub name: &'static str,
     /// `config.json`.
     pub config: &'static str,
     /// `tokenizer.json`.
     pub tokenizer: &'static str,
-    /// The decoder's own vocabulary, where it has one.
+    /// The decoder's vocabulary, if it differs from the encoder's.
     pub tokenizer_target: Option<&'static str>,
     /// `model.safetensors`.
     pub weights: &'static [u8],
-    /// What its trainer recorded, as JSON, where a demo tells of it.
+    /// The trainer's record as JSON, if a demo uses it.
     pub training: Option<&'static str>,
-    /// The checkpoint that it is told beside, if there is one.
+    /// The checkpoint that the demo compares it with, if there is one.
     pub twin: fn() -> Option<&'static Bundle>,
 }
 
 impl Bundle {
-    /// What its trainer recorded; nothing where no demo tells of it.
+    /// Parses the trainer's record; an empty object if there is none.
     ///
     /// # Errors
-    /// When it is not JSON: never for a program that was built from a complete source tree.
+    /// When the record is not JSON, which does not happen in a program built from a complete source tree.
     pub fn training(&self) -> Result<Value> {
         let record = self.training.unwrap_or("{}");
         serde_json::from_str(record).map_err(|e| Error::file(self.name, e.to_string()))
     }
 
-    /// Opens it.
+    /// Opens the checkpoint.
     ///
     /// # Errors
-    /// Never for a program that was built from a complete source tree; the bytes are checked like any other.
+    /// Never for a program built from a complete source tree; the bytes are checked like any other.
     pub fn open(&self) -> Result<Checkpoint> {
         let file = |name: &str| Path::new(self.name).join(name);
         let weights = file("model.safetensors");

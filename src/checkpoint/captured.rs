@@ -1,4 +1,4 @@
-//! Arrays that somebody captured: a safetensors file with its metadata, or NumPy's `.npz`. Read one array at a time.
+//! Captured arrays, such as recorded attention: safetensors with metadata, or NumPy's `.npz`. Arrays are read one at a time.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -15,10 +15,10 @@ use super::safetensors::{open_file, open_with_metadata};
 use super::tensors::Tensors;
 use crate::machine::{mebibytes, too_much};
 
-/// Elements of one array at most: more would not be a pattern.
+/// Limit on the elements of an array: more is not an attention pattern.
 const MOST_ELEMENTS: u64 = 1 << 31;
 
-/// One array, widened.
+/// An array, widened to f32.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     pub shape: Vec<usize>,
@@ -26,13 +26,13 @@ pub struct Array {
     pub values: Vec<f32>,
 }
 
-/// A file of arrays, open.
+/// An open file of arrays.
 #[derive(Debug)]
 pub struct Captured {
     pub path: PathBuf,
-    /// Base name of the file, without its ending.
+    /// Base name of the file, without its extension.
     pub name: String,
-    /// Strings that stand beside the arrays.
+    /// Strings that the file stores beside the arrays.
     pub metadata: BTreeMap<String, String>,
     source: Source,
 }
@@ -40,13 +40,13 @@ pub struct Captured {
 #[derive(Debug)]
 enum Source {
     Tensors(Tensors),
-    /// Names of arrays and of their members in the archive.
+    /// An archive, with its member for each array name.
     Zipped(DataFile, BTreeMap<String, String>),
 }
 
 impl Captured {
     /// # Errors
-    /// When the file cannot be read, or is not what its ending says.
+    /// When the file cannot be read, or does not have the format of its extension.
     pub fn open(path: &Path) -> Result<Self> {
         let stem = path.file_stem().unwrap_or_default();
         let (metadata, source) = if is_npz(path) {
@@ -65,7 +65,7 @@ impl Captured {
         })
     }
 
-    /// The arrays as tensors; `None` for an archive.
+    /// Returns the arrays as tensors; `None` for an archive.
     pub fn tensors(&self) -> Option<&Tensors> {
         match &self.source {
             Source::Tensors(tensors) => Some(tensors),
@@ -74,7 +74,7 @@ impl Captured {
     }
 
     /// # Errors
-    /// When the file is no longer what was opened.
+    /// When the file has changed since it was opened.
     pub fn unchanged(&self) -> Result<()> {
         match &self.source {
             Source::Tensors(tensors) => tensors.unchanged(),
@@ -82,7 +82,7 @@ impl Captured {
         }
     }
 
-    /// The names of all arrays, in order.
+    /// Lists the names of all arrays, in order.
     pub fn names(&self) -> Vec<&str> {
         match &self.source {
             Source::Tensors(tensors) => tensors.iter().map(|(name, _)| name).collect(),
@@ -97,7 +97,7 @@ impl Captured {
         }
     }
 
-    /// The element type of an array, as its file calls it; `None` for an archive, whose arrays are looked at when they are read.
+    /// Returns the element type of an array; `None` for an archive, whose arrays are only inspected when read.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
         match &self.source {
             Source::Tensors(tensors) => tensors.info(name).map(|info| info.dtype),
@@ -105,7 +105,7 @@ impl Captured {
         }
     }
 
-    /// An array of floats.
+    /// Reads an array of floats.
     ///
     /// # Errors
     /// When it is missing, or is not an array of floats.
@@ -130,7 +130,7 @@ impl Captured {
         }
     }
 
-    /// The shape of an array, without its values; `None` where it is missing or cannot be read.
+    /// Returns the shape of an array; `None` if it is missing or cannot be read.
     pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
         match &self.source {
             Source::Tensors(tensors) => tensors.info(name).map(|info| info.shape.clone()),
@@ -142,7 +142,7 @@ impl Captured {
         }
     }
 
-    /// The values of an array of any kind of number; `None` for an array that holds none.
+    /// Reads an array of any numeric type; `None` if its elements are not numbers.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -163,10 +163,10 @@ impl Captured {
         }
     }
 
-    /// Whole numbers of an array, such as token ids.
+    /// Reads whole numbers such as token ids; `None` if there is no such array.
     ///
     /// # Errors
-    /// When it is there and holds no whole numbers from 0.
+    /// When the array exists but has other values than whole numbers from 0.
     pub fn whole_numbers(&self, name: &str) -> Result<Option<Vec<u64>>> {
         if !self.contains(name) {
             return Ok(None);
@@ -200,7 +200,7 @@ impl Captured {
         Error::tensor(&self.path, name, problem)
     }
 
-    /// Shape and values of a member of the archive, row-major.
+    /// Reads the shape and the values of an archive member, row-major.
     fn zipped<T: Copy>(
         &self,
         file: &DataFile,
@@ -216,7 +216,7 @@ impl Captured {
         let array = Npy::open(stored, MOST_ELEMENTS).map_err(refused)?;
         array.fits_into(n_stored).map_err(refused)?;
         let (shape, is_fortran) = (array.shape.clone(), array.is_fortran);
-        // A list that grows is copied to a larger one: for a moment there are two.
+        // A growing list is copied to a larger one, so for a moment there are two.
         let needed = array.n_elements().saturating_mul(2 * size_of::<T>());
         if let Some(expected) = too_large(file, needed as u64) {
             let needed = mebibytes(needed as u64);
@@ -240,7 +240,7 @@ impl Captured {
     }
 }
 
-/// Elements whose first axis runs fastest, in the order in which the last one does.
+/// Reorders elements from column-major to row-major.
 fn row_major<T: Copy>(shape: &[usize], values: &[T]) -> Vec<T> {
     let mut strides = Vec::with_capacity(shape.len());
     let mut stride = 1;
@@ -288,7 +288,7 @@ fn members(file: &DataFile) -> Result<BTreeMap<String, String>> {
     Ok(names.collect())
 }
 
-/// How names of weights end, whoever wrote them.
+/// Endings of the names of weights in common frameworks.
 const WEIGHTS: [&str; 8] = [
     "weight",
     "bias",
@@ -300,13 +300,14 @@ const WEIGHTS: [&str; 8] = [
     ".W_Q",
 ];
 
-/// Whether a path could hold captured arrays, by the names in it. In an archive arrays may have any names but those of weights.
+/// Whether a path may hold captured arrays, by their names: those that `is_captured` accepts; in an archive, any except names
+/// of weights.
 pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
     if !path.is_file() {
         return false;
     }
     if is_npz(path) {
-        // What cannot be read is told when it is opened as a trace.
+        // A read error is reported when the file is opened as a trace.
         let names = DataFile::open(path).and_then(|file| members(&file));
         return names.map_or(true, |names| {
             let is_weight = |name: &String| WEIGHTS.iter().any(|end| name.ends_with(end));
@@ -316,7 +317,7 @@ pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
     let is_safetensors = path
         .extension()
         .is_some_and(|ending| ending == "safetensors");
-    // What cannot be read is told when it is opened as weights.
+    // A read error is reported when the file is opened as weights.
     is_safetensors
         && open_file(path).is_ok_and(|tensors| tensors.iter().any(|(name, _)| is_captured(name)))
 }
@@ -326,7 +327,7 @@ mod tests {
     use super::row_major;
 
     #[test]
-    fn a_fortran_array_is_turned_into_rows() {
+    fn a_column_major_array_becomes_row_major() {
         // [[1, 2, 3], [4, 5, 6]] by columns.
         assert_eq!(
             row_major(&[2, 3], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]),

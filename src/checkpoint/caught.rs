@@ -1,4 +1,4 @@
-//! Panics of libraries that a file can make stumble, turned into messages.
+//! Turns panics of libraries on malformed files into error messages.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,15 +8,15 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread ends as an ordinary error, so that a hook need not tell of it.
+/// Whether panics of this thread are caught and become errors, so that a panic hook need not report them.
 pub fn panics_are_caught() -> bool {
     IS_CAUGHT.get()
 }
 
-/// Does the work of a library on input that may be damaged. What the work changed must not be used after a panic.
+/// Calls a library on input that may be damaged. After a panic, do not use anything that `work` has changed.
 ///
 /// # Errors
-/// What the panic said, on one line.
+/// The panic's message, on one line.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let before = IS_CAUGHT.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -24,7 +24,7 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|panic| said_by(&*panic))
 }
 
-/// What a panic says, on one line.
+/// Extracts the message of a panic, on one line.
 pub fn said_by(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_one_line_and_told_only_while_it_is_caught() {
+    fn a_caught_panic_becomes_a_one_line_error() {
         assert_eq!(caught(|| 3), Ok(3));
         let said = caught(|| -> () {
             assert!(panics_are_caught());

@@ -1,4 +1,4 @@
-//! A checkpoint that is open: its configuration, its tensors, and what stands beside them.
+//! An open checkpoint: its configuration, its tensors, and the values beside them.
 
 use std::path::Path;
 
@@ -12,57 +12,57 @@ use super::tensors::Tensors;
 use super::tokenizer_file::TokenizerFile;
 use super::whole_file::{DOCUMENT, read_text};
 
-/// The file of settings of generation.
+/// Name of the file of generation settings.
 pub const GENERATION: &str = "generation_config.json";
 
-/// An open checkpoint: configuration read, weight files opened, headers checked, no weight touched.
+/// An open checkpoint: the configuration is read, headers of weight files are checked, no weight has been read.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Base name of the directory or file: what screens and reports call it.
+    /// Base name of the directory or file, used in screens and reports.
     pub name: String,
     pub config: Config,
     pub tensors: Tensors,
     pub tokenizer: TokenizerFile,
-    /// Plain values that stand beside the weights: `model_args`, `iter_num`, ….
+    /// Plain values stored beside the weights: `model_args`, `iter_num`, ….
     pub beside: Map<String, Value>,
-    /// What a person says about it.
+    /// The user's settings for this checkpoint.
     pub settings: Settings,
-    /// What there is to say of how it was opened and read, a sentence each.
+    /// Remarks on how it was opened and read, one sentence each.
     pub remarks: Vec<String>,
-    /// Names of stored tensors that the model never reads, less those that are known to be no weights.
+    /// Names of stored tensors that the model never reads, except those known not to be weights.
     pub unread: Vec<String>,
-    /// The prompt is a picture: of a model of two towers, the one that sees is meant.
+    /// Whether the prompt is an image: in a two-tower model, this selects the vision tower.
     pub sees: bool,
-    /// Facts about how it was opened, beside those that its configuration gives.
+    /// Facts about how it was opened, in addition to those in its configuration.
     pub knobs: Vec<Knob>,
-    /// The files beside the weights that say what these are.
+    /// The files that describe the weights, such as `config.json`.
     pub(crate) described_by: Vec<DataFile>,
 }
 
 impl Checkpoint {
-    /// What there is to say of how it is read: the file of settings beside it first.
+    /// Lists the remarks on how it was read, starting with that on the settings file.
     pub fn remarks(&self) -> Vec<String> {
         let of_file = self.settings.of_file();
         of_file.into_iter().chain(self.remarks.clone()).collect()
     }
 
-    /// The values of a small JSON file beside the configuration; `None` where there is none that can be read.
+    /// Reads a small JSON file in the configuration's directory; `None` if it is missing or cannot be read.
     pub fn beside_config(&self, name: &str) -> Option<Map<String, Value>> {
         let path = self.config.path().with_file_name(name);
         let text = read_text(&path, DOCUMENT).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Whether its files are still those that were opened.
+    /// Checks that its files have not changed since they were opened.
     ///
     /// # Errors
-    /// [`Error::Changed`](attnscope_compute::error::Error::Changed) names the first that is not.
+    /// [`Error::Changed`](attnscope_compute::error::Error::Changed) for the first file that has changed.
     pub fn unchanged(&self) -> Result<()> {
         self.described_by.iter().try_for_each(DataFile::unchanged)?;
         self.tensors.unchanged()
     }
 
-    /// Takes a configuration that the weights tell, where the files hold none, and the tokenizer that goes with it.
+    /// Uses a configuration derived from the weights, if the files have none, and the tokenizer that goes with it.
     pub fn describe(&mut self, config: Config) {
         if let Some(kind) = config.get("model_type").and_then(Value::as_str) {
             self.tokenizer.set_model_type(kind);
@@ -70,14 +70,14 @@ impl Checkpoint {
         self.config = config;
     }
 
-    /// Says why prompts can only be ids, where no tokenizer was found.
+    /// Sets the reason why prompts must be token ids, if no tokenizer was found.
     pub fn has_no_text(&mut self, reason: &'static str) {
         if matches!(self.tokenizer, TokenizerFile::Missing) {
             self.tokenizer = TokenizerFile::Elsewhere(reason);
         }
     }
 
-    /// The files it is read from.
+    /// Lists the files that it is read from.
     pub fn files(&self) -> Vec<&Path> {
         let mut files = vec![self.config.path()];
         files.extend(self.tensors.files());
@@ -85,7 +85,7 @@ impl Checkpoint {
         files
     }
 
-    /// The element types of the floating-point tensors, most bytes first: `bf16`, or `bf16+f32`.
+    /// Lists the element types of the floating-point tensors, in order of their total bytes: `bf16`, or `bf16+f32`.
     pub fn dtype_label(&self) -> String {
         let mut bytes_of: Vec<(String, usize)> = Vec::new();
         for (_, info) in self

@@ -1,4 +1,4 @@
-//! `config.json` as data, and what a person or the weights say instead of it.
+//! `config.json` as data, with overrides by the user and values derived from the weights.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 
 use crate::{CONFIGURATION, read_text};
 
-/// A parsed `config.json`, and what a person or the weights say instead of it.
+/// A parsed `config.json`, with overrides by the user and values derived from the weights.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     pub(super) path: PathBuf,
     pub(super) values: Map<String, Value>,
-    /// Where keys come from that the file does not hold.
+    /// Origins of keys that are not in the file.
     pub(super) origins: BTreeMap<String, Origin>,
-    /// Knobs that hold whatever the keys say.
+    /// Knobs (settings that affect the computation) with a value that overrides the keys.
     pub(super) fixed: BTreeMap<String, (Value, Origin)>,
     is_absent: bool,
 }
@@ -44,7 +44,7 @@ impl Config {
         }
     }
 
-    /// A configuration that another format tells, in the words of `config.json`; `path` is what messages call it.
+    /// Wraps a configuration that was converted from another format to Hugging Face's keys; `path` is used in messages.
     pub fn from_map(path: &Path, values: Map<String, Value>) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -53,7 +53,7 @@ impl Config {
         }
     }
 
-    /// No configuration at all; `path` is the file that messages blame.
+    /// Creates an empty configuration; `path` is the file that messages blame.
     pub fn absent(path: &Path) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -66,19 +66,19 @@ impl Config {
         self.is_absent
     }
 
-    /// Gives a key a value that the file does not hold.
+    /// Sets a key that the file does not have.
     pub fn put(&mut self, key: &str, value: impl Into<Value>, origin: Origin) {
         self.values.insert(key.to_owned(), value.into());
         self.origins.insert(key.to_owned(), origin);
         self.is_absent = false;
     }
 
-    /// Gives a knob its value, whatever the key says that a family reads it from.
+    /// Sets a knob, overriding the key from which a family reads it.
     pub fn fix(&mut self, knob: &str, value: impl Into<Value>, origin: Origin) {
         self.fixed.insert(knob.to_owned(), (value.into(), origin));
     }
 
-    /// Whether a knob has a value whatever the keys say.
+    /// Whether a knob is set independently of the keys.
     pub fn is_fixed(&self, knob: &str) -> bool {
         self.fixed.contains_key(knob)
     }
@@ -91,12 +91,12 @@ impl Config {
         &self.path
     }
 
-    /// The part of a model of text and something else that describes its text.
+    /// Returns the text part of a multimodal configuration.
     pub fn text_part(&self) -> Option<Self> {
         self.part("text_config")
     }
 
-    /// What an object inside describes; `None` where there is none.
+    /// Returns the configuration in a nested object; `None` if there is no such object.
     pub fn part(&self, key: &str) -> Option<Self> {
         match self.values.get(key) {
             Some(Value::Object(values)) => Some(Self {
@@ -112,8 +112,8 @@ impl Config {
     }
 }
 
-/// Text in which the numbers that JSON has no word for, and Python writes all the same, stand as transformers writes them: inside
-/// an object.
+/// Rewrites NaN and infinities, which JSON lacks but Python writes, to objects as transformers does:
+/// `{"__float__": "NaN"}`.
 fn worded(text: &str) -> String {
     const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     let mut worded = String::with_capacity(text.len());
@@ -125,7 +125,7 @@ fn worded(text: &str) -> String {
             rest = &rest[word.len()..];
             continue;
         }
-        // A quote behind a backslash ends no string.
+        // An escaped quote does not end a string.
         let n = match next {
             '\\' if in_string => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
             other => other.len_utf8(),
@@ -137,26 +137,26 @@ fn worded(text: &str) -> String {
     worded
 }
 
-/// Where the value of a knob came from.
+/// Origin of the value of a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A key of the configuration.
     Key(String),
-    /// The key is absent, and the family's default holds; names the key that would change it.
+    /// The family's default, because the key is absent; names the key that would change it.
     Default(String),
     /// Computed from other knobs; says how.
     Derived(String),
-    /// What the family always does.
+    /// Fixed for the family.
     Family,
-    /// A person gave it.
+    /// Set by the user.
     Set(SetBy),
 }
 
-/// Where a person gave a value.
+/// Where the user set a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetBy {
     CommandLine,
-    /// `attnscope.toml` beside the checkpoint.
+    /// In `attnscope.toml` beside the checkpoint.
     File,
 }
 
@@ -173,7 +173,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One fact about how the checkpoint was read.
+/// One setting of the computation, as read from the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knob {
     pub name: &'static str,
@@ -187,7 +187,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_without_a_word_in_json_are_read() {
+    fn nan_and_infinities_in_a_configuration_are_read() {
         let text = r#"{"limit": [0.0, Infinity], "low": -Infinity, "said": "NaN \" Infinity"}"#;
         let config = Config::parse(Path::new("config.json"), text).expect("is read");
         let infinite = json!([0.0, {"__float__": "Infinity"}]);

@@ -1,6 +1,6 @@
-//! Numbers of things in words: 1 layer, 2 layers.
+//! Counts with a noun: 1 layer, 2 layers.
 
-/// So many of something, whose name is given for one of them: `1 unit`, `0 units`, `2 queries`.
+/// Formats a count with its noun, given in the singular: `1 unit`, `0 units`, `2 queries`.
 pub fn counted(n: usize, one: &str) -> String {
     if n == 1 {
         return format!("{n} {one}");
@@ -19,7 +19,7 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn one_is_one_and_everything_else_is_many() {
+    fn only_a_count_of_one_is_singular() {
         assert_eq!(counted(1, "unit"), "1 unit");
         assert_eq!(counted(0, "unit"), "0 units");
         assert_eq!(counted(2, "other prompt"), "2 other prompts");

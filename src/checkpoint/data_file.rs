@@ -1,7 +1,7 @@
-//! One file of weights, read where it is asked to be; or bytes that are compiled into a program.
+//! A weight file, read at given positions; or bytes that are compiled into a program.
 //!
-//! Files are read and not mapped: a map of a file that another process shortens ends this one with SIGBUS, and a map shows what
-//! is written in place without a word. What was measured: docs/performance.md, "Reading and mapping".
+//! Files are read, not mapped: if another process shortens a mapped file, this one dies with SIGBUS; if it writes in place, the
+//! map silently shows the new bytes. Measurements: docs/performance.md, "Reading and mapping".
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -22,15 +22,15 @@ use super::read_files;
 use super::regular::open_regular;
 use super::writers::{Writers, writers_of};
 
-/// How long is waited for a process that has a file open to write, and how often.
+/// Interval and number of checks for a process that has the file open for writing.
 const WAIT: Duration = Duration::from_millis(5);
 const MOST_WAITS: u32 = 1000;
-/// How long where the system does not say whether there is one.
+/// Delay where the system does not say whether there is such a process.
 const BLIND_WAIT: Duration = Duration::from_millis(300);
 
-/// A file that is held open for as long as its checkpoint is; clones share the handle.
+/// A file that stays open as long as its checkpoint; clones share the handle.
 ///
-/// Every read is followed by a look at the file's identity: bytes that may belong to another save are never handed on.
+/// After every read, the file's identity is checked, so that bytes of a later save are never returned.
 #[derive(Debug, Clone)]
 pub struct DataFile {
     path: PathBuf,
@@ -48,14 +48,14 @@ enum Held {
 struct Opened {
     file: File,
     identity: Identity,
-    /// Whether a write could have happened since that does not show in the file's times.
+    /// Whether a write since then might not show in the file's times.
     is_unsettled: AtomicBool,
-    /// What was read until then, by place and digest.
+    /// Reads made before that was settled: range and digest.
     early: Mutex<Vec<(Range<usize>, u64)>>,
 }
 
 impl DataFile {
-    /// Opens a file; nothing is read.
+    /// Opens a file without reading it.
     ///
     /// # Errors
     /// When it is not a regular file, or cannot be opened.
@@ -63,12 +63,12 @@ impl DataFile {
         Self::open_as(path, "a weight file")
     }
 
-    /// Opens a file that messages call by another word.
+    /// Opens a file; `expected` is what messages call it.
     ///
     /// # Errors
     /// As for [`DataFile::open`].
     pub fn open_as(path: &Path, expected: &str) -> Result<Self> {
-        // Asked before it is opened: opening a pipe would wait for whoever writes to it.
+        // Checked before opening: opening a pipe would wait for a writer.
         refuse_other_kinds(path, expected)?;
         let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
         let file = open_regular(path).map_err(cannot)?;
@@ -87,7 +87,7 @@ impl DataFile {
         })
     }
 
-    /// Bytes that are part of the program; `path` is only what messages call them.
+    /// Wraps bytes compiled into the program; `path` is only used in messages.
     pub fn compiled_in(path: &str, bytes: &'static [u8]) -> Self {
         Self {
             path: PathBuf::from(path),
@@ -95,13 +95,13 @@ impl DataFile {
         }
     }
 
-    /// Bytes in memory, for tests of what reads files.
+    /// Wraps bytes in memory, for tests of readers.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: &[u8]) -> Self {
         Self::unpacked(Path::new("memory"), bytes.to_vec())
     }
 
-    /// Bytes that were unpacked from a file of this path; clones share them.
+    /// Wraps bytes unpacked from the file at `path`; clones share them.
     pub(super) fn unpacked(path: &Path, bytes: Vec<u8>) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -109,7 +109,7 @@ impl DataFile {
         }
     }
 
-    /// All of it, where it is in memory.
+    /// Returns all bytes if they are in memory.
     fn in_hand(&self) -> Option<&[u8]> {
         match &self.held {
             Held::Open(_) => None,
@@ -122,7 +122,7 @@ impl DataFile {
         &self.path
     }
 
-    /// Whether two were opened on one file, in one state.
+    /// Whether both were opened on the same file in the same state.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (&self.held, &other.held) {
             (Held::Open(a), Held::Open(b)) => a.identity == b.identity,
@@ -130,7 +130,7 @@ impl DataFile {
         }
     }
 
-    /// Bytes of the file, as it was opened.
+    /// Size in bytes when the file was opened.
     pub fn len(&self) -> usize {
         match &self.held {
             Held::Open(opened) => opened.identity.len(),
@@ -139,12 +139,12 @@ impl DataFile {
         }
     }
 
-    /// A part of the file that needs no reading; `None` for files on disk.
+    /// Returns a range without reading or copying; `None` for files on disk.
     pub fn borrowed(&self, range: Range<usize>) -> Option<&[u8]> {
         self.in_hand()?.get(range)
     }
 
-    /// A part of the file; less of it where the file ends before.
+    /// Reads a range, cut off at the end of the file.
     ///
     /// # Errors
     /// As for [`DataFile::read_into`].
@@ -161,10 +161,10 @@ impl DataFile {
         Ok(Cow::Owned(bytes))
     }
 
-    /// Makes sure that from here on no write goes unnoticed, and that what was read before is still what the file holds.
+    /// Makes sure that any later write will be noticed, and that earlier reads still match the file.
     ///
-    /// Of a file that was written a moment ago, the end of the clock's tick is waited for, which takes some milliseconds, and the
-    /// end of a write that is under way. To be called before the numbers of tensors are read; headers alone are not worth the wait.
+    /// For a file that was just written, this waits some milliseconds for the clock's tick to end, and for a write in progress.
+    /// Call it before reading tensor values; headers alone are not worth the wait.
     ///
     /// # Errors
     /// When the file changed, is still being written, or cannot be read.
@@ -198,12 +198,12 @@ impl DataFile {
     /// Fills a buffer from byte `start` on.
     ///
     /// # Errors
-    /// When the file cannot be read, ends before, or was written to since it was opened.
+    /// When the file cannot be read, is too short, or was written to since it was opened.
     pub fn read_into(&self, start: usize, to: &mut [u8]) -> Result<()> {
         match &self.held {
             Held::Open(opened) => {
                 let read = opened.file.read_exact_at(to, start as u64);
-                // Asked afterwards: what was not changed after the read was not changed before it either.
+                // Checked after the read: if the file is unchanged now, it was unchanged during the read.
                 self.unwritten(opened)?;
                 read.map_err(|e| Error::file(&self.path, format!("cannot be read ({e})")))
             }
@@ -216,7 +216,7 @@ impl DataFile {
         }
     }
 
-    /// Waits until nobody has the file open to write.
+    /// Waits until no process has the file open for writing.
     fn await_writers(&self, opened: &Opened) -> Result<()> {
         for _ in 0..MOST_WAITS {
             match writers_of(&opened.file) {
@@ -226,17 +226,17 @@ impl DataFile {
                     self.unwritten(opened)?;
                 }
                 Writers::Unknown => {
-                    // Nobody says: a write that began before takes a moment at most.
+                    // Unknown: a write in progress should finish within a moment.
                     thread::sleep(BLIND_WAIT);
                     return Ok(());
                 }
             }
         }
-        // Whoever has it open does not write: times that stand still for seconds say so.
+        // The process does not write: it would have changed the file's times within these seconds.
         Ok(())
     }
 
-    /// The file from its beginning, for what wants a stream.
+    /// Opens a stream from the beginning of the file.
     ///
     /// # Errors
     /// As for [`DataFile::settle`].
@@ -248,12 +248,12 @@ impl DataFile {
         })
     }
 
-    /// Whether the path still leads to the file that was opened, and it was not written to since.
+    /// Checks that the path still leads to the opened file and that it was not written to since.
     ///
-    /// A file that was removed is still read whole through its handle: that is not a change.
+    /// A removed file can still be read completely through its handle, so removal is not a change.
     ///
     /// # Errors
-    /// [`Error::Changed`] says what is different.
+    /// [`Error::Changed`] says what has changed.
     pub fn unchanged(&self) -> Result<()> {
         let Held::Open(opened) = &self.held else {
             return Ok(());
@@ -292,10 +292,10 @@ fn digest(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Refuses what is not a regular file, without opening it.
+/// Refuses anything but a regular file, without opening it.
 ///
 /// # Errors
-/// When the path leads to a directory, a pipe or a device; a path that leads nowhere is left to whoever opens it.
+/// When the path is a directory, a pipe or a device. A missing file is not an error here: opening it will fail.
 fn refuse_other_kinds(path: &Path, expected: &str) -> Result<()> {
     let Ok(about) = path.metadata() else {
         return Ok(());
@@ -344,7 +344,7 @@ impl Seek for Reader {
     }
 }
 
-/// The first bytes of a file; none where it cannot be read.
+/// Reads the first bytes of a file; empty if it cannot be read.
 pub(super) fn beginning(path: &Path, n: usize) -> Vec<u8> {
     let read = || {
         let file = DataFile::open(path).ok()?;
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_where_they_lie_and_end_with_the_file() {
+    fn reads_return_the_requested_range_cut_off_at_the_end() {
         let (_directory, file) = on_disk(b"0123456789");
         assert_eq!(file.read(2..5).expect("reads").as_ref(), b"234");
         assert_eq!(file.read(8..50).expect("reads").as_ref(), b"89");
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_shortened_is_an_error_and_no_signal() {
+    fn reading_a_shortened_file_is_an_error_and_no_signal() {
         let (_directory, file) = on_disk(&[7; 100_000]);
         let writer = fs::OpenOptions::new().write(true).open(file.path());
         writer.expect("opens").set_len(10).expect("shortens");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_written_in_place_are_noticed_even_when_the_time_is_put_back() {
+    fn bytes_written_in_place_are_noticed_even_if_the_time_is_reset() {
         let (_directory, file) = on_disk(b"the first save");
         let before = file.path().metadata().expect("a file");
         let writer = fs::OpenOptions::new().write(true).open(file.path());
@@ -424,13 +424,13 @@ mod tests {
                 .expect("opens")
                 .write_all_at(b"other", 4)
                 .expect("writes");
-            // Whether the times show it is the file system's matter.
+            // Depending on the file system, the times may not show the write.
             says(file.settle(), "written to");
         }
     }
 
     #[test]
-    fn another_file_in_its_place_is_noticed_and_a_removed_one_is_still_read() {
+    fn a_replaced_file_is_noticed_and_a_removed_one_is_still_read() {
         let (directory, file) = on_disk(b"the first save");
         let other = directory.path().join("other");
         fs::write(&other, b"another save").expect("writes");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_rights_are_no_content() {
+    fn new_links_and_permissions_are_no_change_of_content() {
         let (directory, file) = on_disk(b"the first save");
         fs::hard_link(file.path(), directory.path().join("latest")).expect("links");
         file.unchanged().expect("linked only");

@@ -9,32 +9,32 @@ use half::slice::HalfFloatSliceExt;
 use super::blocks::BlockType;
 use super::small_floats::{E4M3, E5M2};
 
-/// Values that share one scale of MXFP4, and the bytes they take.
+/// Values that share a scale in MXFP4, and the bytes they take.
 pub(super) const GROUP: usize = 32;
 pub(super) const GROUP_BYTES: usize = GROUP / 2;
 
-/// How the elements of a stored tensor are encoded.
+/// Encoding of the elements of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     F64,
     F32,
     F16,
     Bf16,
-    /// Eight bits with four of exponent, as weights are stored; no infinities.
+    /// Eight-bit float with four exponent bits, as used for weights; no infinities.
     F8E4m3,
     F8E5m2,
-    /// Four-bit numbers in groups of 32, whose scales are stored apart; means nothing without them.
+    /// Four-bit floats in groups of 32; their scales are stored separately.
     Mxfp4,
-    /// Numbers of a few bits whose scales are stored apart, by the name of the method; means nothing without them.
+    /// Quantised numbers of a few bits, with the name of the method; their scales are stored separately.
     Packed(&'static str),
-    /// Values quantised together, a block at a time.
+    /// Block-quantised values.
     Block(BlockType),
-    /// Anything that is not a weight (stored masks, position ids); named as the file names it.
+    /// Anything that is not a weight (stored masks, position ids): the file's name of the type, and bytes per element.
     Other(&'static str, usize),
 }
 
 impl Dtype {
-    /// Bytes of one element, or of one block of elements.
+    /// Bytes per element, or per block of elements.
     pub fn size(self) -> usize {
         match self {
             Self::F64 => 8,
@@ -47,7 +47,7 @@ impl Dtype {
         }
     }
 
-    /// Elements that are stored together: 1, or those of a block.
+    /// Number of elements that are stored together: 1, or those of a block.
     pub fn n_together(self) -> usize {
         match self {
             Self::Block(block) => block.n_values,
@@ -56,7 +56,7 @@ impl Dtype {
         }
     }
 
-    /// Bytes of some elements, which must be whole blocks.
+    /// Bytes of a number of elements, which must be whole blocks.
     pub fn n_bytes(self, n_elements: usize) -> usize {
         n_elements / self.n_together() * self.size()
     }
@@ -70,10 +70,10 @@ impl Dtype {
         }
     }
 
-    /// The elements as f32; borrowed when they already are f32 and aligned.
+    /// Widens elements to f32; borrows them if they are already f32 and aligned.
     ///
-    /// Returns `None` for element types that are not floating point, for blocks that cannot be decoded, and for numbers that
-    /// mean nothing without scales.
+    /// Returns `None` for types that are not floating point, for blocks that cannot be decoded, and for quantised numbers that
+    /// need separate scales.
     pub fn widen(self, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
         Some(match self {
             Self::F32 => match bytemuck::try_cast_slice(bytes) {
@@ -97,10 +97,10 @@ impl Dtype {
         })
     }
 
-    /// Writes the elements as f32 to where they are used; `None` as for [`widen`](Self::widen).
+    /// Widens elements into a buffer; `None` as for [`widen`](Self::widen).
     ///
     /// # Panics
-    /// When there is another number of elements.
+    /// When the buffer does not have the right length.
     pub fn widen_into(self, bytes: &[u8], to: &mut [f32]) -> Option<()> {
         match self {
             Self::Bf16 => stored::bf16_into(bytes, to),
@@ -111,7 +111,7 @@ impl Dtype {
     }
 }
 
-/// Whole elements of `size` bytes, turned by a kernel into f32 of their own.
+/// Widens elements of `size` bytes with a kernel into a new buffer.
 fn widened(bytes: &[u8], size: usize, into: fn(&[u8], &mut [f32])) -> Cow<'_, [f32]> {
     let mut wide = vec![0.0; bytes.len() / size];
     into(bytes, &mut wide);
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_float_type_widens_to_the_value_it_encodes() {
+    fn values_of_every_float_type_are_widened_exactly() {
         let values = [0.0f32, -1.5, 0.375, f32::INFINITY];
         let f16: Vec<u8> = values
             .iter()
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unaligned_slice_widens_like_an_aligned_one() {
+    fn unaligned_bytes_are_widened_like_aligned_ones() {
         let stored: [(Dtype, &[u8]); 4] = [
             (Dtype::F32, &2.5f32.to_le_bytes()),
             (Dtype::F64, &2.5f64.to_le_bytes()),
@@ -178,7 +178,7 @@ mod tests {
             (Dtype::Bf16, &half::bf16::from_f32(2.5).to_le_bytes()),
         ];
         for (dtype, stored) in stored {
-            // One of these two lies where no element may.
+            // One of the two offsets is not aligned.
             for before in [0, 1] {
                 let mut bytes = vec![0u8; before];
                 bytes.extend(stored);

@@ -1,8 +1,8 @@
-//! Plain values at the left margin of a YAML file: what trainers write as a flat list of settings. Nested parts are kept as text.
+//! Reads the unindented values of a YAML file, as trainers write flat settings. Nested parts become text.
 
 use serde_json::{Map, Value};
 
-/// Keys and values of the lines that begin without a blank. A key with something nested below it has a text as its value.
+/// Parses the unindented `key: value` lines. For a key with nested lines, the value is their text.
 pub fn read(text: &str) -> Map<String, Value> {
     let mut values = Map::new();
     let mut last: Option<String> = None;

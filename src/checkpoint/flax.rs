@@ -1,7 +1,7 @@
-//! Weights of Flax (`.msgpack`): a tree of arrays, each of which becomes a tensor under the name that PyTorch's class has for it.
+//! Flax weights (`.msgpack`): a tree of arrays. Each becomes a tensor under the name that it has in PyTorch's class.
 //!
-//! `flax.serialization` writes nested maps; an array is an extension of type 1 that holds its shape, its element type and its
-//! bytes. Maps of linear layers are kept the other way round, as `kernel`; tables are an `embedding`, gains of norms a `scale`.
+//! `flax.serialization` writes nested maps; an array is an extension of type 1 with its shape, element type and bytes. Linear
+//! weights are stored transposed as `kernel`, embeddings as `embedding`, norm weights as `scale`.
 
 use std::ops::Range;
 
@@ -14,25 +14,25 @@ use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 
-/// Maps inside each other at most.
+/// Limit on nested maps.
 const DEEPEST: usize = 32;
-/// Arrays of one file at most.
+/// Limit on the arrays of a file.
 const MOST: usize = 1 << 20;
-/// Bytes of a name, of an element type, or of what stands before the bytes of an array, at most.
+/// Limit on the bytes of a name, of an element type, and of an array's header.
 const LONGEST: usize = 1 << 10;
-/// Bytes that are read at once.
+/// Bytes per read.
 const WINDOW: usize = 1 << 14;
-/// The extension that is an array.
+/// Type of the extension for arrays.
 const ARRAY: u8 = 1;
-/// Where training states keep their weights.
+/// Prefix of the weights in training states.
 const PARAMS: &str = "params.";
-/// How Flax marks an array that it wrote in pieces.
+/// Key that marks an array that Flax stored in chunks.
 const CHUNKED: &str = "__msgpack_chunked_array__";
 
 /// Adds the tensors of a file.
 ///
 /// # Errors
-/// When the file is no tree of arrays, or an array does not fit into it.
+/// When the file is not a tree of arrays, or an array reaches beyond its end.
 pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
     let path = file.path();
     let file_idx = tensors.files.len();
@@ -76,7 +76,7 @@ pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
     Ok(())
 }
 
-/// The name and the order of axes that PyTorch's class has for a tensor.
+/// Returns PyTorch's name for a tensor, and the tensor in PyTorch's order of axes.
 fn of_pytorch(name: &str, info: TensorInfo) -> (String, TensorInfo) {
     let (base, last) = name.rsplit_once('.').unwrap_or(("", name));
     let weight = format!("{base}.weight");
@@ -119,17 +119,17 @@ impl From<Error> for Problem {
 
 type Read<T> = std::result::Result<T, Problem>;
 
-/// Goes through a file without reading the bytes of arrays.
+/// Walker through a file that skips the bytes of arrays.
 struct Walk<'f> {
     file: &'f DataFile,
     at: usize,
-    /// Bytes that were read last, and where they begin.
+    /// Position and bytes of the last read.
     window: (usize, Vec<u8>),
     found: Vec<(String, TensorInfo)>,
 }
 
 impl Walk<'_> {
-    /// The next bytes, at most [`LONGEST`].
+    /// Takes the next `n` bytes, at most [`LONGEST`].
     fn take(&mut self, n: usize) -> Read<Vec<u8>> {
         let end = self.end_of(n)?;
         let is_inside =
@@ -159,7 +159,7 @@ impl Walk<'_> {
         Ok(self.take(1)?[0])
     }
 
-    /// A whole number of so many bytes, the greatest first.
+    /// Reads a big-endian integer of `n_bytes`.
     fn number(&mut self, n_bytes: usize) -> Read<usize> {
         let bytes = self.take(n_bytes)?;
         let number = bytes.iter().fold(0u64, |sum, b| sum << 8 | u64::from(*b));
@@ -171,7 +171,7 @@ impl Walk<'_> {
             return Err(format!("more than {DEEPEST} maps inside each other").into());
         }
         match self.byte()? {
-            // Small numbers, nothing, false and true.
+            // Small integers, nil, false and true.
             0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => Ok(()),
             tag @ 0x80..=0x8f => self.map(name, usize::from(tag & 0x0f), depth),
             0xde => {
@@ -249,7 +249,7 @@ impl Walk<'_> {
         String::from_utf8(bytes).map_err(|_| "a name that is no text".into())
     }
 
-    /// An array, or another value of a type of its own, which counts for nothing.
+    /// Reads an array; skips any other extension.
     fn extension(&mut self, name: &str, n: usize) -> Read<()> {
         let kind = self.byte()?;
         let end = self.end_of(n)?;
@@ -316,7 +316,7 @@ impl Walk<'_> {
     }
 }
 
-/// Bytes of the length that follows the tag of bytes or of a text.
+/// Size in bytes of the length that follows a tag of bytes or text.
 fn length_of(tag: u8) -> usize {
     match tag {
         0xc4 | 0xd9 => 1,
@@ -331,7 +331,7 @@ mod tests {
 
     use super::*;
 
-    /// `{name: {…: array}}` as flax.serialization writes it.
+    /// Encodes `{name: {…: array}}` as flax.serialization does.
     fn file(names: &[&str], shape: &[u8], dtype: &str, bytes: &[u8]) -> Vec<u8> {
         let mut array = vec![0x93, 0x90 | shape.len() as u8];
         array.extend(shape);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_read_the_other_way_round_under_the_name_of_a_weight() {
+    fn a_kernel_is_transposed_and_called_weight() {
         let values: Vec<u8> = (0..6u8).flat_map(|v| f32::from(v).to_le_bytes()).collect();
         let stored = file(&["params", "h", "0", "kernel"], &[2, 3], "float32", &values);
         let tensors = open(&stored).expect("opens");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_cut_files_are_too() {
+    fn wrong_sizes_and_truncated_files_are_refused() {
         let whole = file(&["a", "bias"], &[2], "float32", &[0; 8]);
         assert!(open(&whole).is_ok());
         for n in 0..whole.len() {

@@ -1,8 +1,8 @@
-//! The form of HDF5 that h5py writes: groups inside each other, and arrays that lie in the file as they are.
+//! The subset of HDF5 that h5py writes: nested groups, and arrays stored contiguously.
 //!
-//! What is read: superblocks of versions 0 and 1, groups of symbol tables, object headers of version 1, contiguous and compact
-//! arrays. The specification is "HDF5 File Format Specification Version 3.0". Anything else is refused by name. Nothing is read
-//! twice: a place that two others lead to is refused, so that a file cannot ask for more work than it has bytes.
+//! Supported: superblock versions 0 and 1, groups with symbol tables, object headers of version 1, contiguous and compact arrays.
+//! The specification is "HDF5 File Format Specification Version 3.0". Anything else is refused by name. An object with two links
+//! to it is refused too: nothing is read twice, so work is bounded by the size of the file.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,22 +13,22 @@ use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::shape;
 
-/// How a file begins.
+/// Magic bytes of a file.
 pub const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
-/// Groups inside each other at most.
+/// Limit on nested groups.
 const DEEPEST: usize = 32;
-/// Levels of the tree that lists a group at most.
+/// Limit on the levels of a group's B-tree.
 const DEEPEST_TREE: u8 = 16;
-/// Bytes of a name at most.
+/// Limit on the bytes of a name.
 const LONGEST_NAME: usize = 1 << 10;
-/// Bytes of a list of names, or of one part of a header, at most.
+/// Limit on the bytes of a list of names, and of one part of a header.
 const LONGEST_PART: usize = 1 << 24;
-/// Axes of an array at most; no weight has as many.
+/// Limit on the axes of an array; no weight has as many.
 const MOST_AXES: usize = 16;
-/// What stands for an address that there is none of.
+/// Undefined address.
 const NOWHERE: u64 = u64::MAX;
 
-/// Kinds of messages in a header.
+/// Types of header messages.
 const DATASPACE: u16 = 0x01;
 const NEW_GROUP: [u16; 2] = [0x02, 0x06];
 const DATATYPE: u16 = 0x03;
@@ -39,14 +39,14 @@ const ATTRIBUTE: u16 = 0x0c;
 const CONTINUED: u16 = 0x10;
 const SYMBOL_TABLE: u16 = 0x11;
 
-/// What a little-endian float of IEEE 754 is described as, after its class.
+/// Descriptions of the little-endian IEEE 754 floats, without the class.
 const FLOATS: [(Dtype, [u8; 19]); 3] = [
     (Dtype::F16, float(2, 15, [10, 5, 0, 10], 15)),
     (Dtype::F32, float(4, 31, [23, 8, 0, 23], 127)),
     (Dtype::F64, float(8, 63, [52, 11, 0, 52], 1023)),
 ];
 
-/// Where sign, exponent and mantissa of a float are.
+/// Encodes the positions of a float's sign, exponent and mantissa.
 const fn float(size: u8, sign: u8, places: [u8; 4], bias: u16) -> [u8; 19] {
     let [exponent, n_exponent, mantissa, n_mantissa] = places;
     let [low, high] = bias.to_le_bytes();
@@ -60,21 +60,22 @@ const fn float(size: u8, sign: u8, places: [u8; 4], bias: u16) -> [u8; 19] {
 /// An array of a file.
 #[derive(Debug)]
 pub struct Array {
-    /// The names of its groups and its own, from the outermost, with slashes between them.
+    /// Names of its groups and its own name, outermost first, separated by slashes.
     pub path: String,
-    /// How much of the path leads to the innermost group that lists the names of weights, with its slash; 0 where none does.
+    /// Length of the part of `path` up to and including the slash after the innermost group that lists weight names; 0 if none
+    /// does.
     pub listed: usize,
     pub dtype: Dtype,
     pub shape: Vec<usize>,
     pub bytes: Range<usize>,
 }
 
-/// Lists the arrays of a file, in the order of their names.
+/// Lists the arrays of a file, sorted by name.
 ///
-/// `marks` is how the attribute of a group begins that lists the names of weights.
+/// `marks` is the prefix of the attribute in which a group lists weight names.
 ///
 /// # Errors
-/// When the file is no HDF5, is cut short or damaged, or holds what is not read.
+/// When the file is not HDF5, is truncated or damaged, or uses unsupported features.
 pub fn arrays(file: &DataFile, marks: &str) -> Result<Vec<Array>> {
     let mut walk = Walk {
         file,
@@ -92,14 +93,14 @@ pub fn arrays(file: &DataFile, marks: &str) -> Result<Vec<Array>> {
 struct Walk<'a> {
     file: &'a DataFile,
     marks: &'a str,
-    /// Where groups, arrays and nodes were read.
+    /// Offsets of the groups, arrays and nodes that were read.
     seen: BTreeSet<usize>,
-    /// Bytes that may be read or kept still.
+    /// Number of bytes that may still be read or kept.
     n_left: usize,
     found: Vec<Array>,
 }
 
-/// One message of a header, and where its content begins in the file.
+/// A header message, and the offset of its content in the file.
 struct Message {
     kind: u16,
     flags: u8,
@@ -112,7 +113,7 @@ impl Walk<'_> {
         Error::file(self.file.path(), problem.into())
     }
 
-    /// Bytes of the file.
+    /// Reads bytes of the file.
     fn read(&mut self, at: usize, n: usize) -> Result<Vec<u8>> {
         let end = at.checked_add(n).filter(|end| *end <= self.file.len());
         let Some(end) = end else {
@@ -126,14 +127,14 @@ impl Walk<'_> {
         Ok(self.file.read(at..end)?.into_owned())
     }
 
-    /// Counts bytes that are read or kept.
+    /// Counts `n` bytes against the limit.
     fn take(&mut self, n: usize) -> Result<()> {
         let n_left = self.n_left.checked_sub(n);
         self.n_left = n_left.ok_or_else(|| self.refused("damaged: its parts overlap"))?;
         Ok(())
     }
 
-    /// Bytes of a part that two others must not lead to.
+    /// Reads a part of the file; a second reference to it is an error.
     fn read_once(&mut self, at: usize, n: usize, what: &str) -> Result<Vec<u8>> {
         if !self.seen.insert(at) {
             return Err(self.refused(format!("damaged: two names lead to {what} at byte {at}")));
@@ -141,7 +142,7 @@ impl Walk<'_> {
         self.read(at, n)
     }
 
-    /// Where the header of the outermost group is.
+    /// Returns the offset of the root group's header.
     fn superblock(&mut self) -> Result<usize> {
         let n_beginning = 96;
         let beginning = self.file.read(0..n_beginning)?.into_owned();
@@ -162,7 +163,7 @@ impl Walk<'_> {
         if beginning[13..15] != [8, 8] {
             return Err(self.refused("addresses and lengths of other than 8 bytes are not read"));
         }
-        // Version 1 has four bytes more.
+        // Version 1 has four more bytes.
         let start = if version == 0 { 24 } else { 28 };
         let [base, _, end, _, _, root] =
             [0, 1, 2, 3, 4, 5].map(|nth| number(&beginning, start + nth * 8, 8));
@@ -185,7 +186,7 @@ impl Walk<'_> {
             .ok_or_else(|| self.refused(format!("damaged: nothing is at byte {address}")))
     }
 
-    /// A group with all that is in it, or an array.
+    /// Reads an array, or a group with everything in it.
     fn object(&mut self, at: usize, path: &mut String, listed: usize, depth: usize) -> Result<()> {
         if depth > DEEPEST {
             return Err(self.refused(format!("more than {DEEPEST} groups inside each other")));
@@ -238,7 +239,7 @@ impl Walk<'_> {
         self.messages(at)
     }
 
-    /// The messages of a header, of all its parts.
+    /// Reads the messages of a header, in all of its parts.
     fn messages(&mut self, at: usize) -> Result<Vec<Message>> {
         let beginning = self.read(at, 16)?;
         if beginning.starts_with(b"OHDR") {
@@ -289,7 +290,7 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// The names of a group, one after another.
+    /// Reads the local heap with a group's names.
     fn heap(&mut self, at: usize) -> Result<Vec<u8>> {
         let heap = self.read_once(at, 32, "names")?;
         if !heap.starts_with(b"HEAP") {
@@ -315,7 +316,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Places of names and headers, in the order of the names.
+    /// Collects the offsets of names and headers, sorted by name.
     fn tree(&mut self, at: usize, most: u8, members: &mut Vec<(u64, u64)>) -> Result<()> {
         let node = self.read_once(at, 24, "a list of members")?;
         let level = node[5];
@@ -337,7 +338,7 @@ impl Walk<'_> {
             let n_symbols = number(&table, 6, 2) as usize;
             let symbols = self.read(child + 8, n_symbols * 40)?;
             for symbol in symbols.chunks_exact(40) {
-                // Kind 2 is a name that stands for another.
+                // Cache type 2 is a symbolic link.
                 if number(symbol, 16, 4) == 2 {
                     return Err(self.refused("holds a symbolic link, which is not read"));
                 }
@@ -352,7 +353,7 @@ impl Walk<'_> {
         let of_kind = |kind: u16, what: &str| {
             let message = messages.iter().find(|message| message.kind == kind);
             let message = message.ok_or_else(|| refused(format!("has no {what}")))?;
-            // What is shared lies elsewhere.
+            // A shared message is stored elsewhere.
             if message.flags & 2 != 0 {
                 return Err(refused(format!(
                     "shares its {what} with others, which is not read"
@@ -466,7 +467,7 @@ fn dtype_of(datatype: &[u8]) -> std::result::Result<Dtype, String> {
     })
 }
 
-/// The name of an attribute.
+/// Extracts the name of an attribute.
 fn name_of_attribute(content: &[u8]) -> &[u8] {
     let start = match content.first() {
         Some(1 | 2) => 8,
@@ -477,7 +478,7 @@ fn name_of_attribute(content: &[u8]) -> &[u8] {
     content.get(start..end.min(content.len())).unwrap_or(&[])
 }
 
-/// A whole number of so many bytes, the least first; bytes that are not there count as 0.
+/// Reads a little-endian integer of `n` bytes; missing bytes count as 0.
 fn number(bytes: &[u8], at: usize, n: usize) -> u64 {
     let mut own = [0; 8];
     for (to, from) in own.iter_mut().zip(bytes.iter().skip(at).take(n)) {

@@ -1,22 +1,22 @@
-//! Whether a file is still the one that was opened: device, inode, size and times.
+//! Identity of an open file (device, inode, size and times), to detect later changes.
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// No single write takes longer than this: at most 2 GiB are written at once.
+/// Upper bound on the duration of a single write, which is at most 2 GiB.
 const FRESH_SECONDS: i64 = 60;
 
-/// What the system says of a file.
+/// A file's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
     inode: u64,
     len: u64,
-    /// Seconds and nanoseconds since 1970.
+    /// Modification time: seconds and nanoseconds since 1970.
     modified: (i64, i64),
-    /// When content, name or rights last changed; nobody can put it back.
+    /// Time of the last change to content, links or permissions; it cannot be reset.
     changed: (i64, i64),
     n_links: u64,
     rights: (u32, u32, u32),
@@ -27,20 +27,20 @@ impl Identity {
         Ok(Self::from(&file.metadata()?))
     }
 
-    /// Whether the file was changed so lately that a write may still be under way.
+    /// Whether the file changed so recently that a write may still be in progress.
     pub fn is_fresh(&self) -> bool {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let age = now.as_secs() as i64 - self.changed.0;
-        // The clock of another machine may be some seconds ahead.
+        // Another machine's clock may be some seconds ahead.
         (-FRESH_SECONDS..=FRESH_SECONDS).contains(&age)
     }
 
-    /// How long a further write could still go unnoticed.
+    /// Returns how long to wait until a further write will show in the file's times; `None` if it already will.
     ///
-    /// The system's clock of file times ticks every few milliseconds: a file that was written within the present tick can be
-    /// written again and have the same time.
+    /// The system's clock for file times ticks every few milliseconds: a second write within the same tick leaves the time
+    /// unchanged.
     pub fn unsettled(&self) -> Option<Duration> {
         clock::now().and_then(|now| unsettled_for(self.changed, now))
     }
@@ -49,12 +49,12 @@ impl Identity {
         usize::try_from(self.len).unwrap_or(usize::MAX)
     }
 
-    /// Whether a path leads to this file.
+    /// Whether a path's metadata are those of this file.
     pub fn is_of(&self, about: &Metadata) -> bool {
         (self.device, self.inode) == (about.dev(), about.ino())
     }
 
-    /// What shows that the content may be another now; `None` where nothing does.
+    /// Describes the difference that shows a possible change of content; `None` if there is none.
     pub fn difference(&self, now: &Self) -> Option<String> {
         if self.len != now.len {
             return Some(format!("it went from {} to {} bytes", self.len, now.len));
@@ -62,7 +62,7 @@ impl Identity {
         if self.modified != now.modified {
             return Some("it was written to".to_owned());
         }
-        // New names and rights move this time as well; a file that has neither was written to, and its time put back.
+        // Links and permissions also change this time. If neither differs, the file was written and its modification time reset.
         let is_told = self.n_links != now.n_links || self.rights != now.rights;
         (self.changed != now.changed && !is_told).then(|| "it was written to".to_owned())
     }
@@ -82,15 +82,15 @@ impl From<&Metadata> for Identity {
     }
 }
 
-/// How long a further write could still go unnoticed: times in seconds and nanoseconds.
+/// Returns how long a further write could go unnoticed; times are in seconds and nanoseconds.
 fn unsettled_for(changed: (i64, i64), now: (i64, i64)) -> Option<Duration> {
-    /// Most clocks tick every 4 ms; asked more often, little of the wait is lost.
+    /// Most clocks tick every 4 ms; a shorter step wastes little of the wait.
     const STEP: Duration = Duration::from_millis(1);
     let (seconds, nanoseconds) = changed;
     let is_coarse = nanoseconds == 0;
-    // A time far in the future is another machine's clock: waiting for it would not help.
+    // A time far in the future comes from another machine's clock: waiting would not help.
     let is_foreign = seconds > now.0 + 1;
-    // File systems that keep whole seconds have one time for all of a second.
+    // On file systems with whole seconds, all writes of a second have the same time.
     let is_past = if is_coarse {
         now.0 > seconds
     } else {
@@ -105,9 +105,9 @@ fn unsettled_for(changed: (i64, i64), now: (i64, i64)) -> Option<Duration> {
     })
 }
 
-/// The clock that the system takes the times of files from.
+/// The system's clock for file times.
 mod clock {
-    /// Linux: the last tick. A file that was changed since then has a time that is not before it.
+    /// Linux: the time of the last tick. Any later change of a file has this time or a later one.
     #[cfg(target_os = "linux")]
     pub fn now() -> Option<(i64, i64)> {
         use rustix::time::{ClockId, clock_gettime};
@@ -115,7 +115,7 @@ mod clock {
         Some((now.tv_sec, now.tv_nsec))
     }
 
-    /// Elsewhere times of files are as fine as they are written down.
+    /// Elsewhere, file times have their full resolution.
     #[cfg(not(target_os = "linux"))]
     pub fn now() -> Option<(i64, i64)> {
         None
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_written_within_the_present_tick_is_waited_for() {
+    fn a_file_written_within_the_current_tick_is_waited_for() {
         let tick = (100, 4_000_000);
         assert!(
             unsettled_for((100, 4_000_000), tick).is_some(),

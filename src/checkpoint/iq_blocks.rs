@@ -1,13 +1,13 @@
-//! Kinds of GGUF's blocks that are decoded here: codes of tables, points of lattices, and three values a digit.
+//! GGUF block types that are decoded here: lookup tables (`iq4_*`), lattices (`iq2_*`, `iq3_*`), ternary digits (`tq*`), MXFP4.
 //!
-//! Layouts as ggml defines them (`ggml-common.h`, `ggml-quants.c`); `grids.bin` holds its lattices (MIT licence), written by
+//! Layouts from ggml (`ggml-common.h`, `ggml-quants.c`). `grids.bin` holds ggml's lattices (MIT licence), written by
 //! `fixtures/formats/make_gguf.py`.
 
 use half::f16;
 
 use super::small_floats::{half_scale, scaled_e2m1};
 
-/// A kind of block.
+/// A type of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnBlock {
     Iq2Xxs,
@@ -22,12 +22,12 @@ pub enum OwnBlock {
     Mxfp4,
 }
 
-/// What the four-bit codes of `iq4_nl` and `iq4_xs` stand for.
+/// Values of the four-bit codes of `iq4_nl` and `iq4_xs`.
 const IQ4: [i8; 16] = [
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ];
 
-/// The lattices one after the other: indices of magnitudes, two bits each for `iq2_*`, four for `iq3_*`.
+/// All lattices, concatenated: indices of magnitudes, two bits each for `iq2_*`, four for `iq3_*`.
 static GRIDS: &[u8; 5120] = include_bytes!("grids.bin");
 const OF_IQ2_XXS: usize = 0;
 const OF_IQ2_XS: usize = 512;
@@ -38,7 +38,7 @@ const OF_IQ3_S: usize = 512 + 1024 + 2048 + 512;
 const IQ2: [f32; 4] = [8.0, 25.0, 43.0, 0.0];
 const IQ3_XXS: [f32; 8] = [4.0, 12.0, 20.0, 28.0, 36.0, 44.0, 52.0, 62.0];
 
-/// A half-precision number.
+/// Reads a half-precision number.
 fn half(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
@@ -47,26 +47,26 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Seven signs, and the eighth, which makes their number even.
+/// Adds the eighth sign, which makes the number of negative signs even.
 fn even_signs(seven: u32) -> u32 {
     seven | (seven.count_ones() & 1) << 7
 }
 
-/// Eight magnitudes of two bits each.
+/// Looks up eight magnitudes of two bits each.
 fn eight(grid: usize, index: usize) -> [f32; 8] {
     let at = grid + 2 * index;
     let codes = u16::from_le_bytes([GRIDS[at], GRIDS[at + 1]]);
     std::array::from_fn(|i| IQ2[usize::from(codes >> (2 * i) & 3)])
 }
 
-/// Four magnitudes of four bits each.
+/// Looks up four magnitudes of four bits each.
 fn four(grid: usize, index: usize) -> [usize; 4] {
     let at = grid + 2 * index;
     let codes = u16::from_le_bytes([GRIDS[at], GRIDS[at + 1]]);
     std::array::from_fn(|i| usize::from(codes >> (4 * i) & 0xf))
 }
 
-/// Magnitudes with their signs, a bit each, times a scale.
+/// Writes scale × magnitude, with one sign bit per value.
 fn signed(to: &mut [f32], magnitudes: &[f32], signs: u32, scale: f32) {
     for (i, (to, magnitude)) in to.iter_mut().zip(magnitudes).enumerate() {
         let value = scale * magnitude;
@@ -75,7 +75,7 @@ fn signed(to: &mut [f32], magnitudes: &[f32], signs: u32, scale: f32) {
 }
 
 impl OwnBlock {
-    /// The values of one block.
+    /// Decodes one block.
     pub fn decode(self, block: &[u8], to: &mut [f32]) {
         match self {
             Self::Iq2Xxs => iq2_xxs(block, to),
@@ -95,7 +95,7 @@ impl OwnBlock {
     }
 }
 
-/// Lower halves of all bytes, then upper halves.
+/// Decodes the lower halves of all bytes, then the upper halves.
 fn nibbles(bytes: &[u8], to: &mut [f32], value: impl Fn(usize) -> f32) {
     let n = to.len() / 2;
     for (i, byte) in bytes[..n].iter().enumerate() {
@@ -197,7 +197,7 @@ fn iq4_xs(block: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Five or four values of three kinds in a byte.
+/// Decodes bytes with five or four ternary digits each.
 fn tq1(block: &[u8], to: &mut [f32]) {
     let d = half(&block[52..]);
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What kind of file holds weights, by its name and by how it begins; and what files of other kinds are, in words that say what to do.
+//! Formats of weight files, by name or content; and explanations of unsupported formats that say what to do.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::data_file::beginning;
 use super::stand_ins::refuse_pointer;
 use super::{gguf, llama2c};
 
-/// How weights are stored.
+/// Format of stored weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Safetensors,
@@ -17,20 +17,20 @@ pub enum Format {
     PytorchIndex,
     Gguf,
     Npz,
-    /// A tree of arrays of Flax.
+    /// A Flax tree of arrays.
     Flax,
-    /// Variables of TensorFlow in HDF5.
+    /// TensorFlow variables in HDF5.
     Tensorflow,
     TensorflowIndex,
-    /// What llama2.c exports.
+    /// An export by llama2.c.
     Llama2c,
 }
 
-/// What parts that end in `.distcp` make together, and what to do about it.
+/// Description of a directory of `.distcp` parts, and what to do about it.
 const DISTRIBUTED: &str = "a torch distributed checkpoint (.metadata and *.distcp, written by torch.distributed.checkpoint); convert it with \
      python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT";
 
-/// Endings of files that hold a model in a form that is not read, and what to do about each.
+/// Extensions of model files that cannot be read, and what to do about each.
 const OTHERS: &[(&[&str], &str)] = &[
     (
         &[".pt2"],
@@ -64,10 +64,10 @@ const OTHERS: &[(&[&str], &str)] = &[
 ];
 
 impl Format {
-    /// By the end of the name, or by how the file begins.
+    /// Determines the format by the file's name or content.
     ///
     /// # Errors
-    /// Says what a file is that holds no weights which can be read.
+    /// Says what the file is, if it holds no readable weights.
     pub fn of(file: &Path) -> Result<Self> {
         let name = file
             .file_name()
@@ -116,12 +116,12 @@ impl Format {
     }
 }
 
-/// A zip archive: what `torch.save` writes, whatever the file is called.
+/// Whether a file without extension is a zip archive, as `torch.save` writes it.
 fn begins_as_pytorch(file: &Path) -> bool {
     file.extension().is_none() && beginning(file, 4) == b"PK\x03\x04"
 }
 
-/// The length of a header, and the header's first letter; only of files without an ending, as a cache keeps them.
+/// Whether a file without extension, as in a cache, begins with a header length and the header's `{`.
 fn begins_as_safetensors(file: &Path) -> bool {
     let bytes = beginning(file, 9);
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
@@ -130,7 +130,7 @@ fn begins_as_safetensors(file: &Path) -> bool {
     file.extension().is_none() && u64::from_le_bytes(*length) < 100_000_000 && rest == b"{"
 }
 
-/// Whether a directory holds the parts of a checkpoint of torch.distributed.
+/// Whether a directory holds the parts of a torch.distributed checkpoint.
 pub fn has_distributed(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let mut names = entries
@@ -140,7 +140,7 @@ pub fn has_distributed(directory: &Path) -> bool {
     names.any(|name| name.to_string_lossy().ends_with(".distcp"))
 }
 
-/// What a directory is that holds no weights which can be read, and what to do about it; `None` when nothing is known of it.
+/// Explains what an unreadable directory holds and what to do about it; `None` if it is not recognised.
 pub fn other_directory(directory: &Path) -> Option<String> {
     let names: Vec<String> = std::fs::read_dir(directory)
         .ok()?
@@ -151,7 +151,7 @@ pub fn other_directory(directory: &Path) -> Option<String> {
     if has_distributed(directory) {
         return Some(format!("is {DISTRIBUTED}"));
     }
-    // As accelerate saves FSDP: the parts lie one directory below the configuration.
+    // accelerate saves FSDP parts one directory below the configuration.
     let below = names
         .iter()
         .find(|name| has_distributed(&directory.join(name)));

@@ -1,4 +1,4 @@
-//! Bytes on disk → named tensors and a configuration. Knows no architecture.
+//! Reads files on disk as named tensors and a configuration. Knows no architecture.
 
 pub mod adapter;
 mod beside;

@@ -1,7 +1,7 @@
-//! Models that llama2.c exports (`.bin`): a header of sizes, then all layers of one matrix after another.
+//! Models that llama2.c exports (`.bin`): a header of sizes, then each kind of matrix for all layers.
 //!
-//! After `export.py` of llama2.c: version 0 has a header of seven numbers and stored rotations, versions 1 and 2 a mark and a
-//! header of 256 bytes; version 2 keeps matrices as groups of eight-bit numbers, and the scales of all groups after them.
+//! Layout from llama2.c's `export.py`: version 0 has seven numbers as its header and stores rotary frequencies; versions 1 and 2
+//! have a magic number and a header of 256 bytes. Version 2 stores matrices as groups of eight-bit integers, followed by scales.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,20 +17,20 @@ use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 
-/// How versions 1 and 2 begin: "ak42", the least byte first.
+/// Magic number of versions 1 and 2: "ak42", least significant byte first.
 const MARK: u32 = 0x616b_3432;
-/// Bytes of their header.
+/// Bytes of the header of versions 1 and 2.
 const HEADER: usize = 256;
-/// Numbers of the header of version 0.
+/// Numbers in the header of version 0.
 const N_SIZES: usize = 7;
-/// No model has more of anything.
+/// Limit on every size; no model has a larger one.
 const LARGEST: i32 = 1 << 28;
 const MOST_LAYERS: usize = 1 << 12;
-/// What its own code multiplies positions by and adds in norms; no file states them.
+/// Rotary base and norm epsilon of llama2.c's code; files do not state them.
 const THETA: f64 = 10_000.0;
 const EPS: f64 = 1e-5;
 
-/// What a file begins with.
+/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     version: u32,
@@ -42,12 +42,12 @@ pub struct Header {
     d_vocab: usize,
     n_ctx: usize,
     is_tied: bool,
-    /// Values that share a scale, where matrices are quantised.
+    /// Number of values that share a scale, if matrices are quantised.
     group: usize,
 }
 
 impl Header {
-    /// The header of a file, if it has one: by its mark, or by sizes that account for every byte.
+    /// Reads the header of a file, if it has one: with the magic number, or with sizes that account for every byte.
     pub fn of(file: &Path) -> Option<Self> {
         let file = DataFile::open(file).ok()?;
         let bytes = file.read(0..HEADER.min(file.len())).ok()?;
@@ -71,7 +71,7 @@ impl Header {
         let mut is_tied = true;
         for (idx, size) in sizes.iter_mut().enumerate() {
             let mut stated = word(first + idx)?;
-            // Version 0 says by the sign of the vocabulary whether the table of tokens unembeds.
+            // In version 0, a positive vocabulary size means a tied head.
             if idx == 5 && !is_marked {
                 is_tied = stated > 0;
                 stated = stated.checked_abs()?;
@@ -123,7 +123,7 @@ impl Header {
         self.d_model / self.n_heads
     }
 
-    /// Bytes of a file of version 0.
+    /// Computes the size of a version 0 file.
     fn n_bytes(&self) -> Option<usize> {
         let mut n = 4 * N_SIZES;
         for (_, shape) in self.tensors() {
@@ -136,7 +136,7 @@ impl Header {
         n.checked_add(rotations)
     }
 
-    /// Names and shapes in the order of the file, in Meta's words; rotations of version 0 left out.
+    /// Lists names and shapes in the order of the file, in Meta's terms; without the rotary frequencies of version 0.
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let (d, d_kv) = (self.d_model, self.n_kv_heads * self.d_head());
         let tokens = || ("tok_embeddings.weight".to_owned(), vec![self.d_vocab, d]);
@@ -185,7 +185,7 @@ impl Header {
         all
     }
 
-    /// What the header says, and what its code does, in the words of Meta's `params.json`.
+    /// Converts the header and the constants of llama2.c's code to the keys of Meta's `params.json`.
     fn values(&self) -> Map<String, Value> {
         let values = json!({
             "dim": self.d_model, "n_layers": self.n_layers, "n_heads": self.n_heads, "n_kv_heads": self.n_kv_heads,
@@ -198,7 +198,7 @@ impl Header {
     }
 }
 
-/// What a `ckpt.pt` of llama2.c leaves out of its `model_args`, since its code has but one value for each.
+/// Adds the `model_args` that a `ckpt.pt` of llama2.c omits because its code has constants for them.
 pub fn complete(model_args: &mut Map<String, Value>) {
     let is_its = ["dim", "multiple_of", "max_seq_len", "n_kv_heads"]
         .iter()
@@ -210,10 +210,10 @@ pub fn complete(model_args: &mut Map<String, Value>) {
     }
 }
 
-/// The tensors of a file, and what its header says.
+/// Opens a file, and returns its tensors and the values of its header.
 ///
 /// # Errors
-/// When the file does not hold what its header says.
+/// When the file's size contradicts its header.
 pub fn open_file(path: &Path) -> Result<(Tensors, Map<String, Value>)> {
     let file = DataFile::open(path)?;
     let Some(header) = Header::of(path) else {
@@ -236,7 +236,7 @@ pub fn open_file(path: &Path) -> Result<(Tensors, Map<String, Value>)> {
         Ok(range)
     };
     for (name, shape) in header.tensors() {
-        // Rotations come before the last matrix.
+        // The rotary frequencies come before the last matrix.
         if header.version == 0 && name == "output.weight" {
             place(
                 &mut at,
@@ -305,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_known_by_their_mark_or_by_the_length_of_the_file() {
+    fn headers_are_recognised_by_magic_number_or_file_size() {
         let sizes = [8, 12, 2, 2, 1, -10, 4];
         let old = Header::read(&words(&sizes)).expect("a header");
         assert!(old.version == 0 && !old.is_tied && old.d_vocab == 10);
-        // Tokens and output, norms, maps, feed-forward layers, rotations.
+        // Embedding and head, norms, projections, feed-forward blocks, rotary frequencies.
         let n = 2 * 80 + 5 * 8 + 2 * (64 + 32 + 32 + 64) + 2 * 3 * 96 + 16;
         assert_eq!(old.n_bytes(), Some(4 * (7 + n)));
         let marked = [MARK as i32, 2, 8, 12, 2, 2, 1, 10, 4];

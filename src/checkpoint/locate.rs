@@ -1,4 +1,4 @@
-//! Which files of a directory hold the weights of a checkpoint, whoever saved it.
+//! Finds the weight files of a checkpoint in a directory, whichever program saved it.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,22 @@ const SAFETENSORS: &str = "model.safetensors";
 const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
 const PYTORCH: &str = "pytorch_model.bin";
 const PYTORCH_INDEX: &str = "pytorch_model.bin.index.json";
-/// What nanoGPT calls its file.
+/// Name of nanoGPT's file.
 const NANOGPT: &str = "ckpt.pt";
-/// What DeepSpeed names the newest of its directories in, and what the weights of one are called.
+/// DeepSpeed's file with the name of the newest directory, and the name of its weights.
 const LATEST: &str = "latest";
 const DEEPSPEED: &str = "mp_rank_00_model_states.pt";
-/// What Megatron names its newest step in, and what the weights of one rank are called.
+/// Megatron's file with the number of the newest step, and the name of a rank's weights.
 const MEGATRON_STEP: &str = "latest_checkpointed_iteration.txt";
 const MEGATRON: &str = "model_optim_rng.pt";
-/// Directories inside each other that lead to weights at most.
+/// Limit on nested directories that lead to weights.
 const DEEPEST: usize = 4;
 
-/// What a directory is searched for, for messages.
+/// Expected files, for messages.
 const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, pytorch_model.bin, \
      pytorch_model.bin.index.json, one .gguf, ckpt.pt, one .pt, .pth or .ckpt, or one other .safetensors";
 
-/// The weights that a file belongs to: those of the other shards with it.
+/// Returns the weights that a file belongs to: itself, or all shards of its set.
 ///
 /// # Errors
 /// When a shard is missing.
@@ -41,7 +41,7 @@ pub fn of_file(file: &Path) -> Result<Weights> {
     match shards::set_of(file)? {
         Some(files) => {
             let index = [SAFETENSORS_INDEX, PYTORCH_INDEX].map(|name| directory.join(name));
-            // An index beside them says more: which tensor is in which.
+            // An index beside them is better: it says which tensor is in which shard.
             let names = |index: &PathBuf| {
                 let own = file.file_name().unwrap_or_default().to_string_lossy();
                 index.is_file()
@@ -57,10 +57,10 @@ pub fn of_file(file: &Path) -> Result<Weights> {
     }
 }
 
-/// The weights of a directory.
+/// Finds the weights of a directory.
 ///
 /// # Errors
-/// When there are none, or one of several has to be named.
+/// When there are none, or several of which one must be named.
 pub fn weights_in(directory: &Path) -> Result<Located> {
     search(directory, DEEPEST)?.ok_or_else(|| {
         let problem = other_directory(directory)
@@ -69,15 +69,15 @@ pub fn weights_in(directory: &Path) -> Result<Located> {
     })
 }
 
-/// Whether a directory holds a model itself, beside an adapter.
+/// Whether a directory holds a complete model, possibly beside an adapter.
 pub fn has_own_weights(directory: &Path) -> bool {
     directory.join("config.json").is_file() && matches!(in_directory(directory), Ok(Some(_)))
 }
 
-/// The directory of an adapter that a trainer left in a directory of steps.
+/// Finds the newest adapter in a trainer's directory of steps.
 ///
 /// # Errors
-/// When a directory that should lead to it cannot be read.
+/// When a directory on the way cannot be read.
 pub fn adapter_below(directory: &Path) -> Result<Option<PathBuf>> {
     if !directory.is_dir() || has_own_weights(directory) {
         return Ok(None);
@@ -104,7 +104,7 @@ fn search(directory: &Path, depth: usize) -> Result<Option<Located>> {
     Ok(None)
 }
 
-/// Weights that lie in a directory itself.
+/// Finds weights directly in a directory.
 fn in_directory(directory: &Path) -> Result<Option<Weights>> {
     let named = |name: &str| {
         let path = directory.join(name);
@@ -123,7 +123,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         return Ok(Some(Weights::File(found)));
     }
     if has_distributed(directory) {
-        // What lies beside the parts is no model: the step, or the arguments of the training.
+        // Other files beside the parts hold no model, but the step or the training arguments.
         let problem = other_directory(directory).unwrap_or_default();
         return Err(Error::file(directory, problem));
     }
@@ -140,7 +140,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         &["h5", "hdf5"],
     ] {
         let mut found = ending_in(directory, endings);
-        // One that belongs to a set stands for all of them.
+        // Members of one set count as one file.
         if let Some(first) = found.first()
             && let Some(set) = shards::set_of(first)?
             && found.iter().all(|file| set.contains(file))
@@ -164,7 +164,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
     Ok(None)
 }
 
-/// Directories in which the weights of a directory may lie, the likeliest first.
+/// Lists the directories that may contain the weights of a directory, the likeliest first.
 fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     if let Some(newest) = named_in(&directory.join(LATEST)) {
@@ -197,7 +197,7 @@ fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
             .to_string_lossy()
             .into_owned()
     };
-    // One rank of Megatron holds the model, several hold slices of it.
+    // With one rank, Megatron's file is the whole model; with several, each is a slice.
     let ranks: Vec<&PathBuf> = inside
         .iter()
         .filter(|path| path.join(MEGATRON).is_file())
@@ -214,7 +214,7 @@ fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
             return Err(Error::file(directory, problem));
         }
     }
-    // The newest of a trainer's steps.
+    // The newest step of a trainer.
     let mut steps: Vec<(u64, &PathBuf)> = inside
         .iter()
         .filter_map(|path| {
@@ -239,7 +239,7 @@ fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The directory that a short file of text names.
+/// Reads the name of a directory from a short text file.
 fn named_in(file: &Path) -> Option<String> {
     const LONGEST: usize = 256;
     if !file.is_file() {
@@ -250,7 +250,7 @@ fn named_in(file: &Path) -> Option<String> {
     is_inside(&name).then_some(name)
 }
 
-/// DeepSpeed with several ranks of one model keeps slices that only its own configuration tells apart.
+/// Refuses several DeepSpeed ranks of one model: only DeepSpeed's configuration says how to join their slices.
 fn refuse_more_ranks(directory: &Path) -> Result<()> {
     if directory.join("mp_rank_01_model_states.pt").exists() {
         let problem = "holds several mp_rank_* of one model; DeepSpeed's zero_to_fp32.py or ds_to_universal.py makes one of them";
@@ -259,7 +259,7 @@ fn refuse_more_ranks(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Files of a directory by the ends of their names, in order, without what trainers leave beside weights.
+/// Lists files of a directory by extension, sorted, without those that trainers leave beside weights.
 fn ending_in(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let mut found: Vec<PathBuf> = entries

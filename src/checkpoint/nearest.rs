@@ -1,13 +1,13 @@
-//! The name that a person probably meant, for one that does not exist.
+//! Suggests the name that a user probably meant.
 
 use strsim::{jaro_winkler, normalized_damerau_levenshtein};
 
-/// Names that are less alike than this are other names.
+/// Names with a lower similarity are not suggested.
 const ALIKE: f64 = 0.75;
-/// So short a name that is written on end is a beginning.
+/// Shortest prefix that counts as a match.
 const BEGINNING: usize = 2;
 
-/// The known name that is most like one that is not known; `None` where none is alike.
+/// Returns the known name that is most similar; `None` if none is similar enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
     let alike = |other: &str| {
@@ -22,7 +22,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, other)| other)
 }
 
-/// ` (did you mean n_heads?)`, or nothing where no known name is alike.
+/// Formats ` (did you mean n_heads?)`; empty if no known name is similar.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(name, known) {
         Some(meant) => format!(" (did you mean {meant}?)"),
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_find_the_name_that_was_meant_and_other_words_find_none() {
+    fn misspelt_names_find_the_intended_one_and_other_words_find_none() {
         let commands = [
             "check", "explain", "report", "heads", "trace", "sweep", "lab",
         ];

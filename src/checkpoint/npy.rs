@@ -1,20 +1,20 @@
-//! One array of NumPy's, stored or in an archive: its header, and its elements in the order of the file.
+//! A NumPy array, in a file or an archive: its header, and its elements in the order of the file.
 //!
-//! The header is a Python dictionary of three keys, after NumPy's format description (NEP 1); nothing else of Python's is read.
+//! The header is a Python dict with three keys, as in NumPy's format description (NEP 1); no other Python is parsed.
 
 use std::io::Read;
 
 use half::f16;
 
-/// Bytes of a header at most; NumPy itself reads no more than ten thousand.
+/// Limit on the bytes of a header; NumPy itself reads at most ten thousand.
 const LONGEST_HEADER: usize = 1 << 16;
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Axes at most: NumPy's own limit.
+/// NumPy's own limit on axes.
 const MOST_AXES: usize = 64;
-/// Elements that are decoded at a time.
+/// Number of elements decoded at a time.
 const AT_ONCE: usize = 1 << 14;
 
-/// An array whose header was read.
+/// An array whose header has been read.
 #[derive(Debug)]
 pub(super) struct Npy<R> {
     stored: R,
@@ -22,23 +22,23 @@ pub(super) struct Npy<R> {
     /// Bytes before the first element.
     n_before: usize,
     pub shape: Vec<usize>,
-    /// The first axis runs fastest.
+    /// Whether the array is column-major: the first axis varies fastest.
     pub is_fortran: bool,
 }
 
-/// How elements are stored: byte order, letter, and bytes of each.
+/// Element type: byte order, type letter, and bytes per element.
 #[derive(Debug, Clone, PartialEq)]
 struct Kind {
     is_big_endian: bool,
     letter: char,
     n_bytes: usize,
-    /// As the file says it.
+    /// Spelling in the file.
     said: String,
 }
 
 impl<R: Read> Npy<R> {
     /// # Errors
-    /// One clause: what is wrong with the header, or that there are more elements than `most`.
+    /// One clause that says what is wrong with the header, or that there are more than `most` elements.
     pub fn open(mut stored: R, most: u64) -> Result<Self, String> {
         let (n_before, header) = header(&mut stored)?;
         let Header {
@@ -61,10 +61,10 @@ impl<R: Read> Npy<R> {
         })
     }
 
-    /// Checks that all elements can lie in so many bytes, before any of them is read.
+    /// Checks before reading that all elements fit into `n_bytes`.
     ///
     /// # Errors
-    /// One clause, when there are fewer bytes than the header describes.
+    /// One clause, when there are fewer bytes than the header requires.
     pub fn fits_into(&self, n_bytes: u64) -> Result<(), String> {
         let of_elements = self.n_elements().saturating_mul(self.kind.n_bytes);
         let needed = of_elements.saturating_add(self.n_before);
@@ -81,7 +81,7 @@ impl<R: Read> Npy<R> {
         self.kind.letter == 'f'
     }
 
-    /// What it is stored as: `f16`, `f32` or `f64`, and NumPy's letters for what is not a float.
+    /// Names the element type: `f16`, `f32` or `f64`, or NumPy's letters for anything but a float.
     pub fn stored_as(&self) -> String {
         if self.is_float() {
             format!("f{}", 8 * self.kind.n_bytes)
@@ -95,7 +95,7 @@ impl<R: Read> Npy<R> {
         self.n_before
     }
 
-    /// Whether elements of several bytes have the most significant one first.
+    /// Whether elements have several bytes, the most significant first.
     pub fn is_big_endian(&self) -> bool {
         self.kind.is_big_endian && self.kind.n_bytes > 1
     }
@@ -104,10 +104,10 @@ impl<R: Read> Npy<R> {
         self.shape.iter().product()
     }
 
-    /// Hands over every element with its place in the file.
+    /// Passes each element and its index in the file to `take`.
     ///
     /// # Errors
-    /// One clause: the kind of element is not read, or the bytes end early.
+    /// One clause, when the element type is unsupported or the bytes end early.
     pub fn each(mut self, take: &mut dyn FnMut(usize, f64)) -> Result<(), String> {
         let read = self.kind.reader()?;
         let size = self.kind.n_bytes;
@@ -129,7 +129,7 @@ impl<R: Read> Npy<R> {
 }
 
 impl Kind {
-    /// `<f4`: byte order, letter, size.
+    /// Parses a type such as `<f4`: byte order, letter, size.
     fn parse(said: &str) -> Result<Self, String> {
         let refused = || format!("expected floats or whole numbers, found {said:?}");
         let mut letters = said.chars();
@@ -149,7 +149,7 @@ impl Kind {
         })
     }
 
-    /// What turns the bytes of an element, the least first, into a number.
+    /// Returns the conversion from little-endian bytes to a number.
     fn reader(&self) -> Result<fn(&[u8]) -> f64, String> {
         macro_rules! number {
             ($kind:ty, $widen:expr) => {
@@ -181,12 +181,12 @@ impl Kind {
 
 pub(super) fn unreadable(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
-    // What a library adds to a syntax error may take several lines.
+    // A library's syntax error may have several lines.
     let first = text.lines().next().unwrap_or_default().trim();
     format!("cannot be read ({})", first.trim_end_matches(':'))
 }
 
-/// The text of the header, after magic, version and length; and the bytes of all of these.
+/// Reads the header's text, after magic number, version and length; also returns the total size of these.
 fn header(stored: &mut impl Read) -> Result<(usize, String), String> {
     let mut take = |n: usize| {
         let mut bytes = vec![0; n];
@@ -200,7 +200,7 @@ fn header(stored: &mut impl Read) -> Result<(usize, String), String> {
     if before != MAGIC {
         return Err(r"is not a .npy array: expected \x93NUMPY before its header".to_owned());
     }
-    // The length takes two bytes in version 1, four since.
+    // The length has two bytes in version 1, four later.
     let n_length = match major {
         1 => 2,
         2 | 3 => 4,
@@ -218,7 +218,7 @@ fn header(stored: &mut impl Read) -> Result<(usize, String), String> {
     Ok((begin.len() + n_length + length, text))
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, PartialEq)]
 struct Header {
     kind: Kind,
@@ -226,7 +226,7 @@ struct Header {
     shape: Vec<usize>,
 }
 
-/// Reads a Python literal from front to back. No rule of it calls itself: nothing can nest.
+/// Parser of a Python literal, without recursion: nothing can nest.
 struct Literal<'a> {
     whole: &'a str,
     rest: &'a str,
@@ -240,7 +240,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`, the keys in any order.
+    /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`, with the keys in any order.
     fn header(mut self) -> Result<Header, String> {
         let (mut kind, mut is_fortran, mut shape) = (None, None, None);
         self.expect("{")?;
@@ -297,7 +297,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// A text in either kind of quotes, without escapes: none of the three keys has any.
+    /// Parses a text in either kind of quotes; escapes are not supported, as none of the three keys needs any.
     fn text(&mut self) -> Result<&'a str, String> {
         let quote = if self.takes("'") { '\'' } else { '"' };
         if quote == '"' {
@@ -326,7 +326,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// `(2, 3)`, `(2,)` or `()`.
+    /// Parses `(2, 3)`, `(2,)` or `()`.
     fn axes(&mut self) -> Result<Vec<usize>, String> {
         self.expect("(")?;
         let mut axes = Vec::new();
@@ -335,7 +335,7 @@ impl<'a> Literal<'a> {
             let n_digits = rest.bytes().take_while(u8::is_ascii_digit).count();
             let axis = rest[..n_digits].parse();
             axes.push(axis.map_err(|_| self.refused("a whole number", rest))?);
-            // Python 2 wrote long integers so.
+            // Long integers of Python 2 end in L.
             self.rest = rest[n_digits..]
                 .strip_prefix('L')
                 .unwrap_or(&rest[n_digits..]);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_either_byte_order_are_numbers() {
+    fn elements_of_either_byte_order_are_decoded() {
         for (kind, data) in [
             ("<f4", &[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0][..]),
             (">f4", &[0x3f, 0xc0, 0, 0, 0xc0, 0, 0, 0]),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_in_one_clause() {
+    fn invalid_headers_are_refused_in_one_clause() {
         let ok = "'fortran_order': False, 'shape': (1,)";
         for (header, says) in [
             (format!("{{{}", "{".repeat(60)), "expected"),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_beyond_what_can_be_counted_are_refused() {
+    fn shapes_with_too_many_elements_are_refused() {
         for shape in [
             "(101,)",
             "(4294967296, 4294967296)",
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_its_file_is_told_before_it_is_read() {
+    fn an_array_larger_than_its_file_is_refused_before_reading() {
         let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 4)}";
         let whole = array(header, &[0; 80]);
         let opened = Npy::open(whole.as_slice(), 100).expect("an array");

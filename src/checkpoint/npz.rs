@@ -1,5 +1,5 @@
-//! Weights in an archive of NumPy arrays (`.npz`): each array becomes a tensor of its name. What lies in the file as it is is read
-//! there; what is compressed is unpacked once.
+//! Weights in an archive of NumPy arrays (`.npz`): each array becomes a tensor of its name. Uncompressed arrays are read in
+//! place; compressed ones are unpacked once.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -18,17 +18,17 @@ use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 use crate::machine::{mebibytes, too_much};
 
-/// What every array of an archive is called after its name.
+/// Extension of the arrays of an archive.
 const ENDING: &str = ".npy";
-/// Bytes of a header that are read: NumPy's own are far shorter.
+/// Bytes read for a header: NumPy's own are far shorter.
 const HEADER: usize = 1 << 12;
-/// Elements of an array at most.
+/// Limit on the elements of an array.
 const MOST_ELEMENTS: u64 = 1 << 40;
 
 /// Opens an archive of arrays.
 ///
 /// # Errors
-/// When it is no such archive, its compressed arrays would not fit into memory, or elements cannot be read.
+/// When it is no such archive, its unpacked arrays would not fit into memory, or an element type cannot be read.
 pub fn open_file(path: &Path) -> Result<Tensors> {
     let file = DataFile::open(path)?;
     let archive = Archive::read(&file).map_err(|problem| match problem {
@@ -101,10 +101,10 @@ pub fn open_file(path: &Path) -> Result<Tensors> {
     Ok(tensors)
 }
 
-/// The compressed arrays of an archive.
+/// An archive, for reading its compressed arrays.
 type Packed = ZipArchive<BufReader<Reader>>;
 
-/// Opens what is compressed, where something is; it is held unpacked for as long as the checkpoint is open.
+/// Opens the archive for unpacking, if it has compressed arrays; unpacked, these stay in memory while the checkpoint is open.
 fn packed(file: &DataFile, unpacked: u64) -> Result<Option<Packed>> {
     if unpacked == 0 {
         return Ok(None);
@@ -125,7 +125,7 @@ fn packed(file: &DataFile, unpacked: u64) -> Result<Option<Packed>> {
     archive.map(Some).map_err(|e| refused(unreadable(&e)))
 }
 
-/// A compressed array; its checksum is compared with the archive's.
+/// Unpacks a compressed array and verifies its checksum.
 fn unpacked(archive: &mut Packed, member: &str) -> std::result::Result<Vec<u8>, String> {
     let stored = archive.by_name(member).map_err(|e| unreadable(&e))?;
     let size = stored.size();
@@ -138,7 +138,7 @@ fn unpacked(archive: &mut Packed, member: &str) -> std::result::Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// Elements from one index to the next where the first axis runs fastest.
+/// Computes the strides of a column-major array, in elements.
 fn fortran_strides(shape: &[usize]) -> Vec<usize> {
     let mut step = 1;
     let strides = shape.iter().map(|n| {

@@ -1,4 +1,4 @@
-//! From a path to an open checkpoint: which file holds the weights, in which format, and what stands beside it.
+//! Opens a checkpoint at a path: finds the weight files, their format, and the files that describe them.
 
 use std::path::{Path, PathBuf};
 
@@ -25,33 +25,33 @@ use super::{
 };
 
 const CONFIG: &str = "config.json";
-/// Sizes beside weights as Meta publishes them.
+/// Meta's file of sizes beside the weights.
 const PARAMS: &str = "params.json";
-/// Settings beside weights as LitGPT writes them.
+/// LitGPT's file of settings beside the weights.
 const MODEL_CONFIG: &str = "model_config.yaml";
 
-/// What a checkpoint is to be opened from, and what a person says about it.
+/// What to open as a checkpoint, and the user's options for it.
 #[derive(Debug, Clone, Default)]
 pub struct Opening {
     /// A directory or a weight file.
     pub path: Option<PathBuf>,
-    /// The compiled-in checkpoint that opens where there is no path.
+    /// The compiled-in checkpoint to open if there is no path.
     pub bundle: Option<&'static Bundle>,
-    /// Which file of the directory holds the weights.
+    /// The file of the directory that holds the weights.
     pub weights: Option<PathBuf>,
-    /// A tokenizer that lies elsewhere.
+    /// A tokenizer in another place.
     pub tokenizer: Option<PathBuf>,
-    /// Keys and values that correct how it is read.
+    /// Settings that override those read from the files.
     pub set: Vec<(String, String)>,
-    /// Whether the file of settings beside it counts for nothing.
+    /// Whether to ignore the settings file beside the checkpoint.
     pub ignores_settings: bool,
-    /// The base of an adapter, where it is not the one that the adapter names.
+    /// The base of an adapter, if not the one that the adapter names.
     pub base: Option<PathBuf>,
-    /// Whether an adapter counts for nothing: its base opens alone.
+    /// Whether to ignore an adapter and open only its base.
     pub ignores_adapter: bool,
-    /// Where names of the hub are looked for.
+    /// How to find models by their hub names.
     pub hub: Hub,
-    /// The prompt is a picture.
+    /// Whether the prompt is an image.
     pub sees: bool,
 }
 
@@ -65,20 +65,20 @@ impl From<Option<PathBuf>> for Opening {
 }
 
 impl Checkpoint {
-    /// Opens a directory or a weight file, as it says itself what it is.
+    /// Opens a directory or a weight file, with its format detected.
     ///
     /// # Errors
-    /// When the path is missing, there are no weights, or a file lies.
+    /// When the path is missing, there are no weights, or a file's header contradicts its contents.
     pub fn open(path: &Path) -> Result<Self> {
         Opening::from(Some(path.to_path_buf())).open()
     }
 }
 
 impl Opening {
-    /// Opens it.
+    /// Opens the checkpoint.
     ///
     /// # Errors
-    /// When the path is missing, there are no weights, or a file lies.
+    /// When the path is missing, there are no weights, or a file's header contradicts its contents.
     pub fn open(&self) -> Result<Checkpoint> {
         let mut checkpoint = self.open_any()?;
         checkpoint.sees = self.sees;
@@ -125,7 +125,7 @@ impl Opening {
         }
     }
 
-    /// Opens the base of an adapter, and puts the adapter on it.
+    /// Opens the base of an adapter and applies the adapter.
     fn open_adapter(&self, found: &Found, directory: &Path) -> Result<Checkpoint> {
         let config = AdapterConfig::read(directory)?;
         let base = self.base_of(&config, directory)?;
@@ -147,7 +147,7 @@ impl Opening {
                 .described_by
                 .push(DataFile::open_as(&config_path, "a file")?);
             let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
-            // Tokens that were added with the adapter are in its own tokenizer.
+            // Tokens added with the adapter are only in its own tokenizer.
             let own = TokenizerFile::find(directory, model_type);
             if self.tokenizer.is_none() && !matches!(own, TokenizerFile::Missing) {
                 checkpoint.tokenizer = own;
@@ -157,7 +157,7 @@ impl Opening {
         Ok(checkpoint)
     }
 
-    /// The base of an adapter: the one that was named, the weights beside it, or the one that it names itself.
+    /// Finds the base of an adapter: the one given by the user, the weights beside it, or the one that its configuration names.
     pub(super) fn base_of(&self, config: &AdapterConfig, directory: &Path) -> Result<Found> {
         let here = |path: &Path| Found {
             path: path.to_path_buf(),
@@ -166,7 +166,7 @@ impl Opening {
         if let Some(base) = &self.base {
             return self.hub.find(base);
         }
-        // As transformers does: a complete model with an adapter in it is its own base.
+        // As in transformers: a complete model with an adapter in its directory is the base.
         if locate::has_own_weights(directory) {
             return Ok(here(directory));
         }
@@ -184,7 +184,7 @@ impl Opening {
             if let Some(found) = beside.iter().find(|path| path.exists()) {
                 return Ok(here(found));
             }
-            // A directory that was moved together with its base.
+            // The directory may have been moved together with its base.
             let moved = path.file_name().map(|name| directory.join("..").join(name));
             if named.contains("./")
                 && let Some(found) = moved.filter(|path| locate::has_own_weights(path))
@@ -238,14 +238,14 @@ impl Opening {
             Format::Gguf => open_gguf(&located.weights, &directory),
             format => open_weights(format, &located.weights, &directory),
         };
-        // A file that is written meanwhile may look damaged: that it changed says more.
+        // A file that is being written may look damaged, so a change is reported first.
         described_by.iter().try_for_each(DataFile::unchanged)?;
         let mut checkpoint = Checkpoint {
             described_by,
             ..opened?
         };
         checkpoint.tensors.unchanged()?;
-        // A directory with several models in it, or a bare file, is called after the file.
+        // A bare file, and one of several models in a directory, is named after the file.
         if let Some(name) = &found.name {
             checkpoint.name = name.clone();
         } else if path.is_dir() && self.weights.is_none() && Format::of(&file)? != Format::Gguf {
@@ -294,13 +294,13 @@ impl Opening {
         }
         settings.rename(&mut checkpoint.tensors)?;
         checkpoint.settings = settings;
-        // Also those that this command may never need, as a tokenizer where ids are given.
+        // Also files that this command may not need, such as a tokenizer when ids are given.
         checkpoint.files().into_iter().for_each(will_read);
         Ok(checkpoint)
     }
 }
 
-/// The directory of the settings of a checkpoint: its own, or one that describes its steps.
+/// Finds the directory with the settings of a checkpoint: its own, or one above it that describes all steps.
 fn with_settings(directory: &Path) -> PathBuf {
     let own = std::iter::once(directory.to_path_buf());
     own.chain(above_step(directory))
@@ -308,7 +308,7 @@ fn with_settings(directory: &Path) -> PathBuf {
         .unwrap_or_else(|| directory.to_path_buf())
 }
 
-/// The directory of the files that say what weights are: the one they lie in, or one above it up to what was opened, or to the
+/// Finds the directory of the files that describe the weights: their own, or one above it, up to the opened directory or the
 /// directory of all steps.
 fn described_in(directory: &Path, opened: &Path) -> PathBuf {
     let mut above = directory.ancestors();
@@ -323,7 +323,7 @@ fn described_in(directory: &Path, opened: &Path) -> PathBuf {
     described.unwrap_or(directory).to_path_buf()
 }
 
-/// The files that say what the weights of another one are: another save of theirs would not go with these.
+/// Opens the files that describe the weights, to notice if another save replaces them.
 fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
     let is_index = file.extension().is_some_and(|ending| ending == "json");
     let beside = [CONFIG, PARAMS, MODEL_CONFIG].map(|name| directory.join(name));
@@ -335,7 +335,7 @@ fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
         .collect()
 }
 
-/// What a directory is called, even when it is given as `.`.
+/// Returns the name of a directory, even if it is given as `.`.
 fn name_of(directory: &Path) -> String {
     let whole = directory.canonicalize().ok();
     let name = whole.and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
@@ -432,19 +432,19 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
     if let Some(serde_json::Value::Object(model_args)) = beside.get_mut("model_args") {
         llama2c::complete(model_args);
     }
-    // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
+    // Tensors of an unsupported method stay as stored, for inspection; the family refuses them.
     if let Ok(quantisation) = Quantisation::read(&config) {
         packed_bits::combine(&mut tensors, quantisation)?;
         packed::combine(&mut tensors, quantisation)?;
     }
-    // A module that was pickled whole carries its configuration.
+    // A module that was pickled whole contains its configuration.
     let config = match beside.remove(pytorch::MODULE_CONFIG) {
         Some(serde_json::Value::Object(values)) if config.is_absent() => {
             Config::from_map(file, values)
         }
         _ => config,
     };
-    // A trainer's own configuration of the same name says how the model was made, in words of its own.
+    // This `config.json` may be a trainer's own, which describes the model in the trainer's terms.
     let is_of_trainer = ["model_type", "architectures"]
         .iter()
         .all(|key| config.get(key).is_none())

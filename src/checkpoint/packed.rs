@@ -1,7 +1,6 @@
-//! Quantised weights that are stored as two tensors, numbers and scales: paired by the ends of their names into one.
+//! Quantised weights stored as two tensors, numbers and scales: paired by the endings of their names.
 //!
-//! The one tensor takes the place of the two: it is listed, looked up and counted under its own name, with the bytes
-//! of both, and neither of the two is a tensor any more.
+//! The pair is replaced by one tensor: it is listed, looked up and counted under its own name, with the bytes of both.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +12,19 @@ use super::scales::{Scaled, Scales};
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 
-/// Ends of names: MXFP4's numbers and scales of `NAME`.
+/// Endings of the names of MXFP4's numbers and scales.
 const BLOCKS: &str = "_blocks";
 const GROUP_SCALES: &str = "_scales";
-/// End of a name: the scales of the fp8 tensor `NAME`, and the one scale of another way to store it.
+/// Endings of the names of an fp8 tensor's scales: one per block, or one for the whole tensor.
 const BLOCK_SCALES: &str = "_scale_inv";
 const ONE_SCALE: &str = "_scale";
 
 const U8: Dtype = Dtype::Other("u8", 1);
 
-/// Puts tensors and their scales together.
+/// Combines tensors with their scales.
 ///
 /// # Errors
-/// Names both tensors when one of them is missing, or their shapes or element types do not fit each other.
+/// Names both tensors when one of them is missing, or their shapes or element types do not match.
 pub(super) fn combine(tensors: &mut Tensors, quantisation: Quantisation) -> Result<()> {
     let is_mxfp4 = quantisation == Quantisation::Mxfp4;
     let names: BTreeSet<String> = tensors
@@ -57,7 +56,7 @@ pub(super) fn combine(tensors: &mut Tensors, quantisation: Quantisation) -> Resu
     refuse_unscaled(tensors, needs_scales)
 }
 
-/// `NAME` of `NAME` and an end.
+/// Strips an ending, if that leaves a name.
 fn end_off<'a>(name: &'a str, end: &str) -> Option<&'a str> {
     name.strip_suffix(end).filter(|name| !name.is_empty())
 }
@@ -74,7 +73,7 @@ fn replace(tensors: &mut Tensors, name: &str, info: TensorInfo, ends: [&str; 2])
     Ok(())
 }
 
-/// A tensor and its partner, both of which must be there.
+/// Returns a tensor and its partner, both of which must exist.
 fn both<'a>(
     tensors: &'a Tensors,
     [numbers, scales]: [&str; 2],
@@ -86,7 +85,7 @@ fn both<'a>(
     let info_of = |name, there| tensors.info(name).ok_or_else(|| missing(there, name));
     let both = (info_of(numbers, scales)?, info_of(scales, numbers)?);
     for (name, info) in [(numbers, both.0), (scales, both.1)] {
-        // A view into a PyTorch storage may lie in any order.
+        // A view into a PyTorch storage may have any strides.
         if info.strides.is_some() {
             let problem = "expected row-major elements of a quantised tensor, found another order";
             return Err(Error::tensor(tensors.file_of(name), name, problem));
@@ -95,7 +94,7 @@ fn both<'a>(
     Ok(both)
 }
 
-/// Blocks u8 [slab, output, group, 16] with scales u8 [slab, output, group] as one tensor [slab, input, output].
+/// Combines blocks u8 [slab, output, group, 16] and scales u8 [slab, output, group] to one tensor [slab, input, output].
 fn mxfp4(tensors: &Tensors, name: &str) -> Result<TensorInfo> {
     let [blocks_name, scales_name] = [BLOCKS, GROUP_SCALES].map(|end| format!("{name}{end}"));
     let (blocks, scales) = both(tensors, [&blocks_name, &scales_name])?;
@@ -123,7 +122,7 @@ fn mxfp4(tensors: &Tensors, name: &str) -> Result<TensorInfo> {
     refuse_empty(tensors, &blocks_name, blocks)?;
     Ok(TensorInfo {
         dtype: Dtype::Mxfp4,
-        // No overflow: nothing is empty, and 16 bytes for each 32 inputs of an output lie in the file.
+        // Cannot overflow: no size is 0, and the file has 16 bytes for every 32 inputs of an output.
         shape: vec![n_slabs, n_groups * GROUP, n_out],
         scales: Some(Scales {
             file_idx: scales.file_idx,
@@ -134,7 +133,7 @@ fn mxfp4(tensors: &Tensors, name: &str) -> Result<TensorInfo> {
     })
 }
 
-/// An fp8 tensor of matrices [.., rows, columns] with one scale for each block of them.
+/// Combines an fp8 tensor of matrices [.., rows, columns] with its scales, one per block.
 fn fp8(tensors: &Tensors, name: &str, block: [usize; 2]) -> Result<TensorInfo> {
     let scales_name = format!("{name}{BLOCK_SCALES}");
     let (numbers, scales) = both(tensors, [name, &scales_name])?;
@@ -179,7 +178,7 @@ fn fp8(tensors: &Tensors, name: &str, block: [usize; 2]) -> Result<TensorInfo> {
     })
 }
 
-/// Nothing is quantised to nothing: a dimension of 0 beside large ones describes no bytes at all.
+/// Refuses empty shapes: next to a 0, other dimensions could be arbitrarily large without describing any byte.
 fn refuse_empty(tensors: &Tensors, name: &str, info: &TensorInfo) -> Result<()> {
     if info.shape.contains(&0) {
         let problem = format!("expected no dimension of 0, found {:?}", info.shape);
@@ -188,7 +187,7 @@ fn refuse_empty(tensors: &Tensors, name: &str, info: &TensorInfo) -> Result<()> 
     Ok(())
 }
 
-/// Without their scales, the numbers of an fp8 matrix are not its values.
+/// Refuses fp8 matrices without scales: their numbers alone are not the values.
 fn refuse_unscaled(tensors: &Tensors, needs_scales: bool) -> Result<()> {
     let unscaled = |info: &TensorInfo| is_fp8(info.dtype) && info.scales.is_none();
     for (name, _) in tensors.iter().filter(|(_, info)| unscaled(info)) {
@@ -217,7 +216,7 @@ mod tests {
     use crate::stored::Stored;
 
     #[test]
-    fn halves_that_do_not_lie_row_major_are_refused() {
+    fn quantised_tensors_that_are_not_row_major_are_refused() {
         let mut tensors = Tensors::default();
         for (name, shape) in [("w_blocks", vec![1, 2, 3, 16]), ("w_scales", vec![1, 2, 3])] {
             let info = TensorInfo {

@@ -1,4 +1,4 @@
-//! Where the files of a checkpoint lie, without opening them: what is kept of a checkpoint holds until one of these files changes.
+//! Lists the paths of a checkpoint without opening it: cached results about a checkpoint are valid until one of them changes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use super::locate;
 use super::open::Opening;
 
 impl Opening {
-    /// The target, the directories inside it that lead to the weights, the base of an adapter, and a tokenizer that lies elsewhere.
+    /// Lists the target, the directories from it down to the weights, an adapter's base, and a tokenizer in another place.
     ///
-    /// Nothing is fetched. A place that cannot be found is left out: opening the checkpoint says why.
+    /// Downloads nothing. Paths that cannot be found are left out: opening the checkpoint reports them.
     pub fn places(&self) -> Vec<PathBuf> {
         let Some(path) = &self.path else {
             return Vec::new();
@@ -54,7 +54,7 @@ fn add(places: &mut Vec<PathBuf>, place: &Path) {
     }
 }
 
-/// Adds the directories that lead from a directory to its weights.
+/// Adds the directories from a directory down to its weights.
 fn add_inside(places: &mut Vec<PathBuf>, directory: &Path) {
     if !directory.is_dir() {
         return;

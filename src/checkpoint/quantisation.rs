@@ -1,4 +1,4 @@
-//! What a configuration says about quantised weights: which method, and whether its tensors can be read.
+//! Quantisation as the configuration states it: the method, and whether its tensors can be read.
 
 use std::fmt;
 
@@ -11,60 +11,60 @@ const KEY: &str = "quantization_config";
 const METHOD: &str = "quant_method";
 const BLOCK: &str = "weight_block_size";
 
-/// Methods that can be read, for messages.
+/// Readable methods, for messages.
 const READABLE: &str = "readable: gptq, awq, bitsandbytes, compressed-tensors, torchao, fp8, mxfp4, MLX, and weights that are not quantised";
 
-/// Where MLX describes its own.
+/// Key of MLX's description.
 const MLX_KEY: &str = "quantization";
 
-/// A block larger than any matrix is damage.
+/// A larger block means damage: no matrix is that large.
 const LARGEST_BLOCK: u64 = 1 << 26;
 
-/// How the weights were quantised.
+/// Quantisation method of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantisation {
-    /// The configuration says nothing.
+    /// None stated.
     None,
-    /// Experts as blocks of 32 four-bit numbers with a power of two each.
+    /// Experts with blocks of 32 four-bit floats, each with a power-of-two scale.
     Mxfp4,
-    /// Matrices of eight-bit numbers with one scale for a block of [rows, columns].
+    /// Eight-bit matrices with one scale per block of [rows, columns].
     Fp8 { block: [usize; 2] },
-    /// Whole numbers of a few bits in groups of inputs, 0 for one group of all; zeros are stored less this much.
+    /// Integers of a few bits in groups of inputs (0: one group for all); zero points are stored minus `zeros_less`.
     Gptq {
         bits: u32,
         group: usize,
         zeros_less: i32,
     },
-    /// Whole numbers of four bits in groups of inputs.
+    /// Four-bit integers in groups of inputs.
     Awq { group: usize },
-    /// Eight bits by row, or four bits by a table.
+    /// Eight bits with a scale per row, or four bits by a lookup table.
     Bitsandbytes,
-    /// Several layouts, each known by the names of its tensors.
+    /// Several layouts, distinguished by the names of their tensors.
     CompressedTensors,
-    /// Several classes, each named in the header of the file.
+    /// Several classes, named in the file's header.
     Torchao,
-    /// Whole numbers of a few bits in groups, with something added to each group.
+    /// Integers of a few bits in groups, each with a scale and a bias.
     Mlx { bits: u32, group: usize },
 }
 
 impl Quantisation {
-    /// Rows and columns that share a scale where nothing says otherwise.
+    /// Default number of rows and columns that share a scale.
     pub(super) const USUAL_BLOCK: [usize; 2] = [128, 128];
 
-    /// Reads `quantization_config`, of the whole model or of its text part.
+    /// Reads `quantization_config` of the whole model, or else of its text part.
     ///
     /// # Errors
-    /// When the method is one whose tensors cannot be read, or the block size is none.
+    /// When the method is not readable, or the block size is invalid.
     pub fn read(config: &Config) -> Result<Self> {
         let mut found = Self::None;
         let text_part = config.text_part();
         let parts = [(Some(config), ""), (text_part.as_ref(), "text_config.")];
         for (part, at) in parts {
-            // MLX writes what it says under both keys.
+            // MLX writes its description under both keys.
             let of_mlx = part.and_then(|part| part.get(MLX_KEY));
             let said = part.and_then(|part| part.get(KEY)).or(of_mlx);
             if let Some(said) = said.filter(|said| !said.is_null()) {
-                // What the whole model says comes first; what its text part says must be readable too.
+                // The description of the whole model takes precedence; that of the text part must be readable too.
                 let of_part = Self::of(config, &format!("{at}{KEY}"), said)?;
                 if found == Self::None {
                     found = of_part;
@@ -126,7 +126,7 @@ impl Quantisation {
             }
             None if is_bitsandbytes(said) => Ok(Self::Bitsandbytes),
             None => {
-                // Before the method had a key, bitsandbytes was known by one of these.
+                // Older bitsandbytes configurations have one of these keys instead of a method.
                 let old = said.keys().find(|key| key.starts_with("load_in_"));
                 let found = old.map_or(String::new(), |old| format!(", found {old}"));
                 let problem = format!("missing{found}; {READABLE}");
@@ -136,12 +136,12 @@ impl Quantisation {
     }
 }
 
-/// MLX names no method: group size and bits, and parts of the model that differ.
+/// MLX states no method, but a group size, bits, and exceptions for parts of the model.
 fn is_mlx(said: &Map<String, Value>) -> bool {
     said.contains_key("group_size") && said.contains_key("bits")
 }
 
-/// Before the method had a key, bitsandbytes was known by one of these.
+/// Older bitsandbytes configurations have one of these keys instead of a method.
 fn is_bitsandbytes(said: &Map<String, Value>) -> bool {
     ["load_in_8bit", "load_in_4bit"]
         .iter()
@@ -177,7 +177,7 @@ fn gptq(config: &Config, key: &str, said: &Map<String, Value>) -> Result<Quantis
     })
 }
 
-/// A whole number, 0 for −1, which stands for all.
+/// Reads a whole number; −1, which means all, becomes 0.
 fn whole(
     config: &Config,
     key: &str,
@@ -202,7 +202,7 @@ fn whole(
     }
 }
 
-/// Rows and columns that share a scale.
+/// Reads the number of rows and columns that share a scale.
 fn block(config: &Config, key: &str, said: &Map<String, Value>) -> Result<[usize; 2]> {
     let Some(value) = said.get(BLOCK) else {
         return Ok(Quantisation::USUAL_BLOCK);
@@ -225,7 +225,7 @@ fn block(config: &Config, key: &str, said: &Map<String, Value>) -> Result<[usize
     }
 }
 
-/// A value as a message shows it: its beginning.
+/// Formats a value for a message, shortened.
 fn short(value: &Value) -> String {
     const LONGEST: usize = 60;
     let text = value.to_string();

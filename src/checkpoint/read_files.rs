@@ -1,4 +1,4 @@
-//! Which files this process has read: no command may write over any of them.
+//! The files that this process has read: no command may overwrite them.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Files by device and inode, so that a link is the same file as what it leads to.
+/// Files by device and inode, so that a link counts as its target.
 static READ: LazyLock<Mutex<HashMap<(u64, u64), Entry>>> = LazyLock::new(Mutex::default);
 
 struct Entry {
@@ -15,7 +15,7 @@ struct Entry {
     modified: Option<SystemTime>,
 }
 
-/// Remembers a file that was opened for reading.
+/// Records a file that was opened for reading.
 pub(super) fn remember(path: &Path, about: &Metadata) {
     let entry = Entry {
         path: path.to_path_buf(),
@@ -25,7 +25,7 @@ pub(super) fn remember(path: &Path, about: &Metadata) {
     read.insert(key(about), entry);
 }
 
-/// Remembers a file that a command is going to read, so that its target is refused before the work and not after it.
+/// Records a file that a command will read, so that writing to it is refused before the work starts.
 pub fn will_read(path: &Path) {
     if let Ok(about) = path.metadata()
         && about.is_file()
@@ -34,13 +34,13 @@ pub fn will_read(path: &Path) {
     }
 }
 
-/// Whether a path leads to a file that this process has read; links are followed.
+/// Whether a path leads, also through links, to a file that this process has read.
 pub fn was_read(path: &Path) -> bool {
     let Ok(about) = path.metadata() else {
         return false;
     };
     let read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-    // The number of a file that was removed is given to a new one: that one is another file.
+    // The inode of a removed file may be reused; then this is another file.
     read.get(&key(&about)).is_some_and(|entry| {
         about.modified().ok() == entry.modified
             || entry
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_read_is_known_by_every_name() {
+    fn a_file_that_was_read_is_recognised_under_every_name() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         for name in ["read", "other"] {

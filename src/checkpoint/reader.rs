@@ -1,4 +1,4 @@
-//! A configuration read key by key with a memory: which keys were used, which were not, and where each value came from.
+//! Reads a configuration key by key and records which keys were used, which were not, and the origin of each value.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,16 +10,16 @@ use serde_json::Value;
 use super::config::{Config, Knob, Origin};
 use super::silent_keys::IN_EVERY_OBJECT;
 
-/// No dimension of a model that a person can hold exceeds this; larger values are damage, not models.
+/// Limit on sizes: larger values mean damage, not a model.
 const LARGEST_SIZE: u64 = 1 << 26;
 
-/// The most layers that a configuration may state: each costs a description before any tensor is looked for.
+/// Limit on stated layers: each costs a description before any tensor is looked up.
 const MOST_LAYERS: u64 = 4096;
 
-/// Knobs of which transformers does not take null for the default.
+/// Knobs for which transformers does not replace null by the default.
 const NEVER_NULL: [&str; 3] = ["norm_eps", "logit_scale", "rotary_share"];
 
-/// A number as a person writes it: 1e-12, not eleven zeros.
+/// Formats a number as a person writes it: 1e-12, not eleven zeros.
 fn short(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-3 {
         format!("{number:e}")
@@ -28,7 +28,7 @@ fn short(number: f64) -> String {
     }
 }
 
-/// Reads a configuration once, from top to bottom, and remembers what it read.
+/// Reader of a configuration that records which keys it read.
 #[derive(Debug)]
 pub struct Reader<'a> {
     config: &'a Config,
@@ -36,7 +36,7 @@ pub struct Reader<'a> {
     read: BTreeSet<String>,
     fixed_read: BTreeSet<String>,
     remarks: Vec<String>,
-    /// Keys inside objects of the configuration that were never read, with the object's own key.
+    /// Unread keys of nested objects, prefixed with the object's key.
     unread_inside: Vec<String>,
 }
 
@@ -56,29 +56,29 @@ impl<'a> Reader<'a> {
         &self.config.path
     }
 
-    /// The configuration inside a key, to be read by a reader of its own; an empty one where the key holds none.
+    /// Returns the nested configuration under a key, to be read by a reader of its own; empty if there is none.
     pub fn part(&self, key: &str) -> Config {
         let part = self.config.part(key);
         part.unwrap_or_else(|| Config::from_map(&self.config.path, serde_json::Map::new()))
     }
 
-    /// A key's value, if it is there and not null; the key counts as read either way.
+    /// Returns a key's value unless it is absent or null, and records the key as read.
     pub fn value(&mut self, key: &str) -> Option<&'a Value> {
         self.read.insert(key.to_owned());
         self.config.values.get(key).filter(|v| !v.is_null())
     }
 
-    /// Whether a person gave the value of a key.
+    /// Whether the user set a key.
     pub fn is_set(&self, key: &str) -> bool {
         matches!(self.config.origins.get(key), Some(Origin::Set(_)))
     }
 
-    /// Whether a key is there and is null.
+    /// Whether a key exists and is null.
     pub fn is_null(&self, key: &str) -> bool {
         self.config.values.get(key).is_some_and(Value::is_null)
     }
 
-    /// What a knob is fixed to, or else the value of its key; with where it comes from.
+    /// Returns the overriding value of a knob, or else the value of its key, with its origin.
     fn given(&mut self, knob: &str, key: &str) -> Option<(&'a Value, Origin)> {
         let stored = self.value(key);
         if let Some((value, origin)) = self.config.fixed.get(knob) {
@@ -89,27 +89,27 @@ impl<'a> Reader<'a> {
         stored.map(|value| (value, origin.unwrap_or_else(|| Origin::Key(key.to_owned()))))
     }
 
-    /// Takes back what was noted of some knobs.
+    /// Removes the records of some knobs.
     pub fn forget(&mut self, names: &[&str]) {
         self.knobs.retain(|knob| !names.contains(&knob.name));
     }
 
-    /// Fixed knobs that nobody asked for.
+    /// Lists knobs with an overriding value that no family read.
     pub fn fixed_unread(&self) -> Vec<&'a str> {
         let all = self.config.fixed.keys().map(String::as_str);
         all.filter(|knob| !self.fixed_read.contains(*knob))
             .collect()
     }
 
-    /// A positive size that must be given.
+    /// Reads a required positive size.
     ///
     /// # Errors
-    /// When the key is absent, no whole number, zero, or absurdly large.
+    /// When the key is absent, or is no whole number, zero or absurdly large.
     pub fn size(&mut self, knob: &'static str, key: &str) -> Result<usize> {
         self.needed_size(knob, key, LARGEST_SIZE)
     }
 
-    /// A number of layers that must be given.
+    /// Reads the required number of layers.
     ///
     /// # Errors
     /// As for [`Reader::size`].
@@ -127,10 +127,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A positive size with a value to use when the key is absent or null.
+    /// Reads a positive size, or returns the default if it is absent or null.
     ///
     /// # Errors
-    /// When the key is there and its value is not a sensible size.
+    /// When the key is present but not a sensible size.
     pub fn size_or(
         &mut self,
         knob: &'static str,
@@ -166,12 +166,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A finite number, or the default when absent.
+    /// Reads a finite number, or returns the default if it is absent.
     ///
     /// # Errors
-    /// When the key is there and is not a number.
+    /// When the key is present but not a number.
     pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
-        // Half of these keys stand in a division or under a root, where no value is not the default but a fault.
+        // In transformers, null for these keys makes a computation fail instead of selecting the default.
         let is_null = self.config.values.get(key).is_some_and(Value::is_null);
         if is_null && NEVER_NULL.contains(&knob) {
             let problem = "expected a number, found null";
@@ -200,14 +200,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A truth value, or the default when absent.
+    /// Reads a truth value, or returns the default if it is absent.
     ///
     /// # Errors
-    /// When the key is there and is not a truth value.
+    /// When the key is present but not a truth value.
     pub fn flag_or(&mut self, knob: &'static str, key: &str, default: bool) -> Result<bool> {
         let is_null = self.config.values.get(key).is_some_and(Value::is_null);
         let (flag, origin) = match self.given(knob, key) {
-            // Where a key says nothing, Python takes it for false.
+            // Python treats null as false.
             None if is_null => (false, Origin::Key(key.to_owned())),
             None => (default, Origin::Default(key.to_owned())),
             Some((Value::Bool(flag), origin)) => (*flag, origin),
@@ -223,10 +223,10 @@ impl<'a> Reader<'a> {
         Ok(flag)
     }
 
-    /// A word, or the default when absent.
+    /// Reads a word, or returns the default if it is absent.
     ///
     /// # Errors
-    /// When the key is there and is not a string.
+    /// When the key is present but not a string.
     pub fn word_or(&mut self, knob: &'static str, key: &str, default: &str) -> Result<String> {
         let (word, origin) = match self.given(knob, key) {
             None => (default.to_owned(), Origin::Default(key.to_owned())),
@@ -243,10 +243,10 @@ impl<'a> Reader<'a> {
         Ok(word)
     }
 
-    /// A number where absent means a default and null means none.
+    /// Reads a number, with a default if it is absent; null means none.
     ///
     /// # Errors
-    /// When the key is there and is not a number.
+    /// When the key is present but not a number.
     pub fn number_or_none(
         &mut self,
         knob: &'static str,
@@ -268,10 +268,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A bound on values, above 0, where absent and null mean none.
+    /// Reads a bound above 0; absent or null means none.
     ///
     /// # Errors
-    /// When the key is there and is no such number.
+    /// When the key is present but not such a number.
     pub fn bound_or_none(&mut self, knob: &'static str, key: &str) -> Result<Option<f64>> {
         let bound = self.number_or_none(knob, key, None)?;
         match bound.filter(|bound| *bound <= 0.0) {
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A positive size under the first of two names that is there.
+    /// Reads a positive size under the first of two keys that is present.
     ///
     /// # Errors
     /// As for [`Reader::size`].
@@ -298,10 +298,10 @@ impl<'a> Reader<'a> {
         self.size(knob, key)
     }
 
-    /// Whether a switch is on; it is not a knob of its own.
+    /// Reads a switch without recording a knob; absent means off.
     ///
     /// # Errors
-    /// When the key is there and is not a truth value.
+    /// When the key is present but not a truth value.
     pub fn flag_quietly(&mut self, key: &str) -> Result<bool> {
         match self.value(key) {
             None => Ok(false),
@@ -313,12 +313,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a person gave the value of a knob.
+    /// Whether a knob is set independently of the keys.
     pub fn is_fixed(&self, knob: &str) -> bool {
         self.config.fixed.contains_key(knob)
     }
 
-    /// A word that a person gave for a knob; what a file says of it is not asked.
+    /// Returns the word that a knob was set to, without reading any key.
     pub fn word_if_set(&mut self, knob: &'static str) -> Option<String> {
         let (value, origin) = self.config.fixed.get(knob)?;
         self.fixed_read.insert(knob.to_owned());
@@ -327,16 +327,16 @@ impl<'a> Reader<'a> {
         Some(word.to_owned())
     }
 
-    /// Whether a value is this word, which may stand in the place of a number.
+    /// Whether a value is this word, which is allowed instead of a number.
     pub fn is_word(&mut self, knob: &str, key: &str, word: &str) -> bool {
         let given = self.given(knob, key);
         given.is_some_and(|(value, _)| value.as_str() == Some(word))
     }
 
-    /// A token of a vocabulary, when one is given.
+    /// Reads a token id of the vocabulary, if there is one.
     ///
     /// # Errors
-    /// When something else is.
+    /// When it is anything else.
     pub fn token(&mut self, knob: &'static str, key: &str, d_vocab: usize) -> Result<Option<u32>> {
         let Some((value, origin)) = self.given(knob, key) else {
             return Ok(None);
@@ -349,7 +349,7 @@ impl<'a> Reader<'a> {
         Ok(Some(id as u32))
     }
 
-    /// Tokens, as one id or a list of them; ids that are none never come up.
+    /// Reads one token id or a list of ids; invalid ids are ignored.
     pub fn tokens(&mut self, knob: &'static str, key: &str) -> Vec<u32> {
         let Some((value, origin)) = self.given(knob, key) else {
             return Vec::new();
@@ -362,10 +362,10 @@ impl<'a> Reader<'a> {
         ids.filter_map(|id| u32::try_from(id).ok()).collect()
     }
 
-    /// A whole number, zero included, or the default when absent or null.
+    /// Reads a whole number including zero, or returns the default if it is absent or null.
     ///
     /// # Errors
-    /// When the key is there and is not a whole number of a sensible size.
+    /// When the key is present but not a sensible whole number.
     pub fn count_or(&mut self, knob: &'static str, key: &str, default: usize) -> Result<usize> {
         match self.value(key) {
             None => {
@@ -383,10 +383,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of one word per layer, when it is there.
+    /// Reads a list with one word per layer, if there is one.
     ///
     /// # Errors
-    /// When it is no such list.
+    /// When it is not such a list.
     pub fn words_by_layer(&mut self, key: &str, n_layers: usize) -> Result<Option<Vec<String>>> {
         let Some(value) = self.value(key) else {
             return Ok(None);
@@ -404,10 +404,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of whole numbers, when it is there.
+    /// Reads a list of whole numbers, if there is one.
     ///
     /// # Errors
-    /// When it is no such list.
+    /// When it is not such a list.
     pub fn numbers(&mut self, key: &str) -> Result<Option<Vec<u64>>> {
         let Some(value) = self.value(key) else {
             return Ok(None);
@@ -424,7 +424,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes over what was read of an object inside this configuration.
+    /// Merges the records of a reader of a nested object.
     pub fn absorb(&mut self, key: &str, part: Reader<'_>) {
         self.read.insert(key.to_owned());
         self.fixed_read.extend(part.fixed_read.iter().cloned());
@@ -447,7 +447,7 @@ impl<'a> Reader<'a> {
             .extend(said.map(|name| format!("{key}.{name}")));
     }
 
-    /// Records a fact that was not read from a key of its own.
+    /// Records a fact that has no key of its own.
     pub fn note(&mut self, name: &'static str, value: impl fmt::Display, origin: Origin) {
         self.knobs.push(Knob {
             name,
@@ -456,19 +456,19 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Keeps a sentence that a person should hear of how the configuration was read.
+    /// Adds a remark for the user on how the configuration was read.
     pub fn remark(&mut self, said: String) {
         if !self.remarks.contains(&said) {
             self.remarks.push(said);
         }
     }
 
-    /// The sentences that were kept.
+    /// Returns the remarks.
     pub fn remarks(&self) -> Vec<String> {
         self.remarks.clone()
     }
 
-    /// What was read, and the keys that never were, in the order of the file.
+    /// Returns the knobs that were read and the keys that were not, in the order of the file.
     pub fn finish(self) -> (Vec<Knob>, Vec<String>) {
         let unread = self
             .config

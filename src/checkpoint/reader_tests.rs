@@ -1,4 +1,4 @@
-//! Values of a configuration that are read, and those that are refused.
+//! Tests of values that the reader accepts and refuses.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn config(text: &str) -> Config {
 }
 
 #[test]
-fn zero_and_absurd_sizes_are_refused_with_what_was_found() {
+fn zero_and_absurd_sizes_are_refused_with_the_value_found() {
     for bad in ["0", "-3", "2.5", "\"12\"", "99999999999", "1e300"] {
         let config = config(&format!("{{\"n_head\": {bad}}}"));
         let error = Reader::new(&config)

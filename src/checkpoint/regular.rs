@@ -1,18 +1,18 @@
-//! Opens files that were found on disk. Pipes and devices are refused, since reading one may never end.
+//! Opens regular files. Pipes and devices are refused, since reading one may never end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Opens a regular file, or a link to one, to read it. Never waits for another process.
+/// Opens a regular file, or a link to one, for reading. Never waits for another process.
 ///
 /// # Errors
-/// When it cannot be opened, or is no regular file.
+/// When it cannot be opened, or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Opening some devices has an effect, so that they are refused before.
+    // Opening some devices has side effects, so they are refused before.
     check_regular(path.metadata()?.is_file())?;
-    // What lies there may be another file by now: opening a pipe must not wait for whoever writes to it.
+    // The file may have been replaced since: opening a pipe must not wait for a writer.
     let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new()
         .read(true)
@@ -31,10 +31,10 @@ fn check_regular(is_file: bool) -> io::Result<()> {
     }
 }
 
-/// The bytes of a regular file, of which there are at most `most`.
+/// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// When it cannot be opened or read, is no regular file, or is longer.
+/// When it cannot be opened or read, is not a regular file, or is longer.
 pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let n_asked = (most as u64).saturating_add(1);

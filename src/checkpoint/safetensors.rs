@@ -1,4 +1,4 @@
-//! Safetensors files: one, or shards named by an index; headers are checked before anything is believed.
+//! Safetensors files: one file, or shards named by an index; headers are checked before they are used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,10 +16,10 @@ use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 use super::{shape, shards};
 
-/// Bytes that give the header's length, before the header itself.
+/// Bytes of the header's length, which precedes the header.
 const LENGTH_BYTES: usize = 8;
 
-/// Bytes of a header at most: the format's own limit.
+/// The format's limit on the bytes of a header.
 const LONGEST_HEADER: usize = 100_000_000;
 
 /// Opens one safetensors file.
@@ -30,7 +30,7 @@ pub fn open_file(path: &Path) -> Result<Tensors> {
     open(DataFile::open(path)?).map(|(tensors, _)| tensors)
 }
 
-/// Opens one safetensors file, with the strings that stand beside its tensors.
+/// Opens one safetensors file, and returns its metadata too.
 ///
 /// # Errors
 /// As for [`open_file`].
@@ -44,7 +44,7 @@ fn open(file: DataFile) -> Result<(Tensors, BTreeMap<String, String>)> {
     Ok((tensors, strings))
 }
 
-/// Opens a safetensors file that is part of the program.
+/// Opens a safetensors file that is compiled into the program.
 ///
 /// # Errors
 /// As for [`open_file`].
@@ -52,23 +52,23 @@ pub fn open_compiled_in(name: &str, bytes: &'static [u8]) -> Result<Tensors> {
     open(DataFile::compiled_in(name, bytes)).map(|(tensors, _)| tensors)
 }
 
-/// Opens every shard that an index names, and checks that each tensor is where the index says.
+/// Opens every shard that an index names, and checks that each tensor is in the shard that the index states.
 ///
 /// # Errors
-/// As for [`open_file`], and when the index and the shards do not fit together.
+/// As for [`open_file`], and when the index and the shards do not match.
 pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
     shards::open(index_path, |tensors, file| add(tensors, file).map(drop))
 }
 
-/// Opens shards that no index names.
+/// Opens shards that have no index.
 ///
 /// # Errors
-/// As for [`open_file`], and when a tensor stands in two of them.
+/// As for [`open_file`], and when two of them contain the same tensor.
 pub fn open_files(files: &[PathBuf]) -> Result<Tensors> {
     shards::open_all(files, |tensors, file| add(tensors, file).map(drop))
 }
 
-/// Reads the header of a file and adds its tensors; gives the strings beside them.
+/// Reads the header of a file and adds its tensors; returns the file's metadata.
 fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>> {
     let path = file.path().to_path_buf();
     let (start, mut header) = header(&file)?;
@@ -81,7 +81,7 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
         return Err(Error::file(&path, problem));
     }
     let file_idx = tensors.files.len();
-    // By name, so that the same file is refused in the same words every time, and so that a map of them is built at once.
+    // Sorted by name, so that errors do not depend on the order of the file, and the map is built quickly.
     header.tensors.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let of_file = header.tensors.into_iter().map(|(name, info)| {
         let (first, last) = info.data_offsets;
@@ -112,7 +112,7 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
     Ok(strings)
 }
 
-/// Where the data begins, and what the header says of it.
+/// Returns the offset of the data and the parsed header.
 fn header(file: &DataFile) -> Result<(usize, Header)> {
     let refused = |problem: String| Error::file(file.path(), problem);
     let length = file.read(0..LENGTH_BYTES)?;
@@ -140,12 +140,13 @@ fn header(file: &DataFile) -> Result<(usize, Header)> {
 }
 
 impl Header {
-    /// Checks that the tensors lie one after another without a gap, each as long as its shape and element type say. Gives the bytes of all of them.
+    /// Checks that tensors are contiguous and that each has the size of its shape and element type. Returns the total size in
+    /// bytes.
     ///
-    /// The `safetensors` crate checks the same, and builds three maps of all names for it, which takes seconds for a million of them.
+    /// The `safetensors` crate does the same with three maps of all names, which takes seconds for a million tensors.
     ///
     /// # Errors
-    /// Names the first tensor that is not so, in the order in which they lie.
+    /// Names the first invalid tensor, in order of position.
     fn check_places(&mut self, path: &Path) -> Result<usize> {
         self.tensors.sort_by_key(|(_, info)| info.data_offsets);
         let mut end = 0;
@@ -181,14 +182,14 @@ impl Header {
     }
 }
 
-/// What the strings beside the tensors stand under.
+/// Key of the metadata strings.
 const STRINGS: &str = "__metadata__";
 
 fn twice<E: serde::de::Error>(name: &str) -> E {
     E::custom(format!("{name:?} stands twice"))
 }
 
-/// The header as JSON, every name once.
+/// The header as JSON; duplicate names are refused.
 #[derive(Debug, Default)]
 struct Header {
     strings: Option<HashMap<String, String>>,

@@ -1,4 +1,4 @@
-//! Scales that lie in a tensor of their own: multiplied in while the rows that are asked for are widened.
+//! Scales stored in a separate tensor: applied while the requested rows are widened.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::dtype::{Dtype, GROUP, GROUP_BYTES};
 use super::small_floats::{half_scale, scaled_e2m1};
 
-/// Where the scales of a tensor lie, and which values each of them is for. Shapes were checked when the two were paired.
+/// Position of a tensor's scales, and the values that each of them scales. Shapes were checked when the two were paired.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scales {
     pub file_idx: usize,
@@ -20,19 +20,19 @@ pub(super) struct Scales {
 /// Which values share a scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Scaled {
-    /// MXFP4, one power of two for 32 inputs of one output; stored [slab, output, input], meant [slab, input, output].
+    /// MXFP4: a power of two for 32 inputs of an output; stored as [slab, output, input], used as [slab, input, output].
     Groups,
-    /// One floating-point scale for a block of [rows, columns] of a matrix; blocks at the edges are cut off.
+    /// A float for each block of [rows, columns] of a matrix; blocks at the edges may be smaller.
     Blocks { block: [usize; 2], dtype: Dtype },
 }
 
 impl Scales {
-    /// Indices `rows` of the first dimension of a tensor of this shape, as f32, row-major.
+    /// Widens indices `rows` of the first dimension of a tensor of this shape to f32, row-major.
     ///
-    /// Of the values and of the scales, only what these rows need is read.
+    /// Reads only the values and scales that these rows need.
     ///
     /// # Errors
-    /// Those of the two that read.
+    /// Those of the two read functions.
     pub fn widen_rows<'a>(
         &self,
         (dtype, values): (Dtype, ReadBytes<'_, 'a>),
@@ -60,7 +60,7 @@ impl Scales {
                 },
                 &[_, ref middle @ .., width],
             ) => {
-                // Matrices on top of each other are one tall one, whose blocks begin anew with every matrix.
+                // Stacked matrices are one tall matrix, but blocks start anew in each of them.
                 let n_rows: usize = middle.iter().product();
                 let blocks = Blocks {
                     high,
@@ -76,7 +76,7 @@ impl Scales {
     }
 }
 
-/// Stored matrices of one height, on top of each other, and the size of the blocks that share a scale.
+/// The sizes of stacked matrices of equal height, and of the blocks that share a scale.
 struct Blocks {
     high: usize,
     wide: usize,
@@ -85,7 +85,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Rows, counted through all matrices, each value times the scale of its block.
+    /// Reads rows, counted through all matrices, and multiplies each value by the scale of its block.
     fn scaled(
         &self,
         (dtype, values): (Dtype, ReadBytes<'_, '_>),
@@ -120,10 +120,10 @@ impl Blocks {
     }
 }
 
-/// Bytes of a tensor, counted from its first.
+/// Reads a range of a tensor's bytes, counted from its first.
 type ReadBytes<'f, 'a> = &'f (dyn Fn(Range<usize>) -> Result<Cow<'a, [u8]>> + Sync);
 
-/// Slabs of MXFP4, turned from [output, input] to [input, output].
+/// Decodes slabs of MXFP4 and transposes them from [output, input] to [input, output].
 fn groups(blocks: &[u8], scales: &[u8], n_slabs: usize, [n_in, n_out]: [usize; 2]) -> Vec<f32> {
     let n_groups = n_in / GROUP;
     let mut values = vec![0.0; n_slabs * n_in * n_out];

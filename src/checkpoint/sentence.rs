@@ -1,4 +1,4 @@
-//! What `modules.json` of sentence-transformers lists: where the transformer lies, and what is made of the tokens' last states.
+//! `modules.json` of sentence-transformers: where the transformer is, and how the last hidden states are pooled.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use super::named_paths::is_inside;
 use super::{CONFIGURATION, read_text};
 
-/// What lists the parts of a model.
+/// Name of the file that lists the parts of a model.
 pub const MODULES: &str = "modules.json";
-/// Parts of one model at most.
+/// Limit on the parts of a model.
 const MOST: usize = 32;
 
-/// How tokens are pooled: what the configuration calls it, now and in older versions, and what it is.
+/// Pooling modes: the configuration's name, the older configuration's key, and a description.
 const MODES: [(&str, &str, &str); 6] = [
     ("cls", "pooling_mode_cls_token", "first token"),
     ("max", "pooling_mode_max_tokens", "maximum over tokens"),
@@ -30,7 +30,7 @@ const MODES: [(&str, &str, &str); 6] = [
     ("lasttoken", "pooling_mode_lasttoken", "last token"),
 ];
 
-/// Where sentence-transformers keeps the transformer of a model.
+/// Finds the directory of the transformer in a sentence-transformers model.
 pub fn transformer_of(modules: &Path) -> Option<String> {
     if !modules.is_file() {
         return None;
@@ -46,7 +46,7 @@ pub fn transformer_of(modules: &Path) -> Option<String> {
     (!path.is_empty() && is_inside(path)).then(|| path.to_owned())
 }
 
-/// What becomes of the last states of a model whose `modules.json` lies in `directory`: "mean of tokens, then normalised".
+/// Describes what is done to the last hidden states, by `modules.json` in `directory`: "mean of tokens, then normalised".
 pub fn pooling(directory: &Path) -> Option<String> {
     let file = directory.join(MODULES);
     if !file.is_file() {
@@ -62,7 +62,7 @@ pub fn pooling(directory: &Path) -> Option<String> {
     (!steps.is_empty()).then(|| steps.join(", then "))
 }
 
-/// What one part does; nothing for the transformer itself.
+/// Describes one part; `None` for the transformer itself.
 fn step(directory: &Path, part: &Value) -> Option<String> {
     let kind = part.get("type")?.as_str()?.rsplit('.').next()?;
     match kind {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pooling_is_named_in_either_spelling() {
+    fn pooling_is_described_for_new_and_old_configurations() {
         let made = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
             let file = made.path().join(name);

@@ -1,4 +1,4 @@
-//! What a person says about a checkpoint: `attnscope.toml` beside it, and the command line; kept as text, in order.
+//! The user's settings for a checkpoint, from `attnscope.toml` beside it and the command line; kept as text, in order.
 
 use std::path::{Path, PathBuf};
 
@@ -11,37 +11,37 @@ use super::tensors::Tensors;
 use crate::counted::counted;
 use crate::read_text;
 
-/// What the file is called.
+/// Name of the settings file.
 pub const FILE: &str = "attnscope.toml";
 
-/// A longer file is not a list of settings.
+/// Limit on the bytes of the file: a longer one is not a list of settings.
 const LONGEST: usize = 1 << 20;
 
-/// Rules for names at most: each is tried on each tensor, and a model needs a dozen.
+/// Limit on rename rules: each is tried on each tensor, and a model needs a dozen.
 const MOST_RENAMES: usize = 1000;
 
-/// The part of a tensor's name that stands for the number of a layer.
+/// Placeholder for the number of a layer in a tensor's name.
 const LAYER: &str = "{layer}";
 
-/// One value that a person gave, as text.
+/// One setting of the user, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     pub key: String,
     pub value: String,
     pub by: SetBy,
-    /// What a message calls it.
+    /// Its place, for messages.
     pub place: String,
 }
 
-/// All values that a person gave, the later ones winning, and the tensors they renamed.
+/// All settings of the user (later ones win), and rules for renaming tensors.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub values: Vec<Setting>,
-    /// Which tensors hold which part of a model, where the file describes it whole.
+    /// The tensor of each part of the model, if the file describes it completely.
     pub tensors: Option<Map<String, Json>>,
-    /// What the tokenizer is, where the file says so: `bytes`, or a file beside it.
+    /// The tokenizer that the file states: `bytes`, or a file beside it.
     pub tokenizer: Option<String>,
-    /// How the file came to be guessed, in a sentence.
+    /// How the file was guessed, in a sentence.
     guessed: Option<String>,
     renames: Vec<Rename>,
     file: PathBuf,
@@ -54,10 +54,10 @@ struct Rename {
 }
 
 impl Settings {
-    /// Reads the file of a directory, where there is one, and adds what the command line gives.
+    /// Reads the settings file of a directory, if there is one, and adds those of the command line.
     ///
     /// # Errors
-    /// When the file cannot be read, is not TOML, or holds something other than settings.
+    /// When the file cannot be read, is not TOML, or contains anything but settings.
     pub fn read(directory: &Path, from_command_line: &[(String, String)]) -> Result<Self> {
         let path = directory.join(FILE);
         let mut settings = if path.is_file() {
@@ -70,7 +70,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What the file beside the checkpoint changes, in a sentence; `None` where it changes nothing.
+    /// Describes in a sentence what the settings file changes; `None` if nothing.
     pub fn of_file(&self) -> Option<String> {
         let from_file = self.values.iter().filter(|set| set.by == SetBy::File);
         let set: Vec<String> = from_file
@@ -99,7 +99,7 @@ impl Settings {
         })
     }
 
-    /// What the command line alone gives.
+    /// Builds settings from the command line only.
     pub fn of_command_line(given: &[(String, String)]) -> Self {
         let mut settings = Self::default();
         settings.add(given);
@@ -193,10 +193,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Gives tensors the names that the file asks for.
+    /// Renames tensors by the rules of the file.
     ///
     /// # Errors
-    /// When a name is nowhere among the tensors, or two tensors would have one name.
+    /// When a rule matches no tensor, or two tensors would get the same name.
     pub fn rename(&self, tensors: &mut Tensors) -> Result<()> {
         for rename in &self.renames {
             if !tensors.iter().any(|(name, _)| rename.apply(name).is_some()) {
@@ -224,7 +224,7 @@ impl Rename {
     }
 }
 
-/// A value as one would write it on the command line.
+/// Formats a value as on the command line.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -235,7 +235,7 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// The line on which a key seems to stand: the first that holds it, or the first of all.
+/// Finds the line of a key: the first line that begins with it, or else line 1.
 fn line_of(text: &str, key: &str) -> usize {
     text.lines()
         .position(|line| {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_s_number_is_carried_over() {
+    fn a_rename_rule_keeps_the_layer_number() {
         let rename = Rename {
             from: "a.{layer}.w".to_owned(),
             to: "x{layer}y".to_owned(),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_in_the_file_are_reported_with_their_line() {
         for (text, line, part) in [
             ("[set]\nn_heads = \n", "line 2", "TOML"),
             (
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_changes_is_said_in_a_sentence() {
+    fn changes_by_the_file_are_described_in_a_sentence() {
         let said = |text: &str| parse(text).expect("parses").of_file();
         assert_eq!(said(""), None);
         assert_eq!(said("[set]\n"), None);

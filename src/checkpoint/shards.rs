@@ -1,4 +1,4 @@
-//! Weights in several files: shards that an index or their own names tell.
+//! Weights in several files: shards named by an index or by their numbering.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::stand_ins::{refuse_dangling, refuse_pointer};
 use super::tensors::Tensors;
 use crate::{VOCABULARY, read_text};
 
-/// Shards of one model at most.
+/// Limit on the shards of a model.
 const MOST_SHARDS: usize = 10_000;
 
-/// The files that an index names, each once, in order.
+/// Lists the files that an index names, each once, sorted.
 ///
 /// # Errors
 /// When it is not an index, or names a file outside its directory.
@@ -23,7 +23,7 @@ pub fn files_of(index_path: &Path) -> Result<Vec<String>> {
     Ok(files.into_iter().collect())
 }
 
-/// Which file holds each tensor, as an index says it.
+/// Reads which file holds each tensor according to an index.
 fn places(index_path: &Path) -> Result<BTreeMap<String, String>> {
     let text = read_text(index_path, VOCABULARY)?;
     let json: serde_json::Value = serde_json::from_str(&text)
@@ -52,10 +52,10 @@ fn places(index_path: &Path) -> Result<BTreeMap<String, String>> {
     Ok(place_of)
 }
 
-/// Opens every shard that an index names through `add`, which reads one file of the format.
+/// Opens every shard that an index names with `add`, which reads a file of the format.
 ///
 /// # Errors
-/// When the index is not an index, names a file outside its directory, or a shard or tensor is missing.
+/// When the index is invalid, names a file outside its directory, or a shard or tensor is missing.
 pub fn open(
     index_path: &Path,
     add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
@@ -63,8 +63,8 @@ pub fn open(
     open_named(index_path, str::to_owned, add)
 }
 
-/// Opens every shard that an index names, where the index has other names for tensors than those they are given: `name_of` turns
-/// one into the other.
+/// Opens every shard that an index names, if the index uses other tensor names than the result: `name_of` converts the index's
+/// names.
 ///
 /// # Errors
 /// As for [`open`].
@@ -100,10 +100,10 @@ pub fn open_named(
     Ok(tensors)
 }
 
-/// Opens shards that no index names.
+/// Opens shards that have no index.
 ///
 /// # Errors
-/// When one of them cannot be read, or a tensor stands in two.
+/// When one of them cannot be read, or two contain the same tensor.
 pub fn open_all(
     files: &[PathBuf],
     mut add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
@@ -116,7 +116,7 @@ pub fn open_all(
     Ok(tensors)
 }
 
-/// A name that says which of how many shards a file is: `STEM-00001-of-00003.ENDING`.
+/// A file name with the shard's number and the number of shards: `STEM-00001-of-00003.ENDING`.
 struct Numbered<'a> {
     stem: &'a str,
     number: usize,
@@ -145,7 +145,7 @@ impl<'a> Numbered<'a> {
     }
 }
 
-/// All files of the set that a shard belongs to by its name, in order; `None` for a file that is none.
+/// Lists all files of the set that a shard belongs to by its name, in order; `None` if the name is not numbered.
 ///
 /// # Errors
 /// When one of them is missing.
@@ -154,7 +154,7 @@ pub fn set_of(file: &Path) -> Result<Option<Vec<PathBuf>>> {
     let Some(own) = Numbered::of(&name).filter(|own| own.n <= MOST_SHARDS) else {
         return Ok(None);
     };
-    // Some count from 1, some from 0.
+    // Numbering starts at 1 or at 0.
     let directory = file.parent().unwrap_or(Path::new(""));
     let path_of = |number: usize| {
         let (digits, n) = (own.n_digits, own.n);

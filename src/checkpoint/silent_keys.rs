@@ -1,6 +1,6 @@
-//! Keys of configurations that say nothing of what a model computes.
+//! Configuration keys that do not affect what a model computes.
 
-/// Keys that transformers writes into every object of a configuration, and that say nothing of what is computed.
+/// Keys that transformers writes into every object of a configuration and that do not affect the computation.
 pub(super) const IN_EVERY_OBJECT: [&str; 16] = [
     "_name_or_path",
     "architectures",
@@ -20,7 +20,7 @@ pub(super) const IN_EVERY_OBJECT: [&str; 16] = [
     "use_cache",
 ];
 
-/// Ends of keys about training and about what a call returns.
+/// Endings of keys about training and about the form of a call's result.
 const ENDS: [&str; 6] = [
     "dropout",
     "_drop",
@@ -36,7 +36,7 @@ const OTHERS: [&str; 4] = [
     "pretraining_tp",
 ];
 
-/// Whether a key says nothing of what a model computes, in any configuration.
+/// Whether a key never affects what a model computes, in any configuration.
 pub fn is_silent(key: &str) -> bool {
     let has_end = ENDS.iter().any(|end| key.ends_with(end));
     has_end || IN_EVERY_OBJECT.contains(&key) || OTHERS.contains(&key)

@@ -1,4 +1,4 @@
-//! Slices of the same tensors, as tensor-parallel programs keep them in a file each.
+//! Slices of the same tensors, one file each, as tensor-parallel programs save them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use super::pytorch::StateDict;
 use super::tensor_info::TensorInfo;
 use super::weight_files::Weights;
 
-/// Slices of one model at most.
+/// Limit on the slices of a model.
 const MOST_SLICES: usize = 100;
 
-/// Slices of one model in a directory, as Meta publishes them: `consolidated.00.pth`, `consolidated.01.pth`, ….
+/// Finds a model's slices in a directory, as Meta publishes them: `consolidated.00.pth`, `consolidated.01.pth`, ….
 ///
 /// # Errors
-/// When one between others is missing.
+/// When one in the sequence is missing.
 pub fn slices_in(directory: &Path) -> Result<Option<Weights>> {
     for ending in ["pth", "safetensors"] {
         let path_of = |idx: usize| directory.join(format!("consolidated.{idx:02}.{ending}"));
@@ -41,10 +41,11 @@ pub fn slices_in(directory: &Path) -> Result<Option<Weights>> {
     Ok(None)
 }
 
-/// Puts slices of one model together by the rules of Meta's program: columns of what reads the residual, rows of what writes to it.
+/// Joins the slices of a model as Meta's code splits them: matrices that read the residual by rows, those that write to it by
+/// columns.
 ///
 /// # Errors
-/// When a tensor is missing in one of them, or has another shape there.
+/// When a tensor is missing in a slice, or has a different shape there.
 pub fn joined(slices: Vec<StateDict>) -> Result<StateDict> {
     let mut whole = StateDict::default();
     let mut parts_of: BTreeMap<String, Vec<TensorInfo>> = BTreeMap::new();
@@ -85,7 +86,7 @@ pub fn joined(slices: Vec<StateDict>) -> Result<StateDict> {
                     "is in several slices, and how they follow each other is not known".to_owned(),
                 )
             })?),
-            // Norms and frequencies are the same in all.
+            // Norms and rotary frequencies are the same in all slices.
             _ => None,
         };
         let Some(axis) = axis else {
@@ -108,13 +109,13 @@ pub fn joined(slices: Vec<StateDict>) -> Result<StateDict> {
     Ok(whole)
 }
 
-/// Along which axis slices of a matrix follow each other.
+/// Returns the axis along which the slices of a matrix are joined.
 fn slice_axis(name: &str, n_columns: usize, width: Option<usize>) -> Option<usize> {
     let module = name.strip_suffix(".weight")?.rsplit('.').next()?;
     match module {
         "wq" | "wk" | "wv" | "w1" | "w3" | "output" => Some(0),
         "wo" | "w2" => Some(1),
-        // By words since Llama 3, by features before.
+        // By tokens since Llama 3, by features before.
         "tok_embeddings" => Some(usize::from(width? != n_columns)),
         _ => None,
     }

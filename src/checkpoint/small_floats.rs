@@ -1,9 +1,9 @@
-//! Floating-point numbers of four and eight bits, and powers of two of eight: what every code stands for.
+//! Tables of the values of four-bit and eight-bit floats, and of eight-bit power-of-two scales.
 //!
-//! The element formats are those of the OCP Microscaling (MX) and 8-bit floating point specifications: sign, exponent
-//! with a bias, mantissa; exponent 0 is subnormal.
+//! The formats are those of the OCP Microscaling (MX) and 8-bit floating point specifications: sign, biased exponent, mantissa;
+//! exponent 0 is subnormal.
 
-/// Four bits: 1 sign, 2 exponent (bias 1), 1 mantissa; every code is a finite number.
+/// Four bits: 1 sign, 2 exponent (bias 1), 1 mantissa; all codes are finite.
 const E2M1: [f32; 16] = {
     let mut values = [0.0; 16];
     let mut code = 0;
@@ -44,15 +44,15 @@ pub(super) const E5M2: [f32; 256] = {
     values
 };
 
-/// A four-bit number times a scale of eight bits, all of them exponent: 2^(scale − 127).
+/// Multiplies a four-bit float by its scale 2^(scale − 127), given as half of that scale.
 ///
-/// The specification keeps the scale 255 for NaN; the files are written and read with 2^128, and so it is here: a
-/// product beyond f32 becomes infinite, and nothing repairs it.
+/// In the specification, a scale of 255 means NaN; files are written and read with 2^128, and so they are here: a product
+/// beyond f32 becomes infinite.
 pub(super) fn scaled_e2m1(code: u8, half_scale: f32) -> f32 {
     E2M1[usize::from(code & 0xf)] * 2.0 * half_scale
 }
 
-/// Half of such a scale, which f32 holds for every one of them.
+/// Returns half of a scale, which f32 can represent for all codes.
 pub(super) fn half_scale(scale: u8) -> f32 {
     f32::from_bits(match scale {
         0 => 1 << 21, // subnormal
@@ -61,7 +61,7 @@ pub(super) fn half_scale(scale: u8) -> f32 {
     })
 }
 
-/// The number of a code whose exponent is not reserved.
+/// Decodes a code whose exponent is not reserved.
 const fn finite(code: u8, n_exponent: u32, n_mantissa: u32, bias: i32) -> f32 {
     let steps = 1u32 << n_mantissa;
     let mantissa = code as u32 & (steps - 1);
@@ -70,7 +70,7 @@ const fn finite(code: u8, n_exponent: u32, n_mantissa: u32, bias: i32) -> f32 {
         0 => (mantissa, 1 - bias),
         _ => (mantissa + steps, exponent as i32 - bias),
     };
-    // Exact: a few bits times a power of two well inside f32.
+    // Exact: a few bits times a power of two well inside the range of f32.
     let unit = f32::from_bits(((power - n_mantissa as i32 + 127) as u32) << 23);
     let magnitude = significand as f32 * unit;
     match code >> (n_exponent + n_mantissa) {

@@ -1,4 +1,4 @@
-//! What lies in the place of a file that is not there: pointers of git-lfs, and links that lead nowhere.
+//! Placeholders of missing files: git-lfs pointers, and dangling links.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use attnscope_compute::error::{Error, Result};
 
 use super::data_file::beginning;
 
-/// How a git-lfs pointer begins, and its length at most.
+/// Prefix of a git-lfs pointer, and the limit on its length.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 const LONGEST_POINTER: usize = 1024;
 
-/// Refuses what git keeps in the place of a large file.
+/// Refuses a git-lfs pointer in place of the file.
 ///
 /// # Errors
-/// When the file is a pointer of git-lfs.
+/// When the file is a git-lfs pointer.
 pub fn refuse_pointer(file: &Path) -> Result<()> {
     let is_short = file
         .metadata()
@@ -25,10 +25,10 @@ pub fn refuse_pointer(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a link whose file is not there: a copy or a download that was cut off.
+/// Refuses a link whose target is missing, as after an interrupted copy or download.
 ///
 /// # Errors
-/// Names the file that is missing.
+/// Names the missing file.
 pub fn refuse_dangling(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Directories that trainers keep one step of a training in, beside which the files lie that say what all steps are.
+//! Directories with one step of a training, where the files that describe all steps are further up.
 
 use std::path::{Path, PathBuf};
 
-/// Files that say how weights are read.
+/// Files that affect how weights are read.
 const DESCRIBING: [&str; 15] = [
     "added_tokens.json",
     "attnscope.toml",
@@ -21,11 +21,11 @@ const DESCRIBING: [&str; 15] = [
     "vocab.txt",
 ];
 
-/// Directories above the one of a step that describe it too, the nearest first: DeepSpeed (`global_step500`) and Megatron
-/// (`iter_0000500/mp_rank_00`) keep configuration and tokenizer once for all steps.
+/// Lists the directories above a step's that describe it too, nearest first: DeepSpeed (`global_step500`) and Megatron
+/// (`iter_0000500/mp_rank_00`) keep one configuration and tokenizer for all steps.
 pub fn above_step(directory: &Path) -> Vec<PathBuf> {
     let mut above = Vec::new();
-    // What was opened as `.` has a name all the same.
+    // A directory given as `.` has a name too.
     let mut at = match directory.file_name() {
         Some(_) => directory.to_path_buf(),
         None => match directory.canonicalize() {
@@ -45,7 +45,7 @@ pub fn above_step(directory: &Path) -> Vec<PathBuf> {
     above
 }
 
-/// The files above the directory of a step that say how the step is read.
+/// Lists the files above a step's directory that affect how the step is read.
 pub fn described_above(directory: &Path) -> Vec<PathBuf> {
     let above = above_step(directory).into_iter();
     let files = above.flat_map(|above| DESCRIBING.map(|name| above.join(name)));
@@ -72,7 +72,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn steps_and_ranks_are_described_from_above_and_nothing_else_is() {
+    fn only_steps_and_ranks_are_described_by_directories_above() {
         let above = |path: &str| above_step(Path::new(path));
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(above("runs/a/global_step500"), paths(&["runs/a"]));

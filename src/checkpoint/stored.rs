@@ -1,4 +1,4 @@
-//! How a stored matrix differs from the one a model means: rows in another order, transposed, shifted or scaled by a constant.
+//! Differences between a stored matrix and the model's: rows in another order, transposed, shifted or scaled.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,37 +6,37 @@ use std::ops::Range;
 use attnscope_compute::error::Result;
 use rayon::prelude::*;
 
-/// What a converter did to a tensor, to be undone when it is widened.
+/// A converter's change to a tensor, to be undone when it is widened.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Stored {
     AsIs,
-    /// Of each head's rows, the two halves that rotate together are stored alternately.
+    /// The two halves of each head that rotate together have their rows interleaved.
     HalvesAlternate {
         d_head: usize,
     },
-    /// The file holds all queries, then all keys, then all values; meant are groups of heads that share a key, each followed
-    /// by its key and its value.
+    /// The file has all queries, then all keys, then all values; the model has groups of heads that share a key, each followed by
+    /// its key and its value.
     GroupsApart {
         n_groups: usize,
-        /// Queries that share a key.
+        /// Number of queries that share a key.
         n_shared: usize,
         d_head: usize,
     },
-    /// The file holds the transpose of the matrix.
+    /// The file has the transpose of the matrix.
     Transposed,
-    /// The file holds the values plus this much.
+    /// The file has the values plus this number.
     Plus(f32),
-    /// The file holds the values divided by this much.
+    /// The file has the values divided by this number.
     Over(f32),
-    /// The file holds the exponentials of the values, with a minus before them.
+    /// The file has −exp(value).
     NegativeExp,
 }
 
 impl Stored {
-    /// Rows `rows` of a tensor of the shape that the model means, read from the file by `read`.
+    /// Returns rows of the model's tensor, of this shape, from elements that `read` provides.
     ///
-    /// `read` widens a range of elements, counted as they lie in the file; where the stored dtype cannot be
-    /// widened it gives nothing, and so does this.
+    /// `read` widens a range of elements in the order of the file. It returns nothing for a type that cannot be widened, and then
+    /// this does too.
     ///
     /// # Errors
     /// Those of `read`.
@@ -89,7 +89,7 @@ impl Stored {
                 let mut values = Vec::with_capacity(rows.len() * width);
                 let mut row = rows.start;
                 while row < rows.end {
-                    // The rows of a head lie together.
+                    // The rows of a head are contiguous.
                     let n_rows = (d_head - row % d_head).min(rows.end - row);
                     let first = row_of_groups(row, n_groups, n_shared, d_head);
                     values.extend_from_slice(&plain(first..first + n_rows)?);
@@ -113,15 +113,15 @@ impl Stored {
     }
 }
 
-/// Where row `row` of a rotary projection lies in a file whose halves alternate: llama.cpp's converter reshapes
-/// each head to [half, pair] and swaps the two.
+/// Finds row `row` of a rotary projection in a file with interleaved halves: llama.cpp's converter reshapes each head to
+/// [half, pair] and swaps the two.
 fn stored_row(row: usize, d_head: usize) -> usize {
     let (head, inside) = (row / d_head, row % d_head);
     let (half, pair) = (inside / (d_head / 2), inside % (d_head / 2));
     head * d_head + 2 * pair + half
 }
 
-/// Where row `row` of queries, keys and values by groups lies in a file that keeps the three apart.
+/// Finds row `row` of grouped queries, keys and values in a file that stores the three separately.
 fn row_of_groups(row: usize, n_groups: usize, n_shared: usize, d_head: usize) -> usize {
     let (head, inside) = (row / d_head, row % d_head);
     let (group, nth) = (head / (n_shared + 2), head % (n_shared + 2));
@@ -146,7 +146,7 @@ mod tests {
             .into_owned()
     }
 
-    /// What the converter does, step by step: reshape to [head, half, pair], swap the last two.
+    /// Does what the converter does, step by step: reshapes to [head, half, pair], and swaps the last two.
     fn alternate(meant: &[f32], n_heads: usize, d_head: usize, width: usize) -> Vec<f32> {
         let mut file = Vec::new();
         for head in 0..n_heads {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn alternating_halves_are_put_back_as_they_were() {
+    fn interleaved_halves_are_restored() {
         let (n_heads, d_head, width) = (3, 6, 2);
         let meant: Vec<f32> = (0..n_heads * d_head * width).map(|v| v as f32).collect();
         let file = alternate(&meant, n_heads, d_head, width);
@@ -175,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_lie_apart_come_together() {
-        // Two groups of three queries, heads of two rows: q q q k v, q q q k v; a row is named by its head.
+    fn separate_queries_keys_and_values_are_grouped() {
+        // Two groups of three queries, heads of two rows: q q q k v, q q q k v; rows are labelled by head.
         let meant = [1, 2, 3, 71, 81, 4, 5, 6, 72, 82];
         let in_file = [1, 2, 3, 4, 5, 6, 71, 72, 81, 82];
         let by_rows = |heads: [i32; 10]| -> Vec<f32> {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transposed_matrix_is_turned_back() {
+    fn a_transposed_matrix_is_transposed_back() {
         let file = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // stored [2, 3], meant [3, 2]
         let all = rows(Stored::Transposed, 0..3, &[3, 2], &file);
         assert_eq!(all, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_taken_off() {
+    fn a_constant_that_was_added_is_subtracted() {
         assert_eq!(
             rows(Stored::Plus(1.0), 0..2, &[2], &[1.5, 0.0]),
             [0.5, -1.0]

@@ -1,4 +1,4 @@
-//! Where one tensor lies in its file, how it is encoded, and what it is made from.
+//! Position of a tensor in its file, its encoding, and the tensors that it is computed from.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,51 +8,51 @@ use super::made::Made;
 use super::scales::Scales;
 use super::stored::Stored;
 
-/// Where a tensor lies and how it is encoded.
+/// Position and encoding of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorInfo {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
-    /// Elements from one index to the next in each dimension, where the elements do not lie row-major.
+    /// Strides in elements, if the tensor is not row-major.
     pub(super) strides: Option<Vec<usize>>,
     pub(super) file_idx: usize,
     pub(super) bytes: Range<usize>,
     pub(super) stored: Stored,
-    /// Another tensor's bytes, by which the values are multiplied.
+    /// Separate scales by which the values are multiplied.
     pub(super) scales: Option<Scales>,
-    /// How it is put together from other tensors, where no file holds it as it is.
+    /// How it is computed from other tensors, if no file has it as it is.
     pub(super) made: Option<Arc<Made>>,
 }
 
 impl TensorInfo {
-    /// Whether the elements lie in the file as they are used: in row-major order, nothing to undo.
+    /// Whether the elements are stored in the order and form in which they are used.
     pub fn is_plain(&self) -> bool {
         self.strides.is_none() && self.stored == Stored::AsIs && self.made.is_none()
     }
 
-    /// Which of the checkpoint's files it lies in.
+    /// Index of its file among the checkpoint's files.
     pub fn file_idx(&self) -> usize {
         self.file_idx
     }
 
-    /// Number of elements; checked against the file when the header was read.
+    /// Number of elements, which was checked against the file when the header was read.
     pub fn n_elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Size of its elements, and of their scales, in the files.
+    /// Size in the files, including separate scales.
     pub fn n_bytes(&self) -> usize {
         if let Some(made) = &self.made {
             return made.n_bytes();
         }
         match self.strides {
-            // What lies between the elements is not the tensor's.
+            // Gaps between the elements do not belong to the tensor.
             Some(_) => self.n_elements() * self.dtype.size(),
             None => self.bytes.len() + self.scales.as_ref().map_or(0, |scales| scales.bytes.len()),
         }
     }
 
-    /// The elements with the axes in another order, brought together into another shape.
+    /// Permutes the axes and merges them to another shape.
     pub(super) fn arranged(&self, order: &[usize], shape: &[usize]) -> Option<Self> {
         let mut seen = order.to_vec();
         seen.sort_unstable();
@@ -92,7 +92,7 @@ impl TensorInfo {
         })
     }
 
-    /// Where it begins in its file: tensors are written in the order in which a model defines them, where the format keeps it.
+    /// Position in the files. If the format keeps the order of writing, this is the order in which the model defines tensors.
     pub fn place(&self) -> (usize, usize) {
         (self.file_idx, self.bytes.start)
     }

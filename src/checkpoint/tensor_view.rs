@@ -1,4 +1,4 @@
-//! One tensor of a file: read, brought into row-major order and widened to f32 when its values are asked for.
+//! Access to one tensor: its values are read, put into row-major order and widened to f32 on demand.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -12,31 +12,30 @@ use super::scales::Scales;
 use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 
-/// One tensor of a file; it is read when its values are asked for.
+/// One tensor of a file, read on demand.
 #[derive(Debug, Clone)]
 pub struct TensorView<'a> {
     pub info: &'a TensorInfo,
-    /// As the model means it: without the axes of length 1 that a file may put before it.
+    /// The model's shape: without leading axes of length 1 that a file may add.
     shape: Vec<usize>,
     strides: Option<Vec<usize>>,
-    /// Its bytes in the file.
+    /// Its byte range in the file.
     bytes: Range<usize>,
     file: &'a DataFile,
     files: &'a [DataFile],
     scales: Option<(&'a Scales, &'a DataFile)>,
 }
 
-/// Bytes that are read at a time on the way to another type: few enough that they are still in a core's own cache when they are
-/// widened.
+/// Bytes read at a time for conversion to another type: few enough to be still in the core's cache when they are widened.
 const READ_AT_ONCE: usize = 1 << 16;
 
 thread_local! {
-    /// Bytes of one thread, on the way to another type.
+    /// Buffer of a thread for bytes to be converted.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<'a> TensorView<'a> {
-    /// A tensor that lies in some of these files.
+    /// Views a tensor in these files.
     pub(super) fn new(info: &'a TensorInfo, files: &'a [DataFile]) -> Self {
         let scales = info.scales.as_ref();
         let scales = scales.map(|scales| (scales, &files[scales.file_idx]));
@@ -51,27 +50,27 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// The elements under another shape, which may differ by axes of length 1 before the others.
+    /// Returns the elements in another shape, which may differ only by leading axes of length 1.
     pub(super) fn of_shape(mut self, shape: &[usize]) -> Option<Self> {
-        // A bias stored as one row of a matrix is still that bias.
+        // A bias stored as a matrix of one row is still a bias.
         let n_ones = |shape: &[usize]| shape.iter().take_while(|n| **n == 1).count();
         let (own, meant) = (n_ones(&self.shape), n_ones(shape));
         if self.shape[own..] != shape[meant..] {
             return None;
         }
-        // One index of its first axis is then not what it was.
+        // A computed tensor is read by indices of its first axis, which would change.
         if self.info.made.is_some() && self.shape != shape {
             return None;
         }
         if let Some(strides) = &mut self.strides {
-            // Where there is one index, its stride says nothing.
+            // The stride of an axis of length 1 does not matter.
             strides.splice(..own, vec![1; meant]);
         }
         self.shape = shape.to_vec();
         Some(self)
     }
 
-    /// One index of the first axis as a tensor of its own, where its elements lie together as they are used.
+    /// Returns one index of the first axis as a tensor, if its elements are stored as they are used.
     pub fn slab(&self, idx: usize) -> Option<Self> {
         let [n, shape @ ..] = self.shape.as_slice() else {
             return None;
@@ -87,7 +86,7 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// Its shape, as the model means it.
+    /// Returns the model's shape.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -100,16 +99,16 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Bytes of the tensor, counted from its first, still encoded.
+    /// Reads a range of the tensor's bytes, counted from its first, still encoded.
     pub(super) fn stored_bytes(&self, range: Range<usize>) -> Result<Cow<'a, [u8]>> {
         self.file.settle()?;
         self.file.read(within(&self.bytes, range))
     }
 
-    /// All elements of a tensor of whole numbers or truth values; `None` for others.
+    /// Reads all elements of an integer or boolean tensor; `None` for others.
     ///
     /// # Errors
-    /// When the file cannot be read, or changed; so for all that follow.
+    /// When the file cannot be read or has changed; this applies to all methods below.
     pub fn whole_numbers(&self) -> Result<Option<Vec<f64>>> {
         let Dtype::Other(name, size) = self.info.dtype else {
             return Ok(None);
@@ -129,7 +128,7 @@ impl<'a> TensorView<'a> {
         Ok(bytes.chunks_exact(size).map(number).collect())
     }
 
-    /// All elements as f32, row-major. Tensors that are not floating point give nothing.
+    /// Widens all elements to f32, row-major; empty for tensors that are not floating point.
     pub fn widen(&self) -> Result<Cow<'a, [f32]>> {
         match self.shape.first() {
             Some(n_rows) => self.widen_rows(0..*n_rows),
@@ -137,7 +136,7 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Rows `rows` of a matrix as f32, row-major.
+    /// Widens rows `rows` of a matrix to f32, row-major.
     pub fn widen_rows(&self, rows: Range<usize>) -> Result<Cow<'a, [f32]>> {
         if let Some(made) = &self.info.made {
             return made.rows(self.files, rows, &self.shape).map(Cow::Owned);
@@ -159,10 +158,10 @@ impl<'a> TensorView<'a> {
         self.info.stored.rows(rows, &self.shape, read)
     }
 
-    /// Writes rows `rows` of a matrix as f32, row-major, to where they are used.
+    /// Widens rows `rows` of a matrix to f32 into a buffer, row-major.
     ///
     /// # Panics
-    /// When there is another number of values.
+    /// When the buffer does not have the right length.
     pub fn widen_rows_into(&self, rows: Range<usize>, to: &mut [f32]) -> Result<()> {
         if self.info.is_plain() && self.scales.is_none() && self.info.dtype.is_float() {
             let width: usize = self.shape.iter().skip(1).product();
@@ -172,7 +171,7 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    /// Some elements as f32, in the order of the file; nothing where they are not floats.
+    /// Widens some elements to f32, in the order of the file; empty if they are not floats.
     fn elements(&self, elements: Range<usize>) -> Result<Cow<'a, [f32]>> {
         let dtype = self.info.dtype;
         if !dtype.is_float() {
@@ -214,27 +213,27 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    /// The f32 of a matrix that is compiled in and lies as it is used.
+    /// Borrows a compiled-in f32 matrix, if it is stored as it is used.
     pub fn borrowed(&self) -> Option<&'a [f32]> {
         let is_as_used = self.info.is_plain() && self.info.dtype == Dtype::F32;
         let bytes = self.file.borrowed(self.bytes.clone());
         bytemuck::try_cast_slice(bytes.filter(|_| is_as_used)?).ok()
     }
 
-    /// Whether its elements are bf16 and lie in the file row by row.
+    /// Whether its elements are bf16 and stored row-major.
     pub fn is_plain_bf16(&self) -> bool {
         let is_as_stored = self.info.is_plain() && self.scales.is_none();
         self.info.dtype == Dtype::Bf16 && is_as_stored && cfg!(target_endian = "little")
     }
 
-    /// Writes the bits of elements of a tensor that [`is_plain_bf16`](Self::is_plain_bf16), from element `start` on.
+    /// Copies the bits of elements from `start` on; the tensor must be [`is_plain_bf16`](Self::is_plain_bf16).
     pub fn bf16_into(&self, start: usize, to: &mut [u16]) -> Result<()> {
         self.file.settle()?;
         let start = self.bytes.start + self.info.dtype.n_bytes(start);
         self.file.read_into(start, bytemuck::cast_slice_mut(to))
     }
 
-    /// Indices `rows` of the first dimension, brought together in row-major order.
+    /// Collects indices `rows` of the first dimension in row-major order.
     fn gather(&self, strides: &[usize], rows: Range<usize>) -> Result<Vec<f32>> {
         let (dtype, mut shape) = (self.info.dtype, self.shape.clone());
         let Some(first) = shape.first_mut().filter(|_| dtype.is_float()) else {
@@ -256,13 +255,13 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// A part of a part of a file, counted from the beginning of the latter, and never beyond it.
+/// Converts a range inside a part of a file to a range of the file, cut off at the end of the part.
 fn within(whole: &Range<usize>, part: Range<usize>) -> Range<usize> {
     let place = |at: usize| whole.start.saturating_add(at).min(whole.end);
     place(part.start)..place(part.end)
 }
 
-/// Appends the elements of `size` bytes that shape and strides pick out of `bytes`, row-major.
+/// Appends the elements of `size` bytes that shape and strides select from `bytes`, row-major.
 fn append(to: &mut Vec<u8>, bytes: &[u8], size: usize, shape: &[usize], strides: &[usize]) {
     match (shape, strides) {
         ([n], [1]) => to.extend_from_slice(&bytes[..n * size]),
@@ -301,7 +300,7 @@ mod tests {
         }
     }
 
-    /// One tensor in a file of its own.
+    /// Puts one tensor into a file of its own.
     fn of(info: TensorInfo, bytes: &[u8]) -> Tensors {
         Tensors {
             files: vec![DataFile::in_memory(bytes)],
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn strided_elements_come_in_row_major_order() {
+    fn strided_elements_are_read_in_row_major_order() {
         assert_eq!(gathered(&[2, 3], &[1, 2], None), [0., 2., 4., 1., 3., 5.]);
         assert_eq!(gathered(&[2, 2], &[10, 1], None), [0., 1., 10., 11.]);
         assert_eq!(gathered(&[3], &[7], None), [0., 7., 14.]);
@@ -336,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn strided_rows_are_those_of_the_whole() {
+    fn strided_rows_agree_with_the_whole_tensor() {
         let whole = gathered(&[4, 3], &[1, 8], None);
         assert_eq!(gathered(&[4, 3], &[1, 8], Some(1..3)), whole[3..9]);
         assert!(gathered(&[4, 3], &[1, 8], Some(4..4)).is_empty());
     }
 
     #[test]
-    fn bf16_is_given_as_it_lies_and_nothing_else_is() {
+    fn only_row_major_bf16_is_returned_as_raw_bits() {
         let bits: Vec<u16> = (0..6).collect();
         let bytes: &[u8] = bytemuck::cast_slice(&bits);
         let plain = of(info(Dtype::Bf16, &[3, 1, 2], bytes.len()), bytes);
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_of_one_before_the_others_change_nothing() {
+    fn leading_axes_of_length_1_change_nothing() {
         let bytes: Vec<u8> = (0..6u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
         for (stored, strides) in [(&[1, 1, 3, 2][..], &[9, 9, 2, 1][..]), (&[3, 2], &[2, 1])] {
             for strides in [None, Some(strides.to_vec())] {
@@ -387,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_its_place_is_what_is_widened() {
+    fn widening_into_a_buffer_agrees_with_widening() {
         let bytes: Vec<u8> = (0..=255).cycle().take(3 << 18).collect();
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::F8E4m3] {
             let n_rows = bytes.len() / dtype.size() / 3;

@@ -1,5 +1,5 @@
-//! Weights of transformers' TensorFlow classes (`tf_model.h5`, or safetensors that say so): each variable becomes a tensor under the
-//! name and with the order of axes that PyTorch's class has for it.
+//! Weights of transformers' TensorFlow classes (`tf_model.h5`, or safetensors marked as TensorFlow's): each variable becomes a
+//! tensor with the name and the order of axes of PyTorch's class.
 //!
 //! The rules are those of `convert_tf_weight_name_to_pt_weight_name` in `modeling_tf_pytorch_utils.py` of transformers 4.
 
@@ -11,15 +11,15 @@ use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 
-/// How the attribute of a layer begins that lists the names of its variables.
+/// Prefix of the attribute in which a layer lists the names of its variables.
 const LISTED: &str = "weight_names";
-/// What safetensors say in their header that TensorFlow's classes wrote.
+/// Metadata of safetensors that TensorFlow's classes wrote.
 const FORMAT: (&str, &str) = ("format", "tf");
 
-/// Adds the tensors of a file of HDF5.
+/// Adds the tensors of an HDF5 file.
 ///
 /// # Errors
-/// When the file cannot be read, or holds no variables of transformers' classes.
+/// When the file cannot be read, or has no variables of transformers' classes.
 pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
     let arrays = hdf5::arrays(&file, LISTED)?;
     let path = file.path();
@@ -34,7 +34,7 @@ pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
     }
     let file_idx = tensors.files.len();
     for array in arrays {
-        // A layer lists whole names; without such a list they lack the name of the model.
+        // A layer's list has full names; names of objects without a list lack the model's name.
         let name = &array.path[array.listed..];
         let has_model = array.listed > 0 || keeps_model(name);
         let info = TensorInfo {
@@ -48,7 +48,7 @@ pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
             made: None,
         };
         let (name, info) = of_pytorch(name, has_model, info);
-        // A variable that layers share is stored with each of them.
+        // Shared variables are stored with each layer that uses them.
         if let Some(other) = tensors.index.get(&name) {
             if other.shape != info.shape {
                 let problem = format!("stands twice, as {:?} and {:?}", other.shape, info.shape);
@@ -62,15 +62,15 @@ pub fn add(tensors: &mut Tensors, file: DataFile) -> Result<()> {
     Ok(())
 }
 
-/// The tensor that an index of shards means by a name.
+/// Converts a name in an index of shards to the tensor's name.
 pub fn name_in_index(name: &str) -> String {
     name_of(name, true)
 }
 
-/// Gives tensors of safetensors that TensorFlow's classes wrote the names and the order of axes of PyTorch's; leaves all others.
+/// Renames and reorders to PyTorch's conventions the tensors of safetensors that TensorFlow's classes wrote; leaves all others.
 ///
 /// # Errors
-/// Names the tensor that two would then be.
+/// Names the tensor when two would then have the same name.
 pub fn rename(tensors: &mut Tensors) -> Result<()> {
     let says_so = |said: &std::collections::BTreeMap<String, String>| {
         said.get(FORMAT.0).is_some_and(|format| format == FORMAT.1)
@@ -89,12 +89,12 @@ pub fn rename(tensors: &mut Tensors) -> Result<()> {
     Ok(())
 }
 
-/// Whether a name that `strip_model_name_and_prefix` shortened still begins with the name of the model.
+/// Whether a name shortened by `strip_model_name_and_prefix` still begins with the model's name.
 fn keeps_model(name: &str) -> bool {
     name.contains("model.")
 }
 
-/// The name and the order of axes that PyTorch's class has for a variable.
+/// Returns PyTorch's name for a variable, and the tensor in PyTorch's order of axes.
 fn of_pytorch(name: &str, has_model: bool, info: TensorInfo) -> (String, TensorInfo) {
     let of_last = name.rsplit('/').next().unwrap_or(name);
     let last = of_last.split(':').next().unwrap_or(of_last);
@@ -105,7 +105,7 @@ fn of_pytorch(name: &str, has_model: bool, info: TensorInfo) -> (String, TensorI
         _ => &[],
     };
     let info = match info.shape[..] {
-        // Convolutions of width 1, as GPT-2 has them.
+        // Convolutions of width 1, as in GPT-2.
         [1, n] if last == "bias" => TensorInfo {
             shape: vec![n],
             ..info
@@ -126,12 +126,12 @@ fn of_pytorch(name: &str, has_model: bool, info: TensorInfo) -> (String, TensorI
     (name_of(name, has_model), info)
 }
 
-/// What PyTorch calls a variable.
+/// Converts the name of a variable to PyTorch's.
 fn name_of(name: &str, has_model: bool) -> String {
     let name = name.replace(":0", "");
     let mut parts: Vec<&str> = name.split('/').collect();
     let n_parts = parts.len();
-    // `HERE___THERE` stands for THERE.
+    // `HERE___THERE` means THERE.
     for part in parts
         .iter_mut()
         .take(n_parts - 1)
@@ -139,7 +139,7 @@ fn name_of(name: &str, has_model: bool) -> String {
     {
         *part = part.rsplit_once("___").map_or(*part, |(_, there)| there);
     }
-    // `layer_._0` is number 0 of a list.
+    // `layer_._0` is element 0 of a list.
     let mut parts: Vec<&str> = parts
         .iter()
         .flat_map(|part| part.split("_._"))
@@ -168,7 +168,7 @@ mod tests {
     use crate::dtype::Dtype;
 
     #[test]
-    fn variables_have_the_names_of_pytorch() {
+    fn variables_get_the_names_of_pytorch() {
         for (name, expected) in [
             (
                 "tf_bert_for_masked_lm/bert/encoder/layer_._11/attention/self/query/kernel:0",
@@ -210,7 +210,7 @@ mod tests {
             .expect("a fixture")
     }
 
-    /// What reading some bytes gives; every tensor that is found is read as well.
+    /// Opens a file from bytes and reads every tensor in it.
     fn read(bytes: &[u8]) -> Result<Tensors> {
         let mut tensors = Tensors::default();
         add(&mut tensors, DataFile::in_memory(bytes))?;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_are_turned_and_biases_of_convolutions_lose_an_axis() {
+    fn matrices_are_transposed_and_convolution_biases_lose_an_axis() {
         let info = |shape: &[usize]| TensorInfo {
             dtype: Dtype::F32,
             shape: shape.to_vec(),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_damaged_files_are_refused_or_read_within_their_bytes() {
+    fn truncated_and_damaged_files_are_refused_or_read_within_their_bytes() {
         let whole = fixture();
         let n_whole = read(&whole).expect("opens").len();
         assert!(n_whole > 3, "{n_whole}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_that_are_not_read_are_refused_by_name() {
+    fn unsupported_features_are_refused_by_name() {
         let whole = fixture();
         let damaged = |find: &[u8], at: usize, byte: u8| {
             let start = whole.windows(find.len()).position(|part| part == find);
@@ -299,7 +299,7 @@ mod tests {
         for (part, said) in [
             (damaged(hdf5::SIGNATURE, 8, 3), "superblock 3"),
             (damaged(hdf5::SIGNATURE, 0, 0), "not an HDF5 file"),
-            // Another bias, and the greatest byte first.
+            // Another exponent bias; big-endian.
             (damaged(&f32, 16, 126), "elements of class 1 and 4 bytes"),
             (damaged(&f32, 1, 0x21), "elements of class 1 and 4 bytes"),
             (damaged(b"TREE", 0, b'B'), "no list of members"),
@@ -308,7 +308,7 @@ mod tests {
         ] {
             assert!(part.contains(said), "{part}");
         }
-        // The layout's message: version 3, contiguous, then its place.
+        // The layout message: version 3, contiguous (1); chunked is 2.
         let chunked = damaged(&[8, 0, 24, 0, 0, 0, 0, 0, 3, 1], 9, 2);
         assert!(chunked.contains("h5repack -l CONTI"), "{chunked}");
     }

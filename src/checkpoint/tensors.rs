@@ -1,4 +1,4 @@
-//! Named tensors of a checkpoint, whatever files they lie in: looked up by name, widened on demand.
+//! Named tensors of a checkpoint in any number of files: looked up by name, widened on demand.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensor_view::TensorView;
 
-/// Blocks that can be widened, for messages.
+/// Readable block types, for messages.
 const READABLE: &str = "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq4_nl, iq4_xs, \
      tq1_0, tq2_0, mxfp4, and f32, f16, bf16";
 
@@ -23,29 +23,29 @@ const READABLE: &str = "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq2_xxs, iq2
 pub struct Tensors {
     pub(super) files: Vec<DataFile>,
     pub(super) index: BTreeMap<String, TensorInfo>,
-    /// What files say of themselves, in their order, where the format has a place for it.
+    /// Metadata of each file, if the format has any.
     pub(super) metadata: Vec<BTreeMap<String, String>>,
 }
 
 impl Tensors {
-    /// Names and descriptions, in the order of the names.
+    /// Iterates over names and descriptions, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorInfo)> {
         self.index.iter().map(|(name, info)| (name.as_str(), info))
     }
 
-    /// The files they lie in; one whose arrays were unpacked counts once.
+    /// Lists the files; one whose arrays were unpacked counts once.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let mut last = None;
         let paths = self.files.iter().map(DataFile::path);
         paths.filter(move |path| last.replace(*path) != Some(*path))
     }
 
-    /// What each file says of itself, where the format has a place for it.
+    /// Returns the metadata of each file, if the format has any.
     pub fn metadata(&self) -> &[BTreeMap<String, String>] {
         &self.metadata
     }
 
-    /// Whether two names stand for one place in the files.
+    /// Whether two names refer to the same bytes of the files.
     pub fn share_bytes(&self, a: &str, b: &str) -> bool {
         match (self.index.get(a), self.index.get(b)) {
             (Some(a), Some(b)) => {
@@ -55,8 +55,8 @@ impl Tensors {
         }
     }
 
-    /// Whether a tensor here and one of other tensors are one place of one file, read in one way. False of tensors with scales and of
-    /// tensors that are put together: what else they are made from may lie anywhere.
+    /// Whether a tensor and one of `others` are the same bytes of the same file, read in the same way. False for tensors with
+    /// separate scales and for computed tensors, whose other parts may be anywhere.
     pub fn is_same_place(&self, name: &str, others: &Self, other: &str) -> bool {
         let (Some(a), Some(b)) = (self.index.get(name), others.index.get(other)) else {
             return false;
@@ -71,10 +71,10 @@ impl Tensors {
             && (&a.bytes, &a.stored) == (&b.bytes, &b.stored)
     }
 
-    /// Whether the files are still those that were opened.
+    /// Checks that the files have not changed since they were opened.
     ///
     /// # Errors
-    /// [`Error::Changed`] names the first that is not.
+    /// [`Error::Changed`] for the first file that has changed.
     pub fn unchanged(&self) -> Result<()> {
         self.files.iter().try_for_each(DataFile::unchanged)
     }
@@ -95,7 +95,7 @@ impl Tensors {
         self.index.get(name)
     }
 
-    /// The file that holds a tensor, or the first file for a name that is nowhere.
+    /// Returns the file of a tensor, or the first file if there is no such tensor.
     pub fn file_of(&self, name: &str) -> &Path {
         let file_idx = self.index.get(name).map_or(0, |info| info.file_idx);
         self.files
@@ -103,10 +103,10 @@ impl Tensors {
             .map_or(Path::new("checkpoint"), DataFile::path)
     }
 
-    /// Gives tensors other names; `None` leaves one as it is.
+    /// Renames tensors; `None` leaves a name unchanged.
     ///
     /// # Errors
-    /// Names the tensor that two would then be.
+    /// Names the tensor when two would then have the same name.
     pub fn rename(&mut self, new_name: impl Fn(&str) -> Option<String>) -> Result<()> {
         let mut renamed = BTreeMap::new();
         for (name, info) in std::mem::take(&mut self.index) {
@@ -123,7 +123,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// Whether rows lie in an order that depends on how many heads the file says there are.
+    /// Whether the order of rows in any tensor depends on the number of heads stated by the file.
     pub fn is_ordered_by_heads(&self) -> bool {
         let mut all = self.index.values();
         all.any(|info| {
@@ -134,7 +134,7 @@ impl Tensors {
         })
     }
 
-    /// Drops axes of length 1 from a tensor's shape, whose elements lie where they did.
+    /// Removes axes of length 1 from a tensor's shape.
     pub fn squeeze(&mut self, name: &str) {
         if let Some(info) = self.index.get_mut(name)
             && info.stored == Stored::AsIs
@@ -169,8 +169,8 @@ impl Tensors {
         }
     }
 
-    /// Adds a tensor under another name that holds the elements of one with its axes in another order, as a tensor of another
-    /// shape; says whether the way in which the elements are stored allows it.
+    /// Adds a tensor under another name with the axes of an existing one permuted and merged to another shape; returns false if
+    /// its storage does not allow it.
     pub fn arrange(
         &mut self,
         name: &str,
@@ -189,7 +189,7 @@ impl Tensors {
         false
     }
 
-    /// Adds a tensor that holds the rows of several tensors of one shape, one after another; says whether they are alike.
+    /// Adds the concatenation by rows of tensors of equal shape; returns false if the shapes differ.
     pub fn join(&mut self, names: &[String], new_name: &str) -> bool {
         let parts: Option<Vec<TensorInfo>> = names
             .iter()
@@ -218,7 +218,7 @@ impl Tensors {
         true
     }
 
-    /// Adds a tensor that holds some rows of another; says whether its rows lie one after another in the file.
+    /// Adds a tensor of some rows of another; returns false if these rows are not contiguous in the file.
     pub fn cut_rows(&mut self, name: &str, new_name: &str, rows: Range<usize>) -> bool {
         let Some(info) = self.index.get(name) else {
             return false;
@@ -240,15 +240,15 @@ impl Tensors {
         true
     }
 
-    /// Takes a name out of the list.
+    /// Removes a tensor from the index.
     pub fn forget(&mut self, name: &str) {
         self.index.remove(name);
     }
 
-    /// A tensor of the expected shape, still in its stored encoding.
+    /// Returns a tensor of the expected shape, still encoded.
     ///
     /// # Errors
-    /// When the tensor is missing, has another shape, or is not floating point; the message names all of it.
+    /// When the tensor is missing, has another shape, or is not floating point.
     pub fn expect(&self, name: &str, shape: &[usize]) -> Result<TensorView<'_>> {
         let Some(info) = self.index.get(name) else {
             return Err(Error::tensor(
@@ -273,7 +273,7 @@ impl Tensors {
         Ok(view)
     }
 
-    /// A tensor as it is stored; `None` when there is none of that name.
+    /// Returns a tensor as it is stored; `None` if there is no such name.
     pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
         self.index.get(name).map(|info| self.view(info))
     }

@@ -1,4 +1,4 @@
-//! Where the vocabulary of a checkpoint lies, and in which form.
+//! Finds the tokenizer files of a checkpoint, and their format.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::config::Config;
 use super::gguf::Vocabulary;
 use super::{VOCABULARY, read_text};
 
-/// What a SentencePiece model is called, in the order of choice.
+/// Names of SentencePiece models, in order of preference.
 const SENTENCE_PIECE: [&str; 4] = [
     "tokenizer.model",
     "spiece.model",
@@ -17,16 +17,16 @@ const SENTENCE_PIECE: [&str; 4] = [
     "source.spm",
 ];
 
-/// A vocabulary of the decoder's own, beside the encoder's `tokenizer.json`.
+/// The decoder's own vocabulary, beside the encoder's `tokenizer.json`.
 const TARGET: &str = "tokenizer_target.json";
 
-/// The word that stands for a tokenizer without a file, which takes each byte for its own id.
+/// Keyword for a tokenizer without a file, whose ids are the bytes of the text.
 pub const BYTES: &str = "bytes";
 
-/// What nanoGPT calls its table of characters.
+/// Name of nanoGPT's table of characters.
 const CHARACTERS: &str = "meta.pkl";
 
-/// Where the tokenizer of a checkpoint is to be found; with the kind of model, whose habits some forms leave open.
+/// Location of a checkpoint's tokenizer. Some formats also need the model type, since they leave conventions open.
 #[derive(Debug, Clone)]
 pub enum TokenizerFile {
     /// A `tokenizer.json`.
@@ -45,11 +45,11 @@ pub enum TokenizerFile {
         model: PathBuf,
         model_type: Option<String>,
     },
-    /// A table of characters, as nanoGPT's `meta.pkl` keeps it, or as JSON: a list, a text, or a map to ids.
+    /// A table of characters: nanoGPT's `meta.pkl`, or JSON with a list, a text, or a map to ids.
     Characters(PathBuf),
-    /// Each byte of a text is its own id.
+    /// The ids are the bytes of the text.
     Bytes,
-    /// The encoder's, and the decoder's own.
+    /// The encoder's tokenizer, and the decoder's.
     Pair(Box<[TokenizerFile; 2]>),
     /// Inside a GGUF file.
     Gguf {
@@ -57,12 +57,12 @@ pub enum TokenizerFile {
         vocabulary: Box<Vocabulary>,
     },
     Missing,
-    /// There is none, for a reason that is known.
+    /// There is none, for this reason.
     Elsewhere(&'static str),
 }
 
 impl TokenizerFile {
-    /// The files it lies in.
+    /// Lists its files.
     pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::Path(path)
@@ -76,7 +76,7 @@ impl TokenizerFile {
         }
     }
 
-    /// The first form that a directory holds.
+    /// Finds the first known format in a directory.
     pub fn find(directory: &Path, model_type: Option<&str>) -> Self {
         let present = |name: &str| Some(directory.join(name)).filter(|path| path.is_file());
         let model_type = model_type.map(str::to_owned);
@@ -115,7 +115,7 @@ impl TokenizerFile {
         }
     }
 
-    /// Says which kind of model it belongs to, whose habits some forms leave open.
+    /// Sets the model type, for formats that leave conventions open.
     pub fn set_model_type(&mut self, kind: &str) {
         match self {
             Self::BytePairs { model_type, .. }
@@ -126,16 +126,16 @@ impl TokenizerFile {
         }
     }
 
-    /// The kind of model that the configuration of a directory names.
+    /// Reads the model type from the configuration of a directory.
     pub fn model_type_in(directory: &Path) -> Option<String> {
         let config = Config::read(&directory.join("config.json")).ok()?;
         Some(config.get("model_type")?.as_str()?.to_owned())
     }
 
-    /// The tokenizer that a person names: by what the file is called, else by how it begins.
+    /// Opens the tokenizer that a user names; its format follows from the file's name, or else from its content.
     ///
     /// # Errors
-    /// When there is no such file, or it is of no form that is known.
+    /// When there is no such file, or its format is unknown.
     pub fn named(path: &Path, model_type: Option<&str>) -> Result<Self> {
         if path.is_dir() {
             let beside = Self::model_type_in(path);
@@ -193,7 +193,7 @@ impl TokenizerFile {
     }
 }
 
-/// Whether a JSON file holds a table of characters: a text or list of them, or a map to ids.
+/// Whether a JSON file is a table of characters: a text or a list of them, or a map to ids.
 fn is_of_characters(path: &Path) -> bool {
     let Ok(text) = read_text(path, VOCABULARY) else {
         return false;
@@ -213,7 +213,7 @@ fn is_of_characters(path: &Path) -> bool {
     }
 }
 
-/// Files of a directory that are SentencePiece models by their endings and by how they begin, in order.
+/// Lists a directory's SentencePiece models, by extension and content, sorted.
 fn sentence_pieces_in(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let mut found: Vec<PathBuf> = entries
@@ -229,7 +229,7 @@ fn sentence_pieces_in(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file begins as a SentencePiece model does: with a piece that begins with its text.
+/// Whether a file begins like a SentencePiece model: with a piece that begins with its text.
 fn begins_as_pieces(path: &Path) -> bool {
     use std::io::Read;
     let mut first = [0u8; 3];

@@ -1,12 +1,12 @@
-//! What stands before the names of tensors where a model was saved inside something else: a trainer's module, a compiled or
-//! averaged copy, a pipeline.
+//! Prefixes of tensor names that come from saving a model inside something else: a trainer's module, a compiled or averaged copy,
+//! a pipeline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
 
-/// Parts of names that wrappers add, wherever they stand.
+/// Parts of names that wrappers add at any position.
 const WRAPPERS: [&str; 5] = [
     "_orig_mod.",
     "_fsdp_wrapped_module.",
@@ -14,32 +14,32 @@ const WRAPPERS: [&str; 5] = [
     "_forward_module.",
     "_module.",
 ];
-/// Parts between dots that a prefix has at most.
+/// Limit on the dot-separated parts of a prefix.
 const DEEPEST: usize = 4;
-/// Prefixes that are tried at most.
+/// Limit on the prefixes that are tried.
 const MOST_TRIED: usize = 12;
-/// Tensors that the smallest model has.
+/// Fewest tensors of a model.
 const LEAST_TENSORS: usize = 4;
 
-/// The tensors under other names.
+/// The tensors under names without a wrapper's prefix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unwrapped {
-    /// What was taken away, for people.
+    /// Description of what was removed.
     pub without: String,
-    /// Names that were other ones before.
+    /// The new names of renamed tensors.
     moved: BTreeSet<String>,
     index: BTreeMap<String, TensorInfo>,
 }
 
 impl Unwrapped {
-    /// Whether a tensor had another name before.
+    /// Whether this is the new name of a renamed tensor.
     pub fn has_moved(&self, name: &str) -> bool {
         self.moved.contains(name)
     }
 }
 
 impl Tensors {
-    /// The names that tensors may have without what wraps them, the likeliest first.
+    /// Proposes names without wrappers, the likeliest first.
     pub fn unwrapped(&self) -> Vec<Unwrapped> {
         let bare: Option<BTreeMap<String, TensorInfo>> = without(&self.index, |name| {
             let mut bare = name.to_owned();
@@ -83,7 +83,7 @@ impl Tensors {
         found
     }
 
-    /// The names as they are, to go back to.
+    /// Returns the current names, so that they can be restored.
     pub fn names_as_they_are(&self) -> Unwrapped {
         Unwrapped {
             without: String::new(),
@@ -92,13 +92,13 @@ impl Tensors {
         }
     }
 
-    /// Takes other names over.
+    /// Replaces the names.
     pub fn take_names(&mut self, unwrapped: &Unwrapped) {
         self.index.clone_from(&unwrapped.index);
     }
 }
 
-/// The same tensors under other names; `None` where two would have one name.
+/// Renames tensors; `None` if two would get the same name.
 fn without(
     index: &BTreeMap<String, TensorInfo>,
     rename: impl Fn(&str) -> String,
@@ -112,7 +112,7 @@ fn without(
     Some(renamed)
 }
 
-/// Beginnings of names that many tensors share: those with most tensors first, averaged copies last.
+/// Lists prefixes that several tensors share: those with most tensors first, averaged copies last.
 fn prefixes(index: &BTreeMap<String, TensorInfo>) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in index.keys() {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_comes_before_its_average() {
+    fn the_model_is_proposed_before_its_average() {
         let names = [
             "ema.net.a",
             "ema.net.b",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_inside_names_go_first() {
+    fn wrappers_inside_names_are_removed_first() {
         let names = [
             "model._fsdp_wrapped_module.h.0._checkpoint_wrapped_module.w",
             "model._fsdp_wrapped_module.h.1.w",

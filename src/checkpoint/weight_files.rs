@@ -1,8 +1,8 @@
-//! The files that hold the weights of one checkpoint.
+//! The weight files of a checkpoint.
 
 use std::path::{Path, PathBuf};
 
-/// The weights of a checkpoint, and the directory of the files that say what they are.
+/// The weights of a checkpoint, and the directory of the files that describe them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     pub directory: PathBuf,
@@ -14,14 +14,14 @@ pub struct Located {
 pub enum Weights {
     /// One file, or the index of several.
     File(PathBuf),
-    /// Files of one model that no index names, in order.
+    /// Shards without an index, in order.
     Shards(Vec<PathBuf>),
-    /// Slices of the same tensors, as tensor-parallel programs keep them.
+    /// Slices of the same tensors, as tensor-parallel programs save them.
     Slices(Vec<PathBuf>),
 }
 
 impl Weights {
-    /// The only file, or the first.
+    /// Returns the only file, or the first.
     pub fn first(&self) -> &Path {
         match self {
             Self::File(file) => file,

@@ -1,4 +1,4 @@
-//! Files that are read whole: configurations, vocabularies, prompts. Pipes and devices are refused, and so is what is too long.
+//! Files that are read whole: configurations, vocabularies, prompts. Pipes, devices and overlong files are refused.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use attnscope_compute::error::{Error, Result};
 
 use super::data_file::DataFile;
 
-/// Bytes of a configuration at most.
+/// Limit on the bytes of a configuration.
 pub const CONFIGURATION: usize = 16 << 20;
-/// Bytes of a vocabulary at most: a million tokens with their merges.
+/// Limit on the bytes of a vocabulary: a million tokens with their merges.
 pub const VOCABULARY: usize = 256 << 20;
-/// Bytes of a set of prompts, or of a report, at most.
+/// Limit on the bytes of a set of prompts or a report.
 pub const DOCUMENT: usize = 1 << 30;
 
-/// The bytes of a file, of which there are at most `most`.
+/// Reads a file of at most `most` bytes.
 ///
 /// # Errors
-/// When it is not a regular file, is longer, cannot be read, or is written to meanwhile.
+/// When it is not a regular file, is longer, cannot be read, or is written to in the meantime.
 pub fn read_whole(path: &Path, most: usize) -> Result<Vec<u8>> {
     let file = DataFile::open_as(path, "a file")?;
     if file.len() > most {
@@ -26,7 +26,7 @@ pub fn read_whole(path: &Path, most: usize) -> Result<Vec<u8>> {
     file.read(0..file.len()).map(|bytes| bytes.into_owned())
 }
 
-/// The text of a file.
+/// Reads a text file of at most `most` bytes.
 ///
 /// # Errors
 /// As for [`read_whole`], and when it is not UTF-8.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_of_that_size_is_refused_without_being_opened() {
+    fn other_kinds_of_files_and_long_ones_are_refused_without_being_opened() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("text");
         std::fs::write(&path, "a text").expect("writes");

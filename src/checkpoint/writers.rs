@@ -1,28 +1,28 @@
-//! Whether another process holds a file open to write to it.
+//! Detects whether another process has a file open for writing.
 //!
-//! A write sets the file's times when it begins, and its bytes arrive afterwards: of a file that is opened in between, times alone
-//! do not tell that half of its bytes are still to come.
+//! A write sets the file's times when it starts, but its bytes arrive later: for a file opened in between, the times alone do not
+//! show that part of its bytes are still to come.
 
 use std::fs::File;
 
-/// What the system says.
+/// Whether a file has writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writers {
     None,
     Some,
-    /// The file system, or the file's owner, does not let us ask.
+    /// Unknown: the file system, or the file's owner, does not let us ask.
     Unknown,
 }
 
-/// Asks whether anybody could be writing to a file.
+/// Finds out whether any process could be writing to a file.
 ///
-/// Linux gives a read lease only for files that nobody has open to write. It is given back at once: whoever opens the file to
-/// write while it is held waits for some microseconds.
+/// Linux grants a read lease only if no process has the file open for writing. The lease is returned at once: a process that
+/// opens the file for writing meanwhile waits for some microseconds.
 #[cfg(target_os = "linux")]
 pub(super) fn writers_of(file: &File) -> Writers {
     use std::os::fd::AsRawFd;
 
-    /// From the kernel's `fcntl.h`; which signal a descriptor sends.
+    /// Command number from the kernel's `fcntl.h`: chooses the signal that a descriptor sends.
     const F_SETSIG: libc::c_int = 10;
 
     // SAFETY: plain system calls on a descriptor that lives as long as `file`; none of them takes a pointer.
@@ -30,7 +30,7 @@ pub(super) fn writers_of(file: &File) -> Writers {
     let command = |name: libc::c_int, value: libc::c_int| unsafe {
         libc::fcntl(file.as_raw_fd(), name, value)
     };
-    // A lease that is broken sends SIGIO, which ends a process; this signal is ignored unless somebody listens.
+    // Breaking a lease sends SIGIO, which would end the process; SIGURG is ignored by default.
     if command(F_SETSIG, libc::SIGURG) == -1 {
         return Writers::Unknown;
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_somebody_has_open_to_write_is_told_from_one_that_nobody_has() {
+    fn a_file_open_for_writing_is_told_from_one_that_is_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
         let writer = File::create(&path).expect("creates");
