@@ -300,8 +300,8 @@ const WEIGHTS: [&str; 8] = [
     ".W_Q",
 ];
 
-/// Whether a path may hold captured arrays, by their names: those that `is_captured` accepts; in an archive, any except names
-/// of weights.
+/// Whether a path may hold captured arrays, i.e. any name that `is_captured` accepts. An archive also qualifies if it has no name
+/// of a weight.
 pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
     if !path.is_file() {
         return false;

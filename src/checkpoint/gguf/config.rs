@@ -105,7 +105,7 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
     })
 }
 
-/// Width of the first feed-forward layer's tensors; in the metadata, some converters write 4 × hidden size for every model.
+/// Reads the feed-forward width from the tensors of layer 0: some converters state 4 × hidden size for every model.
 fn d_mlp(architecture: &Architecture, tensors: &Tensors) -> Option<u64> {
     let stored = ["blk.0.ffn_down.weight", "enc.blk.0.ffn_down.weight"];
     stored.iter().find_map(|stored| {
