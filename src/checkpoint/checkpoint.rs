@@ -62,7 +62,7 @@ impl Checkpoint {
         self.tensors.unchanged()
     }
 
-    /// Uses a configuration derived from the weights, if the files have none, and the tokenizer that goes with it.
+    /// Replaces the configuration with one derived from the weights, and sets the tokenizer's model type.
     pub fn describe(&mut self, config: Config) {
         if let Some(kind) = config.get("model_type").and_then(Value::as_str) {
             self.tokenizer.set_model_type(kind);

@@ -46,7 +46,7 @@ pub fn transformer_of(modules: &Path) -> Option<String> {
     (!path.is_empty() && is_inside(path)).then(|| path.to_owned())
 }
 
-/// Describes what is done to the last hidden states, by `modules.json` in `directory`: "mean of tokens, then normalised".
+/// Describes the pooling of the last hidden states in `modules.json` of `directory`: "mean of tokens, then normalised".
 pub fn pooling(directory: &Path) -> Option<String> {
     let file = directory.join(MODULES);
     if !file.is_file() {

@@ -132,7 +132,7 @@ impl TokenizerFile {
         Some(config.get("model_type")?.as_str()?.to_owned())
     }
 
-    /// Opens the tokenizer that a user names; its format follows from the file's name, or else from its content.
+    /// Identifies the tokenizer at a path that the user gave: by the file's name, or else by its content.
     ///
     /// # Errors
     /// When there is no such file, or its format is unknown.
