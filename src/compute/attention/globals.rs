@@ -1,5 +1,5 @@
-//! Global tokens: they see every other token, and every other token sees them, whatever the window (Longformer, Beltagy et al. 2020,
-//! arXiv 2004.05150).
+//! Global tokens: they see all other tokens and are seen by all, whatever the window (Longformer, Beltagy et al. 2020, arXiv
+//! 2004.05150).
 
 use std::fmt;
 
