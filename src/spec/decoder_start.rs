@@ -11,7 +11,7 @@ pub enum ReadsAgain {
     ForLabels,
     /// After the start token, with any head.
     Shifted,
-    /// After the text's own last token, which is moved to the front.
+    /// After the text's last token, which is moved to the front.
     Rotated,
 }
 

@@ -19,7 +19,7 @@ pub struct MlpSpec {
 }
 
 /// The four stored values of a learned activation (Huang and Schlag 2024, arXiv 2411.13010). For x above 0: p·x² + β·x; below:
-/// n·(e^min(x, ε) − 1 − x) + β·x. p is the softplus of `above`; n is the softplus of `below`, plus β.
+/// n·(e^min(x, ε) − 1 − x) + β·x. p is the softplus of `above`, n the softplus of `below` plus β, β is `slope` and ε is `limit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedActivation {
     pub above: String,

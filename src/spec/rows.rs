@@ -68,7 +68,7 @@ pub struct StreamsSpec {
     pub router_norm: NormSource,
     /// d_model → n.
     pub router: LinearSource,
-    /// n → n · n: how much of each stream is added to each other.
+    /// n → n · n: how much of each stream is added to each stream.
     pub predict: LinearSource,
     /// n → n: how much of the block's change is added to each stream, minus 1.
     pub correct: LinearSource,

@@ -41,7 +41,7 @@ pub enum MaskOverride {
     Soft(f32),
     /// The declared keys, and this many first keys.
     Prefix(usize),
-    /// The last so many keys up to the query's own position.
+    /// This many keys, up to the query's own position.
     Window(usize),
     Causal,
     All,

@@ -169,8 +169,7 @@ fn log_sums(
         .collect()
 }
 
-/// Real queries with comparable rows: no NaN and no infinity except −inf, which the check `nan-or-inf` reports, and at least one
-/// score above −inf.
+/// Real queries with comparable rows: no NaN and no +∞ (the check `nan-or-inf` reports those), and at least one score above −∞.
 fn comparable<'a>(
     visibility: &'a Visibility,
     pattern: &'a [f32],

@@ -148,7 +148,7 @@ impl HeadPlan<'_> {
         if !has_holes && before.last().is_some_and(|all| all.is_finite()) {
             return (before[range.end] - before[range.start]) as f32;
         }
-        // Prefix sums do not work with holes, or with a non-finite norm anywhere before the range.
+        // Prefix sums do not work with holes, or with a non-finite norm, even one outside the range.
         let visible = range
             .clone()
             .filter(|key_idx| visibility.is_seen(query_idx, *key_idx));

@@ -139,7 +139,7 @@ pub fn shape_of(
     (shape, Some(peak))
 }
 
-/// Buckets of |value| by the upper half of its bits; buckets beyond infinity hold NaN.
+/// Buckets of |value| by the upper half of its bits; those from the bucket of infinity on may hold NaN.
 const N_BUCKETS: usize = 1 << 15;
 /// Number of counting tasks; each has one counter per bucket.
 const N_COUNTS: usize = 8;

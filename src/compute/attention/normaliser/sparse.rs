@@ -1,6 +1,6 @@
 //! Normalisers that produce exact zeros: sparsemax, and entmax with α = 1.5.
 
-/// Projects the scores onto the simplex: its nearest point.
+/// The point of the probability simplex that is nearest to the scores.
 pub fn sparsemax(scores: &[f64]) -> Vec<f64> {
     let mut sorted = scores.to_vec();
     sorted.sort_by(|a, b| b.total_cmp(a));

@@ -1,4 +1,4 @@
-//! Compares the product with bf16 weights with sums in f64.
+//! Checks products with bf16 weights against sums in f64.
 
 use super::Engine;
 use super::product::{Bf16Matrix, product_by};

@@ -187,7 +187,7 @@ mod tests {
                 a[at] = odd;
                 for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
                     let found = pair_sums(level, &a, &b);
-                    // A value that fits in f64 when summed there is not a loss.
+                    // The last value is summed in f64, which loses no finite value.
                     let fits = odd.is_finite() && at == 40;
                     assert_eq!(found.are_whole(), fits, "{level:?} {odd} {at}");
                 }

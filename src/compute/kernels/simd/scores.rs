@@ -189,7 +189,7 @@ struct Pass<L: Lanes> {
     min: L::Vector,
     max: L::Vector,
     second: L::Vector,
-    /// First key of the vector that holds each lane's maximum.
+    /// Key index of each lane's maximum.
     argmax: L::Vector,
     key: L::Vector,
     wide: [f64; 3],
