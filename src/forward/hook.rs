@@ -135,7 +135,7 @@ pub trait Hooks {
     fn change(&mut self, _: Hook, _: &mut [f32], _: usize) -> Result<()> {
         Ok(())
     }
-    /// Number of copies that the residual is repeated into after the block's heads have run on one.
+    /// Number of copies to repeat the residual into, after the block's heads have run on a single copy.
     fn spreads(&self) -> Option<usize> {
         None
     }
@@ -150,7 +150,7 @@ pub trait Hooks {
     fn raw(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
-    /// Whether whole rows are wanted, where they hold more than the residual.
+    /// Whether whole rows are wanted, if they hold more than the residual.
     fn wants_rows(&self) -> bool {
         false
     }

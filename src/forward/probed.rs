@@ -92,7 +92,7 @@ fn mixed(
     mixed.iter().map(|v| *v as f32).collect()
 }
 
-/// Extends a map by an identity on the second half of its input, which is added to its outputs.
+/// Extends a map to add the `n_behind` values appended to its input to its outputs.
 pub fn and_itself<'a>(
     host: &HostLinear<'_>,
     range: Range<usize>,

@@ -16,7 +16,7 @@ pub struct Sequence {
     pub real: Option<Vec<bool>>,
     /// The image whose patches are the tokens, for vision models.
     pub picture: Option<Arc<Picture>>,
-    /// The audio of a speech model; tokens are then only frame indices.
+    /// The audio of a speech model; tokens are then only indices of its rows.
     pub sound: Option<Arc<Sound>>,
 }
 

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_row_is_cut_off_at_its_mean() {
+    fn a_share_of_one_half_cuts_a_row_off_at_its_mean() {
         let mut gates = <Cpu as Ops>::Buffer::default();
         Cpu.put(&[1.0, 2.0, 3.0, 6.0], 4, &mut gates).expect("put");
         cut_off(&Cpu, 0.5, &mut gates).expect("cut off");

@@ -210,7 +210,7 @@ fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
     }
 }
 
-/// Makes a map that applies its matrix to both halves of an input.
+/// Makes a map that applies its matrix to both halves of an input and adds the results.
 fn on_halves(once: HostLinear<'_>) -> HostLinear<'_> {
     let values = once.widened();
     let twice: Vec<f32> = if once.is_input_major {
