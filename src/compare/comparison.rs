@@ -254,7 +254,7 @@ impl Comparison {
     /// rule.
     ///
     /// # Errors
-    /// When the pace stops it, a tensor is not as the spec says, or the device fails.
+    /// When the pace stops it, a tensor differs from its spec, or the device fails.
     pub fn run_prompt<O: Ops>(
         &mut self,
         ops: &O,

@@ -53,7 +53,7 @@ impl Default for Verifying {
 /// Runs a prompt on a reference and on another engine, and compares every hook in the order of execution.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, or a device fails.
+/// When the pace stops it, a tensor differs from its spec, or a device fails.
 pub fn verify<A: Ops, B: Ops>(
     (reference, other): (&A, &B),
     model: &Model,
