@@ -18,7 +18,7 @@ use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
 use super::sweep::{LayerSweepQuery, SweepQuery};
 
-/// Chooses the first prompt of a training run, whichever step is opened first.
+/// Chooses the prompt for a training step, if none was requested before.
 pub type UsualPrompt = Box<dyn Fn(&Model, bool) -> Result<(Request, PromptOrigin)> + Send>;
 
 /// A training step to open.
