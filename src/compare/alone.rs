@@ -1,4 +1,4 @@
-//! A layer of B by itself: it runs once more, on A's input.
+//! Reruns a layer of B in isolation, on A's input.
 
 use attnscope_compute::attention::{AttentionSpec, BlockSink, RopeScaling, Scale, SoftmaxAxis};
 use attnscope_compute::error::Result;
@@ -10,24 +10,24 @@ use attnscope_spec::{ModelSpec, Stack, StackSpec};
 use super::exchange::{Compared, Exchange, is_value};
 use super::noise::routes;
 
-/// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
+/// Number of leading positions that show whether a layer with other weights differs, under causal attention.
 const FIRST: usize = 16;
 
-/// Where each token chooses among experts, more of them meet one that differs.
+/// Number of leading positions for layers with experts: more tokens reach an expert that differs.
 const FIRST_ROUTED: usize = 128;
 
-/// The largest relative differences beyond their tolerances of a layer.
+/// Largest relative differences of a layer that exceed their tolerances.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Beyond {
-    /// Of what it adds to the residual, or leaves.
+    /// Of the layer's branch outputs and output residual.
     added: f64,
-    /// Of any of its hooks.
+    /// Of any hook of the layer.
     any: f64,
 }
 
 impl Beyond {
     pub fn take(&mut self, hook: Hook, relative: f64, tolerance: f64) {
-        // What comes in is not the layer's.
+        // The input is not the layer's own result.
         if hook == Hook::ResidPre || relative <= tolerance {
             return;
         }
@@ -37,7 +37,7 @@ impl Beyond {
         }
     }
 
-    /// How far the layer differs: by what it adds, or where it adds the same, by what it computes on the way. 0 where nothing does.
+    /// Returns how far the layer differs: by its outputs, or if those agree, by its intermediate values. 0 if nothing differs.
     pub fn largest(self) -> f64 {
         if self.added > 0.0 {
             self.added
@@ -47,10 +47,10 @@ impl Beyond {
     }
 }
 
-/// The first tokens that a layer of B need run on; `None` for all of them.
+/// Returns the leading tokens that a layer of B needs to run on; `None` for all of them.
 ///
-/// Later positions cannot change earlier ones where attention is causal, so that the first ones show other weights as well as all
-/// do. Other knobs may show far from the beginning alone, as a window does.
+/// Under causal attention, later positions cannot change earlier ones, so leading positions reveal other weights as well as all
+/// do. Other knobs, such as a window, may show only far from the beginning.
 pub(super) fn first_tokens(
     specs: [&ModelSpec; 2],
     (stack, layers): (Stack, [usize; 2]),
@@ -72,7 +72,7 @@ pub(super) fn first_tokens(
     (is_worth_it && specs.into_iter().zip(layers).all(is_causal)).then(|| tokens.first(n))
 }
 
-/// Whether no row of an attention depends on later tokens, or on how many there are.
+/// Whether no row of an attention depends on later tokens or on the sequence length.
 fn looks_back(spec: &AttentionSpec) -> bool {
     let is_of_length = |scaling: &RopeScaling| {
         matches!(
@@ -89,19 +89,19 @@ fn looks_back(spec: &AttentionSpec) -> bool {
             .is_some_and(|rope| is_of_length(&rope.scaling))
 }
 
-/// What a layer of B is compared with when it runs on A's input.
+/// Reference for a layer of B that runs on A's input.
 pub(super) struct Alone<'a> {
     pub exchange: &'a Exchange<'a>,
-    /// Tolerances of the layer's hooks.
+    /// Tolerances of individual hooks of the layer.
     pub tolerances: &'a [((Stack, Hook), f64)],
-    /// The tolerance of a hook that has none of its own.
+    /// Tolerance of every other hook.
     pub floor: f64,
-    /// The first tokens, where they are enough.
+    /// Leading tokens, if they suffice.
     pub first: Option<Sequence>,
 }
 
 impl Alone<'_> {
-    /// Runs the layer, and tells how far it lies from A's. Cross-attention looks at what A's encoder gave.
+    /// Runs the layer and returns how far it differs from A's. Cross-attention reads the output of A's encoder.
     pub fn run<'p, O: Ops>(
         &self,
         ops: &O,
@@ -116,7 +116,7 @@ impl Alone<'_> {
                 self.exchange.rows_of_a.borrow(),
             );
             let residual = of_a.get(&(stack.stack, Hook::ResidPre));
-            // A layer cannot run on rows that hold other things than its own.
+            // A layer can run only on rows of its own layout.
             let width = b.d_input(stack);
             let Some(input) = rows
                 .as_ref()
@@ -144,7 +144,7 @@ impl Alone<'_> {
     }
 }
 
-/// Compares what the layer gives, as it comes.
+/// Hooks that compare the layer's values as they are computed.
 struct Hearing<'a> {
     of: &'a Alone<'a>,
     stack: Stack,
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_differs_by_what_it_adds_before_what_it_computes_on_the_way() {
+    fn differences_of_layer_outputs_take_precedence_over_intermediate_ones() {
         let mut beyond = Beyond::default();
         beyond.take(Hook::ResidPre, 5.0, 0.1);
         beyond.take(Hook::Q, 0.05, 0.1);

@@ -1,4 +1,4 @@
-//! A model and the recording that it is compared with: which side is which, and what both have.
+//! A model paired with a recording: which side is which, and which hooks both have.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::{Hook, Input, Sequence};
@@ -9,21 +9,21 @@ use super::gap::{Axes, HookGap};
 use super::knobs::KnobDifference;
 use super::recording::{Form, Recording};
 
-/// A model that is compared with a recording.
+/// A model paired with the recording that it is compared with.
 #[derive(Clone, Copy)]
 pub struct Beside<'a> {
     pub model: &'a Model,
     pub input: &'a Input,
     pub recording: &'a Recording,
-    /// Which side the model is.
+    /// The model's side.
     pub model_is: Side,
 }
 
 impl Beside<'_> {
-    /// Makes sure that the model has some hook that was recorded, before anything runs.
+    /// Checks, before anything runs, that the recording has some hook of the model.
     ///
     /// # Errors
-    /// When it has none: says what was recorded.
+    /// When it has none; the error lists the recorded hooks.
     pub fn check(&self) -> Result<()> {
         if self.has_common() {
             return Ok(());
@@ -43,7 +43,7 @@ impl Beside<'_> {
             || grids.any(|stack| (0..spec.n_layers(stack)).any(|idx| has(stack, idx)))
     }
 
-    /// The tokens of queries and of keys.
+    /// Returns the tokens of queries and of keys.
     pub(super) fn sequences(&self, stack: Stack) -> (&Sequence, &Sequence) {
         let main = &self.input.sequence;
         let source = self.input.source.as_ref().unwrap_or(main);
@@ -54,7 +54,7 @@ impl Beside<'_> {
         }
     }
 
-    /// Values of the model and of the recording as those of A and B.
+    /// Orders values of the model and of the recording as those of A and B.
     pub(super) fn ordered<'v>(
         &self,
         mine: &'v [f32],
@@ -66,7 +66,7 @@ impl Beside<'_> {
         }
     }
 
-    /// The place of the recording among A and B.
+    /// Returns the index of the recording among A and B.
     pub(super) fn recorded_idx(&self) -> usize {
         match self.model_is {
             Side::A => 1,
@@ -74,7 +74,7 @@ impl Beside<'_> {
         }
     }
 
-    /// A knob of the model and of the recording as that of A and B.
+    /// Swaps the sides of a knob difference, from model and recording to A and B.
     pub(super) fn turned(&self, knob: KnobDifference) -> KnobDifference {
         match self.model_is {
             Side::A => knob,
@@ -86,7 +86,7 @@ impl Beside<'_> {
         }
     }
 
-    /// Compares vectors with those that were recorded; `None` where none were.
+    /// Compares vectors with the recorded ones; `None` if none were recorded.
     pub(super) fn gap(
         &self,
         (stack, layer_idx, hook): (Stack, usize, Hook),

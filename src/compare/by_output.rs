@@ -1,4 +1,4 @@
-//! Two matrices as they are stored, in one pass: how far each output lies apart, and samples that tell most relations apart.
+//! Compares two matrices as stored, in one pass: the difference per output, and samples that rule out most relations.
 
 use std::ops::Range;
 
@@ -9,37 +9,37 @@ use rayon::prelude::*;
 use super::rounding::Roundings;
 use super::stored::{Buffers, StoredPair, with_buffers};
 
-/// How far the outputs of two matrices lie apart.
+/// Per-output differences of two matrices.
 pub(super) struct ByOutput {
     /// ‖a − b‖², ‖a‖² and the largest |a − b|. // [output]
     pub apart: Vec<(f64, f64, f32)>,
     /// One side is the other, rounded to 16 bits.
     pub is_rounded: bool,
-    /// How many columns were kept of every row, and their values of A and of B. // [row, n_kept]
+    /// Number of columns kept of every row, and their values in A and B. // [row, n_kept]
     pub n_kept: usize,
     pub kept: [Vec<f32>; 2],
 }
 
-/// What some rows tell.
+/// Partial result over some rows.
 struct PartByOutput {
     apart: Vec<(f64, f64, f32)>,
     roundings: Roundings,
     kept: [Vec<f32>; 2],
 }
 
-/// Sums of squares below which f32 has lost some.
+/// Sums of squares below this have lost precision in f32.
 const LEAST: f64 = 1e-24;
 
-/// Whether sums in f32 say what there is to say.
+/// Whether sums in f32 are accurate enough.
 fn are_exact((squares, size, most): &(f64, f64, f32)) -> bool {
     squares.is_finite() && size.is_finite() && (*squares > LEAST || *most == 0.0)
 }
 
-/// Groups of rows that threads take in turn.
+/// Number of row groups that threads take in turn.
 const GROUPS: usize = 16;
 
 impl PartByOutput {
-    /// Takes in the rows that follow.
+    /// Adds the result of the rows that follow.
     fn join(&mut self, other: &Self, are_columns: bool) {
         if are_columns {
             for (own, other) in self.apart.iter_mut().zip(&other.apart) {
@@ -54,7 +54,7 @@ impl PartByOutput {
         }
     }
 
-    /// Sums over some rows; `None` where a row is no case for them.
+    /// Sums over some rows; `None` if a row needs more careful arithmetic.
     fn of(
         (a, b): (&[f32], &[f32]),
         width: usize,
@@ -97,8 +97,8 @@ impl PartByOutput {
 }
 
 impl StoredPair<'_> {
-    /// How far the outputs of two matrices lie apart, which are rows or columns as they are stored; and of every row the values of
-    /// some columns. `None` where that takes more care: values that are not finite, or too small or large to be squared in f32.
+    /// Compares two matrices output by output, where outputs are stored rows or columns, and samples some columns of every row.
+    /// `None` if values need more careful arithmetic: they are not finite, or too small or large to be squared in f32.
     ///
     /// # Errors
     /// When a tensor cannot be read, or the pace stops it.
@@ -110,7 +110,7 @@ impl StoredPair<'_> {
         if !self.is_by_rows() {
             return Ok(None);
         }
-        // Groups of rows that depend on sizes alone, each summed by one thread: sums of columns are not held for every part.
+        // Grouping depends only on sizes, and one thread sums each group, so column sums are held per group and not per part.
         let n_parts = self.n_parts();
         let n_groups = n_parts.min(GROUPS);
         let of_group = |buffers: &mut Buffers, group: usize| -> Result<Option<PartByOutput>> {

@@ -1,4 +1,4 @@
-//! Which knobs and tensors explain where two runs part first.
+//! Finds the knobs and tensors that explain the first difference between two runs.
 
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
@@ -10,16 +10,16 @@ use super::roles::{is_bias_table, layer_of};
 use super::suspects::layer_name;
 use super::tensor_difference::TensorDifference;
 
-/// Something that differs between two sides and acts on the hook that differs first.
+/// A difference between two sides that acts on the first differing hook.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cause<'a> {
     Knob(&'a KnobDifference),
     Tensor(&'a TensorDifference),
-    /// A tensor that only A has, or only B.
+    /// A tensor that only one side has.
     Missing(&'a str),
 }
 
-/// The hook that a knob acts on first.
+/// Returns the first hook that a knob acts on.
 fn hook_of_knob(name: &str) -> Hook {
     match name {
         "positions" | "position_table" | "projects_first" | "token_types" => Hook::ResidPre,
@@ -38,7 +38,7 @@ fn hook_of_knob(name: &str) -> Hook {
     }
 }
 
-/// The hook that a norm acts on first, by what it is called.
+/// Returns the first hook that a norm acts on, by the norm's name.
 fn hook_of_norm(name: &str) -> Option<Hook> {
     Some(match name {
         "embed_norm" | "embed.norm" => Hook::ResidPre,
@@ -53,7 +53,7 @@ fn hook_of_norm(name: &str) -> Option<Hook> {
     })
 }
 
-/// The hook that a role acts on first.
+/// Returns the first hook that a role acts on.
 fn hook_of_role(role: &str) -> Hook {
     let layer = layer_of(role);
     let rest = role[layer.len()..].trim_start_matches('.');
@@ -82,7 +82,7 @@ fn hook_of_role(role: &str) -> Hook {
     }
 }
 
-/// Knobs and tensors that act on the first hook that differs, at its layer; else those that act before it there.
+/// Returns the knobs and tensors that act on the first differing hook at its layer, or else on earlier hooks of that layer.
 pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
     let Some(first) = of.first() else {
         return Vec::new();
@@ -94,7 +94,7 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
     };
     let is_layer = |slot: &str| slot == layer;
     let is_first_layer = first.layer_idx == Some(0) && first.stack != Some(Stack::Cross);
-    // What stands before the first layer shows in what that layer reads; the norms before a hook show in it.
+    // Parts before the first layer show in that layer's input, and norms before a hook show in that hook.
     let mut found: Vec<(usize, Cause<'_>)> = Vec::new();
     let mut note = |hook: Hook, cause| {
         if hook == at {
@@ -107,7 +107,7 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
         let (name, slots) = knob.knob.split_once('@').unwrap_or((&knob.knob, ""));
         if slots.is_empty() {
             let hook = match (name, at) {
-                // Every norm has it: whichever comes first is the one.
+                // All norms share this knob, so it acts on whichever hook differs first.
                 ("norm_eps" | "norm_gain", at) => at,
                 ("norm_placement", at) if !layer.is_empty() && at >= Hook::Q => at,
                 _ => hook_of_norm(name).unwrap_or_else(|| hook_of_knob(name)),
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_role_acts_on_the_hook_that_reads_it_first() {
+    fn every_role_is_assigned_the_first_hook_that_reads_it() {
         for (role, hook) in [
             ("embed.tokens", Hook::ResidPre),
             ("L0.attn_pre.gain", Hook::Q),

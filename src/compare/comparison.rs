@@ -1,5 +1,5 @@
-//! A comparison as a value: what differs, where first, and which layers differ by themselves. It grows step by step, so that a
-//! screen can show what is known already.
+//! A comparison as a value: what differs, where first, and which layers differ on their own. It is filled step by step, so that
+//! a screen can show partial results.
 
 use attnscope_checks::stats::Values;
 use attnscope_compute::error::Result;
@@ -20,13 +20,13 @@ use super::predictions::PredictionDifference;
 use super::suspects::{renamed, suspects};
 use super::weights::{WeightDifferences, compare_mapped, compare_names};
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Debug, Clone)]
 pub struct Comparing {
-    /// A relative difference that counts for every hook; derived from the precision of the weights where none is given.
+    /// Relative difference tolerated at every hook; if unset, derived from the precision of the weights.
     pub tolerance: Option<f64>,
     pub map: LayerMap,
-    /// Bytes of A's scores and patterns that are kept of a layer.
+    /// Bytes of A's scores and patterns to keep per layer.
     pub row_bytes: usize,
 }
 
@@ -40,42 +40,42 @@ impl Default for Comparing {
     }
 }
 
-/// Which of two sides.
+/// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     A,
     B,
 }
 
-/// How far one hook of one layer lies apart.
+/// Difference at one hook of one layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookDifference {
     pub hook: Hook,
-    /// None for logits, or for the last hidden state of models without a head.
+    /// `None` for logits, or for the last hidden state of models without a head.
     pub stack: Option<Stack>,
-    /// The layer of A; none for what follows the last layer of a stack.
+    /// The layer of A; `None` after the last layer of a stack.
     pub layer_idx: Option<usize>,
     /// ‖a − b‖/‖a‖ over all prompts; infinite where a value is finite on one side only.
     pub relative: f64,
     pub max_abs: f64,
-    /// The relative difference up to which the hook counts as the same.
+    /// Relative difference up to which the hook counts as the same.
     pub tolerance: f64,
     pub is_same: bool,
-    /// The head that differs most, where the values belong to heads: of keys and values a kv head.
+    /// The head that differs most, for hooks with heads; a KV head for keys and values.
     pub head_idx: Option<usize>,
-    /// Where that head differs most.
+    /// Position of that head's largest difference.
     pub query_idx: Option<usize>,
     pub key_idx: Option<usize>,
-    /// The side that holds a NaN or an infinity where the other does not; the place is that of the first.
+    /// The side with a NaN or an infinity where the other has none; `query_idx` and `key_idx` then locate the first one.
     pub nonfinite: Option<Side>,
-    /// Cells that only one side's mask lets a query see.
+    /// Number of cells visible under only one side's mask.
     pub n_one_sided: usize,
-    /// ‖a − b‖/‖a‖ of each head; empty where the values belong to no heads.
+    /// ‖a − b‖/‖a‖ of each head; empty for hooks without heads.
     pub heads: Vec<f64>,
 }
 
 impl HookDifference {
-    /// What the hook is called: the encoder's output, and what models without a head end with, are no logits.
+    /// Returns the hook's name; the encoder's output and the last hidden state of headless models are not called logits.
     pub fn name(&self) -> &'static str {
         match (self.hook, self.stack) {
             (Hook::Logits, Some(_)) => "last_hidden_state",
@@ -133,9 +133,9 @@ impl HookDifference {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IsolatedLayer {
     pub stack: Stack,
-    /// The layer of A that stands for it.
+    /// Its counterpart in A.
     pub layer_idx: usize,
-    /// The largest relative difference of what the layer adds to the residual, or of its other hooks where it adds the same.
+    /// Largest relative difference of the layer's outputs, or if those agree, of its other hooks.
     pub relative: f64,
 }
 
@@ -145,9 +145,9 @@ pub struct HeadDifference {
     pub stack: Stack,
     pub layer_idx: usize,
     pub head_idx: usize,
-    /// The mean Jensen–Shannon divergence of the rows of both patterns, in nats; NaN where the patterns are not known.
+    /// Mean Jensen–Shannon divergence of the patterns' rows, in nats; NaN if the patterns are unknown.
     pub divergence: f64,
-    /// The statistics of A and of B; none where they were not computed.
+    /// Statistics of A and B; `None` if they were not computed.
     pub stats: Option<[Values; 2]>,
 }
 
@@ -155,40 +155,40 @@ pub struct HeadDifference {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptDifference {
     pub id: String,
-    /// Mean next-token loss of A and of B, in nats; none where it is not known.
+    /// Mean next-token loss of A and B, in nats; `None` if unknown.
     pub loss: [Option<f64>; 2],
     pub predictions: Option<PredictionDifference>,
     pub heads: Vec<HeadDifference>,
 }
 
-/// Two sides, compared as far as it went.
+/// Comparison of two sides, as far as it has run.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     pub floors: Floors,
-    /// Knobs that differ, those that change what is computed first.
+    /// Knobs that differ; those that change the computation come first.
     pub knobs: Vec<KnobDifference>,
     pub weights: WeightDifferences,
-    /// The tensors of both models were compared.
+    /// Whether the tensors of both models have been compared.
     knows_weights: bool,
     /// In the order of execution; empty until a prompt has run.
     pub hooks: Vec<HookDifference>,
-    /// Layers of B that differ by themselves, in the order of execution; others only inherit what differs before them.
+    /// Layers of B that differ on their own, in the order of execution; other layers only inherit earlier differences.
     pub isolated: Vec<IsolatedLayer>,
     pub prompts: Vec<PromptDifference>,
-    /// The knob that keeps the two from being run side by side, as an index of `knobs`.
+    /// Index in `knobs` of the knob that prevents running the two side by side.
     pub prevented_by: Option<usize>,
-    /// Layers of A and of B that the map of layers leaves out.
+    /// Layers of A and of B that the layer map leaves out.
     pub left_out: [Vec<usize>; 2],
-    /// What recordings say of dropout and other chance, of A and of B; nothing of a side that runs here.
+    /// Randomness noted in recordings of A and of B, such as dropout; empty for a side that runs here.
     pub chance: [Chance; 2],
-    /// Somebody said which layers correspond: models of other depths are the same where those layers are.
+    /// Whether the user mapped layers: models of different depths are then the same if the mapped layers are.
     is_mapped: bool,
-    /// Hooks of the prompts so far.
+    /// Hook differences summed over the prompts so far.
     gaps: Vec<super::lockstep::HookSums>,
 }
 
 impl Comparison {
-    /// A comparison of nothing yet.
+    /// Creates an empty comparison.
     pub(super) fn empty(floors: Floors) -> Self {
         Self {
             floors,
@@ -206,12 +206,12 @@ impl Comparison {
         }
     }
 
-    /// Begins with the knobs of two models: it reads no weights.
+    /// Starts a comparison with the knobs of two models, without reading weights.
     pub fn of_knobs(a: &Model, b: &Model, comparing: &Comparing) -> Self {
         let floors = Floors::of_models(a, b, comparing.tolerance);
         let knobs = knob_differences(&a.spec, &b.spec);
         let prevents = |knob: &KnobDifference| {
-            // Models of other depths and widths can be compared where somebody says which layers correspond.
+            // Models of different depth and width are comparable if the user maps their layers.
             knob.kind == KnobKind::Shape && (comparing.map.is_identity() || !may_be_mapped(knob))
         };
         Self {
@@ -223,7 +223,7 @@ impl Comparison {
         }
     }
 
-    /// Goes on with the tensors of both, before anything runs. `told` hears how many are done, and of how many.
+    /// Compares the tensors of both, before anything runs. `told` receives the number done and the total.
     ///
     /// # Errors
     /// When a tensor cannot be read, or the pace stops it.
@@ -250,10 +250,11 @@ impl Comparison {
         Ok(())
     }
 
-    /// Runs one prompt through both models in lockstep, and takes in what it tells. Each side has the prompt as it counts positions.
+    /// Runs one prompt through both models in lockstep and adds the result. Each side counts the prompt's positions by its own
+    /// rule.
     ///
     /// # Errors
-    /// When the pace stops it, a tensor is not as the spec says, or the device fails.
+    /// When the pace stops it, a tensor differs from its spec, or the device fails.
     pub fn run_prompt<O: Ops>(
         &mut self,
         ops: &O,
@@ -271,7 +272,7 @@ impl Comparison {
             map: &comparing.map,
             floors: &self.floors,
             suspects: &suspects,
-            // Rounding that is forgiven still makes other numbers.
+            // Tolerated rounding still changes values.
             differing: (self.knows_weights && !self.weights.has_rounding)
                 .then_some(&self.weights.layers),
             row_bytes: comparing.row_bytes,
@@ -282,7 +283,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Takes in what a prompt told.
+    /// Adds the result of a prompt.
     pub(super) fn take(&mut self, id: &str, ran: Ran) {
         for sums in ran.hooks {
             let at = (sums.hook, sums.stack, sums.layer_idx);
@@ -338,26 +339,26 @@ impl Comparison {
         });
     }
 
-    /// The first hook, in the order of execution, that lies beyond its tolerance.
+    /// Returns the first hook, in the order of execution, beyond its tolerance.
     pub fn first(&self) -> Option<&HookDifference> {
         self.hooks.iter().find(|hook| !hook.is_same)
     }
 
-    /// The first hook that holds a NaN or an infinity on one side only.
+    /// Returns the first hook with a NaN or an infinity on one side only.
     pub fn nonfinite(&self) -> Option<&HookDifference> {
         self.hooks.iter().find(|hook| hook.nonfinite.is_some())
     }
 
-    /// The side that was recorded in training mode while it drew random numbers, where something differs: the difference
-    /// may be dropout alone, and accuses nobody.
+    /// Returns the side recorded in training mode with random numbers, if something differs: the difference may come from
+    /// dropout alone.
     pub fn left_to_chance(&self) -> Option<(Side, &Chance)> {
         self.first()?;
         let mut sides = [Side::A, Side::B].into_iter().zip(&self.chance);
         sides.find(|(_, chance)| chance.is_random() && chance.is_training)
     }
 
-    /// Whether nothing differs but what rounding explains: no hook, no weight that a model reads, no knob that changes what is
-    /// computed.
+    /// Whether rounding explains every difference: no hook differs, no weight that a model reads, and no knob that changes the
+    /// computation.
     pub fn is_same(&self) -> bool {
         let is_agreed = |knob: &KnobDifference| self.is_mapped && may_be_mapped(knob);
         let mut knobs = self.knobs.iter();
@@ -365,7 +366,7 @@ impl Comparison {
         knobs && !self.weights.count() && self.first().is_none() && self.statistics_match()
     }
 
-    /// The knob that keeps the two from being run side by side, with their families where these differ too.
+    /// Returns the knob that prevents running the two side by side, and their families if these differ too.
     pub fn prevented(&self) -> Option<String> {
         let knob = &self.knobs[self.prevented_by?];
         let is_family = |knob: &&KnobDifference| knob.knob == "family";
@@ -375,7 +376,7 @@ impl Comparison {
         })
     }
 
-    /// What explains the first difference: knobs and tensors that act on its hook, the likeliest first.
+    /// Returns the causes of the first difference: knobs and tensors that act on its hook, likeliest first.
     pub fn causes(&self) -> Vec<Cause<'_>> {
         super::causes::causes(self)
     }
@@ -419,7 +420,7 @@ mod tests {
         }
     }
 
-    /// A model beside itself with other scales, in its first layers.
+    /// Compares a model with a copy whose first layers have other scales.
     fn compared(of: &str, row_bytes: usize) -> Comparison {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
             .join(format!("oracle/{of}/model"));
@@ -460,8 +461,8 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_are_not_kept_are_computed_again_to_the_same_figures() {
-        // Plain, with sinks, with windows and softcaps, with learned biases and attention to an encoder, and with global tokens.
+    fn recomputed_heads_give_the_same_results_as_kept_ones() {
+        // Families that are plain, or have sinks, windows and softcaps, learned biases and cross-attention, or global tokens.
         for family in ["gpt2", "gpt_oss", "gemma2_b", "t5_v11", "bloom_b", "led_c"] {
             let (kept, again) = (compared(family, usize::MAX), compared(family, 0));
             assert_eq!(kept.hooks.len(), again.hooks.len());

@@ -1,4 +1,4 @@
-//! What A gives of a layer, kept until B gives its own: two taps over one set of values.
+//! Keeps A's values of a layer until B's are compared with them: two taps on one store.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use attnscope_spec::{ModelSpec, Stack};
 use super::gap::{Axes, HookGap, same_bits};
 use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
 
-/// Values of a hook. // [position, width]
+/// Kept values of a hook. // [position, width]
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
     pub values: Vec<f32>,
     pub width: usize,
 }
 
-/// One hook of the layer that runs, compared.
+/// Comparison of one hook of the current layer.
 #[derive(Debug)]
 pub(super) struct Compared {
     pub stack: Stack,
@@ -27,33 +27,33 @@ pub(super) struct Compared {
     pub gap: HookGap,
 }
 
-/// The values of the layer that runs.
+/// Values of the current layer, shared by both sides' taps.
 pub(super) struct Exchange<'a> {
     spec: &'a ModelSpec,
     input: &'a Input,
-    /// Whether the layer that runs has a counterpart.
+    /// Whether the current layer has a counterpart.
     pub is_on: Cell<bool>,
-    /// Sinks are made ready for heads, so that B's need not be computed twice.
+    /// Whether the device prepares sinks before it runs heads, so that B's heads need not be computed twice.
     readies_sinks: bool,
     /// The layer of A.
     pub layer_idx: Cell<usize>,
-    /// What A gave.
+    /// Values of A.
     pub of_a: RefCell<BTreeMap<(Stack, Hook), Kept>>,
-    /// What global tokens of A and of B look at in the layer that runs.
+    /// Keys and values of global tokens of A and of B in the current layer.
     pub globals: [RefCell<BTreeMap<Stack, GlobalKeys>>; 2],
-    /// A's input of the layer, where its rows hold more than the residual.
+    /// A's input of the layer, if its rows hold more than the residual.
     pub rows_of_a: RefCell<Option<Kept>>,
-    /// What B's heads are computed from again, where not all heads of A could be kept.
+    /// Values to recompute B's heads from, if not all heads of A could be kept.
     pub of_b: RefCell<BTreeMap<(Stack, Hook), Kept>>,
     pub own: Shared,
     pub cross: Shared,
     /// In the order of execution.
     compared: RefCell<Vec<Compared>>,
-    /// Memory of values of layers before.
+    /// Buffers of earlier layers, for reuse.
     spare: RefCell<Vec<Vec<f32>>>,
-    /// The encoder's output, as A gave it. // [source position, d_model]
+    /// Output of A's encoder. // [source position, d_model]
     encoded: RefCell<Vec<f32>>,
-    /// Whether the encoders gave the same bits; true without one.
+    /// Whether the encoders' outputs are bit-identical; true without an encoder.
     pub is_same_memory: Cell<bool>,
     pub of_encoded: RefCell<Option<HookGap>>,
 }
@@ -80,7 +80,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The tokens that queries and keys of an attention are.
+    /// Returns the tokens of an attention's queries and of its keys.
     pub fn sequences(&self, stack: Stack) -> (&'a Sequence, &'a Sequence) {
         let main = &self.input.sequence;
         let source = self.input.source.as_ref().unwrap_or(main);
@@ -103,7 +103,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The one of two sinks that hears of an attention, while layers are compared.
+    /// Returns the sink of an attention, while layers are compared.
     fn sink<'s>(
         &self,
         stack: Stack,
@@ -114,7 +114,7 @@ impl<'a> Exchange<'a> {
         self.is_on.get().then_some(sink)
     }
 
-    /// Makes room for a layer, of whose scores and patterns `bytes` are kept.
+    /// Prepares for a layer; up to `bytes` of its scores and patterns are kept.
     pub fn begin_layer(&self, stack: Stack, layer_idx: usize, bytes: usize) {
         self.is_on.set(true);
         self.layer_idx.set(layer_idx);
@@ -128,7 +128,7 @@ impl<'a> Exchange<'a> {
                 .spec
                 .exceptions(grid, layer_idx)
                 .is_some_and(|exceptions| exceptions.variants.is_empty());
-            // Heads of other kinds are not computed again from their queries and keys.
+            // Heads with a spec of their own cannot be recomputed from the layer's queries and keys.
             let bytes = if is_plain { bytes } else { usize::MAX };
             let sizes = (n_heads, queries.len(), keys.len());
             let attention = self.spec.attention(grid, layer_idx);
@@ -138,7 +138,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Compares one value of B with A's. B may have run on the first tokens alone.
+    /// Compares one value of B with A's. B may have run on leading tokens only.
     fn compare(&self, (stack, hook): (Stack, Hook), values: &[f32], width: usize) {
         let of_a = self.of_a.borrow();
         let kept = of_a.get(&(stack, hook)).filter(|kept| kept.width == width);
@@ -164,13 +164,14 @@ impl<'a> Exchange<'a> {
         self.compared.borrow_mut().push(compared);
     }
 
-    /// What one value of B is from A's, where B's layer runs alone.
+    /// Compares one value of B, whose layer runs in isolation, with A's.
     pub fn compare_alone(&self, at: (Stack, Hook), values: &[f32], width: usize) -> Vec<Compared> {
         self.compare(at, values, width);
         self.compared.take()
     }
 
-    /// What was compared of a layer, in the order of execution, and the patterns' distances; the values stay until the next one.
+    /// Returns a layer's compared hooks in the order of execution, and the divergences of its patterns; values stay until the
+    /// next layer.
     pub fn finish_layer(&self, stack: Stack) -> (Vec<Compared>, Vec<(Stack, Vec<f64>)>) {
         let mut compared = self.compared.take();
         let mut distances = Vec::new();
@@ -183,7 +184,7 @@ impl<'a> Exchange<'a> {
                 pattern,
                 divergence,
             } = rows;
-            // Scores and pattern come between what they are made of and what is made of them.
+            // Scores and pattern are placed before z, which is made of them.
             let is_after = |c: &Compared| c.stack == stack && c.hook == Hook::Z;
             let at = compared.iter().position(is_after).unwrap_or(compared.len());
             for (hook, gap) in [(Hook::Pattern, pattern), (Hook::Scores, scores)] {
@@ -194,7 +195,7 @@ impl<'a> Exchange<'a> {
         (compared, distances)
     }
 
-    /// Lets go of the values of a layer.
+    /// Releases the values of a layer.
     pub fn end_layer(&self) {
         self.is_on.set(false);
         let (of_a, of_b) = (self.of_a.take(), self.of_b.take());
@@ -204,7 +205,7 @@ impl<'a> Exchange<'a> {
         self.spare.borrow_mut().extend(all.map(|kept| kept.values));
     }
 
-    /// A copy of values, in memory that a layer before has used where there is enough of it.
+    /// Copies values, reusing a large enough buffer of an earlier layer.
     fn kept(&self, values: &[f32], width: usize) -> Kept {
         let mut spare = self.spare.borrow_mut();
         let fits = spare
@@ -219,7 +220,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether a value of A and one of B are the same bits.
+    /// Whether the inputs of A's and B's layer are bit-identical.
     pub fn is_same_input(&self, stack: Stack, values: &[f32]) -> bool {
         let of_a = self.of_a.borrow();
         let kept = of_a.get(&(stack, Hook::ResidPre));
@@ -232,7 +233,7 @@ pub(super) fn is_value(hook: Hook) -> bool {
     !hook.is_measure() && !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
 }
 
-/// Keeps what A gives.
+/// Tap that keeps A's values.
 pub(super) struct Keeper<'a> {
     exchange: &'a Exchange<'a>,
     own: Keep<'a>,
@@ -299,12 +300,12 @@ impl Tap for Keeper<'_> {
     }
 }
 
-/// Compares what B gives.
+/// Tap that compares B's values with A's.
 pub(super) struct Comparer<'a> {
     exchange: &'a Exchange<'a>,
     own: Compare<'a>,
     cross: Compare<'a>,
-    /// Whether the layer's input was A's.
+    /// Whether the layer's input was bit-identical to A's.
     pub was_same: &'a Cell<bool>,
 }
 

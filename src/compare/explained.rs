@@ -1,4 +1,4 @@
-//! Which knob of a recording explains the first hook at which it differs from a model.
+//! Finds the knob that explains the first difference between a recording and a model.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::knobs::KnobDifference;
 use super::recording::Form;
 use super::supposed;
 
-/// The knob that explains the first hook that differs, where its values tell one.
+/// Returns the knob that explains the first differing hook, if its values identify one.
 pub(super) fn explained(
     of: Beside<'_>,
     (stack, layer_idx, hook): (Stack, usize, Hook),

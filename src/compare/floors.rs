@@ -1,22 +1,22 @@
-//! Noise floors: how far two runs or two tensors may lie apart because numbers are rounded, and why.
+//! Noise floors: how far two runs or two tensors may differ through rounding, and why.
 
 use attnscope_checkpoint::Dtype;
 use attnscope_spec::Model;
 
-/// The relative difference that f32 arithmetic leaves between two runs of one model.
+/// Relative difference between two runs of one model in f32 arithmetic.
 pub const F32_FLOOR: f64 = 1e-4;
 
-/// The relative difference that weights of 16 bits leave between two runs of one model.
+/// Relative difference between two runs of one model with 16-bit weights.
 pub const HALF_FLOOR: f64 = 2e-2;
 
-/// How precisely one side's numbers are stored.
+/// Storage precision of one side's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precision {
     /// f32 or f64.
     Single,
     /// f16 or bf16.
     Half,
-    /// Eight bits and less.
+    /// 8 bits or fewer.
     Quantised,
 }
 
@@ -29,7 +29,7 @@ impl Precision {
         }
     }
 
-    /// The coarsest precision of the tensors that a model reads as matrices.
+    /// Returns the coarsest precision of the tensors that a model reads as matrices.
     pub fn of_model(model: &Model) -> Self {
         let tensors = &model.checkpoint.tensors;
         let needed = model.spec.needed_tensors();
@@ -39,7 +39,7 @@ impl Precision {
         precisions.max().unwrap_or(Self::Single)
     }
 
-    /// The tolerance of a comparison with this side; infinite where sizes are reported and nothing is judged.
+    /// Returns the tolerance of a comparison with this side; infinite if differences are reported but not judged.
     pub fn tolerance(self) -> f64 {
         match self {
             Self::Single => F32_FLOOR,
@@ -48,18 +48,18 @@ impl Precision {
         }
     }
 
-    /// The relative error of one product with rounded weights or rounded sums of `n` terms.
+    /// Returns the relative error of one product with rounded weights or rounded sums of `n` terms.
     fn unit(self, n: usize) -> f64 {
         match self {
-            // Rounding errors of a sum of n terms add up as a random walk does.
+            // Rounding errors of a sum of n terms add up like a random walk.
             Self::Single => f64::from(f32::EPSILON) / 2.0 * (n.max(1) as f64).sqrt(),
-            // A bf16 weight is off by at most 2⁻⁹ of itself, evenly spread: a standard deviation of 2⁻⁹/√3, on both sides.
+            // A bf16 weight has a relative error of at most 2⁻⁹, uniform: a standard deviation of 2⁻⁹/√3, on both sides.
             Self::Half => 2f64.powi(-9) / 3f64.sqrt() * 2f64.sqrt(),
             Self::Quantised => f64::INFINITY,
         }
     }
 
-    /// What it is called where a tolerance is stated.
+    /// Returns the name used where a tolerance is stated.
     pub fn label(self) -> &'static str {
         match self {
             Self::Single => "f32",
@@ -69,21 +69,21 @@ impl Precision {
     }
 }
 
-/// What tolerances are derived from.
+/// Inputs from which tolerances are derived.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Floors {
     /// The coarser of the two sides.
     pub precision: Precision,
-    /// The larger of the two sides' noise floors: what is stated as the tolerance of the comparison.
+    /// The larger of the two sides' noise floors, stated as the comparison's tolerance.
     pub base: f64,
-    /// The least tolerance of a hook. Weights of 16 bits that are the same on both sides leave no more noise than f32 does.
+    /// Lowest tolerance of a hook. 16-bit weights that are equal on both sides leave no more noise than f32.
     pub of_hooks: f64,
-    /// A tolerance that a person gave: it holds for every hook as it is.
+    /// Whether the user set the tolerance, which then holds unchanged for every hook.
     pub is_given: bool,
-    /// Terms of the longest sums of the model.
+    /// Number of terms of the model's longest sums.
     pub n_terms: usize,
-    /// Rounding is all that differs, as far as knobs and weights tell, or another framework computed one side: tolerances follow
-    /// it through the layers, where it grows.
+    /// Whether tolerances grow through the layers with the rounding error: when rounding is the only known difference between
+    /// knobs and weights, or another framework computed one side.
     pub follows_rounding: bool,
 }
 
@@ -101,27 +101,27 @@ impl Floors {
         }
     }
 
-    /// The floors of two checkpoints.
+    /// Returns the floors of two checkpoints.
     pub fn of_models(a: &Model, b: &Model, given: Option<f64>) -> Self {
         let sides = [Precision::of_model(a), Precision::of_model(b)];
         Self::new(sides, longest_sum(a).max(longest_sum(b)), given)
     }
 
-    /// Takes in that both sides have the same numbers, or others that no rounding explains: what is left to tolerate is f32
-    /// arithmetic.
+    /// Reduces tolerances to f32 arithmetic, because both sides have the same weights, or differences that rounding does not
+    /// explain.
     pub(super) fn without_rounding(&mut self) {
         if !self.is_given {
             self.of_hooks = F32_FLOOR;
         }
     }
 
-    /// The relative error of one product.
+    /// Returns the relative error of one product.
     pub(super) fn unit(&self) -> f64 {
         self.precision.unit(self.n_terms)
     }
 
-    /// The tolerance of a hook that rounding moves by so much of its size: three times as much, and no less than the base. After
-    /// a choice of experts there is no bound but the size itself.
+    /// Returns the tolerance of a hook that rounding moves by `relative`: three times that, and at least the base. After
+    /// routing to experts, it is limited only by the size of the values.
     pub(super) fn of_noise(&self, relative: f64, has_routed: bool) -> f64 {
         let is_fixed = self.is_given || !self.follows_rounding || !self.of_hooks.is_finite();
         if is_fixed || !relative.is_finite() {
@@ -136,12 +136,12 @@ impl Floors {
     }
 }
 
-/// No derived tolerance lies above this share of the values themselves.
+/// Upper limit of derived tolerances, as a share of the values.
 const MOST_DERIVED: f64 = 0.25;
 
 const MOST_ROUTED: f64 = 1.5;
 
-/// Terms of the longest sum that a model takes in a layer.
+/// Returns the number of terms of the longest sum in a layer of a model.
 fn longest_sum(model: &Model) -> usize {
     let blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     let linears = blocks.flat_map(attnscope_spec::BlockSpec::linears);
@@ -149,7 +149,7 @@ fn longest_sum(model: &Model) -> usize {
     longest.unwrap_or(model.spec.d_model)
 }
 
-/// The largest relative difference that storing values as these two types leaves between tensors of the same weights.
+/// Returns the largest relative difference between equal tensors stored as these two types.
 pub fn storage_floor(a: Dtype, b: Dtype) -> f64 {
     of_storage(a).max(of_storage(b))
 }
@@ -159,11 +159,11 @@ fn of_storage(dtype: Dtype) -> f64 {
         Dtype::F64 | Dtype::F32 => 1e-6,
         Dtype::F16 => 2f64.powi(-10),
         Dtype::Bf16 => 2f64.powi(-8),
-        // Three and two bits of mantissa, of values that are spread evenly between powers of two; twice that.
+        // 3 and 2 bits of mantissa, for values spread evenly between powers of two; times 2.
         Dtype::F8E4m3 => 2.0 * 2f64.powi(-4) / 3f64.sqrt(),
         Dtype::F8E5m2 => 2.0 * 2f64.powi(-3) / 3f64.sqrt(),
         Dtype::Mxfp4 | Dtype::Packed(_) => 0.35,
-        // Steps of a block reach from −max to max, and max is about 2.5 standard deviations; twice the rounding error.
+        // Steps of a block span −max to max, where max is about 2.5 standard deviations; twice the rounding error.
         Dtype::Block(block) => {
             let bits = (8 * block.n_bytes / block.n_values.max(1)).clamp(1, 16) as i32;
             (2.0 * 2.5 / 2f64.powi(bits - 1) / 12f64.sqrt()).min(1.0)
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerances_grow_with_noise_and_stay_as_a_person_gave_them() {
+    fn derived_tolerances_grow_with_noise_and_given_ones_stay_fixed() {
         let mut floors = Floors::new([Precision::Single, Precision::Half], 768, None);
         assert_eq!(floors.base, HALF_FLOOR);
         assert_eq!(floors.of_noise(0.02, false), HALF_FLOOR);

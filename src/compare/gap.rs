@@ -1,10 +1,10 @@
-//! How far two values of one hook lie apart: sums per head, and the worst place of each.
+//! Difference of two sides' values of one hook: sums per head, and each head's worst place.
 
 use std::ops::Range;
 
 use attnscope_compute::kernels::simd::{Level, pair_sums};
 
-/// Sums over the values of one head, or of a hook that has no heads.
+/// Sums over the values of one head, or of a hook without heads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HeadGap {
     /// Σ(a − b)² and Σa² of values that are finite on both sides.
@@ -14,19 +14,19 @@ pub(super) struct HeadGap {
     product: f64,
     size_b: f64,
     pub n_values: usize,
-    /// Cells that only one side may see.
+    /// Number of cells visible on one side only.
     pub n_one_sided: usize,
-    /// The first value that is a NaN or an infinity on one side only: query, key, and whether it is A's.
+    /// The first value that is NaN or infinite on one side only: query, key, and whether it is A's.
     pub broken: Option<(usize, usize, bool)>,
-    /// The largest |a − b|, and where it is.
+    /// The largest |a − b|, and its place.
     pub worst: f64,
     pub at: (usize, usize),
 }
 
-/// Share of ‖b‖² up to which ‖b − c·a‖² is what rounding leaves.
+/// ‖b − c·a‖² up to this share of ‖b‖² counts as rounding.
 const SCALED: f64 = 1e-6;
 
-/// Where the cells lie that some side may see.
+/// Returns the range of cells visible on some side.
 fn seen(a: &[f32], b: &[f32]) -> Range<usize> {
     let is_seen = |(a, b): (&f32, &f32)| *a != f32::NEG_INFINITY || *b != f32::NEG_INFINITY;
     let mut pairs = a.iter().zip(b);
@@ -37,11 +37,11 @@ fn seen(a: &[f32], b: &[f32]) -> Range<usize> {
     first..last.unwrap_or(first) + 1
 }
 
-/// A cell that only one side may see counts as at least so large a difference of scores: one unit of a logit.
+/// Minimum difference of scores counted for a cell visible on one side only: one unit of a logit.
 const ONE_SIDED: f64 = 1.0;
 
 impl HeadGap {
-    /// Takes in one value of each side, of which one is not finite. In scores, −∞ is a key that is not seen.
+    /// Adds a pair of values of which one is not finite. In scores, −∞ marks a masked key.
     fn pair(&mut self, a: f32, b: f32, at: (usize, usize), masks: bool) {
         let is_masked = |v: f32| masks && v == f32::NEG_INFINITY;
         let difference = match (is_masked(a), is_masked(b)) {
@@ -76,7 +76,7 @@ impl HeadGap {
         }
     }
 
-    /// Takes in a row of values of one query, from key 0 on.
+    /// Adds one query's row of values, from key 0 on.
     pub fn row(&mut self, query_idx: usize, a: &[f32], b: &[f32], masks: bool) {
         if same_bits(a, b) {
             self.equal(a);
@@ -85,9 +85,9 @@ impl HeadGap {
         self.pairs(a, b, &|idx| (query_idx, idx), masks);
     }
 
-    /// Takes in values of which some differ.
+    /// Adds values of which some differ.
     fn pairs(&mut self, a: &[f32], b: &[f32], at: &dyn Fn(usize) -> (usize, usize), masks: bool) {
-        // Keys that neither side sees lie before a window and after the query.
+        // Keys masked on both sides come before a window and after the query.
         let seen = if masks { seen(a, b) } else { 0..a.len() };
         let first = seen.start;
         let (a, b) = (&a[seen.clone()], &b[seen]);
@@ -109,7 +109,7 @@ impl HeadGap {
         }
     }
 
-    /// Takes in values one after the other: some are not finite, or too small or large to be squared in f32.
+    /// Adds values one by one: some are not finite, or too small or large to be squared in f32.
     fn one_by_one(
         &mut self,
         a: &[f32],
@@ -121,7 +121,7 @@ impl HeadGap {
         let mut n_values = 0;
         for (idx, (a, b)) in a.iter().zip(b).enumerate() {
             if a == b {
-                // Keys that neither side sees, above all.
+                // Mostly keys masked on both sides.
                 if a.is_finite() {
                     let square = f64::from(*a) * f64::from(*a);
                     n_values += 1;
@@ -153,7 +153,7 @@ impl HeadGap {
         self.size_b += size_b;
     }
 
-    /// Takes in a vector at one position.
+    /// Adds a vector at one position.
     pub fn vector(&mut self, position_idx: usize, a: &[f32], b: &[f32]) {
         if same_bits(a, b) {
             self.equal(a);
@@ -162,7 +162,7 @@ impl HeadGap {
         self.pairs(a, b, &|_| (position_idx, 0), false);
     }
 
-    /// Takes in values that are the same on both sides.
+    /// Adds values that are equal on both sides.
     fn equal(&mut self, values: &[f32]) {
         let values = &values[seen(values, values)];
         let sums = pair_sums(Level::current(), values, values);
@@ -180,7 +180,7 @@ impl HeadGap {
         self.size_b += size;
     }
 
-    /// Takes in another part of the same head.
+    /// Adds another part of the same head.
     pub fn join(&mut self, other: &Self) {
         self.squares += other.squares;
         self.size += other.size;
@@ -200,7 +200,7 @@ impl HeadGap {
         }
     }
 
-    /// ‖a − b‖/‖a‖; infinite where one side alone is not finite, or alone is not 0.
+    /// Returns ‖a − b‖/‖a‖; infinite if only one side is not finite, or only one is nonzero.
     pub fn relative(&self) -> f64 {
         if self.broken.is_some() {
             return f64::INFINITY;
@@ -211,7 +211,7 @@ impl HeadGap {
         (self.squares / self.size).sqrt()
     }
 
-    /// The one number that all values of B are those of A times, where there is one.
+    /// Returns c such that B = c · A for all values, if there is one.
     pub fn factor(&self) -> Option<f64> {
         let factor = self.product / self.size;
         // ‖b − c·a‖², without another pass.
@@ -220,7 +220,7 @@ impl HeadGap {
         (is_it && factor.is_finite() && left.abs() <= SCALED * self.size_b).then_some(factor)
     }
 
-    /// How bad a head is among its layer's: which value broke first, then the largest share of what differs.
+    /// Sort key of the worst head: one-sided non-finite values first, then the largest difference.
     fn badness(&self) -> (bool, f64) {
         (self.broken.is_some(), self.squares)
     }
@@ -232,28 +232,28 @@ pub(super) fn same_bits(a: &[f32], b: &[f32]) -> bool {
     a == b
 }
 
-/// What the axes of a hook's values are.
+/// Axes of a hook's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Axes {
     /// One row of keys per query.
     Cells,
-    /// One vector per position, which is that of queries.
+    /// One vector per query position.
     Queries,
-    /// One vector per position, which is that of keys.
+    /// One vector per key position.
     Keys,
 }
 
-/// How far one hook of a layer lies apart.
+/// Difference at one hook of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HookGap {
     pub axes: Axes,
-    /// Whether the values belong to heads, or `heads` has one entry for all of them.
+    /// Whether values belong to heads; otherwise `heads` has a single entry.
     pub has_heads: bool,
     pub heads: Vec<HeadGap>,
 }
 
 impl HookGap {
-    /// Compares vectors of all positions; those that are no real tokens are left out. // [position, heads · width] each
+    /// Compares vectors of all real positions. // [position, heads · width] each
     pub fn of_vectors(
         axes: Axes,
         n_heads: Option<usize>,
@@ -278,27 +278,27 @@ impl HookGap {
         }
     }
 
-    /// All heads together.
+    /// Returns the sums over all heads.
     pub fn total(&self) -> HeadGap {
         let mut total = HeadGap::default();
         self.heads.iter().for_each(|head| total.join(head));
         total
     }
 
-    /// The head that differs most.
+    /// Returns the head that differs most.
     pub fn worst_head(&self) -> Option<usize> {
         let heads = self.heads.iter().enumerate();
         let differing = heads.filter(|(_, head)| head.squares > 0.0 || head.broken.is_some());
         let worst = differing.max_by(|(i, a), (j, b)| {
             let (broken_a, a) = a.badness();
             let (broken_b, b) = b.badness();
-            // The first of equal heads.
+            // Among equal heads, the first.
             broken_a.cmp(&broken_b).then(a.total_cmp(&b)).then(j.cmp(i))
         });
         worst.map(|(idx, _)| idx)
     }
 
-    /// Takes in the same hook of another prompt.
+    /// Adds the same hook of another prompt.
     pub fn join(&mut self, other: &Self) {
         for (own, other) in self.heads.iter_mut().zip(&other.heads) {
             own.join(other);
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nan_on_one_side_is_placed_and_one_on_both_is_equal() {
+    fn a_nan_on_one_side_is_located_and_nans_on_both_are_equal() {
         let nan = f32::NAN;
         let mut gap = HeadGap::default();
         gap.row(2, &[1.0, nan, 3.0], &[1.0, nan, 4.0], false);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_only_one_side_sees_differs_however_small_its_score_is() {
+    fn a_key_visible_on_one_side_differs_even_with_a_small_score() {
         let masked = f32::NEG_INFINITY;
         let mut gap = HeadGap::default();
         gap.row(0, &[1.0, masked, 0.0], &[1.0, masked, masked], true);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_with_the_largest_share_is_the_worst() {
+    fn the_head_with_the_largest_difference_is_the_worst() {
         let a = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
         let b = [1.0, 1.0, 1.0, 1.5, 1.0, 1.0, 1.0, 1.1];
         let gap = HookGap::of_vectors(Axes::Queries, Some(2), (&a, &b), 4, &|_| true);

@@ -1,8 +1,8 @@
-//! One knob of one model: its name, its place and its value.
+//! Knob of a model: its name, place and value.
 
 use std::fmt;
 
-/// The value of a knob.
+/// Value of a knob.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KnobValue {
     Number(f64),
@@ -10,9 +10,9 @@ pub enum KnobValue {
 }
 
 impl KnobValue {
-    /// A number that is stored as f32, as a person writes it.
+    /// Converts an f32 to the number that a person would write.
     pub(super) fn single(value: f32) -> Self {
-        // The shortest digits that give this f32: 1e-5, not 9.999999747378752e-6.
+        // Parses the shortest digits that give this f32: 1e-5, not 9.999999747378752e-6.
         Self::Number(value.to_string().parse().unwrap_or(f64::from(value)))
     }
 
@@ -24,7 +24,7 @@ impl KnobValue {
         Self::Word(value.to_string())
     }
 
-    /// A number, or `none`.
+    /// Converts an optional value; a missing one becomes `none`.
     pub(super) fn or_none<T>(value: Option<T>, of: impl Fn(T) -> Self) -> Self {
         value.map_or_else(|| Self::word("none"), of)
     }
@@ -42,24 +42,23 @@ impl fmt::Display for KnobValue {
     }
 }
 
-/// What a knob is about, which decides what a difference of it prevents.
+/// Kind of a knob, which decides what a difference prevents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KnobKind {
-    /// A size or a part of the model: hooks and tensors of two models that differ in it cannot be laid side by side.
+    /// A size or a part of the model; hooks and tensors of models that differ in it cannot be paired.
     Shape,
     /// How values are computed.
     Computation,
-    /// What the model is called, how long prompts may be, which tokens begin and end a text: changes no value of a prompt that
-    /// both models take.
+    /// Name, context length, or begin and end tokens: no effect on a prompt that both models accept.
     Label,
 }
 
-/// One knob of one model.
+/// A knob of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SpecKnob {
     pub name: &'static str,
     pub kind: KnobKind,
-    /// Where in the model, as places are written; empty where the model has one value.
+    /// Place in the model; empty for a model-wide knob.
     pub slot: String,
     pub value: KnobValue,
 }

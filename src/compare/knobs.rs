@@ -1,4 +1,4 @@
-//! Knobs of two models side by side: each spec as a flat list of names and values, and the rows in which the two lists differ.
+//! Compares the knobs of two models: each spec is a flat list of names and values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use attnscope_spec::ModelSpec;
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use super::spec_knobs::spec_knobs;
 
-/// A knob that two models have different values of.
+/// A knob whose values differ between two models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnobDifference {
-    /// The knob, with the place where only a part of the model differs: `rope_theta`, `window@L3`.
+    /// The knob's name, with its place if only a part of the model differs: `rope_theta`, `window@L3`.
     pub knob: String,
     pub kind: KnobKind,
     pub a: KnobValue,
@@ -24,15 +24,15 @@ impl fmt::Display for KnobDifference {
     }
 }
 
-/// The knobs that differ. Those that change how values are computed come first, sizes before labels after them; in the order of
-/// the model within each kind.
+/// Returns the knobs that differ: those that change the computation first, then sizes, then labels; each kind in the order of
+/// the model.
 pub fn knob_differences(a: &ModelSpec, b: &ModelSpec) -> Vec<KnobDifference> {
     let (of_a, of_b) = (spec_knobs(a), spec_knobs(b));
     let values_b: BTreeMap<(&str, &str), &KnobValue> = of_b
         .iter()
         .map(|knob| ((knob.name, knob.slot.as_str()), &knob.value))
         .collect();
-    // What one model lacks as a whole, a layer or a norm, is a knob of its own: its parts are not listed once more.
+    // A layer or norm that one model lacks is itself a knob, so its parts are not listed again.
     let pairs = of_a.iter().filter_map(|knob| {
         let other = values_b.get(&(knob.name, knob.slot.as_str()))?;
         Some((knob, knob.value.clone(), (*other).clone()))
@@ -58,7 +58,8 @@ pub fn knob_differences(a: &ModelSpec, b: &ModelSpec) -> Vec<KnobDifference> {
     rows
 }
 
-/// The rows of one knob: a single one where it differs in the same way everywhere, else one for each value and its places.
+/// Returns the rows of one knob: a single one if it differs everywhere in the same way, else one per pair of values with its
+/// places.
 fn rows_of(name: &str, all: &[&(&SpecKnob, KnobValue, KnobValue)]) -> Vec<KnobDifference> {
     let differing: Vec<_> = all.iter().filter(|(_, a, b)| a != b).collect();
     let Some((first, a, b)) = differing.first() else {
@@ -103,7 +104,7 @@ fn rows_of(name: &str, all: &[&(&SpecKnob, KnobValue, KnobValue)]) -> Vec<KnobDi
         .collect()
 }
 
-/// The first knob that keeps two models from being run side by side: a size, or a part that only one of them has.
+/// Returns the first knob that prevents running two models side by side: a size, or a part that only one has.
 pub fn preventing(differences: &[KnobDifference]) -> Option<&KnobDifference> {
     differences
         .iter()
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_differs_from_itself_in_nothing() {
+    fn a_model_has_no_differences_from_itself() {
         for family in ["gpt2", "llama", "t5_v11", "bert", "mixtral_b", "gpt_oss"] {
             let spec = spec(family);
             assert_eq!(knob_differences(&spec, &spec), []);
@@ -168,13 +169,13 @@ mod tests {
         assert_eq!(first.kind, KnobKind::Shape);
     }
 
-    /// Whether some word is a name of the code: `OfKeys`, `GeluTanh`, `Some`.
+    /// Whether some word is an identifier of the code: `OfKeys`, `GeluTanh`, `Some`.
     fn is_code(text: &str) -> bool {
         let names = ["Some", "None", "Zero", "Mean", "Gelu", "Relu", "Silu"];
         let mut words = text.split(|c: char| !c.is_alphanumeric());
         let is_camel = |word: &str| {
             let mut pairs = word.chars().zip(word.chars().skip(1));
-            // Heads and layers are written L3H7.
+            // Heads and layers are written as L3H7.
             pairs.any(|(a, b)| a.is_lowercase() && b.is_uppercase())
         };
         let has_name = words.any(|word| is_camel(word) || names.contains(&word));
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_of_a_knob_is_written_as_code() {
+    fn knob_values_contain_no_code_identifiers() {
         let cases = std::fs::read_dir(
             std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
                 .join("oracle"),
@@ -202,7 +203,7 @@ mod tests {
         for name in &names {
             let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
                 .join(format!("oracle/{name}/model"));
-            // What a few cases need beside their files is said on the command line.
+            // A few fixtures also need command-line options.
             let Ok(checkpoint) = Checkpoint::open(&path) else {
                 continue;
             };
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_supposed_is_written_in_the_words_that_suppose_it() {
+    fn knob_values_of_what_ifs_use_the_syntax_that_sets_them() {
         for (what_if, expected) in [
             ("scale=sum_key_norms", "scale 0.25 → sum_key_norms"),
             ("scale=p_norm:3", "scale 0.25 → p_norm:3"),

@@ -1,4 +1,4 @@
-//! Two models side by side: knobs, weights, and runs in lockstep, hook by hook, with the first place where they part.
+//! Compares two models: knobs, weights, and runs in lockstep, hook by hook, down to the first difference.
 
 mod alone;
 mod beside;

@@ -1,4 +1,4 @@
-//! Two models on one prompt, layer by layer: one layer of each is held, and every hook is compared before the next layer runs.
+//! Runs two models on one prompt in lockstep: one layer of each is held, and every hook is compared before the next layer runs.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -25,42 +25,42 @@ use super::predictions::{AFTER, PredictionDifference, after_layers};
 use super::rows::{Again, Compare, Keep, changed, looked_at};
 use super::suspects::Suspects;
 
-/// Bytes of A's scores and patterns that are kept of a layer. Heads beyond them are computed again, on both sides, from their
-/// queries and keys.
+/// Bytes of A's scores and patterns kept per layer. Heads beyond this limit are recomputed on both sides from their queries and
+/// keys.
 pub const ROW_BYTES: usize = 64 << 20;
 
-/// The statistics of one layer's heads. // [head]
+/// Statistics of one layer's heads. // [head]
 type OfLayer = (Stack, usize, Vec<Values>);
 
 /// One hook of one layer, compared over a prompt.
 #[derive(Debug, Clone)]
 pub(super) struct HookSums {
     pub hook: Hook,
-    /// The encoder's output has no layer, and neither do logits.
+    /// `None` for logits; for the encoder's output, only `layer_idx` is `None`.
     pub stack: Option<Stack>,
     pub layer_idx: Option<usize>,
     pub gap: HookGap,
     pub tolerance: f64,
 }
 
-/// One head's pattern on both sides.
+/// Comparison of one head's pattern.
 #[derive(Debug, Clone)]
 pub(super) struct HeadSums {
     pub stack: Stack,
     pub layer_idx: usize,
     pub head_idx: usize,
-    /// The mean Jensen–Shannon divergence of its rows, in nats.
+    /// Mean Jensen–Shannon divergence of its rows, in nats.
     pub divergence: f64,
-    /// The statistics of A and of B.
+    /// Statistics of A and B.
     pub stats: Option<[Values; 2]>,
 }
 
-/// What one prompt told.
+/// Results of one prompt.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     /// In the order of execution.
     pub hooks: Vec<HookSums>,
-    /// The layers of B that ran on A's input, and the largest relative difference of what they add.
+    /// Layers of B that differ on A's input, each with its largest relative difference.
     pub isolated: Vec<(Stack, usize, f64)>,
     pub heads: Vec<HeadSums>,
     pub predictions: Option<PredictionDifference>,
@@ -68,19 +68,19 @@ pub(super) struct Ran {
     pub supposed: Option<KnobDifference>,
 }
 
-/// Two models that run side by side.
+/// Two models to run side by side.
 pub(super) struct Sides<'a> {
     pub a: &'a Model,
     pub b: &'a Model,
     pub map: &'a LayerMap,
     pub floors: &'a Floors,
     pub suspects: &'a Suspects,
-    /// Layers of A whose counterparts hold other weights, where that is known of every value.
+    /// Layers of A whose counterparts have other weights, if every value was compared.
     pub differing: Option<&'a BTreeSet<String>>,
     pub row_bytes: usize,
 }
 
-/// Hears of a run, and keeps the statistics of its heads.
+/// Observer of a run that keeps the statistics of its heads.
 struct Listener<'a> {
     tell: Option<&'a dyn Fn(Progress)>,
     layers: Vec<OfLayer>,
@@ -102,7 +102,7 @@ impl Observer for Listener<'_> {
     }
 }
 
-/// One side, under way.
+/// One side of a run in progress.
 struct Side<'a, O: Ops> {
     model: &'a Model,
     pass: Pass<'a, O>,
@@ -137,7 +137,7 @@ impl<'a, O: Ops> Side<'a, O> {
         })
     }
 
-    /// Runs a layer on the residual, and gives its weights back. `known` are its weights, where somebody has read them.
+    /// Runs a layer on the residual and returns its weights. `known` are its weights if they were read already.
     fn layer(
         &mut self,
         ops: &'a O,
@@ -159,7 +159,7 @@ impl<'a, O: Ops> Side<'a, O> {
     }
 }
 
-/// Runs a prompt through both models. Each has the prompt as its own rule of positions counts it.
+/// Runs a prompt through both models. Each side counts the prompt's positions by its own rule.
 pub(super) fn run<O: Ops>(
     ops: &O,
     sides: &Sides<'_>,
@@ -301,7 +301,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         Ok(())
     }
 
-    /// Runs one layer of each, and compares them.
+    /// Runs one layer of each side and compares them.
     fn layer(
         &self,
         ((of_a, layer_a), (of_b, layer_b)): ((&StackSpec, usize), (&StackSpec, usize)),
@@ -313,7 +313,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         exchange.begin_layer(stack, layer_a, self.sides.row_bytes);
         self.was_same.set(false);
         let of_both = a.layer(self.ops, (of_a, layer_a), None, self.pace)?;
-        // What was found to be equal is not read a second time.
+        // Weights known to be equal are not read twice.
         let known = self.reads_alike((of_a, layer_a), (of_b, layer_b));
         let known = known.then_some(of_both);
         if self.ops.readies_sinks() {
@@ -358,7 +358,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         let suspects = self.sides.suspects;
         let is_judged = self.sides.floors.of_hooks.is_finite();
         if is_judged && is_among(&suspects.layers, stack, layer_a) {
-            // From the input of A, what was compared already is the layer by itself; a decoder's may read another encoder's output.
+            // If the layer already ran on A's input, its result stands. A decoder layer may have read another encoder's output.
             let is_alone = exchange.is_same_memory.get() || stack != Stack::Decoder;
             if !(self.was_same.get() && is_alone) {
                 let specs = [&self.sides.a.spec, &self.sides.b.spec];
@@ -383,7 +383,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         Ok(())
     }
 
-    /// Whether a block of each reads the same numbers in the same way.
+    /// Whether both blocks read the same numbers in the same way.
     fn reads_alike(
         &self,
         (of_a, layer_a): (&StackSpec, usize),
@@ -396,7 +396,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         blocks.0.is_some() && blocks.0 == blocks.1 && !is_among(differing, of_a.stack, layer_a)
     }
 
-    /// Has those heads of A computed again whose rows could not be kept, when their turn comes in B.
+    /// Schedules recomputation of A's heads that could not be kept, for when B reaches them.
     fn compute_again(&self, stack: Stack, layer_a: usize) -> Result<()> {
         let shared = self.exchange.rows(stack);
         if looked_at(shared).left().is_empty() {
@@ -412,7 +412,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         Ok(())
     }
 
-    /// Computes those heads again, on both sides, whose rows of A could not be kept.
+    /// Recomputes, on both sides, the heads of A that could not be kept.
     fn heads_left(&self, stack: Stack, (layer_a, layer_b): (usize, usize)) -> Result<()> {
         let shared = self.exchange.rows(stack);
         let left = looked_at(shared).left();
@@ -435,7 +435,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         Ok(())
     }
 
-    /// An attention with the queries, keys and values that it had.
+    /// Makes a recomputable attention from its kept queries, keys and values.
     fn again(
         &self,
         side: usize,
@@ -467,7 +467,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
     }
 }
 
-/// Which keys the queries of an attention see.
+/// Returns which keys the queries of an attention see.
 fn visibility(
     spec: &AttentionSpec,
     queries: &attnscope_forward::Sequence,
@@ -482,7 +482,7 @@ fn visibility(
     }
 }
 
-/// Whether a layer, or its cross-attention, is among some.
+/// Whether `layers` contains a layer or its cross-attention.
 fn is_among(layers: &BTreeSet<String>, stack: Stack, layer_idx: usize) -> bool {
     let has = |stack| layers.contains(&super::suspects::layer_name(stack, layer_idx));
     has(stack) || (stack == Stack::Decoder && has(Stack::Cross))

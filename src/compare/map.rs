@@ -1,19 +1,19 @@
-//! Which layer of B stands for each layer of A.
+//! Mapping of A's layers to layers of B.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use attnscope_spec::{ModelSpec, Stack};
 
-/// Which layers of two models of different depths correspond: `0-5:0-10/2`, layers 0 to 5 of A with every second one of B.
+/// Layer correspondence of two models of different depth: `0-5:0-10/2` pairs layers 0 to 5 of A with every second one of B.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LayerMap {
-    /// Pairs of layers; all layers with themselves where there are none.
+    /// Pairs of layers; `None` pairs every layer with itself.
     pairs: Option<BTreeMap<usize, usize>>,
 }
 
 impl LayerMap {
-    /// The layer of B that stands for a layer of A.
+    /// Returns the layer of B paired with a layer of A.
     pub fn of(&self, _: Stack, layer_idx: usize) -> Option<usize> {
         match &self.pairs {
             None => Some(layer_idx),
@@ -21,12 +21,12 @@ impl LayerMap {
         }
     }
 
-    /// Whether every layer stands for itself.
+    /// Whether every layer is paired with itself.
     pub fn is_identity(&self) -> bool {
         self.pairs.is_none()
     }
 
-    /// Layers of A and of B that no layer of the other side stands for.
+    /// Returns the layers of A and of B without a counterpart.
     pub fn left_out(&self, a: &ModelSpec, b: &ModelSpec) -> [Vec<usize>; 2] {
         let Some(pairs) = &self.pairs else {
             return Default::default();
@@ -42,7 +42,7 @@ impl LayerMap {
     }
 
     /// # Errors
-    /// Names the first layer that a model does not have.
+    /// When a mapped layer does not exist in its model; the error names the first.
     pub fn check(&self, a: &ModelSpec, b: &ModelSpec) -> Result<(), String> {
         let depth = |spec: &ModelSpec| spec.main_stack().n_layers();
         for (of_a, of_b) in self.pairs.iter().flatten() {
@@ -90,10 +90,10 @@ impl FromStr for LayerMap {
     }
 }
 
-/// More layers than any model has.
+/// An upper limit of layer numbers, above any real model.
 const MOST: usize = 100_000;
 
-/// `3`, `0-5`, or `0-10/2`.
+/// Parses `3`, `0-5`, or `0-10/2`.
 fn range(text: &str) -> Option<Vec<usize>> {
     let number = |text: &str| text.trim().parse::<usize>().ok().filter(|n| *n < MOST);
     let (span, step) = match text.split_once('/') {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_pair_layers_in_order() {
+    fn layer_maps_pair_layers_in_order() {
         let map: LayerMap = "0-5:0-10/2".parse().expect("a map");
         let of = |idx| map.of(Stack::Only, idx);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Matrices that are stored alike on both sides, compared in one pass over the two files. Values are brought into the order in which
-//! they are meant only where a sample says that the two may be related.
+//! Compares matrices of equal storage layout in one pass over the two files. Values are reordered to logical order only if a
+//! sample suggests that the two are related.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use super::rounding::Roundings;
 use super::stored::{StoredDifference, StoredPair};
 use super::weight_pair::{Found, Pair, Parts, Work};
 
-/// How much further apart a sample may lie than the whole that it is taken from.
+/// Factor by which a sample may differ more than the whole matrix.
 const LOOSE: f64 = 4.0;
 
-/// How a pair of matrices is stored, and which outputs each role means.
+/// Storage layout of a pair of matrices, and the outputs of each role.
 struct Layout<'a> {
     is_input_major: bool,
     n_in: usize,
@@ -23,7 +23,7 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// The layout of a pair whose roles mean every output once; `None` for other tensors.
+    /// Returns the layout of a pair whose roles cover every output once; `None` for other tensors.
     fn of(pair: &Pair<'a>) -> Option<Self> {
         let (first, _) = pair.roles.first()?;
         let (is_input_major, n_in, n_stored_out) = match &first.source {
@@ -38,7 +38,7 @@ impl<'a> Layout<'a> {
         };
         let (mut parts, mut n_met) = (Vec::new(), 0);
         for (a, b) in &pair.roles {
-            // A table that is the output map too is met once.
+            // An embedding table that is also the output map counts once.
             if n_met >= n_stored_out {
                 break;
             }
@@ -60,22 +60,22 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The stored outputs that a part means.
+/// Returns the stored outputs of a part.
 fn outputs(part: attnscope_spec::Part, n_stored: usize) -> impl Iterator<Item = usize> {
     let firsts = (0..n_stored).step_by(part.group.max(1));
     firsts.flat_map(move |first| first + part.offset..first + part.offset + part.len)
 }
 
-/// Values of one role of one side.
+/// Sampled values of one role on one side.
 struct Sample {
     /// The first inputs of every output. // [n_out, SAMPLED or less]
     of_outputs: Vec<f32>,
-    /// Some of the first outputs, whole. // [SAMPLED or less, n_in]
+    /// Some of the first outputs, complete. // [SAMPLED or less, n_in]
     of_inputs: Vec<f32>,
 }
 
 impl Work<'_> {
-    /// Compares a pair that is stored alike; false where that takes the values in the order in which they are meant.
+    /// Compares a pair of equal layout; returns false if the comparison needs values in logical order.
     pub(super) fn matrices(
         &self,
         pair: &Pair<'_>,
@@ -144,7 +144,7 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Samples of one role on both sides. Its first outputs stand from column `first` on in what was kept of columns.
+    /// Samples one role on both sides. `first` is the column of its first output among the kept columns.
     fn samples(
         &self,
         (a, b): (&Role, &Role),
@@ -180,7 +180,7 @@ impl Work<'_> {
         Ok(Some([of(top_a, kept_a), of(top_b, kept_b)]))
     }
 
-    /// Whether gate and up-projection may have changed places, as far as the first values tell.
+    /// Whether gate and up-projection may be swapped, judging by the first values.
     fn may_be_swapped(&self, (a, b): (&Role, &Role), floor: f64) -> Result<bool> {
         let Some((_, other_b)) = self.counterparts(a, b) else {
             return Ok(false);
@@ -193,7 +193,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether a relation that is not rounding may hold between two matrices, as far as samples of them tell.
+/// Whether a relation other than rounding may hold between two matrices, judging by samples.
 fn may_relate(
     (a, b): (&Sample, &Sample),
     (n_out, n_in): (usize, usize),
@@ -204,7 +204,7 @@ fn may_relate(
     let (of_a, of_b) = (&a.of_outputs, &b.of_outputs);
     let n_inputs = of_a.len() / n_out.max(1);
     let n_outputs = a.of_inputs.len() / n_in.max(1);
-    // Zeros tell nothing.
+    // Samples of zeros rule out nothing.
     let is_zero = |values: &[f32]| values.iter().all(|value| *value == 0.0);
     if is_zero(of_a) || is_zero(of_b) {
         return true;

@@ -1,4 +1,4 @@
-//! How far rounding moves each hook, followed through the layers: what the tolerance of a hook is derived from.
+//! Propagates rounding error through the layers, to derive each hook's tolerance.
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_forward::Hook;
@@ -7,34 +7,34 @@ use attnscope_spec::{FeedForward, Stack, StackSpec};
 use super::floors::Floors;
 use super::gap::HeadGap;
 
-/// Relative errors that rounding has left so far, in the order of execution.
+/// Relative rounding errors accumulated so far, in the order of execution.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Noise {
     /// Σ of squared absolute errors of the residual stream.
     resid: f64,
     /// ‖residual‖².
     resid_size: f64,
-    /// Relative errors of the attention that runs.
+    /// Relative errors of the current attention.
     q: f64,
     k: f64,
     v: f64,
-    /// How large scores are in units of a logit: a relative error of scores is that many times larger in the pattern.
+    /// Magnitude of scores in units of a logit, the factor from a relative error of scores to one of the pattern.
     logits: f64,
     pattern: f64,
     z: f64,
     /// Mean squares of queries and keys.
     q_square: f64,
     k_square: f64,
-    /// The feed-forward layer that runs chooses among experts: a choice that was close goes the other way by rounding alone.
+    /// Whether the current layer routes to experts: rounding alone can flip a close choice.
     pub routes: bool,
-    /// Some layer so far did.
+    /// Whether some earlier layer routed to experts.
     has_routed: bool,
 }
 
-/// The relative difference that other choices of experts leave: those of some tokens, on both sides unlike.
+/// Relative difference caused when some tokens choose other experts on the two sides.
 const ROUTED: f64 = 0.5;
 
-/// Rounding to fewer bits than f32 has.
+/// Unit roundoff above which numbers are coarser than f32.
 const COARSE: f64 = 1e-4;
 
 impl Noise {
@@ -46,7 +46,7 @@ impl Noise {
         }
     }
 
-    /// The tolerance of the next hook, of which `gap` holds the sizes on A's side.
+    /// Returns the tolerance of the next hook; `gap` has the sizes on A's side.
     pub fn tolerance(
         &mut self,
         floors: &Floors,
@@ -59,7 +59,7 @@ impl Noise {
         let mean_square = gap.size / gap.n_values.max(1) as f64;
         let relative = match hook {
             Hook::ResidPre if stack != Stack::Cross => {
-                // Embeddings are rounded where weights are; a later layer reads what the one before left.
+                // Embeddings have the rounding error of weights; a later layer has that of the layer before.
                 if self.resid_size == 0.0 {
                     self.resid = (unit * unit) * gap.size;
                 }
@@ -86,7 +86,7 @@ impl Noise {
                 let d_head = attention.map_or(1, |spec| spec.d_head) as f64;
                 let scale =
                     attention.map_or(1.0, |spec| f64::from(spec.scale.of_bias(spec.d_head)).abs());
-                // Σ of d products of random signs: what is left of large products that cancel has their error.
+                // A sum of d products with random signs keeps the error of the large products even when they cancel.
                 let products = scale * (d_head * self.q_square * self.k_square).sqrt();
                 let size = mean_square.sqrt();
                 self.logits = size.max(products);
@@ -121,7 +121,7 @@ impl Noise {
     }
 }
 
-/// Whether a layer chooses among experts.
+/// Whether a layer routes to experts.
 pub(super) fn routes(stack: &StackSpec, layer_idx: usize) -> bool {
     let block = stack.blocks().get(layer_idx);
     block.is_some_and(|block| matches!(block.feed_forward, FeedForward::Experts(_)))

@@ -1,4 +1,4 @@
-//! The predictions of two models, from logits that pass in chunks of the vocabulary.
+//! Compares the predictions of two models, from logits in chunks of the vocabulary.
 
 use std::ops::Range;
 
@@ -12,22 +12,22 @@ use rayon::prelude::*;
 
 use super::gap::{Axes, HeadGap, HookGap, same_bits};
 
-/// How the predictions of two models differ.
+/// Difference between the predictions of two models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictionDifference {
-    /// Mean next-token loss of A and of B, in nats; none for models that do not predict the next token.
+    /// Mean next-token loss of A and B, in nats; `None` for models that do not predict the next token.
     pub loss: [Option<f64>; 2],
-    /// The mean Kullback–Leibler divergence of B's predictions from A's over real positions, in nats.
+    /// Mean Kullback–Leibler divergence of B's predictions from A's over real positions, in nats.
     pub kl: f64,
-    /// The divergence at each position, in nats. // [position]
+    /// Divergence at each position, in nats. // [position]
     pub kl_at: Vec<f64>,
-    /// The likeliest token at each position, of A and of B. // [position]
+    /// Likeliest token at each position, of A and of B. // [position]
     pub top1: Vec<[u32; 2]>,
-    /// The share of real positions at which the likeliest token is one and the same.
+    /// Share of real positions with the same likeliest token on both sides.
     pub same_top1: f64,
 }
 
-/// What is kept of one position's logits of both sides.
+/// Running sums over one position's logits on both sides.
 #[derive(Debug, Clone)]
 pub(super) struct RowScan {
     target: Option<usize>,
@@ -54,7 +54,7 @@ impl RowScan {
         }
     }
 
-    /// Takes in the logits of a range of the vocabulary, of A and of B.
+    /// Adds the logits of a range of the vocabulary, of A and of B.
     pub fn add(&mut self, position_idx: usize, range: &Range<usize>, rows: [&[f32]; 2]) {
         self.gap.vector(position_idx, rows[0], rows[1]);
         let level = Level::current();
@@ -90,7 +90,7 @@ impl RowScan {
                 self.target_logit[side] = f64::from(row[target - range.start]);
             }
         }
-        // Logits that are the same on both sides add nothing, and neither does what has no weight.
+        // Equal logits add nothing to the divergence, and neither do those of weight 0.
         if is_same {
             return;
         }
@@ -98,7 +98,7 @@ impl RowScan {
         self.weighted += weighted_gap(level, rows[0], rows[1], max);
     }
 
-    /// The gap of all positions together.
+    /// Returns the total difference over all positions.
     pub fn gap_of(rows: &[Self]) -> HookGap {
         let mut all = HeadGap::default();
         rows.iter().for_each(|row| all.join(&row.gap));
@@ -115,7 +115,7 @@ impl RowScan {
 
     fn kl(&self) -> f64 {
         let kl = self.weighted / self.sum[0] - (self.log_sum(0) - self.log_sum(1));
-        // Rounding alone takes it below 0.
+        // Only rounding makes it negative.
         if kl.is_nan() { kl } else { kl.max(0.0) }
     }
 
@@ -124,7 +124,7 @@ impl RowScan {
     }
 }
 
-/// What follows the last layer: the final norm, and logits where both models have a head.
+/// Comparison after the last layer: the final norm, and logits if both models have a head.
 pub(super) struct AfterLayers {
     pub gap: HookGap,
     pub predictions: Option<PredictionDifference>,
@@ -178,7 +178,7 @@ pub(super) fn after_layers<O: Ops>(
     })
 }
 
-/// What all positions tell.
+/// Summarizes the predictions of all positions.
 pub(super) fn predictions(
     rows: &[RowScan],
     has_loss: bool,
@@ -187,7 +187,7 @@ pub(super) fn predictions(
     let real = || rows.iter().enumerate().filter(|(idx, _)| is_real(*idx));
     let n = real().count().max(1) as f64;
     let loss = |side: usize| {
-        // A pair counts when both its tokens are real.
+        // A prediction counts if both its own token and its target are real.
         let pairs = real().filter(|(idx, _)| idx + 1 < rows.len() && is_real(idx + 1));
         let losses: Vec<f64> = pairs.map(|(_, row)| row.loss(side)).collect();
         let mean = losses.iter().sum::<f64>() / losses.len().max(1) as f64;
@@ -206,7 +206,7 @@ pub(super) fn predictions(
     }
 }
 
-/// The hook that stands for what follows the last layer.
+/// Hook under which everything after the last layer is reported.
 pub(super) const AFTER: Hook = Hook::Logits;
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_of_any_size_give_the_divergence_of_whole_rows() {
+    fn the_divergence_does_not_depend_on_the_chunk_size() {
         let logits: Vec<f32> = (0..11)
             .map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0)
             .collect();

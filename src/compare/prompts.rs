@@ -1,9 +1,9 @@
-//! Whether two sides can run one prompt: the same ids, within the context of both or of neither.
+//! Checks whether two sides can run one prompt: equal ids, and within the context of both models or of neither.
 
 use attnscope_prompt::Prompt;
 use attnscope_spec::Model;
 
-/// Where two tokenizers cut one text differently, in words; `None` where they give the same ids.
+/// Describes where two tokenizers split a text differently; `None` if they give the same ids.
 pub fn tokenizers_differ(a: &Prompt, b: &Prompt) -> Option<String> {
     if a.tokens == b.tokens {
         return None;
@@ -23,7 +23,7 @@ pub fn tokenizers_differ(a: &Prompt, b: &Prompt) -> Option<String> {
     ))
 }
 
-/// Which context a prompt is too long for, in words, where it is too long for that of one model alone.
+/// Describes which model's context a prompt exceeds, if it exceeds only one.
 pub fn beyond_one_context(prompt: &Prompt, [a, b]: [&Model; 2]) -> Option<String> {
     let longest = prompt.longest();
     let n = longest.tokens.len().max(longest.given().tokens.len());
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokenizers_that_cut_differently_are_told_apart_at_the_first_id() {
+    fn tokenizers_that_split_differently_are_reported_at_the_first_differing_id() {
         let of = |tokens: &[u32]| Prompt {
             tokens: tokens.to_vec(),
             labels: tokens.iter().map(u32::to_string).collect(),

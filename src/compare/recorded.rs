@@ -1,4 +1,4 @@
-//! A model beside a recording: every hook that was recorded, and every layer alone on its recorded input.
+//! Compares a model with a recording: every recorded hook, and every differing layer in isolation on its recorded input.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use super::recorded_cells::{CellRows, cells_of};
 use super::recording::{Form, Recording};
 use super::recordings::recordings;
 
-/// Tells how far the run is.
+/// Observer that reports progress.
 struct Told<'a>(&'a dyn Fn(Progress));
 
 impl Observer for Told<'_> {
@@ -41,13 +41,13 @@ impl Observer for Told<'_> {
     }
 }
 
-/// Compares what the model gives with what was recorded, as it comes.
+/// Tap that compares the model's values with the recorded ones as they are computed.
 struct Listening<'a> {
     of: Beside<'a>,
     own: &'a CellRows<'a>,
     cross: &'a CellRows<'a>,
     found: &'a RefCell<Vec<(Stack, Hook, HookGap)>>,
-    /// Queries and keys of the layer before they rotate, while nothing has differed yet. // [position, width]
+    /// Unrotated queries and keys of the layer, kept until the first difference. // [position, width]
     before: &'a RefCell<BTreeMap<(Stack, Hook), Vec<f32>>>,
     is_told: &'a Cell<bool>,
 }
@@ -91,10 +91,10 @@ impl Tap for Listening<'_> {
 }
 
 impl Comparison {
-    /// Runs a model beside a recording of the same tokens, and compares every hook that was recorded.
+    /// Runs a model on a recording's tokens and compares every recorded hook.
     ///
     /// # Errors
-    /// When no hook is common, an array has another shape, the pace stops it, or the device fails.
+    /// When no hook is common, an array has the wrong shape, the pace stops it, or the device fails.
     pub fn of_recording<O: Ops>(
         ops: &O,
         beside: Beside<'_>,
@@ -117,10 +117,10 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Compares two recordings, hook by hook where both have them.
+    /// Compares the hooks that two recordings share.
     ///
     /// # Errors
-    /// When no hook is common, or an array has another shape than its counterpart.
+    /// When no hook is common, or an array's shape differs from its counterpart's.
     pub fn of_recordings(
         a: &Recording,
         b: &Recording,

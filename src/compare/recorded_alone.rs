@@ -1,4 +1,4 @@
-//! A layer of a model by itself, beside a recording: it runs once more, on the input that was recorded.
+//! Reruns a layer of a model in isolation on the recorded input.
 
 use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::Result;
@@ -13,7 +13,7 @@ use super::exchange::is_value;
 use super::floors::Floors;
 use super::recording::Form;
 
-/// Compares what a layer computes when it runs on the recorded input.
+/// Hooks that compare a layer, run on the recorded input, with the recording.
 struct FromRecorded<'a> {
     of: Beside<'a>,
     layer_idx: usize,
@@ -25,7 +25,7 @@ struct FromRecorded<'a> {
 
 impl Hooks for FromRecorded<'_> {
     fn wants(&self, hook: Hook) -> bool {
-        // What a head reads moves further by rounding than what it is made of.
+        // Rounding moves z further than the values it is computed from.
         is_value(hook) && hook != Hook::Z
     }
 
@@ -51,7 +51,7 @@ impl Hooks for FromRecorded<'_> {
     }
 }
 
-/// Runs a layer of the model on its recorded input, and gives the largest relative difference from what was recorded of it.
+/// Runs a layer of the model on its recorded input and returns the largest relative difference from its recorded values.
 pub(super) fn alone<O: Ops>(
     ops: &O,
     of: Beside<'_>,
@@ -61,7 +61,7 @@ pub(super) fn alone<O: Ops>(
     floors: &Floors,
 ) -> Result<f64> {
     let width = of.model.spec.d_input(stack);
-    // Records have the residual alone of rows that hold more.
+    // Recordings have only the residual, not the other contents of such rows.
     if stack.rows.is_some() {
         return Ok(0.0);
     }

@@ -1,4 +1,4 @@
-//! Recorded scores and patterns of one attention, compared with those of a run as its blocks come.
+//! Compares recorded scores and patterns of one attention with a run's blocks as they arrive.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -13,7 +13,7 @@ use super::lockstep::HeadSums;
 use super::recording::Form;
 use super::rows::Rows;
 
-/// Scores and pattern of one attention as they were recorded.
+/// Recorded scores and pattern of one attention.
 pub(super) struct CellRows<'a> {
     pub of: Beside<'a>,
     pub state: RwLock<CellState>,
@@ -35,7 +35,7 @@ impl BlockSink for CellRows<'_> {
         let at = (head_idx * state.n_queries + first_query) * state.n_keys;
         let recorded = |of: &Option<Vec<f32>>, mine: &[f32]| -> Vec<f32> {
             let found = of.as_ref().and_then(|all| all.get(at..at + mine.len()));
-            // What was not recorded is compared with itself, and its result let go of.
+            // A value that was not recorded is compared with itself, and the result is dropped.
             found.unwrap_or(mine).to_vec()
         };
         let (of_scores, of_pattern) = (
@@ -58,7 +58,7 @@ impl CellRows<'_> {
         change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads what was recorded of an attention.
+    /// Reads the recorded scores and pattern of an attention.
     pub fn begin(&self, stack: Stack, layer_idx: usize) -> Result<()> {
         let of = self.of;
         let (queries, keys) = of.sequences(stack);
@@ -87,7 +87,7 @@ impl CellRows<'_> {
     }
 }
 
-/// Puts the gaps of scores and pattern where they belong in the order of execution, and gives the distances of the heads.
+/// Inserts the differences of scores and pattern in the order of execution, and returns the heads' divergences.
 pub(super) fn cells_of(
     cells: &CellRows<'_>,
     (stack, layer_idx): (Stack, usize),

@@ -1,4 +1,4 @@
-//! Hooks that somebody recorded: a trace of ours or of another framework, its arrays by the hooks that they are.
+//! Recorded hooks: a trace of attnscope or of another framework, its arrays keyed by hook.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use attnscope_spec::Stack;
 
 use super::floors::Precision;
 
-/// A hook of a layer; logits and last hidden states have no layer, and only an encoder's have a stack.
+/// A hook of a layer; logits and last hidden states have no layer, and a stack only if they are an encoder's.
 pub(super) type HookPlace = (Option<Stack>, Option<usize>, Hook);
 
 /// A file of recorded hooks.
@@ -23,12 +23,12 @@ pub struct Recording {
     pub precision: Precision,
 }
 
-/// Whether a path holds recorded hooks.
+/// Whether a path contains recorded hooks.
 pub fn is_recording(path: &Path) -> bool {
     holds(path, |name| parse(name).is_some())
 }
 
-/// Reads the name of an array: ours, TransformerLens's, or Hugging Face's tuples.
+/// Parses an array name: attnscope's, TransformerLens's, or Hugging Face's tuples.
 pub(super) fn parse(name: &str) -> Option<HookPlace> {
     match name {
         "logits" | "last_hidden_state" => return Some((None, None, Hook::Logits)),
@@ -75,7 +75,7 @@ pub(super) fn parse(name: &str) -> Option<HookPlace> {
     Some((Some(stack), Some(layer_idx), hook))
 }
 
-/// How many values an array of a hook must hold.
+/// Expected axes of a hook's array.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
     /// [head, query, key]
@@ -94,7 +94,7 @@ pub(super) enum Form {
 
 impl Recording {
     /// # Errors
-    /// When the file cannot be read, or holds no hooks.
+    /// When the file cannot be read, or has no hooks.
     pub fn open(path: &Path) -> Result<Self> {
         let captured = Captured::open(path)?;
         let mut names = BTreeMap::new();
@@ -116,26 +116,26 @@ impl Recording {
         Ok(recording)
     }
 
-    /// What files call it.
+    /// Returns the recording's name.
     pub fn name(&self) -> &str {
         &self.captured.name
     }
 
-    /// What it says of dropout and other chance.
+    /// Returns the recorded sources of randomness, such as dropout.
     pub fn chance(&self) -> Chance {
         Chance::of(&self.captured)
     }
 
-    /// Token ids of the only stack or of the encoder, of a decoder, and which tokens are real; as far as they were recorded.
+    /// Returns the recorded token ids of the only stack or the encoder, those of a decoder, and which tokens are real.
     ///
     /// # Errors
-    /// When they are no whole numbers.
+    /// When the values are not whole numbers.
     pub fn tokens(&self) -> Result<RecordedTokens> {
         let ids = |name: &str| -> Result<Option<Vec<u32>>> {
             let numbers = self.captured.whole_numbers(name)?;
             let n_rows = self.captured.shape(name).filter(|shape| shape.len() > 1);
             let n = n_rows.and_then(|shape| shape.last().copied());
-            // The first of a batch.
+            // Only the first sequence of a batch is used.
             Ok(numbers.map(|all| {
                 let n = n.unwrap_or(all.len());
                 all.into_iter().take(n).map(|id| id as u32).collect()
@@ -149,7 +149,7 @@ impl Recording {
         })
     }
 
-    /// The hooks, in no particular order.
+    /// Returns the hooks, in no particular order.
     pub(super) fn places(&self) -> impl Iterator<Item = &HookPlace> {
         self.names.keys()
     }
@@ -158,7 +158,7 @@ impl Recording {
         self.names.contains_key(&self.meant(place))
     }
 
-    /// A place as this file calls it: a model of one stack may have been recorded as a decoder, and the other way round.
+    /// Returns a place as this file names it: a model of one stack may have been recorded as a decoder, or the reverse.
     fn meant(&self, place: HookPlace) -> HookPlace {
         let (stack, layer_idx, hook) = place;
         let other = match stack {
@@ -174,16 +174,16 @@ impl Recording {
         }
     }
 
-    /// Shapes of an array, with the axes of a batch dropped.
+    /// Returns an array's shape without batch axes.
     pub(super) fn shape(&self, place: HookPlace) -> Option<Vec<usize>> {
         let shape = self.captured.shape(self.names.get(&place)?)?;
         Some(shape)
     }
 
-    /// The values of a hook in the order in which a run has them; `None` where it was not recorded.
+    /// Returns the values of a hook in the order of a run; `None` if it was not recorded.
     ///
     /// # Errors
-    /// When the array cannot be read, or holds another number of values.
+    /// When the array cannot be read, or has another number of values.
     pub(super) fn values(&self, place: HookPlace, form: Form) -> Result<Option<Vec<f32>>> {
         let Some(name) = self.names.get(&self.meant(place)) else {
             return Ok(None);
@@ -217,7 +217,7 @@ impl Recording {
             })
     }
 
-    /// Whether the values were computed in 16 bits: they are stored so, or every one of them fits.
+    /// Detects whether values were computed in 16 bits: they are stored so, or all of them fit.
     fn found_precision(&self) -> Result<Precision> {
         let small = |name: &&String| {
             let shape = self.captured.shape(name).unwrap_or_default();
@@ -250,7 +250,7 @@ impl Recording {
     }
 }
 
-/// The tokens of a recording.
+/// Tokens of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedTokens {
     pub tokens: Option<Vec<u32>>,
@@ -258,10 +258,10 @@ pub struct RecordedTokens {
     pub real: Option<Vec<bool>>,
 }
 
-/// Masks of a finite number lie at or below this.
+/// Scores at or below this are finite mask values.
 const MASKED: f32 = -5000.0;
 
-/// Whether an array of three axes has one for heads, which may be repeated.
+/// Whether an array of three axes has a head axis, in which KV heads may be repeated.
 fn is_by_heads(shape: &[usize], form: Form, n_heads: usize) -> bool {
     let (
         [heads, positions, d],
@@ -275,7 +275,7 @@ fn is_by_heads(shape: &[usize], form: Form, n_heads: usize) -> bool {
     heads.is_multiple_of(n_heads) && *positions == n_positions && *d == width / n_heads.max(1)
 }
 
-/// Brings an array into the order of a run; `None` where it holds another number of values. The first of a batch is taken.
+/// Rearranges an array into the order of a run, taking the first of a batch; `None` if it has another number of values.
 fn arranged(array: Array, form: Form, positions_first: bool) -> Option<Vec<f32>> {
     let Array { shape, mut values } = array;
     let n = match form {
@@ -316,7 +316,7 @@ fn arranged(array: Array, form: Form, positions_first: bool) -> Option<Vec<f32>>
         } => {
             let of_head = n_heads.map_or(width, |n| width / n.max(1));
             match (kept, n_heads) {
-                // A kv head may have been written once for each head that it serves.
+                // A KV head may have been written once for each query head that it serves.
                 ([heads, positions, d], Some(n_heads))
                     if (*positions, *d) == (n_positions, of_head)
                         && heads.is_multiple_of(n_heads)
@@ -340,7 +340,7 @@ fn arranged(array: Array, form: Form, positions_first: bool) -> Option<Vec<f32>>
     }
 }
 
-/// [head, position, d] → [position, head · d], of heads that may be repeated.
+/// Transposes [head, position, d] to [position, head · d]; heads may be repeated.
 fn by_position(
     values: &[f32],
     (n_stored, n_heads): (usize, usize),
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hook_is_read_by_the_name_that_traces_give_it() {
+    fn every_hook_name_of_traces_is_parsed() {
         for stack in [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross] {
             let of_layer = |hook: &Hook| *hook != Hook::Logits && !hook.is_measure();
             for hook in Hook::ALL.into_iter().filter(of_layer) {
@@ -395,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_brought_beside_each_other_however_they_were_written() {
-        // Two heads, three positions, two values: position 10, head 1, value 0.1.
+    fn heads_are_rearranged_from_every_recorded_layout() {
+        // Two heads, three positions, width 2; a value is 10 · position + head + 0.1 · component.
         let at = |p: usize, h: usize, d: usize| (10 * p + h) as f32 + 0.1 * d as f32;
         let mut expected = Vec::new();
         let mut ours = vec![0.0; 12];

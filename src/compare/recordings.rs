@@ -1,4 +1,4 @@
-//! Two recordings beside each other, hook by hook where both have them.
+//! Compares the hooks that two recordings share.
 
 use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
@@ -11,7 +11,7 @@ use super::noise::Noise;
 use super::recording::{Form, HookPlace, Recording};
 use super::rows::Rows;
 
-/// Where a hook stands in the order of execution.
+/// Sort key of a hook's place in the order of execution.
 fn order(place: &HookPlace) -> (u8, usize, u8, Hook) {
     let (stack, layer_idx, hook) = *place;
     let of_stack = match (stack, layer_idx) {

@@ -1,4 +1,4 @@
-//! How one matrix relates to another that differs from it: the changes that ports and conversions make.
+//! Recognizes how a changed matrix relates to the original: the changes that ports and conversions make.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use attnscope_compute::kernels::simd::{Level, pair_sums};
 use super::roles::{Division, Heads, transposed};
 use super::rounding::Roundings;
 
-/// A relation between the tensors of two checkpoints that are not equal.
+/// A relation between unequal tensors of two checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relation {
     /// One is the other rounded to bf16 or f16.
     Rounded,
-    /// One is the other times one number.
+    /// One is the other times a constant.
     Scaled,
-    /// One is the other with rows and columns exchanged, or read as if they were.
+    /// One is the other transposed, or reinterpreted with the transposed shape.
     Transposed,
     /// The same heads in another order.
     HeadsPermuted,
-    /// Dimensions of queries and keys are paired in halves in one, and alternate in the other.
+    /// Rotary dimensions of queries and keys are paired as halves in one, and interleaved in the other.
     RotaryInterleaved,
     /// The gate of one is the up-projection of the other.
     GateUpSwapped,
 }
 
 impl Relation {
-    /// What reports call it.
+    /// Returns the name used in reports.
     pub fn label(self) -> &'static str {
         match self {
             Self::Rounded => "rounded",
@@ -37,7 +37,7 @@ impl Relation {
         }
     }
 
-    /// All of them, in the order in which they are looked for.
+    /// All relations, in the order of the search.
     pub const ALL: [Self; 6] = [
         Self::Rounded,
         Self::Scaled,
@@ -68,17 +68,17 @@ impl Part<'_> {
     }
 }
 
-/// Values by which most pairs are told apart.
+/// Number of leading values that rule out most pairs.
 const SAMPLE: usize = 256;
-/// Fewer values than these may lie further apart than all together.
+/// Samples smaller than this may differ more than the whole.
 const FEW: usize = 16;
 
-/// Whether two lists of numbers are one, within a share of their size.
+/// Whether two lists of numbers are equal within a share of their size.
 pub(super) fn alike(a: &[f32], b: &[f32], floor: f64) -> bool {
     if a.len() != b.len() {
         return false;
     }
-    // A bound on the whole is a bound on its first part, so that most pairs are told apart by a few values.
+    // A bound on the whole also bounds its first part, so a few values rule out most pairs.
     let first = a.len().min(SAMPLE);
     if first < a.len() && distance(&a[..first], &b[..first]) > 16.0 * floor {
         return false;
@@ -86,7 +86,7 @@ pub(super) fn alike(a: &[f32], b: &[f32], floor: f64) -> bool {
     distance(a, b) <= floor
 }
 
-/// ‖a − b‖/‖a‖; 0 between zeros, infinite where a value is not finite or only one side is 0.
+/// Returns ‖a − b‖/‖a‖; 0 between zeros, infinite if a value is not finite or only one side is 0.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     let sums = pair_sums(Level::current(), a, b);
     if sums.are_whole() {
@@ -109,12 +109,12 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     if share.is_nan() { f64::INFINITY } else { share }
 }
 
-/// Whether every value of one side is that of the other, rounded to 16 bits.
+/// Whether every value of one side is the other's, rounded to 16 bits.
 pub(super) fn is_rounded(a: &[f32], b: &[f32]) -> bool {
     Roundings::ALL.after(a, b).are_possible()
 }
 
-/// The number that one side is of the other, where there is one.
+/// Returns c such that one side is c times the other, if there is one.
 pub(super) fn factor(a: &[f32], b: &[f32], floor: f64) -> Option<f64> {
     let ratio = |a: &[f32], b: &[f32]| {
         let (mut product, mut square) = (0.0f64, 0.0f64);
@@ -129,7 +129,7 @@ pub(super) fn factor(a: &[f32], b: &[f32], floor: f64) -> Option<f64> {
         alike(b, &scaled, floor)
     };
     let floor = floor.max(1e-6);
-    // What holds of all values holds of the first ones, and most pairs are told apart by them.
+    // A factor of all values is a factor of the first ones, and those rule out most pairs.
     let n = a.len().min(b.len()).min(SAMPLE);
     let of_first = ratio(&a[..n], &b[..n]);
     if of_first.is_finite() && !scales(&a[..n], &b[..n], of_first, 16.0 * floor) {
@@ -142,9 +142,9 @@ pub(super) fn factor(a: &[f32], b: &[f32], floor: f64) -> Option<f64> {
     scales(a, b, factor, floor).then_some(factor)
 }
 
-/// The relation of one part to its counterpart, and the number that it is scaled by; `None` where there is none to name.
+/// Returns the relation of one part to its counterpart, and the factor if it is scaled; `None` if no known relation holds.
 ///
-/// `floor` is what the storage of the two leaves between equal values.
+/// `floor` is the relative difference that storage leaves between equal values.
 pub(super) fn relation(
     a: Part<'_>,
     b: Part<'_>,
@@ -172,7 +172,7 @@ pub(super) fn relation(
     by_heads.map(|relation| (relation, None))
 }
 
-/// Whether a matrix is the other one transposed, or its numbers in the order of the transposed one under its own shape.
+/// Whether a matrix is the other one transposed, or the transposed data under the original shape.
 fn is_transposed(a: Part<'_>, b: Part<'_>, floor: f64) -> bool {
     let is_matrix = a.n_out > 1 && a.n_in > 1;
     let begins = |from: Part<'_>, as_it_is: &[f32]| {
@@ -184,13 +184,13 @@ fn is_transposed(a: Part<'_>, b: Part<'_>, floor: f64) -> bool {
             || (begins(b, a.values) && alike(a.values, &b.transposed(), floor)))
 }
 
-/// Whether the first column of one matrix may be how the other begins.
+/// Whether the first column of one matrix may equal the beginning of the other.
 pub(super) fn transposed_begins(column: &[f32], as_it_is: &[f32], floor: f64) -> bool {
     let n = column.len().min(as_it_is.len()).min(SAMPLE);
     distance(&column[..n], &as_it_is[..n]) <= 16.0 * floor
 }
 
-/// Whether heads are permuted, or the dimensions inside of each. // [head · width, n_in] each
+/// Returns whether heads are permuted, or the dimensions within each. // [head · width, n_in] each
 pub(super) fn of_heads(
     (a, b): (&[f32], &[f32]),
     n_in: usize,
@@ -221,7 +221,7 @@ pub(super) fn of_heads(
         |(first, n): &(usize, usize)| *n >= 4 && n.is_multiple_of(2) && first + n <= heads.width;
     for span in spans.into_iter().filter(is_span) {
         for to_halves in [true, false] {
-            // One row of the first head tells most pairs apart, wherever the head now stands.
+            // One row of the first head rules out most pairs, whatever the order of heads.
             let from = source(1, span, to_halves) * n_in;
             let row = &a[from..from + n_in];
             let mut rows = b.chunks(of_head).map(|head| &head[n_in..2 * n_in]);
@@ -238,7 +238,7 @@ pub(super) fn of_heads(
     None
 }
 
-/// Whether every head of `b` is another head of `a`, each once; heads that stand where they stood are themselves.
+/// Whether the heads of `b` are a permutation of those of `a`; heads that stayed in place keep their match.
 fn is_permutation(a: &[f32], b: &[f32], of_head: usize, floor: f64) -> bool {
     let (a, b): (Vec<&[f32]>, Vec<&[f32]>) =
         (a.chunks(of_head).collect(), b.chunks(of_head).collect());
@@ -254,7 +254,7 @@ fn is_permutation(a: &[f32], b: &[f32], of_head: usize, floor: f64) -> bool {
     stays.contains(&false)
 }
 
-/// The row of a head that becomes row `row` where dimensions are paired the other way.
+/// Returns the source of row `row` of a head when the pairing of dimensions changes.
 fn source(row: usize, (first, n): (usize, usize), to_halves: bool) -> usize {
     match row.checked_sub(first).filter(|row| *row < n) {
         None => row,
@@ -264,8 +264,7 @@ fn source(row: usize, (first, n): (usize, usize), to_halves: bool) -> usize {
     }
 }
 
-/// Rows of every head in another pairing: those that alternate brought together in halves, or halves made to alternate.
-/// // [head · width, n_in]
+/// Changes the pairing of every head's rows: interleaved to halves, or halves to interleaved. // [head · width, n_in]
 fn repaired(
     values: &[f32],
     n_in: usize,
@@ -283,7 +282,7 @@ fn repaired(
     to
 }
 
-/// Whether a tensor is another one with its axes exchanged.
+/// Whether a tensor is another one transposed.
 pub(super) fn is_turned(a: (&[usize], &[f32]), b: (&[usize], &[f32])) -> bool {
     let ([rows, columns], [rows_b, columns_b]) = (a.0, b.0) else {
         return false;
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_named_and_others_are_not() {
+    fn every_known_relation_is_recognized_and_no_other() {
         let a = values(24 * 24);
         let mut heads = a.clone();
         heads.rotate_left(8 * 24);
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_are_alike_do_not_hide_a_swap_of_others() {
+    fn equal_heads_do_not_hide_a_swap_of_other_heads() {
         let mut a = values(24 * 3);
         let (first, rest) = a.split_at_mut(24);
         rest[..24].copy_from_slice(first);

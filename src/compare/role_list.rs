@@ -1,4 +1,4 @@
-//! Every role of a model, in the order of execution.
+//! Lists every role of a model, in the order of execution.
 
 use attnscope_spec::mixers::MixerPart;
 use attnscope_spec::{
@@ -8,7 +8,7 @@ use attnscope_spec::{
 
 use super::roles::{Division, Heads, Role, Source};
 
-/// Every role of a model, in the order of execution.
+/// Returns every role of a model, in the order of execution.
 pub(super) fn roles(spec: &ModelSpec) -> Vec<Role> {
     let mut list = List::default();
     for stack in &spec.stacks {
@@ -82,7 +82,7 @@ impl List {
 
     fn linear(&mut self, key: String, linear: &LinearSource, division: Division) {
         if linear.bias.is_some() {
-            // The bias of an output map is no head's own.
+            // The bias of an output projection belongs to no single head.
             let of_bias = match division {
                 Division::Inputs(_) => Division::None,
                 other => other,
@@ -277,7 +277,8 @@ impl List {
         let k = heads(spec.n_kv_heads, spec.d_head, rotary);
         let v = heads(spec.n_kv_heads, spec.d_value, (0, 0));
         let o = heads(spec.n_heads, spec.d_value, (0, 0));
-        // Through latent vectors, a key has a part of its own and one that all heads share: only whole heads are told apart.
+        // With latent vectors, part of a key is shared by all heads, so rows can be assigned to heads only if heads are
+        // complete.
         let rotating = |heads: Heads, linear: &LinearSource| {
             if linear.n_out() == heads.n * heads.width {
                 Division::Rotating(heads)
@@ -307,7 +308,7 @@ impl List {
             &projections.q,
             rotating(q, &projections.q),
         );
-        // Keys and values of an earlier layer are that layer's.
+        // Shared keys and values belong to the earlier layer that computes them.
         let is_own = !projections.takes_keys();
         if is_own {
             self.linear(

@@ -1,4 +1,5 @@
-//! What every stored tensor of a model is for: the same words for every family, so that ports are compared under other names.
+//! Role of every stored tensor of a model, in names common to all families, so that ports can be compared whatever their tensor
+//! names.
 
 use std::ops::Range;
 
@@ -9,16 +10,16 @@ use attnscope_forward::linear_on_host;
 use attnscope_spec::{LinearSource, TableSource};
 use rayon::prelude::*;
 
-/// How the outputs of a map, or the values of a vector, are divided among heads.
+/// Division of a map's outputs, or of a vector's values, among heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Division {
-    /// Not at all.
+    /// Not divided.
     None,
-    /// Outputs stand head after head, and rotate by position: queries and keys.
+    /// Outputs are head-major and rotate by position: queries and keys.
     Rotating(Heads),
-    /// Outputs stand head after head: values.
+    /// Outputs are head-major: values.
     Outputs(Heads),
-    /// Inputs stand head after head: the output map.
+    /// Inputs are head-major: the output projection.
     Inputs(Heads),
 }
 
@@ -27,18 +28,18 @@ pub(super) enum Division {
 pub(super) struct Heads {
     pub n: usize,
     pub width: usize,
-    /// First dimension that rotates, and how many do; 0 where none does.
+    /// First rotated dimension, and their number; 0 if none rotates.
     pub rotary: (usize, usize),
 }
 
-/// Where the numbers of a role are stored.
+/// Stored source of a role's numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// The matrix of an affine map.
     Matrix(LinearSource),
     /// The bias of an affine map.
     Bias(LinearSource),
-    /// Rows that are looked up.
+    /// An embedding table.
     Table(TableSource),
     Vector {
         tensor: String,
@@ -49,14 +50,14 @@ pub(super) enum Source {
 /// One use of a stored tensor, or of a part of it.
 #[derive(Debug, Clone)]
 pub(super) struct Role {
-    /// What it is for: `L3.attn.q`, `encoder.L0.mlp.up.bias`, `embed.tokens`.
+    /// Its purpose: `L3.attn.q`, `encoder.L0.mlp.up.bias`, `embed.tokens`.
     pub key: String,
     pub source: Source,
     pub division: Division,
 }
 
 impl Role {
-    /// The stored tensor.
+    /// Returns the name of the stored tensor.
     pub fn tensor(&self) -> &str {
         match &self.source {
             Source::Matrix(linear) => &linear.weight,
@@ -66,7 +67,7 @@ impl Role {
         }
     }
 
-    /// Outputs and inputs of the matrix; a vector has one input.
+    /// Returns the matrix's number of outputs and inputs; a vector has one input.
     pub fn shape(&self) -> (usize, usize) {
         match &self.source {
             Source::Matrix(linear) => (linear.n_out(), linear.n_in),
@@ -76,7 +77,7 @@ impl Role {
         }
     }
 
-    /// Whether two roles read their tensors in one way, so that the tensors can be compared as they are stored.
+    /// Whether two roles read their tensors in the same way, so that the tensors can be compared as stored.
     pub fn reads_as(&self, other: &Self) -> bool {
         match (&self.source, &other.source) {
             (Source::Matrix(a), Source::Matrix(b)) => layout(a) == layout(b),
@@ -89,7 +90,7 @@ impl Role {
         }
     }
 
-    /// The numbers as they are meant. // [n_out, n_in]
+    /// Returns the numbers in logical order. // [n_out, n_in]
     ///
     /// # Errors
     /// When the tensor cannot be read.
@@ -134,8 +135,8 @@ impl Role {
         }
     }
 
-    /// The first rows of a matrix that is read row by row, as it is stored: [`SAMPLED`] outputs at most, or where it is stored as
-    /// [n_in, n_out], as many inputs. `None` for what is stored in other ways.
+    /// Returns the first stored rows of a matrix that is read row by row: at most [`SAMPLED`] outputs, or inputs if it is
+    /// stored as [n_in, n_out]. `None` for other layouts.
     ///
     /// # Errors
     /// When the tensor cannot be read.
@@ -172,10 +173,10 @@ impl Role {
     }
 }
 
-/// Outputs or inputs by which most pairs of matrices are told apart.
+/// Number of outputs or inputs that rule out most pairs of matrices.
 pub(super) const SAMPLED: usize = 16;
 
-/// What of a map's source says how its tensor is laid out.
+/// Returns the parts of a map's source that define its tensor's layout.
 fn layout(linear: &LinearSource) -> impl PartialEq + use<> {
     (
         linear.part,
@@ -186,13 +187,13 @@ fn layout(linear: &LinearSource) -> impl PartialEq + use<> {
     )
 }
 
-/// Columns as rows. // [n_rows, width] → [width, n_rows]
+/// Transposes a matrix. // [n_rows, width] → [width, n_rows]
 pub(super) fn transposed(values: &[f32], n_rows: usize, width: usize) -> Vec<f32> {
     let mut to = vec![0.0; values.len()];
     if n_rows == 0 || width == 0 {
         return to;
     }
-    // Square tiles: lines of memory are used whole on both sides.
+    // Square tiles use whole cache lines on both sides.
     to.par_chunks_mut(TILE * n_rows)
         .enumerate()
         .for_each(|(nth, to)| {
@@ -209,10 +210,10 @@ pub(super) fn transposed(values: &[f32], n_rows: usize, width: usize) -> Vec<f32
     to
 }
 
-/// Rows and columns that are exchanged at a time.
+/// Side of a tile.
 const TILE: usize = 32;
 
-/// The layer of a role: `L3`, `encoder.L3`; empty outside of layers.
+/// Returns the layer of a role: `L3`, `encoder.L3`; empty outside of layers.
 pub(super) fn layer_of(key: &str) -> String {
     let mut prefix: Vec<&str> = Vec::new();
     for part in key.split('.') {
@@ -230,7 +231,7 @@ pub(super) fn layer_of(key: &str) -> String {
     String::new()
 }
 
-/// Whether a role is the table of biases that all layers of a stack share.
+/// Whether a role is the bias table shared by all layers of a stack.
 pub(super) fn is_bias_table(role: &str) -> bool {
     role == "bias" || role == "encoder.bias" || role == "decoder.bias"
 }

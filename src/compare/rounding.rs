@@ -1,11 +1,11 @@
-//! Whether the numbers of one tensor are those of another, rounded to 16 bits.
+//! Detects whether one tensor is another one rounded to 16 bits.
 
-/// Directions in which values may have been rounded: A to bf16 and to f16, then B.
+/// Number of possible roundings: A to bf16, A to f16, and the same for B.
 const DIRECTIONS: usize = 4;
-/// Values that are looked at before the next ones are read.
+/// Number of values checked at a time.
 const AT_ONCE: usize = 64;
 
-/// Which roundings the pairs of values that were seen leave possible.
+/// Roundings consistent with the pairs of values seen so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Roundings([bool; DIRECTIONS]);
 
@@ -16,12 +16,12 @@ impl Roundings {
         self.0.contains(&true)
     }
 
-    /// What both leave possible.
+    /// Returns the roundings consistent with both.
     pub fn and(self, other: Self) -> Self {
         Self(std::array::from_fn(|idx| self.0[idx] && other.0[idx]))
     }
 
-    /// What is left of these after more pairs.
+    /// Returns the roundings still consistent after more pairs.
     pub fn after(self, a: &[f32], b: &[f32]) -> Self {
         Self(std::array::from_fn(|idx| {
             let (from, rounded) = if idx < 2 { (a, b) } else { (b, a) };
@@ -34,20 +34,20 @@ impl Roundings {
     }
 }
 
-/// A value rounded to bf16, to nearest and to even; not for NaNs.
+/// Rounds a value to bf16, to nearest even; not for NaNs.
 fn to_bf16(value: f32) -> f32 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
     f32::from_bits(rounded & 0xffff_0000)
 }
 
-/// Whether all values of one side are those of the other after `round`, and NaNs where it has NaNs.
+/// Whether all values of one side equal the other's after `round`, including NaNs.
 fn all(from: &[f32], rounded: &[f32], round: impl Fn(f32) -> f32) -> bool {
     let parts = from.chunks(AT_ONCE).zip(rounded.chunks(AT_ONCE));
     from.len() == rounded.len()
         && parts.into_iter().all(|(from, rounded)| {
             let pairs = || from.iter().zip(rounded);
-            // Without a branch for each value, which processors do many at a time.
+            // Branch-free per value, so that the compiler can vectorize it.
             let apart = pairs().fold(0, |apart, (from, rounded)| {
                 apart | (round(*from).to_bits() ^ rounded.to_bits())
             });
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roundings_are_those_of_the_types() {
+    fn rounding_matches_the_conversion_of_each_type() {
         let mut values: Vec<f32> = (0..300).map(|i| (i as f32 - 150.0) / 37.0).collect();
         values.extend([
             0.0,

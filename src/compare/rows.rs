@@ -1,4 +1,4 @@
-//! Scores and patterns of one attention: A's are kept, a few heads at a time, until B's come to be compared with them.
+//! Scores and patterns of one attention: A's are kept, a few heads at a time, until B's are compared with them.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -16,51 +16,51 @@ use super::gap::{Axes, HeadGap, HookGap};
 /// Bytes of a score and of a probability.
 const CELL_BYTES: usize = 2 * size_of::<f32>();
 
-/// What is kept of one head of A. // [query, key] each
+/// Kept scores and pattern of one head of A. // [query, key] each
 #[derive(Debug, Default)]
 struct Kept {
     scores: Vec<f32>,
     pattern: Vec<f32>,
-    /// How many scores A gave.
+    /// Number of scores received from A.
     n_given: usize,
 }
 
-/// What comparing some rows of one head gave.
+/// Comparison of some rows of one head.
 #[derive(Debug, Clone, Default)]
 struct Block {
     first_query: usize,
     scores: HeadGap,
     pattern: HeadGap,
-    /// Σ over rows of the Jensen–Shannon divergence, in nats, and how many rows there are.
+    /// Jensen–Shannon divergence summed over rows, in nats, and the number of rows.
     divergence: f64,
     n_rows: usize,
 }
 
-/// The heads of one attention, of which some are kept at a time.
+/// Heads of one attention, some of which are kept at a time.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     n_heads: usize,
     n_queries: usize,
     n_keys: usize,
-    /// Heads that are kept now.
+    /// Heads kept now.
     heads: Range<usize>,
     kept: Vec<Mutex<Kept>>,
     /// [head]
     blocks: Vec<Mutex<Vec<Block>>>,
-    /// Queries that are real tokens; all where it is empty.
+    /// Which queries are real tokens; empty if all are.
     real: Vec<bool>,
-    /// No query of A sees a later key: what is beyond it is not kept.
+    /// Whether no query of A sees a later key; cells after the query are then not kept.
     is_causal: bool,
-    /// What heads of A are computed from again when they could not be kept.
+    /// Attention to recompute A's heads from, if they could not be kept.
     again: Option<Arc<Again>>,
 }
 
-/// What all rows of an attention gave.
+/// Comparison of all rows of an attention.
 #[derive(Debug, Clone)]
 pub(super) struct RowGaps {
     pub scores: HookGap,
     pub pattern: HookGap,
-    /// The mean Jensen–Shannon divergence of each head's rows, in nats. // [head]
+    /// Mean Jensen–Shannon divergence of each head's rows, in nats. // [head]
     pub divergence: Vec<f64>,
 }
 
@@ -69,7 +69,7 @@ fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Rows {
-    /// Begins an attention of this many heads, queries and keys, and keeps as many heads as fit in `bytes`.
+    /// Starts an attention of the given numbers of heads, queries and keys, and keeps as many heads as fit in `bytes`.
     pub fn begin(
         &mut self,
         (n_heads, n_queries, n_keys): (usize, usize, usize),
@@ -91,7 +91,7 @@ impl Rows {
         self.keep(0..n_kept);
     }
 
-    /// Where a query's cells begin among those that are kept of a head.
+    /// Returns the index of a query's first kept cell in its head.
     fn place(&self, query_idx: usize) -> usize {
         if self.is_causal {
             query_idx * (query_idx + 1) / 2
@@ -100,7 +100,7 @@ impl Rows {
         }
     }
 
-    /// The cells of a query that are kept.
+    /// Returns the kept cells of a query.
     fn kept_cells(&self, query_idx: usize) -> Range<usize> {
         self.place(query_idx)..self.place(query_idx + 1)
     }
@@ -109,12 +109,12 @@ impl Rows {
         (self.place(self.n_queries) * CELL_BYTES).max(1)
     }
 
-    /// Computes heads of A again from these when they are needed.
+    /// Sets the attention to recompute A's heads from when they are needed.
     pub fn compute_again(&mut self, again: Again) {
         self.again = Some(Arc::new(again));
     }
 
-    /// Keeps other heads from now on; the memory of those before is used again.
+    /// Keeps other heads from now on, reusing the memory.
     pub fn keep(&mut self, heads: Range<usize>) {
         let n = self.place(self.n_queries);
         self.kept.truncate(heads.len());
@@ -128,22 +128,22 @@ impl Rows {
         self.heads = heads;
     }
 
-    /// Heads that have not been kept yet.
+    /// Returns the heads not kept yet.
     pub fn left(&self) -> Range<usize> {
         self.heads.end..self.n_heads
     }
 
-    /// How many heads fit in `bytes`, at least one.
+    /// Returns the number of heads that fit in `bytes`, at least one.
     pub fn at_once(&self, bytes: usize) -> usize {
         (bytes / self.head_bytes()).max(1)
     }
 
-    /// Lets go of all memory.
+    /// Frees all memory.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// What was found of all heads; `None` where the attention has none.
+    /// Returns the result over all heads; `None` if the attention has none.
     pub fn finish(&mut self) -> Option<RowGaps> {
         if self.n_heads == 0 {
             return None;
@@ -157,7 +157,7 @@ impl Rows {
         let mut divergence = Vec::with_capacity(self.n_heads);
         for blocks in &mut self.blocks {
             let blocks = blocks.get_mut().unwrap_or_else(PoisonError::into_inner);
-            // Blocks come in any order; sums must not depend on it.
+            // Blocks arrive in any order, and sums must not depend on it.
             blocks.sort_by_key(|block| block.first_query);
             let mut all = Block::default();
             for block in blocks.iter() {
@@ -216,25 +216,25 @@ impl Rows {
     }
 }
 
-/// The Jensen–Shannon divergence of two rows, in nats; values that are no probabilities are left out.
+/// Returns the Jensen–Shannon divergence of two rows, in nats; values that are not probabilities are ignored.
 pub(super) fn divergence(a: &[f32], b: &[f32]) -> f64 {
     simd::divergence(Level::current(), a, b)
 }
 
-/// Rows that the threads of an engine fill or read.
+/// Rows that the device's threads fill or read.
 pub(super) type Shared = RwLock<Rows>;
 
-/// The rows, whatever became of a thread that held them.
+/// Locks the rows for reading; ignores a poisoned lock.
 pub(super) fn looked_at(rows: &Shared) -> RwLockReadGuard<'_, Rows> {
     rows.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The rows, to be changed between two runs.
+/// Locks the rows for writing; ignores a poisoned lock.
 pub(super) fn changed(rows: &Shared) -> RwLockWriteGuard<'_, Rows> {
     rows.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps what A gives.
+/// Sink that keeps A's scores and patterns.
 pub(super) struct Keep<'a>(pub &'a Shared);
 
 impl BlockSink for Keep<'_> {
@@ -258,7 +258,7 @@ impl BlockSink for Keep<'_> {
     }
 }
 
-/// Compares what B gives.
+/// Sink that compares B's scores and patterns with A's.
 pub(super) struct Compare<'a>(pub &'a Shared);
 
 impl BlockSink for Compare<'_> {
@@ -270,7 +270,7 @@ impl BlockSink for Compare<'_> {
         };
         let mut kept = held(kept);
         if kept.n_given < kept.scores.len() {
-            // What A did not give is a NaN, and differs from every number.
+            // Values that A does not provide stay NaN, which differs from every number.
             kept.scores.fill(f32::NAN);
             kept.pattern.fill(f32::NAN);
             kept.n_given = kept.scores.len();
@@ -286,7 +286,7 @@ impl BlockSink for Compare<'_> {
             return;
         }
         WHOLE.with_borrow_mut(|(of_scores, of_pattern)| {
-            // Beyond a query nothing is seen.
+            // Keys after the query are masked.
             of_scores.clear();
             of_scores.resize(scores.len(), f32::NEG_INFINITY);
             of_pattern.clear();
@@ -324,11 +324,11 @@ impl BlockSink for Compare<'_> {
 }
 
 thread_local! {
-    /// Scores and pattern of a block of A, with the cells that no query sees.
+    /// Scores and pattern of a block of A, including masked cells.
     static WHOLE: RefCell<(Vec<f32>, Vec<f32>)> = RefCell::default();
 }
 
-/// An attention that can be computed again, some heads at a time.
+/// An attention that can be recomputed, some heads at a time.
 #[derive(Debug)]
 pub(super) struct Again {
     pub spec: AttentionSpec,
@@ -339,16 +339,16 @@ pub(super) struct Again {
     /// [bucket, head]
     pub buckets: Option<Vec<f32>>,
     pub relative: Option<RelativeTables>,
-    /// What global tokens look at.
+    /// Keys and values of global tokens.
     pub globals: Option<GlobalKeys>,
     /// Rotated queries, rotated keys and values. // [position, heads · width] each
     pub values: [Vec<f32>; 3],
-    /// How many heads are computed before they are compared.
+    /// Number of heads computed before they are compared.
     pub n_at_once: usize,
 }
 
 impl Again {
-    /// Computes some heads; `None` when it was stopped.
+    /// Computes some heads; `None` if stopped.
     pub fn attend(&self, heads: Range<usize>, sink: &dyn BlockSink, pace: &dyn Pace) -> Option<()> {
         let [q, k, v] = &self.values;
         let run = Run {
@@ -377,7 +377,7 @@ impl Again {
 mod tests {
     use super::*;
 
-    /// Heads of two queries and two keys, one block per head.
+    /// Sends heads of two queries and two keys, one block per head.
     fn give(sink: &dyn BlockSink, heads: Range<usize>, changed: Option<usize>) {
         for head_idx in heads {
             let mut values = [head_idx as f32; 4];
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_kept_one_by_one_give_what_all_at_once_give() {
+    fn keeping_heads_one_by_one_gives_the_same_result_as_all_at_once() {
         for bytes in [0, 4 * CELL_BYTES, 1 << 20] {
             let shared = Shared::default();
             changed(&shared).begin((3, 2, 2), None, (bytes, false));
@@ -418,7 +418,7 @@ mod tests {
         let apart = divergence(&[1.0, 0.0], &[0.0, 1.0]);
         assert!((apart - 2f64.ln()).abs() < 1e-6);
         assert_eq!(divergence(&[0.3, 0.7], &[0.3, 0.7]), 0.0);
-        // Where the series ends and logarithms begin, both say the same.
+        // The series and the logarithms agree where one takes over from the other.
         let of = |p: f64, q: f64| {
             let mean = 0.5 * (p + q);
             0.5 * (p * (p / mean).ln() + q * (q / mean).ln())

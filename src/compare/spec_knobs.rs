@@ -1,4 +1,4 @@
-//! A spec as a flat list of knobs, under the names that `--set` gives them where it has one.
+//! Flattens a spec to a list of knobs, named as in `--set` where possible.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use attnscope_spec::{
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 
-/// Knobs of one place of the model, added one after another.
+/// List of knobs under construction, and the current place in the model.
 struct List {
     knobs: Vec<SpecKnob>,
     slot: String,
@@ -38,7 +38,7 @@ impl List {
     }
 }
 
-/// Every knob of a model, in the order of the model.
+/// Returns every knob of a model, in the order of the model.
 pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
     let mut list = List {
         knobs: Vec::new(),
@@ -92,7 +92,7 @@ pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
     list.knobs
 }
 
-/// A place as rows of differences name it.
+/// Formats a place as in difference rows.
 fn slot(stack: Stack, layer_idx: Option<usize>) -> String {
     let place = Place {
         stack: Some(stack),
@@ -112,7 +112,7 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
         if let Some(spec) = network.attention() {
             attention(list, spec);
         }
-        // Sizes and ways of scoring have no names of their own: the maps that there are say both.
+        // Sizes and scoring rules have no knob names of their own; the list of maps shows both.
         let maps = network.linears();
         let maps = maps.iter().map(|l| format!("{}x{}", l.n_in, l.n_out()));
         list.word(Shape, "maps", maps.collect::<Vec<_>>().join(" "));
@@ -275,13 +275,13 @@ fn block(list: &mut List, spec: &BlockSpec) {
     }
 }
 
-/// Values one after another.
+/// Joins values.
 fn words<T: std::fmt::Display>(all: &[T]) -> String {
     let all: Vec<String> = all.iter().map(T::to_string).collect();
     all.join(" ")
 }
 
-/// Heads that run otherwise than their layer, each with the knobs that differ from it.
+/// Describes heads that deviate from their layer, each with its differing knobs.
 fn exceptions(own: &SelfSpec) -> String {
     let knobs = |spec: &AttentionSpec, maps: &ProjectionSpec| {
         let mut list = List {
@@ -313,7 +313,7 @@ fn exceptions(own: &SelfSpec) -> String {
     variants.chain(dropped).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a layer has norms: before its branches, on what they give, or on the residual after each.
+/// Describes where a layer has norms: before its branches, on their outputs, or on the residual after each.
 fn placement(spec: &BlockSpec) -> String {
     let places = [
         ("pre", [&spec.attn_pre, &spec.mlp_pre]),
@@ -404,7 +404,7 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
     position(list, spec);
 }
 
-/// What position does to scores.
+/// Adds the knobs by which position affects scores.
 fn position(list: &mut List, spec: &AttentionSpec) {
     let rope = spec.rope.as_ref();
     let theta = KnobValue::or_none(rope, |rope| KnobValue::Number(rope.theta));
@@ -479,17 +479,17 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
     }
 }
 
-/// The presence and kind of a norm, and its epsilon, which is one knob for all norms that share it.
+/// Adds a norm's presence and kind, and its epsilon, which is one knob for all norms that share it.
 fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
     let kind = match norm.map(|norm| norm.kind) {
         None => "none",
         Some(NormKind::LayerNorm) => "layer_norm",
         Some(NormKind::RmsNorm) => "rms_norm",
     };
-    // With or without a norm, or with one of another kind, hooks keep their shapes.
+    // The kind of a norm, or its absence, does not change the shapes of hooks.
     list.word(Computation, name, kind);
     let Some(norm) = norm else { return };
-    // Several norms of a layer share a slot: each is told apart by what it is.
+    // Norms of a layer share its slot, so the norm's name is added.
     let slot = list.slot.clone();
     list.slot = match slot.as_str() {
         "" => name.to_owned(),

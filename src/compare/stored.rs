@@ -1,4 +1,4 @@
-//! Two tensors as they are stored, some rows of each at a time.
+//! Compares two tensors as stored, some rows at a time.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use super::relation::{Relation, is_turned};
 use super::rounding::Roundings;
 use super::tensor_difference::{MOST_ROWS, TensorDifference};
 
-/// Values of each tensor in one thread's task: both fit a cache that a core has for itself.
+/// Number of values of each tensor per task: both parts fit in a core's own cache.
 const TASK: usize = 1 << 16;
 
-/// Share of the root mean square of a tensor's rows below which a row counts as that large.
+/// Minimum size attributed to a row, as a share of the root mean square of the tensor's rows.
 const SMALL_ROW: f64 = 1e-2;
 
-/// How far two tensors lie apart.
+/// Difference of two stored tensors.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StoredDifference {
-    /// Σ(a − b)², Σa², Σab, Σb², of values that are finite on both sides.
+    /// Σ(a − b)², Σa², Σab and Σb² of values that are finite on both sides.
     squares: f64,
     size: f64,
     product: f64,
@@ -31,15 +31,15 @@ pub(super) struct StoredDifference {
     /// ‖a − b‖² and ‖a‖² of each row that differs.
     apart: Vec<(f64, f64)>,
     n_rows: usize,
-    /// Rows that differ; the last range takes in all that follow once there are enough.
+    /// Ranges of rows that differ; once the list is full, the last range absorbs all later ones.
     pub rows: Vec<Range<usize>>,
-    /// A value is finite on one side only.
+    /// Number of values that are finite on one side only.
     n_one_sided: usize,
-    /// One side is the other, rounded to 16 bits; known of tensors that were compared as they are stored.
+    /// One side is the other rounded to 16 bits; known only of tensors compared as stored.
     is_rounded: bool,
-    /// What B is times A, of such tensors.
+    /// Factor from A to B; known only of tensors compared as stored.
     factor: Option<f64>,
-    /// The shapes differ, so that no values are paired.
+    /// The shapes differ, so values cannot be paired.
     pub is_mismatched: bool,
 }
 
@@ -48,7 +48,7 @@ impl StoredDifference {
         self.rows.is_empty() && !self.is_mismatched
     }
 
-    /// ‖a − b‖/‖a‖.
+    /// Returns ‖a − b‖/‖a‖.
     pub fn relative(&self) -> f64 {
         if self.n_one_sided > 0 || self.is_mismatched {
             return f64::INFINITY;
@@ -59,8 +59,8 @@ impl StoredDifference {
         (self.squares / self.size).sqrt()
     }
 
-    /// The largest ‖a − b‖/‖a‖ of a row. A row far smaller than the others of its tensor counts as a hundredth of their size, so
-    /// that the rounding of a value next to 0 is no difference.
+    /// Returns the largest ‖a − b‖/‖a‖ of a row. A very small row counts as a hundredth of the tensor's typical row, so that
+    /// rounding of values near 0 is not reported.
     pub fn worst_row(&self) -> f64 {
         let least = self.size / self.n_rows.max(1) as f64 * SMALL_ROW * SMALL_ROW;
         let shares = self
@@ -70,7 +70,7 @@ impl StoredDifference {
         shares.fold(0.0f64, f64::max).sqrt()
     }
 
-    /// Takes in rows of both sides, the first of which is row `first`. // [row, width] each
+    /// Adds rows of both sides, starting at row `first`. // [row, width] each
     pub fn add(&mut self, first: usize, width: usize, a: &[f32], b: &[f32]) {
         let rows = a.chunks(width.max(1)).zip(b.chunks(width.max(1)));
         for (nth, (a, b)) in rows.enumerate() {
@@ -80,7 +80,7 @@ impl StoredDifference {
         }
     }
 
-    /// Takes in rows of both sides by several threads; the sums are the same for any number of them.
+    /// Adds rows of both sides on several threads; the sums do not depend on the number of threads.
     pub fn add_in_parallel(&mut self, first: usize, width: usize, a: &[f32], b: &[f32]) {
         let n_rows = (TASK / width.max(1)).max(1);
         let parts = a.par_chunks(n_rows * width.max(1));
@@ -95,7 +95,7 @@ impl StoredDifference {
         found.iter().for_each(|part| self.join(part));
     }
 
-    /// Takes in one row; false where nothing of it differs.
+    /// Adds one row; returns false if it does not differ.
     fn row(&mut self, a: &[f32], b: &[f32]) -> bool {
         self.n_rows += 1;
         let sums = pair_sums(Level::current(), a, b);
@@ -113,7 +113,7 @@ impl StoredDifference {
         sums.max_abs > 0.0
     }
 
-    /// Takes in a row value by value: some are not finite, or too small or large to be squared in f32.
+    /// Adds a row value by value: some are not finite, or too small or large to be squared in f32.
     fn odd_row(&mut self, a: &[f32], b: &[f32]) -> bool {
         let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
         let mut differs = false;
@@ -144,7 +144,7 @@ impl StoredDifference {
         differs
     }
 
-    /// Takes in what is known of one row: ‖a − b‖², ‖a‖² and the largest |a − b|.
+    /// Adds the precomputed sums of one row: ‖a − b‖², ‖a‖² and the largest |a − b|.
     pub fn take_row(&mut self, row: usize, (squares, size, most): (f64, f64, f32)) {
         self.n_rows += 1;
         self.squares += squares;
@@ -156,12 +156,12 @@ impl StoredDifference {
         }
     }
 
-    /// How many rows were taken in.
+    /// Returns the number of rows added.
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }
 
-    /// Notes a row that differs.
+    /// Records a row that differs.
     fn note(&mut self, row: usize) {
         let is_full = self.rows.len() == MOST_ROWS;
         match self.rows.last_mut() {
@@ -170,7 +170,7 @@ impl StoredDifference {
         }
     }
 
-    /// What the sums tell of how the two relate, where each is also asked whether it is the other rounded.
+    /// Returns the relation of the two that the sums reveal, if each was also checked for rounding.
     pub fn relation(&self) -> Option<(Relation, Option<f64>)> {
         if self.is_equal() || self.n_one_sided > 0 || self.is_mismatched {
             return None;
@@ -181,17 +181,17 @@ impl StoredDifference {
         self.factor.map(|factor| (Relation::Scaled, Some(factor)))
     }
 
-    /// The number that B seems to be of A, as far as sums that began in f32 tell.
+    /// Returns the factor from A to B that the sums suggest, within f32 accuracy.
     fn supposed_factor(&self) -> Option<f64> {
         let factor = self.product / self.size;
         // ‖b − c·a‖², without another pass.
         let left = self.size_b - factor * self.product;
         let is_near = left.abs() <= 1e-5 * self.size_b && (factor - 1.0).abs() > 1e-5;
-        // Zeros are no scaled weights: what they were cannot be told from them.
+        // Zeros are not scaled weights: the original values cannot be inferred.
         (is_near && factor != 0.0 && factor.is_finite()).then_some(factor)
     }
 
-    /// Takes in what was found of another part of the same tensor.
+    /// Adds the result of another part of the same tensor.
     pub fn join(&mut self, other: &Self) {
         self.squares += other.squares;
         self.size += other.size;
@@ -214,15 +214,15 @@ impl StoredDifference {
     }
 }
 
-/// Some rows of A and of B.
+/// Buffers of some rows of A and of B.
 pub(super) type Buffers = (Vec<f32>, Vec<f32>);
 
 thread_local! {
-    /// Rows of one thread, which one part leaves to the next, of whatever tensor.
+    /// Row buffers of a thread, reused from part to part whatever the tensor.
     static ROWS: Cell<Buffers> = const { Cell::new((Vec::new(), Vec::new())) };
 }
 
-/// Lends a thread's buffers.
+/// Runs `f` with the thread's buffers.
 pub(super) fn with_buffers<T>(f: impl FnOnce(&mut Buffers) -> T) -> T {
     let mut buffers = ROWS.take();
     let result = f(&mut buffers);
@@ -230,7 +230,7 @@ pub(super) fn with_buffers<T>(f: impl FnOnce(&mut Buffers) -> T) -> T {
     result
 }
 
-/// Two tensors of one shape as they are stored: rows of `width` values.
+/// Two stored tensors of one shape, in rows of `width` values.
 pub(super) struct StoredPair<'a> {
     a: TensorView<'a>,
     b: TensorView<'a>,
@@ -240,7 +240,7 @@ pub(super) struct StoredPair<'a> {
 }
 
 impl<'a> StoredPair<'a> {
-    /// Two tensors by their names; `None` where their shapes differ, or one holds no floats.
+    /// Finds two tensors by name; `None` if their shapes differ, or one is not of floats.
     pub fn of(
         (a, b): (&'a Tensors, &'a Tensors),
         names: (&str, &str),
@@ -261,23 +261,23 @@ impl<'a> StoredPair<'a> {
         })
     }
 
-    /// Whether rows can be read one after the other.
+    /// Whether rows can be read sequentially.
     pub(super) fn is_by_rows(&self) -> bool {
         self.a.shape().len() > 1 && self.a.is_row_wise() && self.b.is_row_wise()
     }
 
-    /// How many rows hold so many values, and how many parts of as many rows there are.
+    /// Returns the number of rows that hold `n_values`, and the number of parts of that size.
     fn parts(&self, n_values: usize) -> (usize, usize) {
         let n_at_once = (n_values / self.width.max(1)).max(1);
         (n_at_once, self.n_rows.div_ceil(n_at_once))
     }
 
-    /// How many parts the rows are read in.
+    /// Returns the number of parts that rows are read in.
     pub(super) fn n_parts(&self) -> usize {
         self.parts(TASK).1
     }
 
-    /// Reads one part of both, and tells its first row.
+    /// Reads one part of both, and returns its first row.
     pub(super) fn part(&self, nth: usize, (a, b): &mut Buffers) -> Result<usize> {
         let (n_at_once, _) = self.parts(TASK);
         if self.pace.stops() {
@@ -292,8 +292,7 @@ impl<'a> StoredPair<'a> {
         Ok(rows.start)
     }
 
-    /// Goes through the rows of both, a task of several threads at a time; `f` hears the first row, and its results come in the
-    /// order of rows.
+    /// Runs `f` over the rows of both, in parallel tasks. `f` receives the first row; results are returned in row order.
     fn each<T: Send>(&self, f: impl Fn(usize, &[f32], &[f32]) -> T + Sync) -> Result<Vec<T>> {
         if !self.is_by_rows() {
             return Ok(vec![f(0, &self.a.widen()?, &self.b.widen()?)]);
@@ -308,7 +307,7 @@ impl<'a> StoredPair<'a> {
         parts.map(of_part).collect()
     }
 
-    /// Whether both hold the same bits.
+    /// Whether both are bit-identical.
     ///
     /// # Errors
     /// When a tensor cannot be read, or the pace stops it.
@@ -328,13 +327,13 @@ impl<'a> StoredPair<'a> {
             })
         };
         let parts = parts.map(of_part);
-        // The first part that differs ends it.
+        // Stops at the first part that differs.
         parts
             .find_any(|part| !matches!(part, Ok(true)))
             .unwrap_or(Ok(true))
     }
 
-    /// How far the two lie apart.
+    /// Computes the difference of the two.
     ///
     /// # Errors
     /// When a tensor cannot be read, or the pace stops it.
@@ -358,7 +357,7 @@ impl<'a> StoredPair<'a> {
         Ok(found)
     }
 
-    /// Whether B is so many times A, value by value.
+    /// Whether B is `factor` times A, value by value.
     fn is_scaled(&self, factor: f64) -> Result<bool> {
         let parts = self.each(|_, a, b| {
             let (mut left, mut size) = (0.0f64, 0.0f64);
@@ -375,7 +374,7 @@ impl<'a> StoredPair<'a> {
     }
 }
 
-/// Compares two tensors of one name that stand for nothing in a model; `None` where they are equal.
+/// Compares two tensors of one name that no model reads; `None` if they are equal.
 ///
 /// # Errors
 /// When a tensor cannot be read, or the pace stops it.
@@ -420,7 +419,7 @@ pub(super) fn by_name(
     }))
 }
 
-/// Ends of names of tensors that are computed from the configuration, or say how others are stored.
+/// Name suffixes of tensors that are computed from the configuration or describe how others are stored.
 const BUFFERS: [&str; 12] = [
     "attn.bias",
     "attn.masked_bias",
@@ -436,7 +435,7 @@ const BUFFERS: [&str; 12] = [
     "rope_freqs.weight",
 ];
 
-/// Whether a tensor that no model reads holds no weights.
+/// Whether an unread tensor is a buffer and not a weight.
 pub(super) fn is_buffer(name: &str) -> bool {
     BUFFERS.iter().any(|end| name.ends_with(end))
 }

@@ -1,13 +1,13 @@
-//! What a recording was computed with, told from its values where they first differ: another rotation, another scale.
+//! Infers from the first differing values of a recording which rotation or scale it was computed with.
 
 use attnscope_compute::attention::{AttentionSpec, RopeScaling, RopeSpec, RopeTable};
 
 use super::knob::{KnobKind, KnobValue};
 use super::knobs::KnobDifference;
 
-/// Bases that models are trained with.
+/// Rotary bases of trained models.
 const THETAS: [f64; 9] = [1e4, 1e5, 1e6, 5e5, 1.5e5, 1.6e5, 2.5e5, 5e6, 1e7];
-/// Values that lie nearer than this are those of the supposition.
+/// Relative difference below which values match a hypothesis.
 const NEAR: f64 = 1e-2;
 
 fn row(knob: &str, a: KnobValue, b: KnobValue) -> KnobDifference {
@@ -19,14 +19,14 @@ fn row(knob: &str, a: KnobValue, b: KnobValue) -> KnobDifference {
     }
 }
 
-/// A rotation that may have been computed in place of the model's own.
+/// A rotation that may have been computed instead of the model's own.
 #[derive(Clone)]
 struct Supposed {
     rope: Option<RopeSpec>,
     positions: Vec<usize>,
-    /// By the negative of every angle.
+    /// Whether every angle is negated.
     is_backward: bool,
-    /// What says so.
+    /// The knob difference to report.
     knob: KnobDifference,
 }
 
@@ -40,14 +40,14 @@ impl Supposed {
         }
     }
 
-    /// Turns all heads of some positions. // [position, heads · d_head]
+    /// Rotates all heads of some positions. // [position, heads · d_head]
     fn turn(&self, values: &mut [f32], d_head: usize) {
         let Some(rope) = &self.rope else { return };
         let table = RopeTable::new(rope, &self.positions);
         let width = values.len() / self.positions.len().max(1);
         for (position_idx, row) in values.chunks_mut(width.max(1)).enumerate() {
             for head in row.chunks_mut(d_head.max(1)) {
-                // Turning a mirrored pair and mirroring it again turns it the other way.
+                // Mirroring a pair before and after rotation reverses the angle.
                 if self.is_backward {
                     mirror(rope, head);
                 }
@@ -60,7 +60,7 @@ impl Supposed {
     }
 }
 
-/// Changes the sign of the second value of every pair that a rotation turns.
+/// Negates the second value of every rotated pair.
 fn mirror(rope: &RopeSpec, head: &mut [f32]) {
     let end = (rope.first + rope.d_rotary).min(head.len());
     let turned = &mut head[rope.first.min(end)..end];
@@ -77,9 +77,9 @@ fn mirror(rope: &RopeSpec, head: &mut [f32]) {
     }
 }
 
-/// The knob that explains rotated queries or keys that differ, where one does.
+/// Returns the knob that explains differing rotated queries or keys, if one does.
 ///
-/// `before` are the model's values before they rotate, `recorded` those that were recorded after it. // [position, heads · d_head]
+/// `before` are the model's values before rotation, `recorded` the recorded values after it. // [position, heads · d_head]
 pub(super) fn rotation(
     spec: &AttentionSpec,
     positions: &[usize],
@@ -98,7 +98,7 @@ pub(super) fn rotation(
         .map(|(_, knob)| knob)
 }
 
-/// ‖a − b‖/‖b‖.
+/// Returns ‖a − b‖/‖b‖.
 fn apart(a: &[f32], b: &[f32]) -> f64 {
     let (mut squares, mut size) = (0.0f64, 0.0f64);
     for (a, b) in a.iter().zip(b) {
@@ -206,7 +206,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
     all
 }
 
-/// The knob that explains scores that are others times one number.
+/// Returns the knob that explains scores scaled by one factor.
 pub(super) fn scale(spec: &AttentionSpec, factor: f64) -> KnobDifference {
     let own = f64::from(spec.scale.of_bias(spec.d_head));
     row(
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rotation_is_told_from_what_it_left() {
+    fn a_rotation_is_inferred_from_the_rotated_values() {
         let spec = AttentionSpec {
             rope: Some(RopeSpec::plain(10_000.0, 8)),
             ..AttentionSpec::plain(2, 2, 8, true)
@@ -263,7 +263,7 @@ mod tests {
             found(&turned(&own, &later)).as_deref(),
             Some("positions given → one more")
         );
-        // Every pair turned by the negative of its angle.
+        // Every pair rotated by the negative of its angle.
         for interleaved in [false, true] {
             let rope = RopeSpec {
                 interleaved,

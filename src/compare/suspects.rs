@@ -1,4 +1,4 @@
-//! Which layers may compute other values from the same input: those whose weights or knobs differ.
+//! Finds the layers that may compute other values from the same input: those whose weights or knobs differ.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,12 +13,12 @@ use super::spec_knobs::spec_knobs;
 use super::weights::WeightDifferences;
 use super::{KnobKind, LayerMap};
 
-/// A layer as roles name it: `L3`, `encoder.L3`.
+/// Formats a layer as in roles: `L3`, `encoder.L3`.
 pub(super) fn layer_name(stack: Stack, layer_idx: usize) -> String {
     Place::layer(stack, layer_idx).to_string()
 }
 
-/// A role or a slot of A under the layer that stands for it in B; `None` for a layer that none stands for.
+/// Renames a role or slot of A to its counterpart layer in B; `None` for a layer without one.
 pub(super) fn renamed(spec: &ModelSpec, map: &LayerMap, key: &str) -> Option<String> {
     let layer = layer_of(key);
     if layer.is_empty() || map.is_identity() {
@@ -38,16 +38,16 @@ pub(super) fn renamed(spec: &ModelSpec, map: &LayerMap, key: &str) -> Option<Str
     Some(key.to_owned())
 }
 
-/// Layers of A, as roles name them, that may compute other values than their counterparts from the same input.
+/// Layers of A, named as in roles, that may compute other values than their counterparts from the same input.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Suspects {
     /// All of them.
     pub layers: BTreeSet<String>,
-    /// Those that have other knobs, or count positions in another way.
+    /// Those with other knobs, or another way of counting positions.
     pub by_knobs: BTreeSet<String>,
 }
 
-/// The layers of A that may differ from their counterparts by themselves.
+/// Returns the layers of A that may differ from their counterparts on their own.
 pub(super) fn suspects(
     (a, b): (&ModelSpec, &ModelSpec),
     map: &LayerMap,
@@ -62,7 +62,7 @@ pub(super) fn suspects(
         let Some(slot) = renamed(a, map, &knob.slot) else {
             continue;
         };
-        // The name of a norm stands behind its layer.
+        // A norm's name follows its layer.
         let layer = knob.slot.split(' ').next().unwrap_or_default();
         let other = of_b
             .iter()
@@ -72,7 +72,7 @@ pub(super) fn suspects(
             all |= is_shared(knob.name);
         }
     }
-    // A table of biases belongs to all layers of its stack.
+    // A bias table is shared by all layers of its stack.
     let mut roles = weights.differ.iter().flat_map(|tensor| &tensor.roles);
     all |= roles.any(|role| is_bias_table(role));
     if all {
@@ -86,7 +86,7 @@ pub(super) fn suspects(
     Suspects { layers, by_knobs }
 }
 
-/// Learned values beside the queries and keys of an attention.
+/// Learned values used with an attention's queries and keys.
 pub(super) struct Tables<'a> {
     /// [head]
     pub sinks: Option<Cow<'a, [f32]>>,
@@ -95,7 +95,7 @@ pub(super) struct Tables<'a> {
     pub relative: Option<RelativeTables>,
 }
 
-/// The sinks of a layer, and what its heads add by learned values.
+/// Reads a layer's sinks, and the learned biases of its heads.
 pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Tables<'_>> {
     let tensors = &model.checkpoint.tensors;
     let of_stack = model.spec.stack_of(stack);
@@ -133,7 +133,7 @@ mod tests {
     use attnscope_checkpoint::Checkpoint;
 
     #[test]
-    fn a_table_of_biases_is_every_layers_and_the_bias_of_a_norm_is_none() {
+    fn a_bias_table_marks_every_layer_and_a_norm_bias_does_not() {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
             .join("oracle/gpt2/model");
         let model = attnscope_families::read(Checkpoint::open(&path).expect("opens"))

@@ -1,4 +1,4 @@
-//! Two tables of statistics: heads by what was measured of them, where both have the head.
+//! Compares two tables of statistics, for heads that both have.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct TableHead {
     pub stack: Stack,
     pub layer_idx: usize,
     pub head_idx: usize,
-    /// The loss of the whole prompt, in nats.
+    /// Loss of the whole prompt, in nats.
     pub loss: Option<f64>,
     pub stats: Values,
 }
@@ -66,7 +66,7 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Whether the statistics of all heads are the same within the tolerance, where they are all that is known.
+    /// Whether the statistics of all heads agree within the tolerance, if nothing else is known.
     pub(super) fn statistics_match(&self) -> bool {
         if !self.hooks.is_empty() {
             return true;
@@ -79,7 +79,7 @@ impl Comparison {
     }
 }
 
-/// Digits beyond these are lost when tables are written by other programs.
+/// Precision that is lost when other programs write tables.
 const LEAST: f64 = F32_FLOOR / 100.0;
 
 fn is_same(a: f64, b: f64, tolerance: f64) -> bool {

@@ -1,30 +1,29 @@
-//! One stored tensor that differs.
+//! Difference of one stored tensor.
 
 use std::ops::Range;
 
 use super::relation::Relation;
 
-/// A tensor that two checkpoints have different values of.
+/// A tensor whose values differ between two checkpoints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorDifference {
-    /// The name in A; the name in B where one tensor of A is two of B.
+    /// The name in A, or in B if one tensor of A corresponds to two of B.
     pub name: String,
-    /// What the tensor is for, in the words of every family; empty for one that no model reads.
+    /// Roles of the tensor, in names common to all families; empty if no model reads it.
     pub roles: Vec<String>,
-    /// ‖a − b‖/‖a‖; infinite where the shapes differ, or only one side is finite.
+    /// ‖a − b‖/‖a‖; infinite if the shapes differ, or only one side is finite.
     pub relative: f64,
     pub max_abs: f64,
     pub relation: Option<Relation>,
-    /// What B is multiplied by, where the relation is a factor.
+    /// The factor, for a scaled tensor.
     pub factor: Option<f64>,
-    /// Rows that differ, as ranges; outputs for a matrix, tokens or positions for a table. At most [`MOST_ROWS`] ranges.
+    /// Ranges of rows that differ: outputs of a matrix, tokens or positions of a table. At most [`MOST_ROWS`] ranges.
     pub rows: Vec<Range<usize>>,
-    /// Heads that differ, where the tensor belongs to heads.
+    /// Heads that differ, if the tensor is divided among heads.
     pub heads: Vec<usize>,
-    /// Whether the models compute different values because of it: not for tensors that no model reads, and not within the noise
-    /// that the way of storing leaves.
+    /// Whether the difference changes the computation: false for tensors that no model reads, and within storage noise.
     pub counts: bool,
 }
 
-/// Ranges of rows that a difference lists at most.
+/// Maximum number of row ranges listed per difference.
 pub const MOST_ROWS: usize = 16;

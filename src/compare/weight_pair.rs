@@ -1,4 +1,4 @@
-//! A stored tensor and its counterpart: how far apart, and in what relation.
+//! Compares a stored tensor with its counterpart: the difference, and the relation.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::roles::{Division, Role, Source, layer_of};
 use super::stored::{StoredDifference, StoredPair};
 use super::tensor_difference::TensorDifference;
 
-/// A stored tensor of A, its counterpart in B, and everything that they are both read for.
+/// A stored tensor of A, its counterpart in B, and the roles that both are read for.
 pub(super) struct Pair<'a> {
     pub names: (&'a str, &'a str),
     pub roles: Vec<(&'a Role, &'a Role)>,
@@ -27,7 +27,7 @@ pub(super) struct Work<'a> {
     pub pace: &'a dyn Pace,
 }
 
-/// What is found of one role of a pair.
+/// Result for one role of a pair.
 pub(super) struct Found {
     pub relation: Option<(Relation, Option<f64>)>,
     pub is_equal: bool,
@@ -41,8 +41,8 @@ impl Work<'_> {
         (of(self.a, pair.names.0), of(self.b, pair.names.1))
     }
 
-    /// Compares a pair; `None` where nothing differs but what the storage of quantised numbers rounds away. Tells also whether
-    /// rounding explains all that differs.
+    /// Compares a pair; `None` if nothing differs beyond the rounding of quantised storage. Also returns whether rounding
+    /// explains the whole difference.
     pub fn pair(&self, pair: &Pair<'_>) -> Result<(Option<TensorDifference>, bool)> {
         let (dtype_a, dtype_b) = self.dtypes(pair);
         let floor = storage_floor(dtype_a, dtype_b);
@@ -70,7 +70,7 @@ impl Work<'_> {
                 let n_stored = shapes.0.map_or(0, |info| info.n_elements());
                 let mut n_read = 0;
                 for (a, b) in &pair.roles {
-                    // A table that is the output map too is read once.
+                    // An embedding table that is also the output map is read once.
                     if n_read >= n_stored {
                         break;
                     }
@@ -113,7 +113,7 @@ impl Work<'_> {
         Ok((Some(found), is_rounding))
     }
 
-    /// Compares what one role reads on both sides.
+    /// Compares one role's values on both sides.
     fn role(&self, (a, b): (&Role, &Role), floor: f64, parts: &mut Parts) -> Result<()> {
         let (values_a, values_b) = (a.read(self.a, self.pace)?, b.read(self.b, self.pace)?);
         let (n_out, n_in) = a.shape();
@@ -152,7 +152,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The up-projections that stand beside two gates, or the gates beside two up-projections: of A, and of B.
+    /// Returns the up-projections next to two gates, or the gates next to two up-projections: of A, and of B.
     pub(super) fn counterparts(&self, a: &Role, b: &Role) -> Option<(&Role, &Role)> {
         let other = |key: &str| {
             let ends = [(".gate", ".up"), (".gate.bias", ".up.bias")];
@@ -166,7 +166,7 @@ impl Work<'_> {
         Some((of_a, self.of_key.get(other(&b.key)?.as_str())?))
     }
 
-    /// Whether gate and up-projection have changed places.
+    /// Whether gate and up-projection are swapped.
     fn is_swapped(
         &self,
         (a, b): (&Role, &Role),
@@ -186,16 +186,16 @@ impl Work<'_> {
     }
 }
 
-/// Values beyond which a matrix is compared as it is stored: what is in no layer can be far larger than a layer.
+/// Size above which a matrix outside of layers, which can be far larger than a layer, is compared as stored.
 const LARGE: usize = 1 << 25;
 
-/// Whether a role lies outside of layers and is too large to be held twice.
+/// Whether a role is outside of layers and too large to be held twice.
 fn is_large(role: &Role) -> bool {
     let (n_out, n_in) = role.shape();
     layer_of(&role.key).is_empty() && n_out * n_in > LARGE
 }
 
-/// What is found of all roles of a pair.
+/// Result for all roles of a pair.
 #[derive(Default)]
 pub(super) struct Parts {
     pub difference: StoredDifference,
@@ -205,7 +205,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes what the stored tensors tell without their roles.
+    /// Adds the comparison of the stored tensors, without roles.
     fn take_stored(&mut self, whole: &StoredDifference) {
         let relation = whole.relation();
         self.difference.join(whole);
@@ -215,7 +215,7 @@ impl Parts {
         });
     }
 
-    /// The relation that all parts that differ have in common.
+    /// Returns the relation that all differing parts have in common.
     fn relation(&self) -> Option<(Relation, Option<f64>)> {
         let mut differing = self.found.iter().filter(|found| !found.is_equal);
         let first = differing.next()?.relation?;
@@ -223,7 +223,7 @@ impl Parts {
         differing.all(is_same).then_some(first)
     }
 
-    /// Notes the heads that differ.
+    /// Records the heads that differ.
     pub(super) fn heads_of(&mut self, division: Division, here: &StoredDifference) {
         let (Division::Rotating(heads) | Division::Outputs(heads)) = division else {
             return;

@@ -1,4 +1,4 @@
-//! The tensors of two checkpoints, one pair at a time: which are missing, which differ, and how the differing ones relate.
+//! Compares the tensors of two checkpoints, one pair at a time: which are missing, which differ, and how they are related.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,23 +15,23 @@ use super::stored::{by_name, is_buffer};
 use super::tensor_difference::TensorDifference;
 use super::weight_pair::{Pair, Work};
 
-/// The tensors of two checkpoints, compared.
+/// Comparison of the tensors of two checkpoints.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WeightDifferences {
     pub only_a: Vec<String>,
     pub only_b: Vec<String>,
-    /// In the order of execution; tensors that no model reads come last.
+    /// In the order of execution; unread tensors come last.
     pub differ: Vec<TensorDifference>,
-    /// Layers that read a tensor that differs, or that only one side has: the prefix of their roles, `L3` or `cross.L3`.
+    /// Layers that read a differing or missing tensor: the prefix of their roles, `L3` or `cross.L3`.
     pub layers: BTreeSet<String>,
-    /// Tensors that a model reads and the other side lacks: the name, and what the tensor is for.
+    /// Tensors that a model reads and the other side lacks: name and role.
     pub missing_roles: Vec<(String, String)>,
-    /// Whether a tensor that a model reads differs by no more than its way of storing rounds away.
+    /// Whether a tensor that a model reads differs only by storage rounding.
     pub has_rounding: bool,
 }
 
 impl WeightDifferences {
-    /// Whether some tensor differs, and rounding explains every one that does.
+    /// Whether some tensor differs, and rounding explains every difference.
     pub fn is_rounding(&self) -> bool {
         let of_models = || self.differ.iter().filter(|tensor| !tensor.roles.is_empty());
         self.missing_roles.is_empty()
@@ -39,14 +39,14 @@ impl WeightDifferences {
             && of_models().all(|tensor| tensor.relation == Some(Relation::Rounded))
     }
 
-    /// Whether some tensor that a model reads is on one side only, or differs beyond the noise of storage.
+    /// Whether some tensor that a model reads is on one side only, or differs beyond storage noise.
     pub fn count(&self) -> bool {
         !self.missing_roles.is_empty() || self.differ.iter().any(|tensor| tensor.counts)
     }
 }
 
 impl WeightDifferences {
-    /// Notes a role that only one side has.
+    /// Records a role that only one side has.
     fn lacks(&mut self, role: &Role, is_of_a: bool) {
         let name = role.tensor().to_owned();
         self.missing_roles.push((name.clone(), role.key.clone()));
@@ -62,10 +62,10 @@ impl WeightDifferences {
     }
 }
 
-/// Which layer of B stands for each layer of A, as the prefix of a role: `L3` → `L5`; `None` drops the layer.
+/// Maps a role of A to its counterpart in B by the layer prefix: `L3` → `L5`; `None` drops the layer.
 pub(super) type Renamed<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Compares all tensors of two models. `told` hears how many are done, and of how many.
+/// Compares all tensors of two models. `told` receives the number done and the total.
 ///
 /// # Errors
 /// When a tensor cannot be read, or the pace stops it.
@@ -79,7 +79,7 @@ pub fn compare_weights(
     compare_mapped(a, b, floors, &|key| Some(key.to_owned()), told, pace)
 }
 
-/// Compares the tensors of two models of which the layers correspond as `renamed` says.
+/// Compares the tensors of two models whose layers correspond as in `renamed`.
 ///
 /// # Errors
 /// As for [`compare_weights`].
@@ -95,7 +95,7 @@ pub(super) fn compare_mapped(
     let of_key: BTreeMap<&str, &Role> = roles_b.iter().map(|r| (r.key.as_str(), r)).collect();
     let mut found = WeightDifferences::default();
     let mut met: BTreeSet<&str> = BTreeSet::new();
-    // By stored tensors, in the order of A's execution.
+    // One pair per stored tensor, in the order of A's execution.
     let mut pairs: Vec<Pair<'_>> = Vec::new();
     let mut alone: Vec<(&Role, String)> = Vec::new();
     for role in &roles_a {
@@ -117,7 +117,7 @@ pub(super) fn compare_mapped(
         }
     }
     for (role, layer) in alone {
-        // A norm that stands elsewhere keeps its name: it is one tensor for two purposes, not two tensors.
+        // A norm at another place keeps its tensor name: one tensor with two roles, not two tensors.
         let is_it = |other: &&Role| {
             let is_moved = other.tensor() == role.tensor() && other.shape() == role.shape();
             is_moved && layer_of(&other.key) == layer && !met.contains(other.key.as_str())
@@ -162,7 +162,7 @@ pub(super) fn compare_mapped(
         if !used.insert(pair.names.0) {
             difference.name = pair.names.1.to_owned();
         }
-        // What rounding alone moves is no layer that differs by itself.
+        // A layer that differs only by rounding does not count as differing on its own.
         let keys = pair.roles.iter().map(|(role, _)| layer_of(&role.key));
         found.layers.extend(keys.filter(|_| !is_rounding));
         found.differ.push(difference);
@@ -172,7 +172,7 @@ pub(super) fn compare_mapped(
     Ok(found)
 }
 
-/// Whether a role of B belongs to a layer that stands for one of A, or to no layer.
+/// Whether a role of B belongs to a mapped layer, or to no layer.
 fn renamed_back(roles_a: &[Role], renamed: Renamed<'_>, key: &str) -> bool {
     let layer = layer_of(key);
     layer.is_empty()
@@ -182,7 +182,7 @@ fn renamed_back(roles_a: &[Role], renamed: Renamed<'_>, key: &str) -> bool {
             .any(|other| layer_of(&other) == layer)
 }
 
-/// Tensors that neither model reads, by their names.
+/// Compares tensors that neither model reads, by name.
 fn unread(work: &Work<'_>, (a, b): (&Model, &Model), found: &mut WeightDifferences) -> Result<()> {
     let names = |model: &Model| -> Vec<String> {
         let tensors = &model.checkpoint.tensors;
@@ -209,7 +209,7 @@ fn is_float(tensors: &Tensors, name: &str) -> bool {
     tensors.info(name).is_some_and(|info| info.dtype.is_float())
 }
 
-/// The tensors of two checkpoints of other shapes, by their names alone.
+/// Compares the tensors of two checkpoints of different architecture, by name only.
 ///
 /// # Errors
 /// When a tensor cannot be read, or the pace stops it.

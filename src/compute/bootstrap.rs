@@ -1,6 +1,6 @@
-//! How sure a mean is: a percentile bootstrap, from one seed, so that the same input gives the same interval.
+//! Confidence intervals of means: a percentile bootstrap with a fixed seed, so that the same input gives the same interval.
 
-/// Draws; enough that the ends of a 99 % interval rest on a few dozen of them.
+/// Number of draws: the ends of a 99 % interval rest on a few dozen of them.
 const N_DRAWS: usize = 4000;
 const SEED: u64 = 0x5eed_a77e;
 
@@ -16,7 +16,7 @@ pub fn interval_of_mean(values: &[f64]) -> (f64, f64) {
     (at(0.005), at(0.995))
 }
 
-/// The mean of as many values as there are, drawn with replacement: two places of every random number, each from 32 bits.
+/// The mean of `values.len()` values drawn with replacement; each 64-bit random number gives two indices.
 fn mean_of_drawn(values: &[f64], n: u64, random: &mut fastrand::Rng) -> f64 {
     let at = |bits: u32| values[((u64::from(bits) * n) >> 32) as usize];
     let mut sum = 0.0;
@@ -30,10 +30,10 @@ fn mean_of_drawn(values: &[f64], n: u64, random: &mut fastrand::Rng) -> f64 {
     sum / n as f64
 }
 
-/// Whether the interval of a mean lies above zero.
+/// Whether the confidence interval of a mean is above zero.
 ///
-/// Draws are made only where they may decide: at five standard errors and a hundred values no interval reaches zero, and at
-/// one its lower end is below.
+/// Draws only when they can decide: with a hundred values, the interval of a mean of at least five standard errors never reaches
+/// zero, and that of a mean of at most one always does.
 pub fn is_surely_positive(values: &[f64]) -> bool {
     const FEWEST: usize = 100;
     let n = values.len() as f64;
@@ -49,7 +49,8 @@ pub fn is_surely_positive(values: &[f64]) -> bool {
     interval_of_mean(values).0 > 0.0
 }
 
-/// How many positions would make a mean this large, with this spread, certain: where 2.58 standard errors fit below it.
+/// Number of positions at which a mean this large, with this spread, would be certain: 2.58 standard errors below it is still
+/// above zero.
 pub fn positions_wanted(values: &[f64]) -> usize {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_holds_the_mean_and_narrows_with_more_values() {
+    fn an_interval_contains_the_mean_and_narrows_with_more_values() {
         let values = |n: usize| -> Vec<f64> { (0..n).map(|i| ((i * 7919) % 101) as f64).collect() };
         let width = |n: usize| {
             let (low, high) = interval_of_mean(&values(n));
@@ -72,7 +73,7 @@ mod tests {
             high - low
         };
         let (few, many) = (width(101), width(1616));
-        // Sixteen times as many: a quarter of the width, and the normal interval is 2·2.576·s/√n.
+        // Sixteen times as many values give a quarter of the width; the normal interval is 2·2.576·s/√n wide.
         assert!((few / many - 4.0).abs() < 0.4, "{few} {many}");
         assert!(
             (few - 2.0 * 2.576 * 29.15 / 101f64.sqrt()).abs() < 1.0,
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_positions_wanted_are_those_at_which_the_interval_ends_at_zero() {
+    fn the_positions_wanted_put_the_end_of_the_interval_at_zero() {
         let values: Vec<f64> = (0..100)
             .map(|i| if i % 2 == 0 { 1.5 } else { -1.0 })
             .collect();

@@ -1,4 +1,4 @@
-//! The one error type of the library: what could not be read or computed, in one line a person can act on.
+//! The error type of the library: a one-line message that says what could not be read or computed, and that a user can act on.
 
 use std::path::{Path, PathBuf};
 
@@ -18,20 +18,20 @@ pub enum Error {
         tensor: String,
         problem: String,
     },
-    /// A configuration value is missing or cannot be right.
+    /// A configuration value is missing or invalid.
     #[error("{}: {key}: {problem}", file.display())]
     Config {
         file: PathBuf,
         key: String,
         problem: String,
     },
-    /// The text, the ids or the mask do not fit each other or the model.
+    /// The text, ids or mask do not fit each other or the model.
     #[error("{0}")]
     Prompt(String),
-    /// What a person says about a checkpoint is not known, or does not fit it.
+    /// A user setting for a checkpoint is unknown, or does not fit the checkpoint.
     #[error("{0}")]
     Setting(String),
-    /// The asked device cannot be used.
+    /// The requested device cannot be used.
     #[error("{0}")]
     Device(String),
     /// The work was stopped on request.
@@ -50,7 +50,7 @@ impl Error {
         }
     }
 
-    /// A file that is no longer the one that was opened.
+    /// A file that changed since it was opened.
     pub fn changed(file: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Self::Changed {
             file: file.as_ref().to_path_buf(),

@@ -1,6 +1,6 @@
-//! The arithmetic of attnscope: attention of one layer with its statistics, on CPU and on devices.
+//! The arithmetic of attnscope: attention of one layer with its statistics, on the CPU and on other devices.
 //!
-//! It knows neither files nor models. It is a crate of its own because it alone needs an optimising compiler.
+//! It is independent of files and models. It is a separate crate because only this code must be compiled with optimisation.
 
 pub mod attention;
 pub mod bootstrap;

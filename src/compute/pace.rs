@@ -1,14 +1,14 @@
-//! Work under way: how much of it is done, and whether somebody wants it stopped.
+//! Progress and cancellation of running work.
 
-/// Hears of work as it is done, and can stop it. Asked often enough that a stop takes effect within 50 ms.
+/// Receives the progress of work, and can stop it. Checked often enough that a stop takes effect within 50 ms.
 pub trait Pace: Sync {
     /// Whether to stop.
     fn stops(&self) -> bool;
-    /// So many multiplications and additions have been done.
+    /// Called after this many multiply-adds.
     fn did(&self, _multiply_adds: u64) {}
 }
 
-/// A question alone counts nothing.
+/// A closure only answers whether to stop; progress is ignored.
 impl<F: Fn() -> bool + Sync> Pace for F {
     fn stops(&self) -> bool {
         self()

@@ -1,4 +1,4 @@
-//! A block run as readings suppose that it was trained: many readings and texts at a time, only their residuals.
+//! Runs a block under several readings (supposed ways in which it was trained) and texts at once; returns only residuals.
 
 use std::ops::Range;
 
@@ -24,21 +24,21 @@ use super::sequence::Sequence;
 use super::steps::{normed_in_place, scaled};
 use super::token_branch::end_block;
 
-/// One text under one reading: some rows of a residual that holds many.
+/// One text under one reading: a range of rows in a residual shared by many segments.
 pub struct Segment<'a> {
     pub rows: Range<usize>,
     pub sequence: &'a Sequence,
     pub spec: &'a BlockSpec,
     pub deviation: &'a Deviation,
     pub dropped: DroppedResiduals,
-    /// The encoder's output, and the tokens it belongs to. // [source position, d_model]
+    /// The encoder's output and its tokens. // [source position, d_model]
     pub source: Option<(&'a [f32], &'a Sequence)>,
 }
 
-/// Runs one layer in place on a residual of several segments. Each step runs once, for all segments that share its weights.
+/// Runs one layer in place on a residual of several segments. Each step runs once for all segments that share its weights.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as a spec says, or the device fails.
+/// When the pace stops it, a tensor differs from its spec, or the device fails.
 pub fn run_layer_as_read<O: Ops>(
     context: &BlockContext<'_, O>,
     segments: &[Segment<'_>],
@@ -143,7 +143,7 @@ pub fn run_layer_as_read<O: Ops>(
     end_as_read(context, segments, &rows, resid)
 }
 
-/// Ends the blocks that add something for their tokens, or multiply the residual.
+/// Applies the per-token branch and the residual scale at the end of blocks that have them.
 fn end_as_read<O: Ops>(
     context: &BlockContext<'_, O>,
     segments: &[Segment<'_>],
@@ -155,7 +155,7 @@ fn end_as_read<O: Ops>(
         return Ok(());
     }
     let ops = context.ops;
-    // Each segment by itself: its rows belong to its own tokens.
+    // Each segment is its own group, because its rows belong to its own tokens.
     let alone = segments
         .iter()
         .enumerate()
@@ -175,7 +175,7 @@ fn end_as_read<O: Ops>(
     Ok(())
 }
 
-/// Rows behind the norm that each segment has at some place, or as they are.
+/// Applies each segment's norm to its rows; copies rows whose segment has none.
 fn normed_by<'s, O: Ops>(
     context: &BlockContext<'_, O>,
     segments: &'s [Segment<'s>],
@@ -192,7 +192,7 @@ fn normed_by<'s, O: Ops>(
     })
 }
 
-/// Which attention of a block it is.
+/// Selects a block's self-attention or its cross-attention.
 #[derive(Clone, Copy, PartialEq)]
 enum Whose {
     Own,
@@ -214,7 +214,7 @@ impl Whose {
     }
 }
 
-/// What all heads together add. // [row, n_heads · d_value] → [row, d_model]
+/// Applies the output projection to all heads. // [row, n_heads · d_value] → [row, d_model]
 fn projected<O: Ops>(
     context: &BlockContext<'_, O>,
     segments: &[Segment<'_>],
@@ -253,14 +253,14 @@ fn attend<O: Ops>(
     s: &mut Scratch<O>,
 ) -> Result<O::Buffer> {
     let ops = context.ops;
-    // Whose maps and sinks are the same; norms of queries and keys are each segment's own.
+    // A group shares projections and sinks; each segment has its own query and key norms.
     let by_weights = groups(segments, |one| {
         whose.of(one).map(|(_, spec)| {
             let maps = (&spec.q, &spec.k, &spec.v, &spec.latent);
             (maps, spec.clip, &spec.sinks)
         })
     });
-    // in_groups hands over keys alone: who belongs to a group is taken from beside.
+    // `in_groups` passes only the group's key to the closure, so the members are iterated separately.
     let members: Vec<Vec<usize>> = by_weights.iter().map(|(_, all)| all.clone()).collect();
     let mut members = members.into_iter();
     in_groups(ops, rows, by_weights, [normed], |_, [from], to| {
@@ -285,7 +285,7 @@ fn attend<O: Ops>(
     })
 }
 
-/// Fills `to` with Σ p·v of segments that share the maps of queries, keys and values.
+/// Fills `to` with Σ p·v of segments that share query, key and value projections.
 fn attend_group<O: Ops>(
     context: &BlockContext<'_, O>,
     (attention, projections): (&AttentionSpec, &ProjectionSpec),
@@ -391,7 +391,7 @@ fn attend_group<O: Ops>(
         };
         let mut odd = deviation.attention;
         if whose == Whose::Cross {
-            // No mask of a target's tokens lies on those of a source.
+            // A mask override is defined over the target's own tokens, so it does not apply to source keys.
             odd.sight = None;
         }
         let z = attend_with_override(&run, HeadInput { q, k, v }, &odd);
@@ -419,7 +419,7 @@ impl Segment<'_> {
     }
 }
 
-/// The sources of all segments, one after the other, for an attention that looks at them. // [source row, d_model]
+/// Concatenates the source hidden states of all segments, for cross-attention. // [source row, d_model]
 fn sources_of<O: Ops>(ops: &O, group: &[&Segment<'_>], whose: Whose) -> Result<Option<O::Buffer>> {
     let Some((first, sequence)) = group.first().and_then(|one| one.source) else {
         return Ok(None);
@@ -440,7 +440,7 @@ fn rows_of(values: &OnHost<'_>, rows: &Range<usize>) -> Vec<f32> {
     values.values[rows.start * values.width..rows.end * values.width].to_vec()
 }
 
-/// Adds what attention to the encoder's output finds, where blocks have it.
+/// Adds the output of cross-attention, in blocks that have it.
 fn attend_across<O: Ops>(
     context: &BlockContext<'_, O>,
     segments: &[Segment<'_>],
@@ -483,7 +483,7 @@ fn attend_across<O: Ops>(
     )
 }
 
-/// Applies rotary positions to queries and keys, where there are any. // parts: q, k, v, each [position, heads · d_head]
+/// Applies rotary embeddings to queries and keys, if the spec has them. // parts: q, k, v, each [position, heads · d_head]
 fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>; 3]) {
     let Some(rope) = &attention.rope else {
         return;

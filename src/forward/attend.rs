@@ -1,4 +1,4 @@
-//! Queries, keys and values → what heads find, and what all of them together add.
+//! Attention from queries, keys and values, and its output projection.
 
 use std::ops::Range;
 
@@ -18,16 +18,16 @@ use super::hook::{Hook, Hooks};
 use super::keys_and_values::KeysAndValues;
 use super::scratch::AttentionScratch;
 
-/// What one attention told, beside what it adds.
+/// Per-head results of one attention, besides its output.
 #[derive(Debug)]
 pub struct AttentionRun {
     /// One per head.
     pub heads: Vec<HeadSummary>,
-    /// ‖what a head alone adds‖. // [head, position]
+    /// Norm of each head's own output. // [head, position]
     pub head_output_norms: Vec<Vec<f32>>,
 }
 
-/// Scores, pattern and Σ p·v of some heads; `norms` are those of [`value_norms`](super::value_norms::value_norms).
+/// Computes scores, pattern and Σ p·v of some heads; `norms` come from [`value_norms`](super::value_norms::value_norms).
 pub(super) fn attend<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &AttentionSpec,
@@ -63,7 +63,7 @@ pub(super) fn attend<O: Ops>(
     context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]
 }
 
-/// What all heads together add.
+/// Applies the output projection to all heads.
 pub(super) fn output<O: Ops>(
     context: &BlockContext<'_, O>,
     (n_heads, difference): (usize, Option<Difference>),

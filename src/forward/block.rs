@@ -1,4 +1,4 @@
-//! One block: on a residual, or on rows that hold more than that.
+//! Runs one block on a residual, or on rows that hold more than the residual.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
@@ -17,7 +17,7 @@ use super::streams;
 /// Runs one block on the residual stream, in place.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
+/// When the pace stops it, a tensor differs from its spec, the device fails, or a hook cannot keep what it asked for.
 pub(super) fn run_block<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
@@ -35,7 +35,7 @@ pub(super) fn run_block<O: Ops>(
     Ok(ran)
 }
 
-/// Runs one block on rows that hold more than its residual, in place. Hooks see the stream that the block works on.
+/// Runs one block in place on rows that hold more than its residual. Hooks see the stream that the block works on.
 fn run_in_row<O: Ops>(
     context: &BlockContext<'_, O>,
     (spec, row): (&BlockSpec, &BlockRow),

@@ -1,4 +1,4 @@
-//! The weights of one block, read before it runs and let go of after it.
+//! Weights of one block, read before it runs and dropped after it.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use super::difference::{Difference, read_difference};
 use super::mixer::TokenMixerWeights;
 use super::weights::{Fused, WeightReader};
 
-/// The latent vectors that queries, keys and values are projected from.
+/// Weights of the latent vectors that queries, keys and values are projected from.
 pub struct LatentWeights<'a, O: Ops> {
     pub q: Option<(O::Linear<'a>, O::Norm<'a>)>,
     pub kv: O::Linear<'a>,
@@ -24,11 +24,11 @@ pub struct LatentWeights<'a, O: Ops> {
     pub shared_key: O::Linear<'a>,
 }
 
-/// What makes queries, keys and values.
+/// Weights that produce queries, keys and values.
 pub struct AttentionWeights<'a, O: Ops> {
     pub pre: Option<O::Norm<'a>>,
     pub q: O::Linear<'a>,
-    /// Keys, and values below, are `None` where an earlier layer made them.
+    /// `None`, like `v` below, where an earlier layer provides keys and values.
     pub k: Option<O::Linear<'a>>,
     pub v: Option<O::Linear<'a>>,
     pub q_norm: Option<O::Norm<'a>>,
@@ -37,12 +37,12 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub latent: Option<LatentWeights<'a, O>>,
     /// [head]
     pub sinks: Option<Cow<'a, [f32]>>,
-    /// Learned values of a bias by buckets that only this attention has. // [bucket, head]
+    /// Learned bucketed position bias of this attention alone. // [bucket, head]
     pub bucket_values: Option<Cow<'a, [f32]>>,
     pub relative: Option<RelativeTables>,
     pub gate: Option<O::Linear<'a>>,
     pub difference: Option<Difference>,
-    /// Maps of global tokens.
+    /// Projections of global tokens.
     pub global: Option<GlobalWeights<'a, O>>,
 }
 
@@ -111,7 +111,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
     }
 }
 
-/// The maps of global tokens, read.
+/// Query, key and value projections of global tokens.
 pub struct GlobalWeights<'a, O: Ops> {
     pub q: O::Linear<'a>,
     pub k: O::Linear<'a>,
@@ -131,7 +131,7 @@ impl<'a, O: Ops> GlobalWeights<'a, O> {
     }
 }
 
-/// Attention to the encoder's output.
+/// Weights of cross-attention.
 pub struct CrossWeights<'a, O: Ops> {
     pub attention: AttentionWeights<'a, O>,
     pub o: O::Linear<'a>,
@@ -139,12 +139,12 @@ pub struct CrossWeights<'a, O: Ops> {
     pub post: Option<O::Norm<'a>>,
 }
 
-/// A feed-forward layer.
+/// Weights of a feed-forward layer.
 pub struct MlpWeights<'a, O: Ops> {
     pub up: O::Linear<'a>,
     pub gate: Option<O::Linear<'a>>,
     pub down: O::Linear<'a>,
-    /// What a stored activation is made of: above, below, slope, limit.
+    /// Parameters of a learned activation: curvature above 0, curvature below 0, slope, limit.
     pub learned: Option<[f32; 4]>,
 }
 
@@ -180,9 +180,9 @@ fn read_learned<O: Ops>(
     Ok([softplus(above), slope + softplus(below), slope, limit])
 }
 
-/// What mixes the tokens of a block.
+/// Weights of the part of a block that mixes tokens.
 pub enum MixerWeights<'a, O: Ops> {
-    /// Attention, and the map of its output.
+    /// Attention, and its output projection.
     Attention(Box<AttentionWeights<'a, O>>, O::Linear<'a>),
     Other {
         pre: Option<O::Norm<'a>>,
@@ -191,15 +191,15 @@ pub enum MixerWeights<'a, O: Ops> {
     None,
 }
 
-/// One block's weights, where the device can use them; those of experts are read when their turn comes.
+/// Weights of one block, on the device; weights of experts are read when each expert runs.
 pub struct BlockWeights<'a, O: Ops> {
     pub mixer: MixerWeights<'a, O>,
-    /// What runs beside attention, on the same norm.
+    /// A mixer parallel to attention, with the same input norm.
     pub beside: Option<TokenMixerWeights<'a, O>>,
     pub attn_out: Option<O::Norm<'a>>,
     pub attn_post: Option<O::Norm<'a>>,
     pub cross: Option<CrossWeights<'a, O>>,
-    /// `None` where experts stand in its place.
+    /// `None` for a block of experts or without feed-forward.
     pub mlp: Option<MlpWeights<'a, O>>,
     pub mlp_pre: Option<O::Norm<'a>>,
     pub mlp_out: Option<O::Norm<'a>>,
@@ -208,7 +208,7 @@ pub struct BlockWeights<'a, O: Ops> {
 
 impl<'a, O: Ops> BlockWeights<'a, O> {
     /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it.
+    /// When a tensor is missing, has the wrong shape, or the device refuses it.
     pub fn read(
         ops: &'a O,
         tensors: &'a Tensors,
@@ -218,7 +218,7 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
         Self::read_from(WeightReader::new(ops, tensors, pace), spec)
     }
 
-    /// Reads weights that will meet a few rows at a time, many times.
+    /// Reads weights in a layout for multiplying a few rows many times.
     ///
     /// # Errors
     /// As for [`BlockWeights::read`].
@@ -236,7 +236,7 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
     }
 
     fn read_from(shelf: WeightReader<'a, O>, spec: &BlockSpec) -> Result<Self> {
-        // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
+        // Each read checks only its own file. This check covers all shards: one that was replaced belongs to another save.
         shelf.tensors.unchanged()?;
         let attention = |pre, projections: &ProjectionSpec, n_heads| {
             AttentionWeights::read(shelf, pre, projections, n_heads)

@@ -1,4 +1,4 @@
-//! The branches of a block, top to bottom, one tensor step a line.
+//! The branches of a block in order, one tensor step per line.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -18,10 +18,10 @@ use super::scratch::{AttentionScratch, Scratch};
 use super::steps::{normed_in_place, scaled};
 use super::token_branch::end_block;
 
-/// What a block's attentions told, beside the residual it leaves.
+/// Attention results of a block, besides its output residual.
 #[derive(Debug)]
 pub struct BlockRun {
-    /// `None` where something else than attention mixes the tokens.
+    /// `None` where another mixer takes the place of attention.
     pub attention: Option<AttentionRun>,
     pub cross: Option<AttentionRun>,
 }
@@ -92,7 +92,7 @@ pub(super) fn run_branches<O: Ops>(
 
     let cross = match (&spec.cross, &weights.cross) {
         (Some(spec), Some(weights)) => {
-            // In a parallel block the output of self-attention is still needed: cross-attention has buffers of its own.
+            // A parallel block still needs the output of self-attention, so cross-attention gets its own buffers.
             let mut of_cross = AttentionScratch {
                 past: s.cross_past.take(),
                 ..AttentionScratch::default()
@@ -142,7 +142,7 @@ pub(super) fn run_branches<O: Ops>(
     }
     ops.add(resid, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)?;
-    // Of several streams, what a block adds for its tokens goes to others than this one.
+    // With several residual streams, the per-token branch is added to the other streams, not to this one.
     let has_streams = spec.row.as_ref().is_some_and(|row| row.streams.is_some());
     if !has_streams {
         let end = (spec.by_token.as_deref(), spec.resid_scale.as_ref());
@@ -151,7 +151,7 @@ pub(super) fn run_branches<O: Ops>(
     Ok(BlockRun { attention, cross })
 }
 
-/// Attends to the encoder's output and adds what it finds to the residual.
+/// Runs cross-attention and adds its output to the residual.
 fn run_cross<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &CrossSpec,

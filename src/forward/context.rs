@@ -1,4 +1,4 @@
-//! What the blocks of a stack share while they run: device, tokens, and the encoder's output.
+//! State shared by the blocks of a stack during a run: device, tokens, and the encoder's output.
 
 use std::borrow::Cow;
 
@@ -13,16 +13,16 @@ use super::recurrent::Ends;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
-/// The encoder's output, and the tokens it belongs to.
+/// The encoder's output and its tokens.
 pub struct Memory<'a, O: Ops> {
     /// [source position, d_model]
     pub hidden: &'a O::Buffer,
     pub sequence: &'a Sequence,
-    /// What a recurrent encoder ended with.
+    /// Final states of a recurrent encoder.
     pub ends: &'a Ends,
 }
 
-/// What a feed-forward layer adds to the first rows, before any norm on it.
+/// Known feed-forward outputs of the first rows, before any norm on them.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownRows<'a> {
     pub n: usize,
@@ -30,29 +30,29 @@ pub struct KnownRows<'a> {
     pub rows: &'a [f32],
 }
 
-/// What all blocks of a stack share.
+/// State shared by all blocks of a stack.
 pub struct BlockContext<'a, O: Ops> {
     pub ops: &'a O,
     pub tensors: &'a Tensors,
     pub sequence: &'a Sequence,
-    /// Learned values of a bias by buckets. // [bucket, head]
+    /// Learned bucketed position bias. // [bucket, head]
     pub bucket_values: Option<Vec<f32>>,
-    /// What cross-attention looks at.
+    /// Source of cross-attention's keys and values.
     pub memory: Option<Memory<'a, O>>,
-    /// Asked between row blocks and between experts: true stops the work.
+    /// Checked between row blocks and between experts: `true` stops the run.
     pub pace: &'a dyn Pace,
-    /// How many copies of the sequence lie one after another in the residual. With copies, a block tells nothing of its heads:
-    /// it only leaves the residual. `None` is the usual run of one sequence, which tells everything.
+    /// Number of copies of the sequence, concatenated in the residual. With copies, a block returns only the residual and no
+    /// per-head results. `None` is a normal run of one sequence, with per-head results.
     pub copies: Option<usize>,
-    /// How many of the sequence's first tokens are over: the residual has the rows of those after them, and the keys and values of
-    /// those before come from [`Scratch`](super::Scratch).
+    /// Number of leading tokens already processed: the KV cache in [`Scratch`](super::Scratch) holds them, and the residual
+    /// holds only the rows after them.
     pub n_past: usize,
-    /// What the block that runs next adds to its first rows, where that is known.
+    /// Known feed-forward outputs of the first rows, for the block that runs next.
     pub known: Option<KnownRows<'a>>,
 }
 
 impl<'a, O: Ops> BlockContext<'a, O> {
-    /// A context without tables of learned biases.
+    /// Creates a context without learned position biases.
     pub(super) fn plain(
         ops: &'a O,
         tensors: &'a Tensors,
@@ -73,10 +73,10 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
-    /// The context of a stack's blocks.
+    /// Creates the context of a stack's blocks.
     ///
     /// # Errors
-    /// When a table of learned biases is missing or has another shape.
+    /// When a table of learned biases is missing or has the wrong shape.
     pub fn of(
         ops: &'a O,
         tensors: &'a Tensors,
@@ -98,17 +98,17 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         })
     }
 
-    /// The context of the tokens that follow some of the sequence.
+    /// Continues after the first `n_past` tokens, which have already run.
     pub fn after(self, n_past: usize) -> Self {
         Self { n_past, ..self }
     }
 
-    /// The context of a block that adds to its first rows what is known.
+    /// Sets the known feed-forward outputs of the next block.
     pub fn knowing(self, known: Option<KnownRows<'a>>) -> Self {
         Self { known, ..self }
     }
 
-    /// The context of several copies of the sequence.
+    /// Sets the number of copies of the sequence.
     pub fn with_copies(self, copies: usize) -> Self {
         Self {
             copies: Some(copies),
@@ -116,7 +116,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
-    /// The context of more copies of what runs here.
+    /// Makes the context for `copies` copies of the current run.
     pub(super) fn spread(&self, copies: usize) -> Self {
         Self {
             ops: self.ops,
@@ -135,7 +135,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
-    /// The position of every row of the residual.
+    /// Returns the position of every row of the residual.
     pub(super) fn positions(&self) -> Cow<'_, [usize]> {
         let positions = &self.sequence.positions[self.n_past..];
         match self.copies {
@@ -144,7 +144,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
-    /// The token of every row of the residual.
+    /// Returns the token of every row of the residual.
     pub(super) fn tokens(&self) -> Cow<'_, [u32]> {
         let tokens = &self.sequence.tokens[self.n_past..];
         match self.copies {
@@ -157,7 +157,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         WeightReader::new(self.ops, self.tensors, self.pace)
     }
 
-    /// Which keys each query sees: its own sequence's, or the encoder's.
+    /// Returns which keys each query sees: those of its own sequence, or the encoder's for cross-attention.
     pub(super) fn visibility(&self, spec: &AttentionSpec) -> Visibility {
         let (n_queries, real) = (self.sequence.len(), self.sequence.real.as_deref());
         if !spec.is_cross {

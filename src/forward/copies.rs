@@ -1,4 +1,4 @@
-//! Several copies of one sequence in one residual: products take all their rows at once, and each copy attends by itself.
+//! Several copies of one sequence in one residual: matrix products take all rows at once, attention runs per copy.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use super::context::BlockContext;
 use super::global_tokens::global_keys;
 use super::scratch::AttentionScratch;
 
-/// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder that all copies share are
-/// there once.
+/// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder are stored once, since all
+/// copies share them.
 pub(super) fn attend_copies<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &AttentionSpec,
@@ -85,14 +85,14 @@ pub(super) fn attend_copies<O: Ops>(
     ops.put_own(together, width, &mut s.z)
 }
 
-/// Puts as many copies of all rows one after another.
+/// Repeats all rows `copies` times, one copy after another.
 pub(super) fn repeat<O: Ops>(ops: &O, values: &mut O::Buffer, copies: usize) -> Result<()> {
     let host = ops.get(values)?;
     let (width, repeated) = (host.width, host.values.repeat(copies));
     ops.put_own(repeated, width, values)
 }
 
-/// The rows of one copy; all rows where there is one copy for all.
+/// Returns the rows of one copy, or all rows where all copies share them.
 fn part_of<O: Ops>(
     ops: &O,
     from: &O::Buffer,

@@ -1,9 +1,9 @@
-//! An activation whose curvatures are learned.
+//! Activation with learned curvatures.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
-/// Applies an activation with learned curvatures; on the host.
+/// Applies an activation with learned curvatures, on the host.
 pub(super) fn curve<O: Ops>(ops: &O, learned: [f32; 4], values: &mut O::Buffer) -> Result<()> {
     let [above, below, slope, limit] = learned;
     let host = ops.get(values)?;

@@ -1,26 +1,26 @@
-//! How a block may deviate from what its spec says.
+//! Ways in which a block may deviate from its spec.
 
 use attnscope_compute::attention::AttentionOverride;
 
-/// How heads are cut out of a row of all heads' values, and put together again.
+/// How rows are split into heads and joined again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cut {
-    /// Each head has its columns.
+    /// Each head is a range of columns.
     #[default]
     Columns,
-    /// The numbers are taken as [head, position, d_head] in the order in which they lie: no axis was exchanged.
+    /// Data is reinterpreted in memory order as [head, position, d_head], as if the transpose had been forgotten.
     AsTheyLie,
 }
 
-/// What is rotated by what.
+/// Deviation of the rotary embedding: by which index, and of which vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RotationOverride {
     #[default]
     ByPosition,
     Twice,
-    /// By the number of the head.
+    /// By head index in place of position.
     ByHead,
-    /// Values too.
+    /// Rotates values too.
     WithValues,
 }
 
@@ -31,12 +31,12 @@ pub struct Deviation {
     pub cut: Cut,
     pub joined: Cut,
     pub turned: RotationOverride,
-    /// Attention to the encoder's output is as declared.
+    /// Cross-attention follows its spec.
     pub spares_cross: bool,
 }
 
 impl Deviation {
-    /// None at all.
+    /// No deviation.
     pub const NONE: Self = Self {
         attention: AttentionOverride::NONE,
         cut: Cut::Columns,
@@ -46,7 +46,7 @@ impl Deviation {
     };
 }
 
-/// Which residuals a block's writing is not added to: it takes their place.
+/// Residual connections to drop: the branch output replaces the residual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DroppedResiduals {
     pub before_attention: bool,

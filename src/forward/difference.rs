@@ -1,5 +1,6 @@
-//! Differential attention (Ye et al. 2024, arXiv 2410.05258): a head and its partner half of all heads later read the same values, and
-//! what the partner finds is taken away λ times. Both patterns are softmaxes; only their difference has negative weights.
+//! Differential attention (Ye et al. 2024, arXiv 2410.05258): a head and its partner, half of all heads later, read the same
+//! values, and λ times the partner's output is subtracted. Both patterns are softmaxes; only their difference has negative
+//! weights.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
@@ -8,7 +9,7 @@ use attnscope_spec::{DifferenceSource, ProjectionSpec};
 
 use super::weights::WeightReader;
 
-/// How heads and their partners are put together.
+/// Parameters for combining each head with its partner.
 #[derive(Debug, Clone, Copy)]
 pub struct Difference {
     pub lambda: f32,
@@ -17,7 +18,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What multiplies each head's output in one row, so that the sum over a pair is its normed difference. // row: [n_heads · d_value]
+    /// Returns the factor of each head's output in one row, chosen so that a pair's sum is its normed difference.
+    /// // row: [n_heads · d_value]
     pub fn factors(&self, row: &[f32], n_heads: usize) -> Vec<f32> {
         let (half, width) = (n_heads / 2, row.len() / n_heads.max(1));
         let (added, taken) = row.split_at(half * width);
@@ -38,7 +40,7 @@ impl Difference {
         [of_added, of_taken].concat()
     }
 
-    /// Multiplies the outputs of all heads by their factors. // z: [row, n_heads · d_value]
+    /// Multiplies all heads' outputs by their factors. // z: [row, n_heads · d_value]
     pub fn apply(&self, z: &mut [f32], n_heads: usize, width: usize) {
         for row in z.chunks_mut(width.max(1)) {
             let factors = self.factors(row, n_heads);
@@ -49,7 +51,7 @@ impl Difference {
     }
 }
 
-/// Puts heads and their partners together, where an attention has such.
+/// Combines heads with their partners, in differential attention.
 pub(super) fn difference_of<O: Ops>(
     ops: &O,
     difference: Option<Difference>,
@@ -65,7 +67,7 @@ pub(super) fn difference_of<O: Ops>(
     ops.put_own(values, width, z)
 }
 
-/// Gives every head of keys the values of two: its own in its half of all, and that one's partner in the other half.
+/// Gives every key head the values of two heads: its own in its half, and its partner's in the other half.
 pub(super) fn pair_values<O: Ops>(
     shelf: WeightReader<'_, O>,
     spec: &ProjectionSpec,
@@ -89,10 +91,10 @@ pub(super) fn pair_values<O: Ops>(
     shelf.ops.put_own(paired, 2 * width, v)
 }
 
-/// Reads the vectors that give λ.
+/// Reads the vectors that λ is computed from.
 ///
 /// # Errors
-/// When one is missing or has another shape.
+/// When one is missing or has the wrong shape.
 pub fn read_difference(source: &DifferenceSource, tensors: &Tensors) -> Result<Difference> {
     let vector = |name: &String| tensors.expect(name, &[source.d_head])?.widen();
     let [q1, k1, q2, k2] = &source.lambdas;
@@ -116,20 +118,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_of_heads_gives_its_normed_difference() {
+    fn a_pair_of_heads_sums_to_its_normed_difference() {
         let difference = Difference {
             lambda: 0.5,
             keeps: 0.8,
             eps: 0.0,
         };
-        // Two pairs of heads of two values: the first is (3, 4) less half of (2, −4), which is (2, 6).
+        // Two pairs of heads of width 2: the first pair is (3, 4) − ½ · (2, −4) = (2, 6).
         let mut z = vec![3.0, 4.0, 1.0, 0.0, 2.0, -4.0, 0.0, 2.0];
         difference.apply(&mut z, 4, 8);
         let root = 20f32.sqrt();
         let sums = [z[0] + z[4], z[1] + z[5]];
         assert!((sums[0] - 0.8 * 2.0 / root).abs() < 1e-6);
         assert!((sums[1] - 0.8 * 6.0 / root).abs() < 1e-6);
-        // The second is (1, 0) less (0, 1).
+        // The second pair is (1, 0) − (0, 1).
         assert!((z[2] + z[6] - 0.8).abs() < 1e-6 && (z[3] + z[7] + 0.8).abs() < 1e-6);
     }
 }

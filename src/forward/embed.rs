@@ -1,4 +1,4 @@
-//! Tokens → the input of the first block.
+//! Embeds tokens: the input of the first block.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use super::sequence::Sequence;
 use super::stem::sound_rows;
 use super::weights::WeightReader;
 
-/// Looks tokens and positions up and adds them; only the rows that are asked for are read.
+/// Looks up token and position embeddings and adds them; only the requested rows are read.
 ///
 /// # Errors
-/// When an id or a position lies outside its table, or a tensor is not as the spec says.
+/// When an id or a position is outside its table, or a tensor differs from its spec.
 pub fn embed<O: Ops>(
     ops: &O,
     model: &Model,
@@ -29,7 +29,7 @@ pub fn embed<O: Ops>(
     let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
     let project = |from: &O::Buffer, to: &mut O::Buffer| match &spec.projection {
         Some(linear) => {
-            // A narrow matrix: done before anyone could stop it.
+            // A narrow matrix: it finishes before anyone could stop it.
             let pace = &|| false;
             let shelf = WeightReader::new(ops, tensors, pace);
             ops.linear(from, &shelf.linear(linear)?, to, pace)
@@ -84,7 +84,7 @@ pub fn embed<O: Ops>(
     ops.put_own(rows, width, resid)?;
     let projects_last = spec.projection.is_some() && !spec.projects_first;
     let norm = spec.norm.as_ref().filter(|_| !spec.norms_before_positions);
-    // Which of the two comes first, of those that are there.
+    // The order of norm and projection, where both exist.
     for is_norm in [!spec.norms_projected, spec.norms_projected] {
         match norm {
             Some(norm) if is_norm => apply_norm(ops, model, norm, resid, scratch)?,
@@ -100,7 +100,7 @@ pub fn embed<O: Ops>(
     }
 }
 
-/// What is added up to embed a token.
+/// One summand of a token's embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbedPart {
     Token,
@@ -108,8 +108,8 @@ pub enum EmbedPart {
     TokenType,
 }
 
-/// What is added up to embed one token of a sequence, before the norm and the projection that may follow. What comes before
-/// positions are added, be it a projection or a norm, is in the token's part.
+/// Returns the summands of one token's embedding, before the norm and the projection that may follow. The token's part includes
+/// any projection or norm that comes before positions are added.
 ///
 /// # Errors
 /// As for [`embed`].
@@ -173,7 +173,7 @@ pub fn embedding_parts<O: Ops>(
     Ok(parts)
 }
 
-/// Leaves a token out, and makes the others larger for it. // rows: [position, d_embed]
+/// Zeroes the rows of the left-out token, and scales up the others to compensate. // rows: [position, d_embed]
 fn leave_out(dropped: DroppedToken, sequence: &Sequence, width: usize, rows: &mut [f32]) {
     let factor = factors(dropped, sequence);
     for (row, id) in rows.chunks_mut(width.max(1)).zip(&sequence.tokens) {
@@ -182,7 +182,7 @@ fn leave_out(dropped: DroppedToken, sequence: &Sequence, width: usize, rows: &mu
     }
 }
 
-/// What a token's row is multiplied by where one token is left out.
+/// Returns the factor of each token's row where one token is left out.
 fn factors(dropped: DroppedToken, sequence: &Sequence) -> impl Fn(u32) -> f32 {
     let n_real = (0..sequence.len())
         .filter(|idx| sequence.is_real(*idx))
@@ -195,7 +195,7 @@ fn factors(dropped: DroppedToken, sequence: &Sequence) -> impl Fn(u32) -> f32 {
     move |id| if is_dropped(id) { 0.0 } else { factor }
 }
 
-/// Normalises with weights read for this one use.
+/// Applies a norm, reading its weights for this one use.
 pub(super) fn apply_norm<O: Ops>(
     ops: &O,
     model: &Model,
@@ -214,7 +214,7 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
         .checkpoint
         .tensors
         .expect(&table.tensor, &[table.n_rows, table.width])?;
-    // One row of a transposed table costs as much as all of them.
+    // Reading one row of a transposed table costs as much as reading all of them.
     let whole = if view.is_row_wise() {
         None
     } else {
@@ -229,7 +229,7 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
     }
     let mut order: Vec<usize> = (0..indices.len()).collect();
     order.sort_unstable_by_key(|row_idx| indices[*row_idx]);
-    // Rows that lie one after another are read at once, and none is read twice.
+    // Consecutive rows are read at once, and none is read twice.
     let follows = |a: &usize, b: &usize| indices[*b] - indices[*a] <= 1;
     for together in order
         .chunk_by(follows)
@@ -249,13 +249,13 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
     Ok(())
 }
 
-/// Rows of a table that are widened at once.
+/// Number of table rows widened at once.
 const READ_AT_ONCE: usize = 256;
 
-/// Sines and cosines whose frequencies fall from 1 to 1/10,000.
+/// Adds sines and cosines whose frequencies fall from 1 to 1/10,000.
 fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
     let n_sines = match sines {
-        // What is left of an odd width is 0.
+        // The last column of an odd width stays 0.
         Sines::HalvesToEnd => width / 2,
         _ => width.div_ceil(2),
     };
@@ -290,7 +290,7 @@ mod tests {
         add_sinusoids(&[0, 3], Sines::Halves, 6, &mut rows);
         assert_eq!(rows[..6], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
         assert!((rows[6] - 3f32.sin()).abs() < 1e-6 && (rows[9] - 3f32.cos()).abs() < 1e-6);
-        // The same values lie side by side.
+        // Interleaved: each sine is next to its cosine.
         let mut pairs = vec![0.0; 12];
         add_sinusoids(&[0, 3], Sines::Interleaved, 6, &mut pairs);
         let halves = [0, 1, 2].map(|idx| [rows[6 + idx], rows[9 + idx]]).concat();

@@ -1,4 +1,4 @@
-//! Hands values of a block to whoever looks at it, and takes back those that are to be changed.
+//! Passes values of a block to hooks, and takes back those that hooks change.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -18,7 +18,7 @@ pub(super) fn emit<O: Ops>(
     Ok(())
 }
 
-/// Hands over a value that may be changed, then as it goes on.
+/// Lets hooks change a value, then emits the result.
 pub(super) fn offer<O: Ops>(
     ops: &O,
     hooks: &mut dyn Hooks,
@@ -35,7 +35,7 @@ pub(super) fn offer<O: Ops>(
     emit(ops, hooks, hook, values)
 }
 
-/// Hands over rows that hold more than the residual.
+/// Emits rows that hold more than the residual.
 pub(super) fn rows<O: Ops>(
     ops: &O,
     hooks: &mut dyn Hooks,
@@ -49,7 +49,7 @@ pub(super) fn rows<O: Ops>(
     Ok(())
 }
 
-/// Hands over what a branch gives, before the norm on it.
+/// Emits a branch's output before its norm.
 pub(super) fn raw<O: Ops>(
     ops: &O,
     hooks: &mut dyn Hooks,

@@ -1,4 +1,4 @@
-//! A feed-forward layer of many experts: each token runs through the few that its router chooses.
+//! Mixture-of-experts feed-forward layer: each token runs through the few experts that its router chooses.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
@@ -11,10 +11,10 @@ use super::route::route;
 use super::scratch::MlpScratch;
 use super::steps::normed_in_place;
 
-/// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
+/// Runs every expert on the tokens routed to it. An expert's weights are read just before it runs, and only if it has tokens.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, or the device fails.
+/// When the pace stops it, a tensor differs from its spec, or the device fails.
 pub(super) fn experts<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ExpertsSpec,

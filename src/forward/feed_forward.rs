@@ -1,4 +1,4 @@
-//! What a feed-forward layer adds, dense or of experts: only to the rows for which an earlier run of the tokens did not leave it.
+//! Feed-forward layers, dense or of experts; rows whose output is known from an earlier run are skipped.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -11,7 +11,7 @@ use super::mlp::run_mlp;
 use super::scratch::MlpScratch;
 use super::steps::nothing;
 
-/// What a feed-forward layer adds to all rows: to those that are known what is known, and only the others run.
+/// Computes a feed-forward layer's output for all rows: known rows are copied, and only the others run.
 pub(super) fn feed_forward_of_all<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &FeedForward,
@@ -39,7 +39,7 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     ops.append(to, &added)
 }
 
-/// What a feed-forward layer adds; experts read their own weights, and some of them the residual before the norm.
+/// Computes a feed-forward layer's output. Experts read their own weights, and some also read the residual before the norm.
 pub(super) fn feed_forward<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &FeedForward,

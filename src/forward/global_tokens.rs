@@ -1,4 +1,4 @@
-//! Global tokens of an attention: maps of their own make what they look with and what they look at.
+//! Global tokens of an attention, which have query, key and value projections of their own.
 
 use attnscope_compute::attention::{AttentionSpec, GlobalKeys};
 use attnscope_compute::error::Result;
@@ -9,7 +9,7 @@ use super::context::BlockContext;
 use super::hook::Hooks;
 use super::scratch::{AttentionScratch, GlobalBuffers};
 
-/// Puts the queries of global tokens in the place of their others, and makes the keys and values that they look at.
+/// Replaces the queries of global tokens with those of their own projection, and makes the keys and values that they attend to.
 /// // attn_in: [position, d_model]
 pub(super) fn project_globals<O: Ops>(
     context: &BlockContext<'_, O>,
@@ -31,7 +31,7 @@ pub(super) fn project_globals<O: Ops>(
     ops.linear(attn_in, &maps.q, &mut q, context.pace)?;
     ops.linear(attn_in, &maps.k, &mut k, context.pace)?;
     ops.linear(attn_in, &maps.v, &mut v, context.pace)?;
-    // Each copy of a sequence has its own global tokens, at the same places.
+    // Each copy of the sequence has its own global tokens, at the same positions.
     let is_global = context.sequence.global(globals);
     let (of_all, of_globals) = (ops.get(&s.q)?, ops.get(&q)?);
     let (width, mut queries) = (of_all.width, of_all.values.into_owned());
@@ -52,7 +52,7 @@ pub(super) fn project_globals<O: Ops>(
     Ok(())
 }
 
-/// Lengths of what heads write of the values that global tokens look at; unknown where copies of a sequence run.
+/// Computes norms of the head outputs of global tokens' values; unknown where copies of a sequence run.
 pub(super) fn measure_globals<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &AttentionSpec,
@@ -69,7 +69,7 @@ pub(super) fn measure_globals<O: Ops>(
     Ok(())
 }
 
-/// What global tokens look at, in one of several copies of the sequence.
+/// Returns the keys and values that global tokens attend to, in one of several copies of the sequence.
 pub(super) fn global_keys<O: Ops>(
     context: &BlockContext<'_, O>,
     s: &AttentionScratch<O>,
@@ -91,7 +91,7 @@ pub(super) fn global_keys<O: Ops>(
     }))
 }
 
-/// Tells what global tokens look at to whoever computes an attention again.
+/// Passes the keys and values of global tokens to hooks that recompute an attention.
 pub(super) fn tell_globals<O: Ops>(
     context: &BlockContext<'_, O>,
     s: &AttentionScratch<O>,

@@ -1,11 +1,11 @@
-//! Rows of many segments that run through one step together where they share what the step takes.
+//! Runs a step once for all segments that share its parameters.
 
 use std::ops::Range;
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
-/// Members of `all` by what `key` gives, groups in the order of their first members.
+/// Groups the members of `all` by `key`, in the order of each group's first member.
 pub(super) fn groups<T, K: PartialEq>(all: &[T], key: impl Fn(&T) -> K) -> Vec<(K, Vec<usize>)> {
     let mut groups: Vec<(K, Vec<usize>)> = Vec::new();
     for (idx, one) in all.iter().enumerate() {
@@ -18,7 +18,7 @@ pub(super) fn groups<T, K: PartialEq>(all: &[T], key: impl Fn(&T) -> K) -> Vec<(
     groups
 }
 
-/// Copies some ranges of rows into a buffer of their own.
+/// Copies some ranges of rows into one buffer.
 pub(super) fn gathered<O: Ops>(
     ops: &O,
     from: &O::Buffer,
@@ -34,10 +34,10 @@ pub(super) fn gathered<O: Ops>(
     Ok(to)
 }
 
-/// Runs a step on buffers of rows, once for each group, and puts what the groups give in the order of the rows.
+/// Runs a step once per group, and puts the groups' results back in the order of the rows.
 ///
-/// `rows` are the rows of each member; together they are all rows. `step` gets what its group has in common, and as many
-/// buffers as are given.
+/// `rows` has the rows of each member; together they cover all rows. `step` gets the group's key, and as many buffers as are
+/// passed in.
 pub(super) fn in_groups<O: Ops, K, const N: usize>(
     ops: &O,
     rows: &[Range<usize>],

@@ -1,6 +1,6 @@
-//! Numbers of heads in either order: head after head, or position after position.
+//! Conversion between head-major and position-major order.
 
-/// Numbers that lie as [head, position, d_head], as [position, head, d_head].
+/// Reorders [head, position, d_head] to [position, head, d_head].
 pub(super) fn from_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> Vec<f32> {
     exchanged(
         values,
@@ -10,7 +10,7 @@ pub(super) fn from_heads_first(values: &[f32], n_heads: usize, d_head: usize) ->
     )
 }
 
-/// Numbers that lie as [position, head, d_head], as [head, position, d_head].
+/// Reorders [position, head, d_head] to [head, position, d_head].
 pub(super) fn to_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> Vec<f32> {
     exchanged(
         values,

@@ -1,4 +1,4 @@
-//! All heads of an attention, those among them that are supposed to run otherwise by specs of their own.
+//! Runs all heads of an attention, including heads with overriding specs of their own.
 
 use attnscope_compute::attention::{AttentionSpec, HeadSummary};
 use attnscope_compute::error::Result;
@@ -21,11 +21,11 @@ pub(super) struct Attending<'s, 'w, O: Ops> {
     pub exceptions: &'s Exceptions,
     pub pre: &'s Option<NormSource>,
     pub weights: &'s AttentionWeights<'w, O>,
-    /// The map of its output.
+    /// Output projection.
     pub o: &'s O::Linear<'w>,
 }
 
-/// Projects, and runs all heads: those that are an exception by their own specs.
+/// Projects queries, keys and values, and runs all heads; exceptions run by their own specs.
 pub(super) fn run_heads<O: Ops>(
     context: &BlockContext<'_, O>,
     of: Attending<'_, '_, O>,
@@ -104,7 +104,7 @@ pub(super) fn run_heads<O: Ops>(
     Ok(summaries)
 }
 
-/// Runs heads that have specs of their own, from queries and keys of their own.
+/// Runs heads that have a spec of their own, with queries and keys of their own.
 fn attend_variant<O: Ops>(
     context: &BlockContext<'_, O>,
     of: &Attending<'_, '_, O>,
@@ -142,7 +142,7 @@ fn attend_variant<O: Ops>(
     Ok(heads)
 }
 
-/// Adds the outputs of some heads to those of others: each leaves zeros where the others are.
+/// Adds a partial output to the total. Each partial output is zero in the columns of the other heads.
 fn gather<O: Ops>(ops: &O, together: &mut Option<O::Buffer>, z: &mut O::Buffer) -> Result<()> {
     match together {
         Some(together) => ops.add(together, z),
@@ -153,7 +153,7 @@ fn gather<O: Ops>(ops: &O, together: &mut Option<O::Buffer>, z: &mut O::Buffer) 
     }
 }
 
-/// Puts something else in the place of some heads' outputs. // z: [position, n_heads · d_value]
+/// Replaces the outputs of ablated heads with zeros or their mean. // z: [position, n_heads · d_value]
 fn ablate<O: Ops>(
     context: &BlockContext<'_, O>,
     exceptions: &Exceptions,

@@ -1,4 +1,4 @@
-//! Places in a forward pass where values can be looked at, by the names that TransformerLens gave them.
+//! Hook points of a forward pass, named as in TransformerLens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// All, in the order in which they are computed.
+    /// All hooks, in the order of computation.
     pub const ALL: [Self; 15] = [
         Self::ResidPre,
         Self::Q,
@@ -47,7 +47,7 @@ impl Hook {
         Self::Logits,
     ];
 
-    /// The last part of the name.
+    /// Returns the last part of the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ResidPre => "resid_pre",
@@ -68,12 +68,12 @@ impl Hook {
         }
     }
 
-    /// Whether a value is only a measure of others, which nothing in the model goes on with.
+    /// Whether a value is only a measurement, which the model does not use further.
     pub fn is_measure(self) -> bool {
         matches!(self, Self::ValueNorms | Self::Contribution)
     }
 
-    /// The whole name: `blocks.3.attn.pattern`, `decoder.blocks.3.cross_attn.pattern`.
+    /// Returns the full name: `blocks.3.attn.pattern`, `decoder.blocks.3.cross_attn.pattern`.
     pub fn full_name(self, stack: Stack, layer_idx: usize) -> String {
         let block = format!("{}blocks.{layer_idx}", stack.prefix());
         let attention = if stack == Stack::Cross {
@@ -113,68 +113,68 @@ impl FromStr for Hook {
     }
 }
 
-/// Looks at values while a block runs.
+/// Observes, and may change, values while a block runs.
 pub trait Hooks {
-    /// Whether a value is worth bringing to the host.
+    /// Whether to copy a value to the host and pass it to [`values`](Self::values).
     fn wants(&self, hook: Hook) -> bool;
-    /// One value of the block. // values: [position, width]; `ValueNorms`: [head, key]
+    /// Receives one value of the block. // values: [position, width]; `ValueNorms`: [head, key]
     ///
     /// # Errors
     /// When the value cannot be kept; stops the run.
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()>;
-    /// Receives scores and pattern, when they are wanted.
+    /// Returns the sink that receives scores and pattern, if they are wanted.
     fn blocks(&self) -> Option<&dyn BlockSink>;
-    /// Whether a value is to be changed before the block goes on with it: `ResidPre`, `Z`, `AttnOut` or `MlpOut`.
+    /// Whether [`change`](Self::change) is called before the block uses a value: `ResidPre`, `Z`, `AttnOut` or `MlpOut`.
     fn changes(&self, _: Hook) -> bool {
         false
     }
     /// Changes one value of the block in place. // values: [position, width]
     ///
     /// # Errors
-    /// When what is to be put there does not fit; stops the run.
+    /// When the replacement does not fit; stops the run.
     fn change(&mut self, _: Hook, _: &mut [f32], _: usize) -> Result<()> {
         Ok(())
     }
-    /// Into how many copies the block's only one is spread once its own heads have run.
+    /// Number of copies to repeat the residual into, after the block's heads have run on a single copy.
     fn spreads(&self) -> Option<usize> {
         None
     }
-    /// Whether what a branch gives is wanted before the norm on it.
+    /// Whether a branch's output before its norm is wanted.
     fn wants_raw(&self) -> bool {
         false
     }
-    /// What a branch gives before the norm on it; the hook is `AttnOut` or `MlpOut`. // values: [position, width]
+    /// Receives a branch's output before its norm; the hook is `AttnOut` or `MlpOut`. // values: [position, width]
     ///
     /// # Errors
     /// When the value cannot be kept; stops the run.
     fn raw(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
-    /// Whether whole rows are wanted, where they hold more than the residual.
+    /// Whether whole rows are wanted, if they hold more than the residual.
     fn wants_rows(&self) -> bool {
         false
     }
-    /// Rows that hold more than the residual, as they go from block to block; the hook is `ResidPre` or `ResidPost`, and comes before.
-    /// // values: [position, width]
+    /// Receives rows that hold more than the residual, as they pass from block to block, before the value of the same hook,
+    /// `ResidPre` or `ResidPost`. // values: [position, width]
     ///
     /// # Errors
     /// When they cannot be kept; stops the run.
     fn rows(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
-    /// Whether it is wanted what global tokens look at.
+    /// Whether the keys and values of global tokens are wanted.
     fn wants_globals(&self) -> bool {
         false
     }
-    /// What global tokens look at, where an attention has such.
+    /// Receives the keys and values of global tokens, in attention that has them.
     fn globals(&mut self, _: &GlobalKeys) {}
-    /// Looks at the block's attention to the encoder's output.
+    /// Returns the hooks of the block's cross-attention.
     fn cross(&mut self) -> Option<&mut dyn Hooks> {
         None
     }
 }
 
-/// Looks at nothing.
+/// Observes nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHooks;
 

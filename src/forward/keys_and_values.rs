@@ -1,4 +1,4 @@
-//! What one attention keeps of tokens that have run.
+//! KV cache of one attention.
 
 use attnscope_compute::attention::KeptKeys;
 use attnscope_compute::error::Result;
@@ -6,17 +6,17 @@ use attnscope_compute::ops::Ops;
 
 use super::mixer::MixerMemory;
 
-/// Keys and values of one attention, positions applied, and what another mixer keeps in its place or beside it.
+/// KV cache of one attention, with positions applied, and the state of another mixer that replaces or accompanies it.
 pub struct KeysAndValues<O: Ops> {
     k: O::Buffer,
     v: O::Buffer,
-    /// What a mixer other than attention keeps.
+    /// State of a mixer other than attention.
     pub(super) mixed: MixerMemory,
-    /// Lengths of what heads write for each key; empty where they are not known. // [head][key]
+    /// Norms of the head outputs of each key's value; empty where unknown. // [head][key]
     norms: Vec<Vec<f32>>,
-    /// Both once more, as attention packs them, where there is room for that.
+    /// A second copy of keys and values in attention's packed layout, if memory allows.
     packed: Option<KeptKeys>,
-    /// Those of an encoder's output are all there after the first run.
+    /// Complete, as the encoder's keys and values are after the first run.
     pub(super) is_whole: bool,
 }
 
@@ -34,7 +34,7 @@ impl<O: Ops> Default for KeysAndValues<O> {
 }
 
 impl<O: Ops> KeysAndValues<O> {
-    /// Puts those of new tokens behind the others, and leaves all of them in the place of the new ones.
+    /// Appends keys and values of new tokens, and leaves the whole cache in `k` and `v`.
     pub(super) fn join(
         &mut self,
         ops: &O,
@@ -51,7 +51,7 @@ impl<O: Ops> KeysAndValues<O> {
         Ok(())
     }
 
-    /// Puts lengths of new tokens behind the others, and gives all of them. // [head][key]
+    /// Appends norms of new tokens, and returns all of them. // [head][key]
     pub(super) fn join_norms(&mut self, new: Option<Vec<Vec<f32>>>) -> Option<Vec<Vec<f32>>> {
         if let Some(new) = new {
             if self.norms.is_empty() {
@@ -64,13 +64,13 @@ impl<O: Ops> KeysAndValues<O> {
         (!self.norms.is_empty()).then(|| self.norms.clone())
     }
 
-    /// Exchanges buffers with what an attention ran on.
+    /// Swaps the buffers back after attention has run on them.
     pub(super) fn take_back(&mut self, k: &mut O::Buffer, v: &mut O::Buffer) {
         std::mem::swap(&mut self.k, k);
         std::mem::swap(&mut self.v, v);
     }
 
-    /// What attention packed of them.
+    /// Returns the packed copy.
     pub(super) fn packed(&self) -> Option<&KeptKeys> {
         self.packed.as_ref()
     }
@@ -93,7 +93,7 @@ impl<O: Ops> KeysAndValues<O> {
         })
     }
 
-    /// Keeps the first tokens.
+    /// Keeps only the first `n` tokens.
     pub(super) fn shorten(&mut self, ops: &O, n: usize) -> Result<()> {
         for buffer in [&mut self.k, &mut self.v] {
             let host = ops.get(buffer)?;
@@ -111,10 +111,10 @@ impl<O: Ops> KeysAndValues<O> {
     }
 }
 
-/// Bytes that are held of tokens that have run.
+/// Memory held by the cache, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeldBytes {
     pub values: usize,
-    /// Keys and values once more, as attention packs them.
+    /// The packed copy of keys and values.
     pub packed: usize,
 }

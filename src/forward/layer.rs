@@ -1,4 +1,4 @@
-//! One layer of a stack, whatever it is made of: a block, or all of a recurrent network.
+//! One layer of a stack: a block, or a whole recurrent network.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
@@ -15,12 +15,12 @@ use super::hook::Hooks;
 use super::recurrent::{self, Ends};
 use super::scratch::Scratch;
 
-/// The weights of one layer; those of a recurrent network are read while it runs.
+/// Weights of one layer; those of a recurrent network are read while it runs.
 pub struct LayerWeights<'a, O: Ops>(Option<BlockWeights<'a, O>>);
 
 impl<'a, O: Ops> LayerWeights<'a, O> {
     /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it.
+    /// When a tensor is missing, has the wrong shape, or the device refuses it.
     pub fn read(
         ops: &'a O,
         tensors: &'a Tensors,
@@ -33,7 +33,7 @@ impl<'a, O: Ops> LayerWeights<'a, O> {
         Ok(Self(block.map(read).transpose()?))
     }
 
-    /// Reads weights that will meet a few rows at a time, many times: as when a model writes.
+    /// Reads weights in a layout for multiplying a few rows many times, as in generation.
     ///
     /// # Errors
     /// As for [`LayerWeights::read`].
@@ -50,19 +50,19 @@ impl<'a, O: Ops> LayerWeights<'a, O> {
     }
 }
 
-/// What a layer's attentions told, beside the residual it leaves.
+/// Attention results of a layer, besides its output residual.
 #[derive(Debug, Default)]
 pub struct LayerRun {
     pub attention: Option<AttentionRun>,
     pub cross: Option<AttentionRun>,
-    /// What a recurrent encoder ended with.
+    /// Final states of a recurrent encoder.
     pub ends: Ends,
 }
 
 /// Runs one layer on the residual, in place.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
+/// When the pace stops it, a tensor differs from its spec, the device fails, or a hook cannot keep what it asked for.
 pub fn run_layer<O: Ops>(
     context: &BlockContext<'_, O>,
     stack: &StackSpec,

@@ -1,4 +1,4 @@
-//! Norms, feed-forward layers and blocks; runs a model layer by layer. A quirk is a field of a spec or it does not exist.
+//! The forward pass: runs a model layer by layer. Every quirk of a model family is a field of its spec.
 
 mod as_read;
 mod attend;

@@ -1,4 +1,4 @@
-//! The first half of a block: attention, what stands in its place, and what runs beside it.
+//! First half of a block: attention, a mixer in its place, or both.
 
 use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::error::Result;
@@ -13,15 +13,15 @@ use super::mixer::run_mixer;
 use super::scratch::AttentionScratch;
 use super::steps::nothing;
 
-/// What mixed the tokens of a block.
+/// Results of the part of a block that mixes tokens.
 pub(super) struct Mixed<O: Ops> {
-    /// What heads told; `None` where something else left its output.
+    /// Per-head results; `None` where another mixer filled the output.
     pub heads: Option<Vec<HeadSummary>>,
-    /// What a mixer beside attention adds. // [position, d_model]
+    /// Output of a mixer parallel to attention. // [position, d_model]
     pub beside: Option<O::Buffer>,
 }
 
-/// Fills `s.z` with what heads find, or `s.out` with what another mixer makes of the tokens.
+/// Fills `s.z` with the heads' Σ p·v, or `s.out` with the output of another mixer.
 pub(super) fn mix<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,

@@ -10,7 +10,7 @@ use super::curve::curve;
 use super::scratch::MlpScratch;
 use super::sparsity::cut_off;
 
-/// down(act(up x)), or with a gate.
+/// Computes down(act(up x)), or the gated form.
 pub(super) fn run_mlp<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &MlpSpec,

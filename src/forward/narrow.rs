@@ -1,4 +1,4 @@
-//! What a block adds to its residual beside attention: the normed input, and a narrow map of it (LAuReL, Menghani et al. 2024, arXiv
+//! Low-rank branch parallel to attention: the normed input plus a narrow map of it (LAuReL, Menghani et al. 2024, arXiv
 //! 2411.07501).
 
 use attnscope_compute::error::Result;
@@ -7,7 +7,7 @@ use attnscope_spec::NarrowBranch;
 
 use super::context::BlockContext;
 
-/// Adds it, times a factor, to a residual. // from, resid: [position, d_model]
+/// Adds the branch's output, times a factor, to a residual. // from, resid: [position, d_model]
 pub(super) fn add_narrow<O: Ops>(
     branch: &NarrowBranch,
     context: &BlockContext<'_, O>,

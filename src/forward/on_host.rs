@@ -1,4 +1,4 @@
-//! Weights as f32 on the host, for whoever computes with them outside a forward pass.
+//! Weights as f32 on the host, for computation outside a forward pass.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use attnscope_spec::{LinearSource, NormSource, RelativeSource};
 
 use super::weights::{Fused, WeightReader, read_linear, read_linear_rows, read_norm};
 
-/// Reads an affine map as f32, for comparing it with that of another checkpoint.
+/// Reads an affine map as f32, to compare it with another checkpoint's.
 ///
 /// # Errors
-/// When a tensor is missing or has another shape, or the pace stops it.
+/// When a tensor is missing or has the wrong shape, or the pace stops it.
 pub fn linear_on_host<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
@@ -26,7 +26,7 @@ pub fn linear_on_host<'a>(
 /// Reads a few outputs of an unfused affine map as f32: a token's row of the unembedding.
 ///
 /// # Errors
-/// When a tensor is missing or has another shape, or the pace stops it.
+/// When a tensor is missing or has the wrong shape, or the pace stops it.
 pub fn linear_rows_on_host<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
@@ -36,18 +36,18 @@ pub fn linear_rows_on_host<'a>(
     read_linear_rows(tensors, source, rows, false, pace)
 }
 
-/// Reads a norm as f32, its gain as it is applied.
+/// Reads a norm as f32, with the gain as it is applied.
 ///
 /// # Errors
-/// When a tensor is missing or has another shape.
+/// When a tensor is missing or has the wrong shape.
 pub fn norm_on_host<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
     read_norm(tensors, source)
 }
 
-/// Reads learned vectors of distances, for comparing a head with that of another checkpoint.
+/// Reads learned relative-position vectors, to compare a head with another checkpoint's.
 ///
 /// # Errors
-/// When a tensor is missing or has another shape, or the pace stops it.
+/// When a tensor is missing or has the wrong shape, or the pace stops it.
 pub fn relative_on_host(
     tensors: &Tensors,
     source: &RelativeSource,

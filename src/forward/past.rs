@@ -1,7 +1,7 @@
-//! What blocks keep of tokens that have run, so that those after them cost their own rows alone.
+//! KV cache of blocks, so that new tokens cost only their own rows.
 //!
-//! Rows come out as the bits of a run of all tokens together: products give every row the same sums whatever rows are beside it, and a
-//! row of attention is computed over the same keys in the same order. Where that cannot be, [`Recomputed`] says why.
+//! Results are bit-identical to a run of all tokens together: matrix products sum every row in the same order whatever the
+//! other rows, and attention reads the same keys in the same order. Where caching is impossible, [`Recomputed`] says why.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use super::keys_and_values::{HeldBytes, KeysAndValues};
 use super::scratch::Scratch;
 use super::sequence::Sequence;
 
-/// What one block keeps of the tokens that have run.
+/// KV cache of one block.
 pub struct BlockPast<O: Ops> {
     own: KeysAndValues<O>,
     cross: Option<KeysAndValues<O>>,
 }
 
 impl<O: Ops> BlockPast<O> {
-    /// Nothing yet.
+    /// Creates an empty cache.
     pub fn new(spec: &BlockSpec) -> Self {
         Self {
             own: KeysAndValues::default(),
@@ -29,25 +29,26 @@ impl<O: Ops> BlockPast<O> {
         }
     }
 
-    /// Whether keys and values are kept as attention packs them too, so that it need not pack all of them for every token.
+    /// Sets whether to keep a packed copy too, so that attention need not pack all keys for every token.
     pub fn packs(&mut self, packs: bool) {
         self.own.packs(packs);
         self.cross.iter_mut().for_each(|cross| cross.packs(packs));
     }
 
-    /// Lends what is kept to the block that runs next; it comes back with the tokens that ran.
+    /// Moves the cache into the scratch of the block that runs next; [`take_back`](Self::take_back) returns it with the new
+    /// tokens.
     pub fn lend(&mut self, scratch: &mut Scratch<O>) {
         scratch.attention.past = Some(std::mem::take(&mut self.own));
         scratch.cross_past = self.cross.take();
     }
 
-    /// Takes back what was lent.
+    /// Moves the cache back from the scratch.
     pub fn take_back(&mut self, scratch: &mut Scratch<O>) {
         self.own = scratch.attention.past.take().unwrap_or_default();
         self.cross = scratch.cross_past.take();
     }
 
-    /// Bytes of what is kept.
+    /// Returns the cache's size in bytes.
     ///
     /// # Errors
     /// When the device fails.
@@ -61,7 +62,7 @@ impl<O: Ops> BlockPast<O> {
         })
     }
 
-    /// Forgets all tokens but the first; false where that cannot be.
+    /// Keeps only the first `n` tokens; returns false if that is impossible.
     ///
     /// # Errors
     /// When the device fails.
@@ -74,7 +75,7 @@ impl<O: Ops> BlockPast<O> {
     }
 }
 
-/// Why tokens cannot follow others without all of them running again.
+/// Reason why new tokens require recomputing all earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recomputed {
     Recurrent,
@@ -99,7 +100,7 @@ impl fmt::Display for Recomputed {
 }
 
 impl Recomputed {
-    /// Why a stack cannot go on from its keys and values; `None` where it can.
+    /// Returns why a stack cannot continue from its KV cache; `None` if it can.
     pub fn of(stack: &StackSpec) -> Option<Self> {
         let Layers::Blocks(blocks) = &stack.layers else {
             return Some(Self::Recurrent);
@@ -141,8 +142,8 @@ impl Recomputed {
         }
     }
 
-    /// How many of the tokens that ran begin another sequence with the rows that they had; where that is none though some are the
-    /// same, why.
+    /// Returns how many leading tokens of `was` can be reused for `is`, and the reason if none can be although some are the
+    /// same.
     pub fn n_alike(stack: &StackSpec, was: &Sequence, is: &Sequence) -> (usize, Option<Self>) {
         let is_same = |idx: &usize| {
             let idx = *idx;
@@ -160,8 +161,7 @@ impl Recomputed {
         (if reason.is_some() { 0 } else { n_same }, reason)
     }
 
-    /// Whether keys that were rotated for a text of one length are those of a longer one. Lengths are one more than the largest
-    /// position.
+    /// Checks whether keys rotated for a text of one length are valid for another. A length is the largest position plus one.
     pub fn between(stack: &StackSpec, n_before: usize, n_after: usize) -> Option<Self> {
         let ropes = stack.blocks().iter().filter_map(|block| {
             let attention = block.attention()?;

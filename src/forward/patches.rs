@@ -1,4 +1,4 @@
-//! A picture → the rows of its tokens: learned tokens first, then one row for each patch, and the positions that are added to them.
+//! Embeds an image: learned tokens first, then one row per patch, and the position embeddings added to them.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ fn seen(sequence: &Sequence) -> Result<&Picture> {
     })
 }
 
-/// The rows of some tokens of a picture, positions not yet added. // [id, d_model]
+/// Returns the rows of some tokens of an image, without position embeddings. // [id, d_model]
 pub(super) fn patch_rows<O: Ops>(
     ops: &O,
     model: &Model,
@@ -71,7 +71,7 @@ pub(super) fn patch_rows<O: Ops>(
     Ok(rows)
 }
 
-/// What position adds at some places of a picture; nothing for learned tokens without a position. // [place, d_model]
+/// Returns position embeddings at some places of an image; zeros for learned tokens without a position. // [place, d_model]
 pub(super) fn patch_positions(
     model: &Model,
     spec: &PatchSpec,
@@ -97,7 +97,7 @@ pub(super) fn patch_positions(
         };
         Cow::Owned(resampled(grid, width, stored.grid, wanted, resampling))
     };
-    // Which rows belong to the learned tokens, one after another.
+    // For each learned token, its row in `first`, if it has a position.
     let mut n_before = 0;
     let mut of_firsts = Vec::new();
     for learned in &spec.firsts {
@@ -124,7 +124,7 @@ pub(super) fn patch_positions(
     Ok(rows)
 }
 
-/// Rows of a grid as those of another grid. // grid: [row, column, width]
+/// Resamples a grid of rows to another grid size. // grid: [row, column, width]
 fn resampled(
     grid: &[f32],
     width: usize,
@@ -167,12 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plane_stays_nearly_a_plane_inside_whatever_the_grid() {
-        // Values that grow with the column by 1 and with the row by 10.
+    fn resampling_keeps_a_plane_nearly_flat_inside_the_grid() {
+        // Values grow by 1 per column and by 10 per row.
         let grid: Vec<f32> = (0..8)
             .flat_map(|row| (0..8).map(move |column| (10 * row + column) as f32))
             .collect();
-        // As torch 2.13's `interpolate` gives them: with a = −0.75 a line is only nearly one between the samples.
+        // Expected values are from torch 2.13's `interpolate`: with a = −0.75, a line stays only nearly straight between
+        // samples.
         for (resampling, expected) in [
             (Resampling::Nearest, 40.818_3),
             (Resampling::Antialiased, 41.333_33),
@@ -182,7 +183,7 @@ mod tests {
             assert!((found - expected).abs() < 1e-4, "{found} {expected}");
         }
         let coarse = resampled(&grid, 1, [8, 8], [4, 4], Resampling::Antialiased);
-        // Symmetry: the mean of the whole is kept.
+        // By symmetry, the overall mean is kept.
         let mean = coarse.iter().sum::<f32>() / 16.0;
         assert!((mean - 38.5).abs() < 1e-3, "{mean}");
     }

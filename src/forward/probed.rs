@@ -1,4 +1,4 @@
-//! Pooling by attention: one learned query looks at every token, and a feed-forward layer follows.
+//! Attention pooling: one learned query attends to every token, and a feed-forward layer follows.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use super::embed::apply_norm;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
-/// What the head's map reads: the hidden values of the feed-forward layer, and behind them what the layer itself read.
+/// Returns the input of the head's map: the feed-forward layer's hidden values, then the layer's own input.
 ///
 /// # Errors
-/// When a tensor is not as the spec says, or the device fails.
+/// When a tensor differs from its spec, or the device fails.
 pub fn row<O: Ops>(
     ops: &O,
     model: &Model,
@@ -48,7 +48,7 @@ pub fn row<O: Ops>(
     Ok([&*wide.values, &*ops.get(&read)?.values].concat())
 }
 
-/// The values of real tokens, weighed by one query in each head. // q: [width]; k, v: [position, width]
+/// Returns each head's attention-weighted mean of the values of real tokens. // q: [width]; k, v: [position, width]
 fn mixed(
     q: &[f32],
     [k, v]: [&[f32]; 2],
@@ -92,7 +92,7 @@ fn mixed(
     mixed.iter().map(|v| *v as f32).collect()
 }
 
-/// A map of rows of a head, which passes on what stands behind its input: outputs are added to it.
+/// Extends a map to add the `n_behind` values appended to its input to its outputs.
 pub fn and_itself<'a>(
     host: &HostLinear<'_>,
     range: Range<usize>,
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_weighs_the_values_of_real_tokens() {
-        // Two heads of width 1: the first likes the second token, the second likes none more than another.
+    fn a_query_averages_the_values_of_real_tokens_only() {
+        // Two heads of width 1: the first prefers the second token, the second weighs all alike.
         let (q, k) = ([2.0f32, 0.0], [0.0, 5.0, 1.0, 5.0, 9.0, 5.0]);
         let v = [1.0, 10.0, 3.0, 30.0, 100.0, 1000.0];
         let found = mixed(&q, [&k, &v], 2, |idx| idx < 2);

@@ -1,4 +1,4 @@
-//! The input of an attention → its queries, keys and values.
+//! Projects the input of an attention to queries, keys and values.
 
 use attnscope_compute::attention::{AttentionSpec, Growth, RopeTable};
 use attnscope_compute::error::Result;
@@ -14,7 +14,7 @@ use super::hook::{Hook, Hooks};
 use super::scratch::AttentionScratch;
 use super::shared_keys::{leave, take};
 
-/// Fills q, k and v from the attention's input, positions applied.
+/// Fills q, k and v from the attention's input, with positions applied.
 pub(super) fn project<O: Ops>(
     context: &BlockContext<'_, O>,
     attention: &AttentionSpec,
@@ -58,7 +58,7 @@ pub(super) fn project<O: Ops>(
     emit(ops, hooks, Hook::RotK, whole)
 }
 
-/// Multiplies the queries of every position by what they grow by. // q: [position, width]
+/// Multiplies each query by its position's growth factor. // q: [position, width]
 pub(super) fn grow(growth: Growth, positions: &[usize], width: usize, q: &mut [f32]) {
     for (row, position) in q.chunks_mut(width.max(1)).zip(positions) {
         let factor = growth.factor(*position);
@@ -83,7 +83,7 @@ pub(super) fn project_only<O: Ops>(
         }
         None => resid,
     };
-    // Only the attention to an encoder's output has keys that are not its queries' tokens.
+    // Only cross-attention takes keys from other tokens than its queries.
     let keys_in = match &context.memory {
         Some(memory) if attention.is_cross => memory.hidden,
         _ => attn_in,
@@ -136,7 +136,7 @@ pub(super) fn project_only<O: Ops>(
     Ok(())
 }
 
-/// Applies the norms of queries, keys and values, where there are any.
+/// Applies the query, key and value norms, if there are any.
 fn norm_queries_and_keys<O: Ops>(
     ops: &O,
     spec: &ProjectionSpec,

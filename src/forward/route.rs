@@ -1,8 +1,8 @@
-//! Which experts a token uses, and with what weight: the router's outputs judged by its rule.
+//! Routing: which experts a token uses and with what weights, from the router's outputs and its rule.
 
 use attnscope_spec::{ExpertGroups, RouterRule, RouterScores};
 
-/// The chosen experts of one token with their weights, highest score first.
+/// Returns one token's chosen experts with their weights, highest score first.
 pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) -> Vec<(usize, f32)> {
     if let RouterScores::Mixer(jitter) = rule.scores {
         return mixed(outputs, rule.n_used, jitter);
@@ -29,11 +29,11 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     }
     if rule.normalises {
         let mut sum = norm(&weights, rule.power);
-        // Not the larger of the two, which a sum that is no number would not be.
+        // A comparison, not `max`, so that a NaN sum stays NaN.
         if sum < rule.least_sum {
             sum = rule.least_sum;
         }
-        // The tiny addend is part of how such models were trained.
+        // Such models were trained with this tiny addend.
         let sum = sum + 1e-20;
         weights.iter_mut().for_each(|w| *w /= sum);
     }
@@ -41,7 +41,7 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     chosen.into_iter().zip(weights).collect()
 }
 
-/// The p-norm of weights, none of which is negative.
+/// Returns the p-norm of non-negative weights.
 fn norm(weights: &[f32], power: f32) -> f32 {
     if power == 1.0 {
         return weights.iter().sum();
@@ -57,7 +57,7 @@ fn softmax(values: &[f32]) -> Vec<f32> {
     exp.into_iter().map(|v| v / sum).collect()
 }
 
-/// Indices of the `n` largest, largest first; of equals the first.
+/// Returns the indices of the `n` largest values, largest first; among equals the first.
 fn top(values: &[f32], n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
@@ -65,7 +65,7 @@ fn top(values: &[f32], n: usize) -> Vec<usize> {
     order
 }
 
-/// Puts the scores of all groups but the best below every other; a group is as good as the sum of its best.
+/// Masks the scores of all groups except the best; a group is rated by the sum of its best scores.
 fn keep_groups(scores: &mut [f32], groups: ExpertGroups) {
     let width = scores.len() / groups.n;
     let of_group =
@@ -79,7 +79,7 @@ fn keep_groups(scores: &mut [f32], groups: ExpertGroups) {
     }
 }
 
-/// Experts chosen one after the other: each is the best that is left, and weighs the softmax over those that come close.
+/// Chooses experts one after the other: each is the best one left, weighted by a softmax over the experts close to it.
 fn mixed(outputs: &[f32], n_used: usize, jitter: f32) -> Vec<(usize, f32)> {
     let mut left = outputs.to_vec();
     let mut chosen = Vec::with_capacity(n_used);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_bias_chooses_but_does_not_weigh() {
+    fn a_choice_bias_changes_the_choice_but_not_the_weights() {
         let outputs = [0.0, 2.0, 1.0, -1.0];
         let bias = [0.0, 0.0, 0.0, 5.0];
         let routed = route(&rule(RouterScores::Sigmoid), &outputs, Some(&bias));
@@ -170,15 +170,15 @@ mod tests {
             }),
             ..rule(RouterScores::Sigmoid)
         };
-        // The single best expert stands in the group whose two best are worse together.
+        // The best single expert is in the group whose two best have the lower sum.
         let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], None);
         assert_eq!((routed[0].0, routed[1].0), (3, 2));
     }
 
     #[test]
-    fn a_mixed_choice_weighs_against_what_comes_close() {
+    fn a_mixed_choice_is_weighted_against_experts_with_close_scores() {
         let mixer = rule(RouterScores::Mixer(0.1));
-        // The third comes within a fifth of the first; the others do not.
+        // Only the third is within a fifth of the first.
         let routed = route(&mixer, &[1.0, 2.0, 1.7, -3.0], None);
         assert_eq!((routed[0].0, routed[1].0), (1, 2));
         let expected = 1.0 / (1.0 + (-0.3f32).exp());

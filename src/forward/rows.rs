@@ -1,5 +1,5 @@
-//! What a row holds while the blocks run, where that is more than one residual: further streams of it, and behind them keys and values
-//! that one layer leaves for later ones. Whoever has a layer's rows can go on from there, whatever came before.
+//! Layout of a row between blocks where it is more than one residual: further streams, then the keys and values that one layer
+//! leaves for later ones. A run can resume from a layer's rows, without the layers before it.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
@@ -15,7 +15,7 @@ pub(super) fn put_columns(rows: &mut [f32], width: usize, first: usize, from: &[
     pairs.for_each(|(row, from)| row[first..first + n].copy_from_slice(from));
 }
 
-/// A row taken apart: what a block works on, and what lies beside it.
+/// A row split into residual streams and the values kept beside them.
 pub(super) struct Apart {
     /// [row, n_streams · d_model]
     pub streams: Vec<f32>,
@@ -24,7 +24,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Takes rows apart.
+    /// Splits rows.
     pub fn of<O: Ops>(ops: &O, row: &BlockRow, resid: &O::Buffer) -> Result<Self> {
         let host = ops.get(resid)?;
         let n = row.n_streams() * row.d_model;
@@ -34,7 +34,7 @@ impl Apart {
         })
     }
 
-    /// The stream that the block works on. // [row, d_model]
+    /// Returns the stream that the block works on. // [row, d_model]
     pub fn main(&self, row: &BlockRow) -> Vec<f32> {
         let n = row.n_streams() * row.d_model;
         columns(&self.streams, n, row.active() * row.d_model, row.d_model)
@@ -47,7 +47,8 @@ impl Apart {
     }
 }
 
-/// What the attention of a block reads, and what its row keeps: for heads that run alone. `None` where a row is the residual.
+/// Returns the input of a block's attention and the kept values of its rows, to run single heads; `None` if a row is the
+/// residual.
 pub(super) fn read_of<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
@@ -68,7 +69,7 @@ pub(super) fn read_of<O: Ops>(
     Ok(Some((main, apart.kept)))
 }
 
-/// Brings an embedding to the width of rows. // resid: [row, d_model]
+/// Widens an embedding to the width of rows. // resid: [row, d_model]
 pub(super) fn begin<O: Ops>(
     (ops, tensors): (&O, &attnscope_checkpoint::Tensors),
     spec: &RowSpec,
@@ -89,7 +90,7 @@ pub(super) fn begin<O: Ops>(
     ops.put(&rows, width, resid)
 }
 
-/// What is left of rows behind the last block. // rows: [row, width] → [row, d_model]
+/// Reduces rows to one residual after the last block. // rows: [row, width] → [row, d_model]
 pub(super) fn end<O: Ops>(
     (ops, tensors): (&O, &attnscope_checkpoint::Tensors),
     spec: &RowSpec,
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_put_where_they_were_taken() {
+    fn columns_are_read_and_written_at_their_place() {
         let mut rows = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let taken = columns(&rows, 3, 1, 2);
         assert_eq!(taken, [2.0, 3.0, 5.0, 6.0]);

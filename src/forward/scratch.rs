@@ -4,7 +4,7 @@ use attnscope_compute::ops::Ops;
 
 use super::keys_and_values::KeysAndValues;
 
-/// Keys and values that global tokens look at.
+/// Keys and values that global tokens attend to.
 pub(super) struct GlobalBuffers<O: Ops> {
     pub tokens: Vec<bool>,
     pub k: O::Buffer,
@@ -24,13 +24,13 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) own_key: O::Buffer,
     pub(super) shared_key: O::Buffer,
     pub(super) out: O::Buffer,
-    /// What multiplies z, where a gate does. // [position, n_heads · d_value]
+    /// Factor of z, in gated attention. // [position, n_heads · d_value]
     pub(super) gate: O::Buffer,
-    /// What rows keep for later layers. // [position, n_kept]
+    /// Keys and values kept in the rows for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
-    /// What global tokens look at.
+    /// Keys and values of global tokens.
     pub(super) global: Option<GlobalBuffers<O>>,
-    /// Keys and values of tokens that are over, and of those that run once they have.
+    /// KV cache of processed tokens, and after a run of the new ones too.
     pub(super) past: Option<KeysAndValues<O>>,
 }
 
@@ -50,7 +50,7 @@ pub struct Scratch<O: Ops> {
     pub(super) mlp: MlpScratch<O>,
     pub(super) mlp_out: O::Buffer,
     pub(super) spare: O::Buffer,
-    /// What cross-attention keeps of the encoder's output.
+    /// Cached keys and values of the encoder's output.
     pub(super) cross_past: Option<KeysAndValues<O>>,
 }
 

@@ -1,4 +1,4 @@
-//! Tokens as a model takes them.
+//! Input tokens of a model.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use attnscope_compute::attention::{AttentionSpec, Globals, Visibility};
 use attnscope_prompt::{Picture, Sound};
 
-/// One sequence of tokens, as a model takes it.
+/// One sequence of input tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sequence {
     pub tokens: Vec<u32>,
-    /// Position of each token, as the model's position rule counts it.
+    /// Position of each token, by the model's position rule.
     pub positions: Vec<usize>,
     /// Which tokens are real; `None` when all are.
     pub real: Option<Vec<bool>>,
-    /// What tokens are patches of, for models that see.
+    /// The image whose patches are the tokens, for vision models.
     pub picture: Option<Arc<Picture>>,
-    /// What is heard in place of tokens, which then are only numbers of places.
+    /// The audio of a speech model; tokens are then only indices of its rows.
     pub sound: Option<Arc<Sound>>,
 }
 
 impl Sequence {
-    /// Tokens of a text, none of them padding.
+    /// Creates a sequence from the tokens of a text, without padding.
     pub fn of_text(tokens: Vec<u32>, positions: Vec<usize>) -> Self {
         Self {
             tokens,
@@ -30,7 +30,7 @@ impl Sequence {
         }
     }
 
-    /// Which tokens see each other in an attention among themselves.
+    /// Returns which tokens see each other in self-attention.
     pub fn visibility(&self, spec: &AttentionSpec) -> Visibility {
         let visibility = Visibility::of_self(spec.mask, self.len(), self.real.as_deref());
         match spec.globals {
@@ -39,18 +39,18 @@ impl Sequence {
         }
     }
 
-    /// Which tokens see all others; padding does not.
+    /// Returns which tokens are global; padding never is.
     pub(super) fn global(&self, globals: Globals) -> Vec<bool> {
         let among = globals.among(&self.tokens).into_iter().enumerate();
         among.map(|(idx, is)| is && self.is_real(idx)).collect()
     }
 
-    /// Its first tokens.
+    /// Returns the first `n` tokens.
     pub fn first(&self, n: usize) -> Self {
         self.part(0..n.min(self.len()))
     }
 
-    /// Some of its tokens.
+    /// Returns a range of its tokens.
     pub fn part(&self, range: Range<usize>) -> Self {
         Self {
             tokens: self.tokens[range.clone()].to_vec(),
@@ -75,7 +75,7 @@ impl Sequence {
     }
 }
 
-/// Everything a model takes at once: its tokens, and those of its encoder where it has one.
+/// Complete input of a model: its tokens, and those of its encoder if it has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Input {
     /// The encoder's tokens.

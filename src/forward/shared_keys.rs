@@ -1,4 +1,4 @@
-//! Keys and values that one layer leaves for later ones, in the rows that go from block to block.
+//! Sharing of keys and values between layers, through the rows passed from block to block.
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
@@ -9,7 +9,7 @@ use attnscope_spec::{KeySharing, ProjectionSpec};
 use super::rows::put_columns;
 use super::scratch::AttentionScratch;
 
-/// Writes keys and values into the columns that later layers take them from.
+/// Writes keys and values into the columns that later layers read.
 pub(super) fn leave<O: Ops>(
     ops: &O,
     spec: &ProjectionSpec,

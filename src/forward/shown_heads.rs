@@ -1,4 +1,4 @@
-//! Some heads of a block that run alone, from its input: for the head on screen.
+//! Runs some heads of a block alone, for the head on screen.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,8 +22,8 @@ use super::rows::read_of;
 use super::scratch::AttentionScratch;
 use super::value_norms::{tell_norms, value_norms};
 
-/// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
-/// the first. Of the hooks only blocks and `ValueNorms` are served.
+/// Runs the self-attention of some heads alone, from a block's input, for the head on screen. All use the spec of the first.
+/// Only the hooks `blocks` and `ValueNorms` are served.
 ///
 /// # Errors
 /// As for [`run_block`].
@@ -54,7 +54,7 @@ pub fn attend_heads<O: Ops>(
         &mut NoHooks,
     )?;
     let visibility = context.visibility(attention);
-    // Lengths of values are worth another matrix only where somebody asks for them.
+    // Norms of values cost another matrix product, so they are computed only on request.
     let norms = if hooks.wants(Hook::ValueNorms) {
         let o = context.shelf().linear(&projections.o)?;
         measure_globals(context, attention, &o, &mut s)?;
@@ -86,7 +86,7 @@ pub fn attend_heads<O: Ops>(
     })
 }
 
-/// Some heads of a block that ran alone, and what their scores were made of.
+/// Results of some heads that ran alone, with the vectors behind their scores.
 pub struct AttendedHeads<O: Ops> {
     pub summaries: Vec<HeadSummary>,
     visibility: Visibility,
@@ -101,7 +101,7 @@ pub struct AttendedHeads<O: Ops> {
 }
 
 impl<O: Ops> AttendedHeads<O> {
-    /// What any part of one head's map can be computed from.
+    /// Returns the vectors from which any part of one head's attention map can be computed.
     ///
     /// # Errors
     /// When the device fails.

@@ -1,9 +1,9 @@
-//! Gates of which only the largest open: those that lie above a quantile of a normal distribution with the mean and spread of their row.
+//! Sparse gates: only those above a quantile of a normal distribution with the mean and spread of their row open.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
-/// Takes from every gate the value below which a share of its row would lie if the row were normal, and leaves nothing below 0.
+/// Subtracts from every gate the value below which `share` of its row would be if the row were normal, and clamps at 0.
 /// // gates: [position, d_mlp]
 pub(super) fn cut_off<O: Ops>(ops: &O, share: f32, gates: &mut O::Buffer) -> Result<()> {
     let host = ops.get(gates)?;
@@ -19,7 +19,7 @@ pub(super) fn cut_off<O: Ops>(ops: &O, share: f32, gates: &mut O::Buffer) -> Res
     ops.put(&values, width, gates)
 }
 
-/// The value below which a share of a normal distribution lies: by halving the interval in which it is.
+/// Returns the quantile of the standard normal distribution, by bisection.
 fn quantile(share: f64) -> f64 {
     let (mut low, mut high) = (-40.0, 40.0);
     for _ in 0..200 {
@@ -39,7 +39,7 @@ mod tests {
     use attnscope_compute::ops::Cpu;
 
     #[test]
-    fn quantiles_are_those_of_tables() {
+    fn quantiles_match_published_tables() {
         for (share, expected) in [
             (0.5, 0.0),
             (0.95, 1.644_853_626_951),
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_row_is_cut_off_at_its_mean() {
+    fn a_share_of_one_half_cuts_a_row_off_at_its_mean() {
         let mut gates = <Cpu as Ops>::Buffer::default();
         Cpu.put(&[1.0, 2.0, 3.0, 6.0], 4, &mut gates).expect("put");
         cut_off(&Cpu, 0.5, &mut gates).expect("cut off");

@@ -1,4 +1,4 @@
-//! What makes the rows of a stack that hears, before positions are added.
+//! Convolutional stem of a speech model: makes the rows of a stack before positions are added.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::{Error, Result};
@@ -9,10 +9,10 @@ use attnscope_spec::{SoundStem, StemConvolution};
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
-/// The rows that it makes of a sequence's sound. // [position, d_embed]
+/// Computes the rows of a sequence's audio. // [position, d_embed]
 ///
 /// # Errors
-/// When the sequence has no sound, a tensor is not as the spec says, or the device fails.
+/// When the sequence has no audio, a tensor differs from its spec, or the device fails.
 pub(super) fn sound_rows<O: Ops>(
     stem: &SoundStem,
     ops: &O,
@@ -33,7 +33,7 @@ pub(super) fn sound_rows<O: Ops>(
         ops.activate(stem.activation, &mut to)?;
         rows = ops.get(&to)?.values.into_owned();
     }
-    // Tokens are places: a part of a sequence, or another order of it, has rows of its own.
+    // Tokens are indices into the audio's rows, so a part or a reordering of a sequence picks its own rows.
     let width = stem.convolutions.last().map_or(1, |last| last.n_out);
     let mut chosen = Vec::with_capacity(sequence.len() * width);
     for place in &sequence.tokens {
@@ -67,7 +67,7 @@ fn linear_of<'a, O: Ops>(
     })
 }
 
-/// The rows that each output is made of, side by side: every channel with its rows together. // [position, channel · row]
+/// Gathers the input window of each output, channel by channel. // [position, channel · row]
 fn around_of(one: &StemConvolution, rows: &[f32]) -> Vec<f32> {
     let (n, wide) = (rows.len() / one.n_in.max(1), one.n_wide);
     let n_out = n.div_ceil(one.stride.max(1));
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_around_a_position_lie_by_channel_and_end_in_zeros() {
+    fn input_windows_are_channel_major_and_padded_with_zeros() {
         let one = StemConvolution {
             weight: String::new(),
             bias: None,

@@ -1,9 +1,9 @@
-//! Small steps that many parts of a block take: a factor, a norm in place, and zeros for a part that is not there.
+//! Small shared steps of a block: a factor, a norm in place, and zeros for an absent part.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
-/// Multiplies values by a factor that is often 1.
+/// Multiplies values by a factor; skips a factor of 1.
 pub(super) fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {
     if factor == 1.0 {
         return Ok(());
@@ -11,7 +11,7 @@ pub(super) fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Re
     ops.scale(values, factor)
 }
 
-/// Norms values in the buffer that they lie in, where there is a norm.
+/// Normalizes values in place, if there is a norm.
 pub(super) fn normed_in_place<O: Ops>(
     ops: &O,
     norm: Option<&O::Norm<'_>>,
@@ -25,7 +25,7 @@ pub(super) fn normed_in_place<O: Ops>(
     Ok(())
 }
 
-/// Zeros, in the shape of what was read: what a part adds that is not there.
+/// Fills `to` with zeros in the shape of `from`: the output of an absent part.
 pub(super) fn nothing<O: Ops>(ops: &O, from: &O::Buffer, to: &mut O::Buffer) -> Result<()> {
     let host = ops.get(from)?;
     let (n, width) = (host.values.len(), host.width);

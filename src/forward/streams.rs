@@ -1,5 +1,5 @@
-//! Several streams of a residual, of which a block works on one (AltUp, Baykal et al. 2023, arXiv 2301.13310): it predicts all of them,
-//! runs on one prediction, and corrects the others by how far that one was off.
+//! Several residual streams, of which a block works on one (AltUp, Baykal et al. 2023, arXiv 2301.13310): it predicts all of
+//! them, runs on one prediction, and corrects all by that prediction's error.
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
@@ -11,10 +11,10 @@ use super::context::BlockContext;
 use super::token_branch::of_tokens;
 use super::weights::WeightReader;
 
-/// The least mean square that a stream is divided by.
+/// Lower limit of the mean square that a stream is divided by.
 const LEAST_SQUARE: f32 = 1e-5;
 
-/// Brings rows to the root mean square that others have. // [row, width]
+/// Scales rows to the root mean square of `others`. // [row, width]
 fn as_long_as(others: &[f32], rows: &mut [f32], width: usize) {
     let square = |row: &[f32]| row.iter().map(|v| v * v).sum::<f32>() / width as f32;
     let pairs = rows
@@ -27,7 +27,7 @@ fn as_long_as(others: &[f32], rows: &mut [f32], width: usize) {
     }
 }
 
-/// What both maps read. // from: [row, d_model] → [row, n]
+/// Returns the input of both the prediction and the correction map. // from: [row, d_model] → [row, n]
 fn routed<O: Ops>(
     spec: &StreamsSpec,
     context: &BlockContext<'_, O>,
@@ -42,7 +42,7 @@ fn routed<O: Ops>(
     Ok(routed)
 }
 
-/// All streams as they are expected to be behind the block. // streams, result: [row, n · d_model]; main: [row, d_model]
+/// Predicts all streams after the block. // streams, result: [row, n · d_model]; main: [row, d_model]
 pub(super) fn predict<O: Ops>(
     spec: &StreamsSpec,
     context: &BlockContext<'_, O>,
@@ -70,8 +70,8 @@ pub(super) fn predict<O: Ops>(
     Ok(predicted)
 }
 
-/// All streams behind the block, which made `main` of the one that it works on; what the block adds for its tokens goes to all but
-/// the first. // predicted, result: [row, n · d_model]; main: [row, d_model]
+/// Corrects all predicted streams, given the block's output `main`; the per-token branch is added to all streams except the
+/// first. // predicted, result: [row, n · d_model]; main: [row, d_model]
 pub(super) fn correct<O: Ops>(
     spec: &StreamsSpec,
     context: &BlockContext<'_, O>,
@@ -122,7 +122,7 @@ pub(super) fn correct<O: Ops>(
     Ok(predicted)
 }
 
-/// The further streams, of the length that the first has. // first: [row, d_model]; one [row, d_model] each
+/// Makes the further streams from the first, scaled to its length. // first: [row, d_model]; returns one [row, d_model] each
 pub(super) fn begin<O: Ops>(
     maps: &StreamMaps,
     ops: &O,
@@ -144,7 +144,8 @@ pub(super) fn begin<O: Ops>(
         .collect()
 }
 
-/// The mean of all streams, the further ones mapped and of the length that the first has. // one [row, d_model] each
+/// Returns the mean of all streams, after the further ones are mapped and scaled to the first's length.
+/// // one [row, d_model] each
 pub(super) fn end<O: Ops>(
     maps: &StreamMaps,
     ops: &O,
@@ -175,7 +176,7 @@ mod tests {
     use super::as_long_as;
 
     #[test]
-    fn rows_take_the_length_of_others() {
+    fn rows_are_scaled_to_the_root_mean_square_of_others() {
         let mut rows = [3.0, 4.0, 0.0, 0.0];
         as_long_as(&[5.0, 5.0, 1.0, 1.0], &mut rows, 2);
         let length = |row: &[f32]| row.iter().map(|v| v * v).sum::<f32>();

@@ -1,5 +1,5 @@
-//! What a block adds for its token beside attention and feed-forward: a narrow gate on the residual, opened by an embedding of the
-//! token that only this block has, and by a part of the token's usual embedding.
+//! Per-token branch of a block, beside attention and feed-forward: a narrow gate on the residual, opened by a token embedding
+//! of this block and by a part of the token's usual embedding.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
@@ -7,7 +7,7 @@ use attnscope_spec::{TableSource, TokenBranch};
 
 use super::context::BlockContext;
 
-/// What the branch gives for rows that belong to some tokens. // from, result: [token, d_model]
+/// Computes the branch's output for rows of some tokens. // from, result: [token, d_model]
 pub(super) fn of_tokens<O: Ops>(
     context: &BlockContext<'_, O>,
     branch: &TokenBranch,
@@ -65,7 +65,7 @@ pub(super) fn of_tokens<O: Ops>(
     Ok(mapped)
 }
 
-/// Ends a block: adds what it gives for its tokens, and multiplies the residual by a stored number.
+/// Ends a block: adds its per-token branch, and multiplies the residual by a stored factor.
 pub(super) fn end_block<O: Ops>(
     context: &BlockContext<'_, O>,
     (branch, scale): (Option<&TokenBranch>, Option<&String>),

@@ -1,4 +1,4 @@
-//! The last residual → logits, in chunks of the vocabulary: never positions × vocabulary at once.
+//! Turns the last residual into logits in chunks of the vocabulary, so positions × vocabulary is never held at once.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use super::sequence::Sequence;
 use super::weights::{WeightReader, read_linear_rows};
 use super::{probed, rows};
 
-/// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
+/// Number of values per chunk, both of logits over all requested positions and of their weights: 4 MiB each.
 const CHUNK_VALUES: usize = 1 << 20;
 
-/// Applies the final norm, where there is one, to what rows hold of the residual. // [position, d_model]
+/// Applies the final norm, if there is one, to the residual part of rows. // [position, d_model]
 ///
 /// # Errors
-/// When a tensor is not as the spec says, or the device fails.
+/// When a tensor differs from its spec, or the device fails.
 pub fn final_hidden<O: Ops>(
     ops: &O,
     model: &Model,
@@ -39,7 +39,7 @@ pub fn final_hidden<O: Ops>(
     }
 }
 
-/// Puts what a head reads in the place of the last hidden states, where that is made of several positions.
+/// Replaces the last hidden states with the head's pooled input, for heads that read several positions.
 ///
 /// # Errors
 /// When the device fails.
@@ -83,7 +83,7 @@ pub fn pool_hidden<O: Ops>(
     ops.put(&pooled.repeat(n), pooled.len(), hidden)
 }
 
-/// What a head's own layer makes of rows; `None` where it has none.
+/// Applies a head's own layer to rows; `None` if it has none.
 fn transformed<O: Ops>(
     ops: &O,
     model: &Model,
@@ -109,7 +109,7 @@ fn transformed<O: Ops>(
     Ok(Some(normed))
 }
 
-/// The mean of the rows of real tokens from one on. // [width]
+/// Returns the mean over real tokens from index `from` on. // [width]
 fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence, from: usize) -> Vec<f32> {
     let mut sum = vec![0.0f64; width];
     let mut n_real = 0;
@@ -125,12 +125,12 @@ fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence, from: usize) 
         .collect()
 }
 
-/// Computes the logits of every position, and hands them over chunk by chunk.
+/// Computes the logits of every position and passes them on chunk by chunk.
 ///
 /// `each` receives a range of the vocabulary and its logits. // [position, range]
 ///
 /// # Errors
-/// When a tensor is not as the spec says, the device fails, or the pace or `each` stops it.
+/// When a tensor differs from its spec, the device fails, or the pace or `each` stops it.
 pub fn logits_in_chunks<O: Ops>(
     ops: &O,
     model: &Model,
@@ -148,14 +148,14 @@ pub fn logits_in_chunks<O: Ops>(
     Ok(())
 }
 
-/// The head of a model on the last hidden states, asked for one range of the vocabulary after another.
+/// The language-model head applied to the last hidden states, queried by range of the vocabulary.
 pub struct Unembedding<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     head: &'a HeadSpec,
     pace: &'a dyn Pace,
     hidden: &'a O::Buffer,
-    /// What the head's own layer made of the hidden states, where it has one.
+    /// Output of the head's own layer, if it has one.
     transformed: Option<O::Buffer>,
     extra_bias: Option<Cow<'a, [f32]>>,
     n_positions: usize,
@@ -163,10 +163,10 @@ pub struct Unembedding<'a, O: Ops> {
 }
 
 impl<'a, O: Ops> Unembedding<'a, O> {
-    /// Runs what the head does before it multiplies by the vocabulary. // hidden: [position, d_model]
+    /// Runs the head's steps before the vocabulary matrix. // hidden: [position, d_model]
     ///
     /// # Errors
-    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    /// When a tensor differs from its spec, the device fails, or the pace stops it.
     pub fn new(
         ops: &'a O,
         model: &'a Model,
@@ -176,7 +176,7 @@ impl<'a, O: Ops> Unembedding<'a, O> {
         pace: &'a dyn Pace,
     ) -> Result<Self> {
         let tensors = &model.checkpoint.tensors;
-        // What is averaged behind it has been through it.
+        // Where the head averages after its layer, the hidden states have already been through that layer.
         let is_through = head
             .labels
             .as_ref()
@@ -203,7 +203,7 @@ impl<'a, O: Ops> Unembedding<'a, O> {
         })
     }
 
-    /// The vocabulary in ranges whose logits fit in a chunk: the same ranges on every device.
+    /// Splits the vocabulary into ranges whose logits fit in a chunk; the ranges are the same on every device.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<O> {
         let d_vocab = self.head.unembed.n_out();
         let per_row = self.n_positions.max(self.head.unembed.n_in).max(1);
@@ -212,10 +212,10 @@ impl<'a, O: Ops> Unembedding<'a, O> {
         starts.map(move |start| start..(start + n_chunk).min(d_vocab))
     }
 
-    /// Logits of every position for a range of the vocabulary. // [position, range]
+    /// Computes the logits of every position for a range of the vocabulary. // [position, range]
     ///
     /// # Errors
-    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    /// When a tensor differs from its spec, the device fails, or the pace stops it.
     pub fn logits(&mut self, range: Range<usize>) -> Result<Cow<'_, [f32]>> {
         let weights = self.weights(range.clone())?;
         let from = self.transformed.as_ref().unwrap_or(self.hidden);
@@ -230,10 +230,10 @@ impl<'a, O: Ops> Unembedding<'a, O> {
         ))
     }
 
-    /// The weights of a range of the vocabulary, for any number of prompts.
+    /// Reads the weights of a range of the vocabulary, for any number of prompts.
     ///
     /// # Errors
-    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    /// When a tensor differs from its spec, the device fails, or the pace stops it.
     pub fn weights(&self, range: Range<usize>) -> Result<O::Linear<'a>> {
         let tensors = &self.model.checkpoint.tensors;
         let (head, pace) = (self.head, self.pace);
@@ -250,7 +250,7 @@ impl<'a, O: Ops> Unembedding<'a, O> {
         self.ops.linear_weights(host)
     }
 
-    /// Logits of every position for a range of the vocabulary, from its weights. // [position, range]
+    /// Computes the logits of every position for a range of the vocabulary from its weights. // [position, range]
     ///
     /// # Errors
     /// When the device fails, or the pace stops it.
@@ -272,7 +272,7 @@ impl<'a, O: Ops> Unembedding<'a, O> {
     }
 }
 
-/// One map of two tokens, whose outputs are the mean of two maps of one token each.
+/// Combines two maps of one token each into one map of both, whose outputs are their mean.
 fn mean_of_both<'a>(first: &HostLinear<'_>, second: &HostLinear<'_>) -> HostLinear<'a> {
     let (a, b) = (first.widened(), second.widened());
     let rows = a
@@ -293,7 +293,7 @@ fn mean_of_both<'a>(first: &HostLinear<'_>, second: &HostLinear<'_>) -> HostLine
     }
 }
 
-/// The weights of a range of a head's vocabulary, for a few rows at a time, many times.
+/// Reads the weights of a range of the vocabulary, in a layout for multiplying a few rows many times.
 ///
 /// # Errors
 /// As for [`Unembedding::weights`].
@@ -309,7 +309,7 @@ pub fn unembedding_for_few_rows<'a, O: Ops>(
     ops.linear_weights(ops.for_few_rows(host))
 }
 
-/// Logits as the head gives them, from the products alone. // values: [position, range]
+/// Turns raw products into logits. // values: [position, range]
 fn finished<'b>(
     head: &HeadSpec,
     bias: Option<&[f32]>,
@@ -324,7 +324,7 @@ fn finished<'b>(
     values
 }
 
-/// Scale, cap and bias of one chunk. // values: [position, range]
+/// Applies scale, cap and bias to one chunk. // values: [position, range]
 fn finish(head: &HeadSpec, bias: Option<&[f32]>, width: usize, values: &mut [f32]) {
     for row in values.chunks_mut(width) {
         for value in row.iter_mut() {

@@ -1,4 +1,4 @@
-//! Lengths of what heads write for each key.
+//! Norms of the head outputs of each key's value.
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
@@ -8,7 +8,7 @@ use super::context::BlockContext;
 use super::hook::{Hook, Hooks};
 use super::scratch::AttentionScratch;
 
-/// Hands on ‖v W_O‖ of every head and key to whoever wants it.
+/// Passes ‖v W_O‖ of every head and key to hooks that want it.
 pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> Result<()> {
     let Some(norms) = norms.filter(|_| hooks.wants(Hook::ValueNorms)) else {
         return Ok(());
@@ -17,7 +17,7 @@ pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> R
     hooks.values(Hook::ValueNorms, &norms.concat(), n_keys)
 }
 
-/// ‖v W_O‖ of every head and key, from values that were projected; unknown where copies of a sequence run. // [head][key]
+/// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run. // [head][key]
 pub(super) fn value_norms<O: Ops>(
     context: &BlockContext<'_, O>,
     attention: &AttentionSpec,

@@ -1,4 +1,4 @@
-//! Reads maps and norms as their sources name them, in the form that a device takes.
+//! Reads maps and norms from their sources, in the form that a device takes.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,12 +13,12 @@ use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, TableSource};
 use rayon::prelude::*;
 
-/// Reads weights for one device.
+/// Reader of weights for one device.
 pub(super) struct WeightReader<'a, O> {
     pub ops: &'a O,
     pub tensors: &'a Tensors,
     pub pace: &'a dyn Pace,
-    /// Whether weights are laid out for a few rows at a time.
+    /// Whether weights are laid out for multiplying a few rows at a time.
     pub for_few_rows: bool,
 }
 
@@ -40,7 +40,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
         }
     }
 
-    /// For maps of a row at a time, many times.
+    /// Reads weights in a layout for multiplying single rows many times.
     pub fn by_row(self) -> Self {
         Self {
             for_few_rows: true,
@@ -49,12 +49,12 @@ impl<'a, O: Ops> WeightReader<'a, O> {
     }
 
     /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
+    /// When a tensor is missing, has the wrong shape, or the device refuses it; also for the functions below.
     pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
         self.linear_of(source, &Fused::default())
     }
 
-    /// One of several maps that may be parts of one stored matrix.
+    /// Reads one of several maps that may be parts of one stored matrix.
     pub(super) fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
         let takes_bf16 = self.ops.takes_bf16();
         let mut host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
@@ -76,7 +76,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
         source.as_ref().map(|source| self.norm(source)).transpose()
     }
 
-    /// Learned vectors of distances, as queries and keys meet them.
+    /// Reads learned relative-position vectors, in the form that queries and keys are multiplied with.
     pub fn relative(self, source: &RelativeSource) -> Result<RelativeTables> {
         let (ops, table) = (self.ops, self.table(&source.embeddings)?);
         let mut rows = O::Buffer::default();
@@ -100,7 +100,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
         })
     }
 
-    /// All rows of a table.
+    /// Reads all rows of a table.
     pub fn table(self, table: &TableSource) -> Result<Cow<'a, [f32]>> {
         let shape = [table.n_rows, table.width];
         self.tensors.expect(&table.tensor, &shape)?.widen()
@@ -111,7 +111,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
     }
 }
 
-/// Reads an affine map: as f32, or as bf16 where it is stored so and that is taken.
+/// Reads an affine map: as f32, or as bf16 if it is stored so and `takes_bf16` allows it.
 pub(super) fn read_linear<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
@@ -169,7 +169,7 @@ pub(super) fn read_linear<'a>(
     }
 }
 
-/// A map with the factors that are stated for it.
+/// Applies a map's declared factors.
 fn scaled(mut linear: HostLinear<'_>, scale: MapScale) -> HostLinear<'_> {
     if scale == MapScale::ONE {
         return linear;
@@ -183,7 +183,7 @@ fn scaled(mut linear: HostLinear<'_>, scale: MapScale) -> HostLinear<'_> {
     linear
 }
 
-/// A map whose outputs are multiplied. // factors: [n_out]
+/// Multiplies a map's outputs. // factors: [n_out]
 fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
     let mut values = host.widened().into_owned();
     let (n_in, n_out) = (host.n_in.max(1), host.n_out.max(1));
@@ -210,7 +210,7 @@ fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
     }
 }
 
-/// A map whose matrix meets both halves of an input.
+/// Makes a map that applies its matrix to both halves of an input and adds the results.
 fn on_halves(once: HostLinear<'_>) -> HostLinear<'_> {
     let values = once.widened();
     let twice: Vec<f32> = if once.is_input_major {
@@ -227,7 +227,7 @@ fn on_halves(once: HostLinear<'_>) -> HostLinear<'_> {
     }
 }
 
-/// A matrix of the outputs that are meant, as it is taken.
+/// Reads the matrix of the outputs in `source.part`, as bf16 if it is stored so and `takes_bf16` allows it.
 fn read_matrix<'a>(
     stored: &TensorView<'a>,
     source: &LinearSource,
@@ -242,7 +242,7 @@ fn read_matrix<'a>(
     if is_whole && let Some(values) = stored.borrowed() {
         return Ok(HostWeight::F32(Cow::Borrowed(values)));
     }
-    // One row of a transposed matrix costs as much as all of them.
+    // Reading one row of a transposed matrix costs as much as reading all of them.
     if stored.is_row_wise() && stored.shape().len() == 2 {
         if source.is_input_major && !is_whole {
             return fused.columns(stored, source, pace);
@@ -252,7 +252,7 @@ fn read_matrix<'a>(
     Ok(HostWeight::F32(chosen(stored.widen()?, source)))
 }
 
-/// Where a bf16 matrix lies, in elements, when it lies in one piece.
+/// Returns the element range of a bf16 matrix in its tensor, if it is contiguous.
 fn bf16_elements(stored: &TensorView<'_>, source: &LinearSource) -> Option<Range<usize>> {
     let part = source.part;
     let is_whole = part.len == part.group;
@@ -267,7 +267,7 @@ fn bf16_elements(stored: &TensorView<'_>, source: &LinearSource) -> Option<Range
     Some(start..start + part.len * source.n_in)
 }
 
-/// The bits of a matrix that lies in one piece of the file, as bf16.
+/// Reads a contiguous matrix as bf16 bits.
 fn read_bf16<'a>(
     stored: &TensorView<'_>,
     elements: Range<usize>,
@@ -282,7 +282,7 @@ fn read_bf16<'a>(
     Ok(HostWeight::Bf16(bits))
 }
 
-/// The outputs of a whole matrix that the source means.
+/// Selects the source's outputs from a whole matrix.
 fn chosen<'a>(whole: Cow<'a, [f32]>, source: &LinearSource) -> Cow<'a, [f32]> {
     if source.is_input_major {
         choose(whole, source.n_in, source.n_stored_out, source.part)
@@ -291,7 +291,7 @@ fn chosen<'a>(whole: Cow<'a, [f32]>, source: &LinearSource) -> Cow<'a, [f32]> {
     }
 }
 
-/// Values that are read by one task, between two questions whether to stop.
+/// Number of values read by one task between two checks whether to stop.
 const READ_AT_ONCE: usize = 1 << 18;
 
 fn goes_on(pace: &dyn Pace) -> Result<()> {
@@ -302,7 +302,7 @@ fn goes_on(pace: &dyn Pace) -> Result<()> {
     }
 }
 
-/// The outputs of a matrix that `part` means, which are rows of it or all its columns; read and widened in parallel.
+/// Reads and widens a part of a matrix, a selection of its rows or all its columns, in parallel.
 fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) -> Result<Lent> {
     let part = source.part;
     let is_whole = part.len == part.group || source.is_input_major;
@@ -311,7 +311,7 @@ fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) ->
     } else {
         (source.n_out(), source.n_in)
     };
-    // Chosen rows that lie together in the file are read together.
+    // Selected rows that are contiguous in the file are read together.
     let together = if is_whole { n_rows } else { part.len };
     let n_at_once = (READ_AT_ONCE / width.max(1)).clamp(1, together.max(1));
     let mut wide = lend(n_rows * width);
@@ -337,12 +337,12 @@ fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) ->
     Ok(wide)
 }
 
-/// A matrix of which several maps are columns: it is read once for all of them.
+/// A matrix whose columns hold several maps; it is read once for all of them.
 #[derive(Default)]
 pub(super) struct Fused(RefCell<Option<(String, Lent)>>);
 
 impl Fused {
-    /// The columns that `part` means.
+    /// Returns the columns of `part`.
     fn columns<'a>(
         &self,
         stored: &TensorView<'_>,
@@ -350,7 +350,7 @@ impl Fused {
         pace: &dyn Pace,
     ) -> Result<HostWeight<'a>> {
         let mut held = self.0.borrow_mut();
-        // What was held before goes first: its buffer may serve again.
+        // The previous matrix is dropped first, so that its buffer can be reused.
         let found = held.take().filter(|(name, _)| *name == source.weight);
         let (_, whole) = held.insert(match found {
             Some(found) => found,
@@ -373,7 +373,7 @@ impl Fused {
 /// Reads some outputs of an unfused affine map stored as [n_out, n_in].
 ///
 /// # Errors
-/// When a tensor is missing or has another shape.
+/// When a tensor is missing or has the wrong shape.
 pub(super) fn read_linear_rows<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
@@ -420,7 +420,7 @@ pub(super) fn read_linear_rows<'a>(
     Ok(scaled(linear, source.scale))
 }
 
-/// Of each row of `n_stored` values, those that `part` means.
+/// Selects the values of `part` from each row of `n_stored` values.
 fn choose(values: Cow<'_, [f32]>, n_rows: usize, n_stored: usize, part: Part) -> Cow<'_, [f32]> {
     if part.len == part.group {
         return values;
@@ -432,7 +432,7 @@ fn choose(values: Cow<'_, [f32]>, n_rows: usize, n_stored: usize, part: Part) ->
     Cow::Owned(chosen)
 }
 
-/// Of the rows of width `n_in`, those that `part` means.
+/// Selects the rows of `part`, each of width `n_in`.
 fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]> {
     if part.len == part.group {
         return values;
@@ -446,7 +446,7 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
     choose(values, 1, n_values, in_values)
 }
 
-/// Reads a norm; its gain as it is applied.
+/// Reads a norm, with its gain as it is applied.
 pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
     let read = |name: &String| tensors.expect(name, &source.gain_shape)?.widen();
     let mut parts = source
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_part_of_interleaved_rows_is_taken_from_every_group() {
-        // Two heads of [q k v], one row each, rows of two.
+        // Two heads of [q k v], one row each, of width 2.
         let stored: Vec<f32> = (0..12).map(|v| v as f32).collect();
         let part = Part {
             group: 3,

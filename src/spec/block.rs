@@ -1,4 +1,4 @@
-//! One block: what mixes its tokens, its feed-forward layer, and the norms and factors around both.
+//! One block: its token mixer, its feed-forward layer, and the norms and factors around both.
 
 use attnscope_compute::attention::AttentionSpec;
 
@@ -74,24 +74,24 @@ pub struct BlockSpec {
     pub mlp_post: Option<NormSource>,
     /// Attention and feed-forward layer both read the block's input (parallel block).
     pub is_parallel: bool,
-    /// Factors of the attention output and of the feed-forward output.
+    /// Factors applied to the attention output and to the feed-forward output.
     pub branch_scales: [f32; 2],
-    /// Factors of the residual that each of the two is added to.
+    /// Factors applied to the residual before each of the two outputs is added.
     pub resid_factors: [f32; 2],
     /// Adds each branch to its normed input instead of the residual before the norm.
     pub adds_to_normed: bool,
     /// A low-rank branch added together with the attention output (LAuReL).
     pub narrow: Option<Box<NarrowBranch>>,
-    /// A per-token branch added at the end of the block.
+    /// A branch that depends on the token id, added at the end of the block.
     pub by_token: Option<Box<TokenBranch>>,
-    /// Name of a stored factor of the residual at the end of the block. // [1]
+    /// Name of a stored factor that multiplies the residual at the end of the block. // [1]
     pub resid_scale: Option<String>,
-    /// Set where a row holds more than the residual that the block works on.
+    /// Set if a row holds more than the residual that the block works on.
     pub row: Option<Box<BlockRow>>,
 }
 
 impl BlockSpec {
-    /// A block without norms, one branch after the other.
+    /// A sequential block (attention, then feed-forward) without norms.
     pub fn plain(
         attention: AttentionSpec,
         projections: ProjectionSpec,
@@ -146,7 +146,7 @@ impl BlockSpec {
         }
     }
 
-    /// The block's self-attention for changes, if that is its mixer.
+    /// The block's self-attention, mutable, if that is its mixer.
     pub fn own_mut(&mut self) -> Option<&mut SelfSpec> {
         match &mut self.mixer {
             Mixer::Attention(own) => Some(own),
@@ -154,7 +154,7 @@ impl BlockSpec {
         }
     }
 
-    /// The mixer without attention, instead of attention or in parallel with it.
+    /// The mixer that is not softmax attention, used instead of attention or in parallel with it.
     pub fn other_mixer(&self) -> Option<&TokenMixer> {
         match &self.mixer {
             Mixer::Attention(_) => self.beside.as_deref(),
@@ -163,13 +163,13 @@ impl BlockSpec {
         }
     }
 
-    /// Whether attention alone mixes the tokens, without an output gate.
+    /// Whether attention is the only mixer and has no output gate.
     pub fn only_attends(&self) -> bool {
         let plain = |own: &SelfSpec| own.projections.gate.is_none();
         self.own().is_some_and(plain) && self.beside.is_none()
     }
 
-    /// The spec of its self-attention, if that is its mixer.
+    /// The spec of the block's self-attention, if that is its mixer.
     pub fn attention(&self) -> Option<&AttentionSpec> {
         Some(&self.own()?.attention)
     }

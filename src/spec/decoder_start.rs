@@ -1,56 +1,56 @@
-//! How a decoder begins: its start token, what is written before its own first choice, and what it must not write.
+//! How a decoder begins: its start token, the tokens it is forced to write first, and the tokens it must not write.
 
 use attnscope_prompt::{Prefix, Starts};
 
-/// How a decoder reads the text of its encoder again, one place later, where it has nothing to write.
+/// Whether, and shifted how, a decoder reads the encoder's tokens when no target is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadsAgain {
-    /// It does not: a target has to be given.
+    /// Never: a target must be given.
     Never,
-    /// After its start token, where its head gives labels.
+    /// After the start token, if the head gives labels.
     ForLabels,
-    /// After its start token, whatever its head.
+    /// After the start token, with any head.
     Shifted,
-    /// After the text's own last token.
+    /// After the text's last token, which is moved to the front.
     Rotated,
 }
 
-/// What a decoder writes at one place whatever the logits say.
+/// What a decoder must write at one position, whatever the logits say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forced {
     Token(u32),
-    /// The likeliest of some: a language that is to be recognised.
+    /// The most likely of these tokens, such as a language to be detected.
     OneOf(Vec<u32>),
 }
 
-/// What a model with an encoder needs beside its stacks.
+/// How the decoder of an encoder–decoder model begins, and what it may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecoderStart {
-    /// The token that a target begins with.
+    /// First token of every target.
     pub start_token: u32,
-    /// Tokens that end one.
+    /// Tokens that end a target.
     pub end_tokens: Vec<u32>,
-    /// Tokens that follow it, before what the model writes and before a text that is given.
+    /// Tokens that follow the start token: before generated text, and before a given text.
     pub prefixes: [Prefix; 2],
-    /// What is written first whatever the logits say: a language, or the beginning of a sentence.
+    /// Tokens written first, whatever the logits say: a language, or the beginning of a sentence.
     pub forced: Vec<Forced>,
     /// Tokens that are never written.
     pub never_written: Vec<u32>,
     /// Tokens that are not written first.
     pub never_first: Vec<u32>,
-    /// The decoder reads the encoder's text again where no target is given.
+    /// How the decoder reads the encoder's tokens when no target is given.
     pub reads_again: ReadsAgain,
-    /// Ids mean other words than those of the encoder.
+    /// The decoder's token ids belong to another vocabulary than the encoder's.
     pub has_own_vocabulary: bool,
 }
 
 impl DecoderStart {
-    /// What a target begins with.
+    /// Tokens that begin a target.
     pub(super) fn starts(&self) -> Starts {
         Starts {
             of_written: self.prefixes[0],
             of_text: self.prefixes[1],
-            // One token alone, a language, counts as written.
+            // A single forced token (a language) is treated as part of the generated text.
             n_forced: match self.forced.len() {
                 1 => 0,
                 n => n,
@@ -58,7 +58,7 @@ impl DecoderStart {
         }
     }
 
-    /// What is written behind a target of so many tokens whatever the logits say.
+    /// The token forced after a target of `n_tokens` tokens, whatever the logits say.
     pub fn forced_after(&self, n_tokens: usize) -> Option<&Forced> {
         let n_before = 1 + self.prefixes[0].ids().len();
         self.forced.get(n_tokens.checked_sub(n_before)?)

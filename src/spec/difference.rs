@@ -1,13 +1,13 @@
 //! Differential attention as data: which tensors give λ.
 
-/// How heads and their partners are put together, as data.
+/// How the patterns of paired heads are combined, as data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DifferenceSource {
-    /// Vectors of queries and keys, q1, k1, q2 and k2: λ = e^(q1·k1) − e^(q2·k2) + λ₀. // [d_head] each
+    /// Vectors q1, k1, q2 and k2, which give λ = e^(q1·k1) − e^(q2·k2) + λ₀. // [d_head] each
     pub lambdas: [String; 4],
     pub d_head: usize,
-    /// λ₀, which grows with the layer; what is left is multiplied by 1 − λ₀ once more.
+    /// λ₀, which grows with the layer; the difference is also multiplied by 1 − λ₀.
     pub first: f32,
-    /// Of the norm by the root mean square that each pair's difference passes.
+    /// ε of the RMS norm applied to each pair's difference.
     pub eps: f32,
 }

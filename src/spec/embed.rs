@@ -7,33 +7,33 @@ use super::stem::SoundStem;
 /// How tokens become the input of the first block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbedSpec {
-    /// Where tokens are patches of a picture, the kernel that makes their rows, one for each token; where a sound is heard, the
-    /// first tensor that hears it, and how many places there are.
+    /// The token table. For pictures, the kernel of the patch projection, with one row per token; for sound, the weight of the
+    /// first convolution, with the number of positions.
     pub tokens: TableSource,
-    /// How rows come of a picture, where tokens are its patches.
+    /// How a picture becomes rows, if tokens are its patches.
     pub patches: Option<Box<PatchSpec>>,
-    /// How rows come of a sound, where no token is read.
+    /// How a sound becomes rows, if the stack reads sound instead of tokens.
     pub sound: Option<Box<SoundStem>>,
-    /// Multiplies the rows of tokens.
+    /// Multiplies the token rows.
     pub scale: f32,
-    /// A token whose rows are zero.
+    /// A token whose row is set to zero.
     pub dropped: Option<DroppedToken>,
     pub positions: Option<PositionTable>,
     /// Segment embeddings; row 0 is added to every token.
     pub token_types: Option<TableSource>,
     pub norm: Option<NormSource>,
-    /// The norm stands before positions are added, not after.
+    /// Applies the norm before positions are added, not after.
     pub norms_before_positions: bool,
-    /// Brings embeddings to the width of the residual, where they have another.
+    /// Maps embeddings to the width of the residual, if theirs differs.
     pub projection: Option<LinearSource>,
-    /// The projection comes before positions and norm, not after them.
+    /// Applies the projection before positions and norm, not after them.
     pub projects_first: bool,
-    /// The norm comes after the projection.
+    /// Applies the norm after the projection.
     pub norms_projected: bool,
 }
 
 impl EmbedSpec {
-    /// Rows of a table, nothing added.
+    /// An embedding that only looks up rows of a table.
     pub fn plain(tokens: TableSource) -> Self {
         Self {
             tokens,
@@ -52,27 +52,27 @@ impl EmbedSpec {
     }
 }
 
-/// A token that is left out of embeddings, as dropout does; the others are multiplied by what was left in training over what is
-/// left in the text.
+/// A token whose embedding is zeroed, as in training with token dropout (ESM). Other embeddings are multiplied by the share of
+/// tokens kept in training over the share kept in the text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DroppedToken {
-    /// `None` where the vocabulary has no such token.
+    /// `None` if the vocabulary has no such token.
     pub token: Option<u32>,
-    /// The share of tokens that were left out in training.
+    /// Share of tokens dropped in training.
     pub share: f32,
 }
 
-/// Positions that are added to embeddings.
+/// Position embeddings added to the token embeddings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PositionTable {
     /// Stored rows.
     Stored(TableSource),
-    /// Sines and cosines of falling frequencies (Vaswani et al. 2017).
+    /// Sines and cosines of decreasing frequencies (Vaswani et al. 2017).
     Sinusoid(Sines),
 }
 
 impl PositionTable {
-    /// Positions that are stored; nothing limits those that are computed.
+    /// Number of stored positions; `None` if positions are computed, which have no limit.
     pub fn n_rows(&self) -> Option<usize> {
         match self {
             Self::Stored(table) => Some(table.n_rows),
@@ -81,13 +81,13 @@ impl PositionTable {
     }
 }
 
-/// Where sines and cosines stand in a row.
+/// Order of sines and cosines in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sines {
     /// All sines, then all cosines.
     Halves,
-    /// All sines, then all cosines, whose last frequency is 1/10,000 itself.
+    /// All sines, then all cosines; the last frequency is exactly 1/10,000.
     HalvesToEnd,
-    /// A sine and the cosine of the same frequency side by side.
+    /// Each sine is followed by the cosine of the same frequency.
     Interleaved,
 }

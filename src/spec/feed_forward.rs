@@ -1,10 +1,10 @@
-//! What a feed-forward layer is made of, as data: one, or many experts of which each token uses a few.
+//! The parts of a feed-forward layer, as data: one layer, or many experts of which each token uses a few.
 
 use attnscope_compute::ops::Activation;
 
 use super::source::{LinearSource, NormSource};
 
-/// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
+/// A feed-forward layer: down(act(up x)), or down(rule(gate x, up x)) with a [`GateRule`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct MlpSpec {
     pub up: LinearSource,
@@ -18,8 +18,8 @@ pub struct MlpSpec {
     pub sparsity: Option<f32>,
 }
 
-/// Four values of a stored activation (Huang and Schlag 2024, arXiv 2411.13010): for x above 0, p·x² + β·x; below, n·(e^min(x, ε) −
-/// 1 − x) + β·x, where p is the softplus of what is stored, and n that of another value, plus β.
+/// The four stored values of a learned activation (Huang and Schlag 2024, arXiv 2411.13010). For x above 0: p·x² + β·x; below:
+/// n·(e^min(x, ε) − 1 − x) + β·x. p is the softplus of `above`, n the softplus of `below` plus β, β is `slope` and ε is `limit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedActivation {
     pub above: String,
@@ -29,7 +29,7 @@ pub struct LearnedActivation {
 }
 
 impl LearnedActivation {
-    /// Its tensors with their shapes.
+    /// The stored tensors with their shapes.
     pub fn tensors(&self) -> [(&String, Vec<usize>); 4] {
         [
             (&self.above, vec![1]),
@@ -41,7 +41,7 @@ impl LearnedActivation {
 }
 
 impl MlpSpec {
-    /// One without a gate.
+    /// A feed-forward layer without a gate.
     pub fn plain(up: LinearSource, down: LinearSource, activation: Activation) -> Self {
         Self {
             up,
@@ -55,7 +55,7 @@ impl MlpSpec {
     }
 }
 
-/// How a gate and what it gates are put together.
+/// How the gate and the up projection are combined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GateRule {
     /// act(gate) · up.
@@ -64,30 +64,30 @@ pub enum GateRule {
     Clamped { limit: f32, alpha: f32 },
 }
 
-/// Many feed-forward layers, of which each token uses a few.
+/// A mixture of experts: many feed-forward layers, of which each token uses a few.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertsSpec {
     pub router: LinearSource,
     pub rule: RouterRule,
     pub experts: Vec<MlpSpec>,
-    /// One that every token uses, and the single output whose sigmoid weighs it.
+    /// An expert that every token uses, and optionally a map to one output whose sigmoid weighs it.
     pub shared: Option<(MlpSpec, Option<LinearSource>)>,
-    /// Maps into and out of the narrower vectors that experts run on; the shared one runs on the input.
+    /// Maps into and out of the narrower vectors that the routed experts run on; the shared expert runs on the full input.
     pub latent: Option<[LinearSource; 2]>,
-    /// The experts read the residual through norms of their own, not what the shared one reads.
+    /// Set if the routed experts read the residual through norms of their own, instead of the shared expert's input.
     pub apart: Option<Box<ApartNorms>>,
 }
 
-/// Norms around experts that read the residual themselves, and on what the shared one gives.
+/// Norms around experts that read the residual directly, and on the output of the shared expert.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApartNorms {
     /// Before the router.
     pub router: NormSource,
     /// Before the experts.
     pub into: NormSource,
-    /// On what the experts give together.
+    /// On the summed output of the experts.
     pub out: NormSource,
-    /// On what the shared one gives.
+    /// On the output of the shared expert.
     pub shared_out: NormSource,
 }
 
@@ -102,58 +102,58 @@ impl ApartNorms {
     }
 }
 
-/// How the router's outputs become weights of experts.
+/// How the router's outputs become expert weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterRule {
     pub n_used: usize,
     pub scores: RouterScores,
-    /// Added to the scores for the choice only.
+    /// Added to the scores only to choose experts, not to weigh them.
     pub choice_bias: Option<ChoiceBias>,
     pub groups: Option<ExpertGroups>,
-    /// Divide the weights of the chosen by their sum.
+    /// Divides the weights of the chosen experts by their sum.
     pub normalises: bool,
-    /// The power of the norm that stands for the sum; 1 for the sum itself.
+    /// Exponent of the p-norm that replaces the sum; 1 is the sum itself.
     pub power: f32,
-    /// What the weights are divided by at least.
+    /// Lower limit of the divisor.
     pub least_sum: f32,
     pub scale: f32,
     /// Multiplies the weight of each expert. // [expert]
     pub expert_scales: Option<String>,
-    /// Weights multiply what experts read, not what they give.
+    /// The weights multiply the experts' inputs instead of their outputs.
     pub scales_inputs: bool,
 }
 
-/// What is added to the scores of experts for the choice among them.
+/// A bias added to the router scores only to choose experts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChoiceBias {
     pub tensor: String,
-    /// One value for each expert, perhaps as a matrix of one row.
+    /// One value per expert, possibly stored as a matrix of one row.
     pub shape: Vec<usize>,
 }
 
-/// Experts stand in groups, of which only some are chosen from.
+/// Groups of experts: only the best groups are chosen from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertGroups {
     pub n: usize,
     pub n_kept: usize,
-    /// How many of a group's best scores say how good it is.
+    /// Number of top scores in a group that are summed to rank the group.
     pub n_best: usize,
 }
 
-/// What turns a router's outputs into scores.
+/// How a router's outputs become scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RouterScores {
     /// Softmax over all experts.
     Softmax,
-    /// Softmax over the chosen ones.
+    /// Softmax over the chosen experts.
     SoftmaxOfChosen,
     Sigmoid,
-    /// SparseMixer: two experts chosen one after the other, each weighted by the softmax over the experts close to it (Liu et al. 2024,
-    /// arXiv 2409.12136). The number is how close, relative to the score.
+    /// SparseMixer: chooses two experts one after the other and weighs each by the softmax over the experts close to it (Liu et
+    /// al. 2024, arXiv 2409.12136). The number is the largest distance, relative to the score.
     Mixer(f32),
 }
 
-/// The feed-forward part of a block.
+/// The feed-forward layer of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForward {
     Dense(Box<MlpSpec>),

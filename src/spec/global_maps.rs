@@ -2,7 +2,7 @@
 
 use super::source::LinearSource;
 
-/// The maps of global tokens, in place of those that other tokens have.
+/// Linear maps of global tokens, used instead of the other tokens' maps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GlobalMaps {
     pub q: LinearSource,

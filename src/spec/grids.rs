@@ -1,4 +1,4 @@
-//! The grids of layers and heads that places are in.
+//! The grids of layers and heads that a place refers to.
 
 use attnscope_compute::attention::AttentionSpec;
 
@@ -8,7 +8,7 @@ use super::self_attention::Exceptions;
 use super::stack::{Layers, StackSpec};
 
 impl ModelSpec {
-    /// Which grids of layers and heads the model has, in the order in which they run.
+    /// The model's grids of layers and heads, in the order in which they run.
     pub fn grids(&self) -> Vec<Stack> {
         let with_own = self.stacks.iter().filter(|s| s.recurrence().is_none());
         let mut grids: Vec<Stack> = with_own.map(|stack| stack.stack).collect();
@@ -18,7 +18,7 @@ impl ModelSpec {
         grids
     }
 
-    /// Heads of every layer of every grid: what places are in.
+    /// Number of heads in every layer of every grid.
     pub fn shape(&self) -> Vec<Grid> {
         let of = |stack: Stack| Grid {
             stack,
@@ -29,7 +29,7 @@ impl ModelSpec {
         self.grids().into_iter().map(of).collect()
     }
 
-    /// The grid that a person looks at first.
+    /// The grid shown first.
     pub fn main_grid(&self) -> Stack {
         let main = self.main_stack();
         match main.layers {
@@ -62,7 +62,7 @@ impl ModelSpec {
         }
     }
 
-    /// Exceptions of single heads in a layer of a grid.
+    /// Exceptions for single heads in a layer of a grid.
     pub fn exceptions(&self, grid: Stack, layer_idx: usize) -> Option<&Exceptions> {
         let block = self.stack_of(grid).blocks().get(layer_idx)?;
         match grid {
@@ -81,17 +81,17 @@ impl ModelSpec {
         projections.is_some_and(|projections| projections.sinks.is_some())
     }
 
-    /// Layers of a grid.
+    /// Number of layers of a grid.
     pub fn n_layers(&self, grid: Stack) -> usize {
         self.stack_of(grid).n_layers()
     }
 
-    /// Number of layers of all stacks together.
+    /// Total number of layers over all stacks.
     pub fn n_layers_to_run(&self) -> usize {
         self.stacks.iter().map(StackSpec::n_layers).sum()
     }
 
-    /// Heads of a layer of a grid.
+    /// Number of heads in a layer of a grid; 0 if it has no attention.
     pub fn n_heads(&self, grid: Stack, layer_idx: usize) -> usize {
         self.attention(grid, layer_idx)
             .map_or(0, |attention| attention.n_heads)

@@ -1,4 +1,4 @@
-//! The head: from the last residual to logits or labels.
+//! The output head: maps the last residual to logits or labels.
 
 use attnscope_compute::ops::Activation;
 
@@ -6,7 +6,7 @@ use super::labels::Labels;
 use super::quirks::ProbeSpec;
 use super::source::{LinearSource, NormSource};
 
-/// The transform between the last residual and the unembedding.
+/// A transform applied to the last residual before the unembedding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformSpec {
     pub dense: LinearSource,
@@ -14,20 +14,20 @@ pub struct TransformSpec {
     pub norm: Option<NormSource>,
 }
 
-/// From the last residual to logits.
+/// An output head: maps the last residual to logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadSpec {
     pub transform: Option<TransformSpec>,
     pub unembed: LinearSource,
     /// A second map, applied to the second token; the outputs are the mean of both.
     pub second: Option<LinearSource>,
-    /// Factor of the products, before `extra_bias` is added.
+    /// Multiplies the logits before `extra_bias` is added.
     pub scale: f32,
     /// cap · tanh(logit / cap).
     pub softcap: Option<f32>,
-    /// Added to the logits last. // [d_vocab]
+    /// Added to the logits last, after scale and softcap. // [d_vocab]
     pub extra_bias: Option<String>,
-    /// What the outputs mean, where they are labels instead of tokens.
+    /// Meaning of the outputs, if they are labels instead of tokens.
     pub labels: Option<Box<Labels>>,
     /// Attention pooling of all tokens before the head's map.
     pub probe: Option<Box<ProbeSpec>>,

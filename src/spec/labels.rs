@@ -1,16 +1,17 @@
-//! What the outputs of a head stand for, where they are no words: labels of a text, of its tokens, or of spans of it.
+//! What a head's outputs mean if they are not tokens: labels of a text, of its tokens, or of spans.
 
 /// The labels of a head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Labels {
-    /// One for each output.
+    /// One per output.
     pub names: Vec<String>,
     pub kind: LabelKind,
     pub pooled: Pooled,
 }
 
 impl Labels {
-    /// What to say where the one position that counts is padding; `None` where it is a token, or where several count.
+    /// A warning if the labels are read at a padded position; `None` if that position is a token, or if several positions are
+    /// used.
     pub fn at_padding(&self, tokens: &[u32], real: Option<&[bool]>) -> Option<String> {
         let counts_several = matches!(
             self.pooled,
@@ -25,49 +26,49 @@ impl Labels {
     }
 }
 
-/// How outputs become figures between 0 and 1.
+/// How outputs become label scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelKind {
-    /// One label holds: softmax over labels.
+    /// Exactly one label applies: softmax over labels.
     OneOf,
-    /// Each label holds or does not: a sigmoid each.
+    /// Each label applies or not: a sigmoid each.
     Several,
-    /// Numbers as they are: a regression, a reward.
+    /// Unscaled numbers: a regression or a reward.
     Value,
-    /// Where a span starts and ends: softmax over positions.
+    /// Start and end of a span: softmax over positions.
     Span,
 }
 
-/// Which positions the outputs count at.
+/// Which positions the outputs are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooled {
-    /// Each position has its own.
+    /// Every position has outputs of its own.
     Every,
     First,
-    /// The last whose token is not this one, with which texts are filled up.
+    /// The last token that is not this padding token.
     Last(Option<u32>),
-    /// The last that has this token, with which texts end.
+    /// The last occurrence of this end token.
     LastOf(u32),
-    /// The first that has this token; the first of all where none has it.
+    /// The first occurrence of this end token, or the first position if it does not occur.
     FirstOf(u32),
-    /// The one whose token is the highest, the first of several.
+    /// The token with the highest id; the first if there are several.
     Highest,
     /// The mean of the hidden states of all real positions: each position has the same outputs.
     Mean,
-    /// The mean over real positions of what the head's own layer makes of each: the outputs, averaged.
+    /// The mean of the head's outputs over all real positions.
     MeanOfOutputs,
-    /// The mean of the hidden states from a position on, the same for each position.
+    /// The mean of the hidden states from this position on; each position has the same outputs.
     MeanFrom(usize),
-    /// The first hidden state, and behind it the mean of those from a position on.
+    /// The first hidden state, concatenated with the mean of those from this position on.
     FirstAndMeanFrom(usize),
-    /// The first two hidden states behind each other.
+    /// The first two hidden states, concatenated.
     FirstTwo,
-    /// All hidden states, as a learned query weighs them: each position has the same outputs.
+    /// All hidden states, pooled by attention with a learned query: each position has the same outputs.
     Probed,
 }
 
 impl Pooled {
-    /// The position that counts; `None` where all do.
+    /// The position that the outputs are read from; `None` if every position has its own.
     pub fn position(self, tokens: &[u32]) -> Option<usize> {
         match self {
             Self::Every => None,
@@ -99,7 +100,7 @@ impl Pooled {
         }
     }
 
-    /// The name for people.
+    /// The display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Every => "every token",
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_position_that_counts_is_that_of_transformers() {
+    fn the_pooled_position_matches_transformers() {
         let tokens = [5, 0, 7, 2, 0, 0];
         assert_eq!(Pooled::Every.position(&tokens), None);
         assert_eq!(Pooled::First.position(&tokens), Some(0));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_at_padding_is_told() {
+    fn a_label_read_at_padding_gives_a_warning() {
         let tokens = [0, 0, 7, 2];
         let labels = |pooled| Labels {
             names: vec!["one".to_owned()],

@@ -1,4 +1,4 @@
-//! A whole model: its stacks, its head, and how positions and targets are read.
+//! A whole model: its stacks, its output head, and its rules for positions and targets.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use super::recurrent::Recurrence;
 use super::stack::{Layers, StackSpec};
 use super::timing::Timing;
 
-/// A whole model, with the configuration values it was read from.
+/// A whole model, with the configuration values it was built from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSpec {
     pub family: &'static str,
     pub d_model: usize,
     pub d_vocab: usize,
-    /// Positions the model has; `None` when nothing limits them.
+    /// Number of positions the model supports; `None` if nothing limits it.
     pub n_ctx: Option<usize>,
     pub positions: PositionRule,
     /// One stack, or encoder and decoder.
     pub stacks: Vec<StackSpec>,
     pub head: Option<HeadSpec>,
-    /// Whether the head predicts the next token, which gives a text a loss.
+    /// Whether the head predicts the next token, so that a loss can be computed for any text.
     pub is_causal_lm: bool,
     /// Set for encoder–decoder models.
     pub decoder_start: Option<DecoderStart>,
@@ -34,7 +34,7 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// A model of one stack with positions counted from 0; its width is the width of the token table.
+    /// A model of one stack with positions counted from 0; its width is that of the token table.
     pub fn of_one_stack(family: &'static str, stack: StackSpec, head: Option<HeadSpec>) -> Self {
         Self {
             family,
@@ -103,7 +103,7 @@ impl ModelSpec {
         patches.map(|patches| patches.look)
     }
 
-    /// What a prompt may be.
+    /// Limits on prompts.
     pub fn limits(&self) -> Limits {
         let hears = self.stacks[0].embed.sound.as_deref();
         let sound = hears.map(|stem| stem.rule);
@@ -133,7 +133,7 @@ impl ModelSpec {
     }
 }
 
-/// An open checkpoint and how it is to be read.
+/// An open checkpoint and its spec.
 #[derive(Debug, Clone)]
 pub struct Model {
     pub checkpoint: Arc<Checkpoint>,
@@ -141,7 +141,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The weights under another spec.
+    /// The same checkpoint with another spec.
     pub fn with_spec(&self, spec: ModelSpec) -> Self {
         Self {
             checkpoint: self.checkpoint.clone(),

@@ -1,4 +1,4 @@
-//! Every tensor that a spec reads, with the shape it must have: checked before anything runs.
+//! Every tensor that a spec reads, with its required shape: checked before anything runs.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ impl ModelSpec {
         needed.0
     }
 
-    /// Those of the head.
+    /// Tensors of the head.
     pub fn head_tensors(&self) -> Vec<NeededTensor<'_>> {
         let mut needed = Needed::default();
         if let Some(head) = &self.head {
@@ -53,10 +53,10 @@ impl ModelSpec {
         needed.0
     }
 
-    /// Checks that every needed tensor is there in its shape.
+    /// Checks that every needed tensor is present with its expected shape.
     ///
     /// # Errors
-    /// Names the first tensor that is missing or has another shape.
+    /// If a tensor is missing or has another shape; the message names the first such tensor.
     pub fn check_tensors(&self, tensors: &Tensors) -> Result<()> {
         self.needed_tensors()
             .iter()
@@ -76,7 +76,7 @@ impl ModelSpec {
 }
 
 impl StackSpec {
-    /// What one layer reads.
+    /// Tensors that one layer reads.
     pub fn layer_tensors(&self, layer_idx: usize) -> Option<Vec<NeededTensor<'_>>> {
         if self.recurrence().is_some() {
             let mut needed = Needed::default();
@@ -86,7 +86,7 @@ impl StackSpec {
         Some(self.blocks().get(layer_idx)?.tensors())
     }
 
-    /// What runs before the first block.
+    /// Tensors read before the first block.
     pub fn embedding_tensors(&self) -> Vec<NeededTensor<'_>> {
         let mut needed = Needed::default();
         needed.embedding(self);
@@ -101,7 +101,7 @@ impl StackSpec {
 }
 
 impl BlockSpec {
-    /// What the block reads.
+    /// Tensors that the block reads.
     pub fn tensors(&self) -> Vec<NeededTensor<'_>> {
         let mut needed = Needed::default();
         needed.block(self);
@@ -110,7 +110,7 @@ impl BlockSpec {
 }
 
 impl ModelSpec {
-    /// Multiplications that one token costs in the maps of all blocks and of the head.
+    /// Number of multiplications per token in the linear maps of all blocks and of the head.
     pub fn n_multiplications(&self) -> usize {
         let blocks = self.stacks.iter().flat_map(|stack| stack.blocks());
         let maps = blocks.flat_map(BlockSpec::linears);
@@ -120,7 +120,7 @@ impl ModelSpec {
 }
 
 impl BlockSpec {
-    /// The maps that are in use together: of experts, one and the one that all tokens use.
+    /// Linear maps that run for one token; of the experts, one routed expert and the shared one.
     pub fn linears(&self) -> Vec<&LinearSource> {
         let mut linears = Vec::new();
         let of_cross = self.cross.iter().map(|cross| &cross.projections);
@@ -152,7 +152,7 @@ impl BlockSpec {
 }
 
 impl FeedForward {
-    /// The maps that are in use together: of experts, one and the one that all tokens use.
+    /// Linear maps that run for one token; of the experts, one routed expert and the shared one.
     pub fn linears(&self) -> Vec<&LinearSource> {
         match self {
             Self::Dense(mlp) => mlp.linears().collect(),

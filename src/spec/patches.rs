@@ -1,55 +1,55 @@
-//! How a picture becomes the rows of tokens, as data.
+//! How a picture becomes token rows, as data.
 
 use attnscope_prompt::Look;
 
 use super::source::LinearSource;
 
-/// How a picture becomes the rows of tokens. An id is the number of a row: that of a learned token, or that of a patch behind them.
+/// How a picture becomes token rows. A token id is a row number: learned tokens come first, then patches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PatchSpec {
-    /// What is done to a picture before it is cut.
+    /// How the picture is preprocessed before it is cut into patches.
     pub look: Look,
-    /// The map of the values of a patch: channels, rows, columns.
+    /// Map from a patch's values (channels, rows, columns) to a row.
     pub projection: LinearSource,
     /// Learned tokens before the patches, in order.
     pub firsts: Vec<LearnedTokens>,
     pub positions: GridPositions,
 }
 
-/// Learned rows that stand for no patch.
+/// Learned rows that do not belong to a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedTokens {
     pub tensor: String,
     pub shape: Vec<usize>,
     pub n: usize,
-    /// Whether positions are added to them.
+    /// Whether position embeddings are added to them.
     pub has_positions: bool,
 }
 
-/// Positions that are stored for a grid of patches, and for learned tokens before it.
+/// Stored positions of a grid of patches, and of the learned tokens before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GridPositions {
     pub tensor: String,
     pub shape: Vec<usize>,
-    /// Rows before those of the grid.
+    /// Number of rows before those of the grid.
     pub n_first: usize,
-    /// Rows and columns that are stored.
+    /// Number of stored rows and columns.
     pub grid: [usize; 2],
-    /// What is done where a picture has another grid; `None` where it may not have one.
+    /// How positions are resampled for a picture with another grid; `None` if another grid is not supported.
     pub resampled: Option<Resampling>,
 }
 
-/// How stored positions become those of another grid.
+/// How stored positions are resampled to another grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resampling {
-    /// Cubic between the four nearest, a = −0.75, whatever the scale.
+    /// Bicubic over the four nearest, a = −0.75, at any scale.
     Nearest,
-    /// Cubic over as many as the scale asks for, a = −0.5.
+    /// Bicubic with a support that grows with the scale (antialiased), a = −0.5.
     Antialiased,
 }
 
 impl PatchSpec {
-    /// Learned tokens before the patches.
+    /// Number of learned tokens before the patches.
     pub fn n_first(&self) -> usize {
         self.firsts.iter().map(|learned| learned.n).sum()
     }

@@ -1,4 +1,4 @@
-//! A place in a model and a text: `L3`, `L3H7`, `encoder.L3H7`, `cross.L3H7`, with query and key behind where they are known.
+//! A place in a model and a text: `L3`, `L3H7`, `encoder.L3H7`, `cross.L3H7`, followed by query and key if they are known.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub enum Stack {
 }
 
 impl Stack {
-    /// What reports call it.
+    /// Name in reports.
     pub fn label(self) -> Option<&'static str> {
         match self {
             Self::Only => None,
@@ -25,7 +25,7 @@ impl Stack {
         }
     }
 
-    /// What the names of its hooks begin with.
+    /// Prefix of its hook names.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Only => "",
@@ -35,10 +35,10 @@ impl Stack {
     }
 }
 
-/// Where something is. What is left out is not said: of a place that is asked for it means everywhere.
+/// A location. In a requested place, a field that is `None` matches everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// The grid of heads. [`Stack::Only`] is the grid of a model that has one.
+    /// The grid of heads. A model with a single grid uses [`Stack::Only`].
     pub stack: Option<Stack>,
     pub layer_idx: Option<usize>,
     pub head_idx: Option<usize>,
@@ -85,32 +85,32 @@ impl Place {
         }
     }
 
-    /// The grid of heads of a place that something was found at: the only one, where no other is named.
+    /// The grid of a place where something was found; [`Stack::Only`] if none is named.
     pub fn grid(self) -> Stack {
         self.stack.unwrap_or(Stack::Only)
     }
 
-    /// Whether two places are of one head, whatever the query and the key.
+    /// Whether two places refer to the same head, whatever their query and key.
     pub fn is_same_head(&self, other: &Self) -> bool {
         let head = |place: &Self| (place.grid(), place.layer_idx, place.head_idx);
         head(self) == head(other)
     }
 
-    /// Whether a layer of a grid is meant.
+    /// Whether the place includes a layer of a grid.
     pub fn holds(self, grid: Stack, layer_idx: usize) -> bool {
         let is_layer = self.layer_idx.is_none_or(|wanted| wanted == layer_idx);
         is_layer && self.stack.is_none_or(|wanted| wanted == grid)
     }
 
-    /// Whether a head of a layer of a grid is meant.
+    /// Whether the place includes a head of a layer of a grid.
     pub fn holds_head(self, grid: Stack, layer_idx: usize, head_idx: usize) -> bool {
         self.holds(grid, layer_idx) && self.head_idx.is_none_or(|wanted| wanted == head_idx)
     }
 
-    /// Whether there is such a place among some grids.
+    /// Checks that the place exists in some grids.
     ///
     /// # Errors
-    /// When there is none: what there is, as a message goes on after "there is no … in this model; expected".
+    /// If it does not exist; the error is the expected value, to follow "there is no … in this model; expected".
     pub fn within(self, grids: &[Grid]) -> Result<(), String> {
         let meant: Vec<&Grid> = grids
             .iter()
@@ -139,21 +139,21 @@ impl Place {
     }
 }
 
-/// What indices below a count are.
+/// The valid indices below a count, as text.
 fn range(n: usize) -> String {
     format!("0..{}", n.max(1) - 1)
 }
 
-/// A grid of layers and heads that places are in.
+/// A grid of layers and heads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     pub stack: Stack,
-    /// Heads of each layer; 0 where a layer has no attention.
+    /// Number of heads in each layer; 0 if a layer has no attention.
     pub n_heads: Vec<usize>,
 }
 
 impl fmt::Display for Place {
-    /// `encoder.L3H7 query 5 key 9`; nothing for the whole model.
+    /// Writes `encoder.L3H7 query 5 key 9`; nothing for the whole model.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |letter: &str, idx: Option<usize>| {
             idx.map_or(String::new(), |idx| format!("{letter}{idx}"))
@@ -178,7 +178,7 @@ impl FromStr for Place {
     }
 }
 
-/// Places that a person asks for, apart by commas, each with ranges where it says so: `L0-2,encoder.L3H0-7`.
+/// Requested places, separated by commas, each with optional ranges: `L0-2,encoder.L3H0-7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places(pub Vec<Place>);
 
@@ -196,14 +196,14 @@ impl FromStr for Places {
     }
 }
 
-/// More are a slip of the finger.
+/// More places than this are taken for a typing error.
 const MOST_PLACES: usize = 100_000;
 
 fn wrong(text: &str) -> String {
     format!("expected a place such as L3, L3H5, encoder.L3H5 or cross.L3, found {text:?}")
 }
 
-/// One place, or those of its ranges.
+/// Parses one place, and expands its ranges.
 fn read(text: &str) -> Result<Vec<Place>, String> {
     let wrong = || wrong(text);
     let mut words = text.split_whitespace();
@@ -252,7 +252,7 @@ fn read(text: &str) -> Result<Vec<Place>, String> {
     Ok(places.collect())
 }
 
-/// The stack that a place begins with, and the rest. The first release wrote `decoder.L3.cross` for `cross.L3`.
+/// Splits the stack off the front of a place. The first release wrote `decoder.L3.cross` for `cross.L3`.
 fn stack_of(text: &str) -> Option<(Option<Stack>, &str)> {
     let (first, rest) = match text.split_once('.') {
         Some((first, rest)) => (first, rest),
@@ -274,7 +274,7 @@ fn stack_of(text: &str) -> Option<(Option<Stack>, &str)> {
     }
 }
 
-/// `3`, or `3-5` for all from the first to the last.
+/// Parses `3`, or `3-5` (inclusive).
 fn indices(text: &str) -> Option<Vec<Option<usize>>> {
     let number = |text: &str| text.parse::<usize>().ok();
     let (first, last) = match text.split_once('-') {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn places_parse_to_what_they_were_written_from() {
         for text in [
             "L3",
             "L3H5",
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn cross_attention_is_read_as_the_first_release_wrote_it() {
+    fn cross_attention_parses_in_the_first_releases_notation() {
         for (old, now) in [
             ("decoder.L3.cross", "cross.L3"),
             ("decoder.L3H1.cross", "cross.L3H1"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_model_is_written_as_nothing() {
+    fn the_whole_model_is_written_as_an_empty_string() {
         assert_eq!(Place::MODEL.to_string(), "");
         assert_eq!(Place::MODEL.query(3).to_string(), "query 3");
         let only = Place::layer(Stack::Only, 3).head(7);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_ranges() {
+    fn place_lists_accept_ranges() {
         let written = |text: &str| -> Vec<String> {
             let Places(places) = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
             places.iter().map(Place::to_string).collect()
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_is_told_with_what_is() {
+    fn an_error_about_a_missing_place_lists_the_existing_ones() {
         let one = [Grid {
             stack: Stack::Only,
             n_heads: vec![2, 4],

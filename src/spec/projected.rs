@@ -1,26 +1,26 @@
-//! What stands beside the maps of queries, keys and values in some attentions: latent vectors, and learned vectors of distances.
+//! Additions to the query, key and value maps of some attentions: latent vectors, and learned vectors per distance.
 
 use super::source::{LinearSource, NormSource, TableSource};
 
-/// Queries, keys and values through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
+/// Queries, keys and values projected through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatentSpec {
-    /// Hidden → the latent that queries are projected from; queries come from the input where there is none.
+    /// Hidden → the latent that queries are projected from; if `None`, queries are projected from the input.
     pub q: Option<(LinearSource, NormSource)>,
     /// Hidden → the latent that keys and values are projected from.
     pub kv: LinearSource,
     pub kv_norm: NormSource,
-    /// Hidden → the part of a key that all heads share, and that rotates.
+    /// Hidden → the rotary part of a key, shared by all heads.
     pub shared_key: LinearSource,
 }
 
-/// Learned vectors of distances, and the maps that make keys and queries of them.
+/// Learned vectors per distance, and the maps that turn them into keys and queries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelativeSource {
     pub embeddings: TableSource,
     pub norm: Option<NormSource>,
-    /// Makes what queries are multiplied with.
+    /// Maps them to keys, which are multiplied with queries.
     pub key: Option<LinearSource>,
-    /// Makes what keys are multiplied with.
+    /// Maps them to queries, which are multiplied with keys.
     pub query: Option<LinearSource>,
 }

@@ -1,4 +1,4 @@
-//! The linear maps of one attention: queries, keys, values and output, and what is applied to them.
+//! The linear maps of one attention (queries, keys, values and output), and what is applied to their outputs.
 
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
@@ -6,17 +6,17 @@ use super::projected::{LatentSpec, RelativeSource};
 use super::rows::KeySharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
-/// Queries, keys, values and output of one attention.
+/// Query, key, value and output maps of one attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectionSpec {
     pub q: LinearSource,
     pub k: LinearSource,
     pub v: LinearSource,
     pub o: LinearSource,
-    /// Norms of queries and keys before rope: over each head where the width is d_head, else over all heads together.
+    /// Norms of queries and keys before rope: per head if the width is d_head, otherwise over all heads together.
     pub q_norm: Option<NormSource>,
     pub k_norm: Option<NormSource>,
-    /// A norm of values over each head.
+    /// A norm of the values, per head.
     pub v_norm: Option<NormSource>,
     pub latent: Option<Box<LatentSpec>>,
     /// Clamps queries, keys and values to ±clip.
@@ -25,7 +25,7 @@ pub struct ProjectionSpec {
     pub sinks: Option<String>,
     /// Applies the norms of queries and keys after rope instead of before it.
     pub norms_after_rope: bool,
-    /// Learned bias per distance bucket, of this attention alone. // [bucket, head]
+    /// Learned bias per distance bucket, used by this attention only. // [bucket, head]
     pub bucket_values: Option<TableSource>,
     /// Learned vectors per distance.
     pub relative: Option<Box<RelativeSource>>,
@@ -35,7 +35,7 @@ pub struct ProjectionSpec {
     pub difference: Option<Box<DifferenceSource>>,
     /// KV sharing: reads another layer's keys and values, or provides its own to later layers.
     pub shared: Option<Box<KeySharing>>,
-    /// Linear maps of global tokens, which see all others.
+    /// Linear maps of global tokens, which attend to all other tokens.
     pub global: Option<Box<GlobalMaps>>,
 }
 
@@ -62,12 +62,12 @@ impl ProjectionSpec {
         }
     }
 
-    /// Whether it reads an earlier layer's keys and values.
+    /// Whether it reuses an earlier layer's keys and values.
     pub fn takes_keys(&self) -> bool {
         matches!(self.shared.as_deref(), Some(KeySharing::Taken { .. }))
     }
 
-    /// Whether every head owns rows and columns of the maps: false with a latent vector or a partner head.
+    /// Whether each head has its own rows and columns of the maps: false with latent vectors or differential attention.
     pub fn is_by_head(&self) -> bool {
         self.latent.is_none() && self.difference.is_none()
     }

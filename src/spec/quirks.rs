@@ -12,12 +12,12 @@ pub struct NarrowBranch {
     pub norm: NormSource,
 }
 
-/// One learned query that looks at every token, and the feed-forward layer that follows: a pooling by attention.
+/// Attention pooling: one learned query attends to every token, and a feed-forward layer follows.
 ///
-/// What the layer gives is added to what it reads, and both are the outputs of the head.
+/// The feed-forward output is added to its input; the sum is the output of the head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeSpec {
-    /// The learned query, and the shape in which it is stored.
+    /// The learned query, and its stored shape.
     pub query: String,
     pub query_shape: Vec<usize>,
     pub n_heads: usize,
@@ -26,29 +26,30 @@ pub struct ProbeSpec {
     pub v: LinearSource,
     pub o: LinearSource,
     pub norm: NormSource,
-    /// The first map of the layer; the second is the head's own.
+    /// First map of the feed-forward layer; the second is the head's own map.
     pub up: LinearSource,
     pub activation: Activation,
 }
 
-/// norm(out(act(gate x) · t)), where t = (norm(context e) + row) · mix for the embedding e of the token and its row in a table.
+/// norm(out(act(gate x) · t)), where t = (norm(context e) + row) · mix; e is the token's embedding and row its row in a second
+/// table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenBranch {
     pub gate: LinearSource,
     pub activation: Activation,
     pub out: LinearSource,
     pub out_norm: NormSource,
-    /// The usual embedding, and what multiplies its rows.
+    /// The usual token embedding, and the factor of its rows.
     pub tokens: TableSource,
     pub token_scale: f32,
     pub context: LinearSource,
-    /// Multiplies what the map of the usual embedding gives, before the norm.
+    /// Multiplies the output of `context`, before the norm.
     pub context_scale: f32,
     pub context_norm: NormSource,
-    /// Rows that hold the embeddings of all blocks, what multiplies them, and where this block's begins.
+    /// Table whose rows hold the embeddings of all blocks, the factor of its rows, and the first column of this block.
     pub rows: TableSource,
     pub row_scale: f32,
-    /// The row of tokens that have none.
+    /// The row used for tokens beyond the table.
     pub row_beyond: Option<usize>,
     pub first_column: usize,
     pub mix: f32,

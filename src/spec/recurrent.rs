@@ -1,15 +1,15 @@
-//! What recurrent layers are made of, as data. They stand where other stacks have blocks.
+//! The parts of recurrent layers, as data. A recurrent stack has them instead of blocks.
 
 use attnscope_compute::attention::AttentionSpec;
 
 use crate::{Ablation, LinearSource};
 
-/// One LSTM layer in one direction; gates stand in the order input, forget, cell, output (`torch.nn.LSTM`).
+/// One LSTM layer in one direction; the gates are in the order input, forget, cell, output (`torch.nn.LSTM`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellSpec {
     /// Input → the four gates.
     pub input: LinearSource,
-    /// Last state → the four gates.
+    /// Previous state → the four gates.
     pub hidden: LinearSource,
 }
 
@@ -20,7 +20,8 @@ impl CellSpec {
     }
 }
 
-/// An encoder: each layer reads what the one before gives, forwards and perhaps backwards, and puts both side by side.
+/// A recurrent encoder: each layer reads the output of the layer before, forwards and optionally backwards, and concatenates
+/// both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReaderSpec {
     /// Forwards, then backwards. // [layer][direction]
@@ -28,24 +29,24 @@ pub struct ReaderSpec {
 }
 
 impl ReaderSpec {
-    /// Width of its output.
+    /// Width of the encoder's output.
     pub fn width(&self) -> usize {
         let last = self.layers.last().into_iter().flatten();
         last.map(CellSpec::width).sum()
     }
 }
 
-/// What a decoder's layers begin with.
+/// Initial states of a decoder's layers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Start {
     Zeros,
-    /// What the encoder's layer of the same number ended with.
+    /// The final state of the encoder layer with the same index.
     Encoder,
-    /// tanh of a map of what the encoder's last layer ended with, one part per layer.
+    /// tanh of a linear map of the last encoder layer's final state, one part per layer.
     Bridge(Box<Bridge>),
 }
 
-/// What the encoder's last layer ended with → what a decoder's layers begin with: outputs from outputs, memories from memories.
+/// Maps from the last encoder layer's final state to the decoder's initial states: hidden to hidden, and cell to cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bridge {
     pub hidden: LinearSource,
@@ -63,31 +64,31 @@ pub enum ScoreSource {
     Additive(Box<Additive>),
 }
 
-/// The maps of an additive score.
+/// The linear maps of an additive score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Additive {
     pub query: LinearSource,
     pub key: LinearSource,
-    /// One output.
+    /// A map to one output.
     pub vector: LinearSource,
 }
 
-/// A decoder that looks at the encoder's states after every step.
+/// A recurrent decoder that attends to the encoder's states after every step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriterSpec {
     pub layers: Vec<CellSpec>,
     pub start: Start,
-    /// What a step gives is part of the next one's input (input feeding).
+    /// A step's output is part of the next step's input (input feeding).
     pub feeds_back: bool,
     pub attention: AttentionSpec,
     pub scores: ScoreSource,
-    /// Queries and keys are divided by their root mean squares before they are scored.
+    /// Divides queries and keys by their root mean squares before scoring.
     pub qk_norm: bool,
-    /// What stands in the place of the context.
+    /// What replaces the context vector.
     pub ablation: Option<Ablation>,
-    /// tanh of this, of context and state side by side, is what a step gives.
+    /// A step's output is tanh of this map of context and state, concatenated.
     pub combine: LinearSource,
-    /// Tokens that end what is written: the step that is given one writes nothing.
+    /// Tokens that end a text: a step whose input is one of them writes nothing.
     pub end_tokens: Vec<u32>,
 }
 
@@ -122,7 +123,7 @@ impl Recurrence {
         }
     }
 
-    /// The attention of a decoder.
+    /// The attention of a decoder; an encoder has none.
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match self {
             Self::Reader(_) => None,

@@ -2,13 +2,13 @@
 
 use super::source::{LinearSource, NormSource};
 
-/// What the rows of a stack hold.
+/// Layout of the rows of a stack.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowSpec {
     pub d_model: usize,
-    /// How further streams begin and end.
+    /// How the additional streams are created and merged.
     pub streams: Option<StreamMaps>,
-    /// Columns behind the streams, for keys and values that layers leave.
+    /// Number of columns after the streams, for keys and values kept for later layers.
     pub n_kept: usize,
 }
 
@@ -17,24 +17,24 @@ impl RowSpec {
         1 + self.streams.as_ref().map_or(0, |maps| maps.first.len())
     }
 
-    /// Values of a row.
+    /// Number of values in a row.
     pub fn width(&self) -> usize {
         self.n_streams() * self.d_model + self.n_kept
     }
 }
 
-/// What a block does with a row that holds more than its residual.
+/// How a block reads and writes a row that holds more than its residual.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockRow {
     pub d_model: usize,
-    /// How it mixes several streams; the first is the only one where it does not.
+    /// How it mixes the streams; `None` if it only uses the first.
     pub streams: Option<StreamsSpec>,
-    /// Columns behind the streams.
+    /// Number of columns after the streams.
     pub n_kept: usize,
 }
 
 impl BlockRow {
-    /// Streams of a row; 1 where the block does not mix several.
+    /// Number of streams of a row; 1 if the block does not mix several.
     pub fn n_streams(&self) -> usize {
         self.streams.as_ref().map_or(1, |streams| streams.n)
     }
@@ -45,16 +45,16 @@ impl BlockRow {
     }
 }
 
-/// Keys and values that layers share. They are kept behind their norms, before they are rotated.
+/// Keys and values shared between layers. They are stored after their norms, before rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySharing {
-    /// Later layers take them, from these columns of what a row keeps on.
+    /// Keeps its keys and values for later layers, from this column on of the kept part of a row.
     Left(usize),
-    /// They are those of an earlier layer.
+    /// Reads the keys and values of an earlier layer.
     Taken {
         layer_idx: usize,
         column: usize,
-        /// Tensors of the layer's own that a file may hold, and nobody reads.
+        /// The layer's own key and value tensors, which a file may hold but nothing reads.
         in_vain: Vec<String>,
     },
 }
@@ -68,20 +68,20 @@ pub struct StreamsSpec {
     pub router_norm: NormSource,
     /// d_model → n.
     pub router: LinearSource,
-    /// n → n · n: how much of each stream is added to each.
+    /// n → n · n: how much of each stream is added to each stream.
     pub predict: LinearSource,
-    /// n → n: how much of what the block changed is added to each stream, less 1.
+    /// n → n: how much of the block's change is added to each stream, minus 1.
     pub correct: LinearSource,
-    /// Multiplies the corrected stream for the branch of the token. // [d_model]
+    /// Multiplies the corrected stream before the per-token branch reads it. // [d_model]
     pub scale: Option<String>,
 }
 
-/// How further streams begin behind the embedding, and how they end before the final norm.
+/// How additional streams are created from the embedding, and merged before the final norm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamMaps {
-    /// d_model → d_model, one for each further stream.
+    /// d_model → d_model, one per additional stream.
     pub first: Vec<LinearSource>,
-    /// d_model → d_model, one for each further stream.
+    /// d_model → d_model, one per additional stream.
     pub last: Vec<LinearSource>,
 }
 

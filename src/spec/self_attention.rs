@@ -1,4 +1,4 @@
-//! Self-attention of a block, and exceptions for single heads. Exceptions come from what-ifs, never from a checkpoint.
+//! Self-attention of a block, and exceptions for single heads. Exceptions are set by what-ifs, never by a checkpoint.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use attnscope_compute::attention::AttentionSpec;
 use super::ablation::Ablation;
 use super::projection::ProjectionSpec;
 
-/// Heads that run with another attention than their layer (a what-if).
+/// Heads that run with a different attention than their layer (a what-if).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
     pub heads: Range<usize>,
@@ -29,7 +29,7 @@ impl SelfSpec {
 /// All exceptions of one attention.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exceptions {
-    /// Non-overlapping, in order of heads.
+    /// Non-overlapping, ordered by head.
     pub variants: Vec<Variant>,
     pub ablated: Vec<(usize, Ablation)>,
 }

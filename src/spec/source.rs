@@ -1,8 +1,8 @@
-//! Which tensors hold an affine map, a norm or a table, and which part of them is meant.
+//! Which tensors, or parts of them, hold an affine map, a norm or a table.
 
 use std::ops::Range;
 
-/// Which outputs of a stored, possibly fused, projection are meant: of every `group` outputs, `len` from `offset`.
+/// Which outputs of a stored, possibly fused, projection are used: in every group of `group` outputs, `len` from `offset`.
 ///
 /// `[all q | all k | all v]` is one group; `[q k v]` repeated per head is one group per head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,8 @@ pub struct Part {
     pub len: usize,
 }
 
-/// One of several matrices stored in one tensor: of three axes, or of two, in which the rows of one follow those of another.
+/// One of several matrices in one tensor: along the first of three axes, or with the rows of one after those of another
+/// (`is_joined`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slab {
     pub idx: usize,
@@ -26,26 +27,26 @@ pub struct LinearSource {
     pub weight: String,
     pub bias: Option<String>,
     pub n_in: usize,
-    /// Outputs of the stored tensor, before `part` chooses among them.
+    /// Number of outputs of the stored tensor, before `part` selects among them.
     pub n_stored_out: usize,
     /// Stored as [n_in, n_out] instead of [n_out, n_in].
     pub is_input_major: bool,
     pub part: Part,
     pub slab: Option<Slab>,
-    /// The stored bias holds only the outputs chosen by `part`.
+    /// The stored bias holds only the outputs selected by `part`.
     pub bias_is_of_part: bool,
     /// Applies the square matrix transposed. Set by what-ifs only.
     pub is_transposed: bool,
     pub scale: MapScale,
-    /// The axes that inputs are stored in, where they are the channels, rows and columns of a patch.
+    /// Stored input axes (channels, rows, columns), if the input is a patch.
     pub patch: Option<[usize; 3]>,
-    /// Multiplies outputs, the bias included. // [n_out]
+    /// Multiplies the outputs, bias included. // [n_out]
     pub factors: Option<String>,
     /// The stored matrix is applied to both halves of the input.
     pub meets_halves: bool,
 }
 
-/// Stated factors of an affine map: output · (W·(input · x) + b).
+/// Configured factors of an affine map: output · (W·(input · x) + b).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MapScale {
     pub input: f32,
@@ -53,13 +54,13 @@ pub struct MapScale {
 }
 
 impl MapScale {
-    /// A map as it is stored.
+    /// No factors: the map as it is stored.
     pub const ONE: Self = Self {
         input: 1.0,
         output: 1.0,
     };
 
-    /// The factor of the weights.
+    /// Total factor of the weights.
     pub fn of_weight(self) -> f32 {
         self.input * self.output
     }
@@ -90,7 +91,7 @@ impl LinearSource {
         }
     }
 
-    /// The map, its matrix stored as [n_in, n_out].
+    /// The map, with its matrix stored as [n_in, n_out].
     pub fn input_major(self) -> Self {
         Self {
             is_input_major: true,
@@ -98,18 +99,18 @@ impl LinearSource {
         }
     }
 
-    /// Some of the outputs.
+    /// The map, restricted to some of its outputs.
     pub fn part(self, part: Part) -> Self {
         Self { part, ..self }
     }
 
-    /// The map with its input and its output multiplied.
+    /// The map with factors for its input and its output.
     pub fn scaled(self, input: f32, output: f32) -> Self {
         let scale = MapScale { input, output };
         Self { scale, ..self }
     }
 
-    /// The map of an input of twice the width, whose halves both meet the stored matrix.
+    /// The map of an input twice as wide: the stored matrix is applied to both halves.
     pub fn on_halves(self) -> Self {
         Self {
             n_in: 2 * self.n_in,
@@ -118,7 +119,7 @@ impl LinearSource {
         }
     }
 
-    /// The stored matrix alone, where it meets both halves of an input.
+    /// The stored matrix as a map of one half; `None` unless it is applied to both halves of the input.
     pub fn of_half(&self) -> Option<Self> {
         self.meets_halves.then(|| Self {
             n_in: self.n_in / 2,
@@ -137,7 +138,7 @@ impl LinearSource {
         Self { slab, ..self }
     }
 
-    /// One matrix of several whose rows follow each other in one tensor.
+    /// One of several matrices whose rows follow each other in one tensor.
     pub fn joined_slab(self, idx: usize, n: usize) -> Self {
         let slab = Some(Slab {
             idx,
@@ -147,7 +148,7 @@ impl LinearSource {
         Self { slab, ..self }
     }
 
-    /// Which of a tensor's first axis a slab stands for, where that axis holds `n_values`.
+    /// The indices along a tensor's first axis that a slab covers, if that axis has `n_values`.
     pub fn slab_rows(&self, slab: Slab, n_values: usize) -> Range<usize> {
         let n = if slab.is_joined {
             n_values / slab.n.max(1)
@@ -161,7 +162,7 @@ impl LinearSource {
         self.n_stored_out / self.part.group.max(1) * self.part.len
     }
 
-    /// The map of the values of a patch, as the kernel of a convolution holds it.
+    /// The map of a patch's values, stored as the kernel of a convolution.
     pub fn of_patch(weight: String, bias: Option<String>, patch: [usize; 3], n_out: usize) -> Self {
         Self {
             patch: Some(patch),
@@ -169,7 +170,7 @@ impl LinearSource {
         }
     }
 
-    /// The map, its outputs multiplied by a stored vector.
+    /// The map, with its outputs multiplied by a stored vector.
     pub fn times(self, factors: String) -> Self {
         Self {
             factors: Some(factors),
@@ -210,7 +211,7 @@ impl LinearSource {
     }
 }
 
-/// What a norm divides by.
+/// The statistic that a norm divides by.
 pub use attnscope_compute::ops::NormKind;
 
 /// A norm and the tensors that hold it.
@@ -218,14 +219,14 @@ pub use attnscope_compute::ops::NormKind;
 pub struct NormSource {
     pub kind: NormKind,
     pub eps: f32,
-    /// How many values are normalised together.
+    /// Number of values normalised together.
     pub width: usize,
-    /// Tensors whose values follow each other; none where the norm has no gain.
+    /// Tensors whose concatenation is the gain; empty if the norm has none.
     pub gain: Vec<String>,
-    /// The shape of each of them.
+    /// The shape of each gain tensor.
     pub gain_shape: Vec<usize>,
     pub bias: Option<String>,
-    /// The stored gain is what is added to 1.
+    /// The gain is 1 plus the stored values.
     pub adds_one: bool,
 }
 

@@ -26,12 +26,12 @@ pub struct StackSpec {
     /// Learned bias per distance bucket, shared by all blocks. // [bucket, head]
     pub bucket_values: Option<TableSource>,
     pub final_norm: Option<NormSource>,
-    /// Set where a row holds more than one residual.
+    /// Set if a row holds more than one residual.
     pub rows: Option<Box<RowSpec>>,
 }
 
 impl StackSpec {
-    /// The only stack of a model.
+    /// A model's only stack.
     pub fn only(embed: EmbedSpec, blocks: Vec<BlockSpec>, final_norm: Option<NormSource>) -> Self {
         Self {
             stack: Stack::Only,
@@ -51,7 +51,7 @@ impl StackSpec {
         }
     }
 
-    /// The blocks for changes; empty for a recurrent network.
+    /// The blocks, mutable; empty for a recurrent network.
     pub fn blocks_mut(&mut self) -> &mut [BlockSpec] {
         match &mut self.layers {
             Layers::Blocks(blocks) => blocks,
@@ -67,7 +67,7 @@ impl StackSpec {
         }
     }
 
-    /// The recurrent network for changes; `None` for a stack of blocks.
+    /// The recurrent network, mutable; `None` for a stack of blocks.
     pub fn recurrence_mut(&mut self) -> Option<&mut Recurrence> {
         match &mut self.layers {
             Layers::Blocks(_) => None,
@@ -83,7 +83,7 @@ impl StackSpec {
         }
     }
 
-    /// The attention of the first layer that has one: for statements about all layers at once.
+    /// The attention of the first layer that has one, for statements about the whole stack.
     pub fn first_attention(&self) -> Option<&AttentionSpec> {
         match &self.layers {
             Layers::Recurrent(recurrence) => recurrence.attention(),

@@ -11,7 +11,7 @@ pub struct SoundStem {
     pub activation: Activation,
 }
 
-/// A convolution over rows with all channels, and as many rows of zeros around them as its middle weight needs.
+/// A convolution over rows and all channels, zero-padded by half its width on both sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StemConvolution {
     /// [n_out, n_in, n_wide]
@@ -19,14 +19,14 @@ pub struct StemConvolution {
     pub bias: Option<String>,
     pub n_in: usize,
     pub n_out: usize,
-    /// Rows that each output is made of: an odd number.
+    /// Kernel width in rows: an odd number.
     pub n_wide: usize,
     /// Rows from one output to the next.
     pub stride: usize,
 }
 
 impl SoundStem {
-    /// The tensors it reads, with the shape that each must have.
+    /// The tensors it reads, with their required shapes.
     pub fn tensors(&self) -> Vec<(&String, Vec<usize>)> {
         let each = self.convolutions.iter().flat_map(|one| {
             let weight = (&one.weight, vec![one.n_out, one.n_in, one.n_wide]);
@@ -36,7 +36,7 @@ impl SoundStem {
         each.collect()
     }
 
-    /// What it computes, for comparisons.
+    /// Describes the computation, for comparisons.
     pub fn words(&self) -> String {
         let each = self.convolutions.iter().map(|one| {
             let (n_in, n_out, wide, stride) = (one.n_in, one.n_out, one.n_wide, one.stride);

@@ -1,13 +1,13 @@
-//! The heads whose cross-attention follows the time of what is read, as a checkpoint names them.
+//! The cross-attention heads that align tokens with time, as named by a checkpoint.
 
-/// Which heads of cross-attention tell when each token was said, and how their patterns are smoothed.
+/// Cross-attention heads that show when each token was spoken, and how their patterns are smoothed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timing {
-    /// Layer and head of cross-attention, in the order of the file.
+    /// Layer and head indices, in the order of the file.
     pub heads: Vec<[usize; 2]>,
-    /// Keys over which the median is taken: an odd number.
+    /// Number of keys in the median filter: an odd number.
     pub median_width: usize,
-    /// Seconds from one key to the next.
+    /// Seconds per key.
     pub seconds_a_key: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Which ground the terminal has: asked while the checkpoint opens, and waited for a moment.
+//! Detects the terminal's background: asked while the checkpoint opens, and awaited briefly.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use super::input::Answer;
 use super::theme::Ground;
 
-/// A terminal that has not answered by then is not waited for, and not believed.
+/// Time after which an answer is neither awaited nor accepted.
 const LIMIT: Duration = Duration::from_millis(100);
-/// The first frame comes this soon after the screen was asked for, whatever the terminal says.
+/// Latest time of the first frame after the screen was requested, whatever the terminal answers.
 const FIRST_FRAME: Duration = Duration::from_millis(60);
 
-/// Asks for the background, then for the kind of terminal: every terminal answers the second, so that nobody waits for one that
-/// does not know the first.
+/// Asks for the background, then for the terminal type: every terminal answers the second, which ends the wait if it does not
+/// know the first.
 const QUESTION: &[u8] = b"\x1b]11;?\x07\x1b[c";
 
-/// Terminals that are known not to answer.
+/// Terminals known not to answer.
 const SILENT: [&str; 4] = ["linux", "dumb", "vt", "cons25"];
 
 /// A question to the terminal.
@@ -44,19 +44,19 @@ impl Question {
         }))
     }
 
-    /// How long an answer is still waited for.
+    /// Returns how long to keep waiting for an answer.
     pub fn left(&self) -> Option<Duration> {
         let left = LIMIT.checked_sub(self.asked.elapsed());
         left.filter(|_| self.is_open)
     }
 
-    /// How long the first frame of a screen that was asked for at some time may still wait.
+    /// Returns how long the first frame may still wait, for a screen requested at `begun`.
     pub fn left_before_frame(&self, begun: Instant) -> Option<Duration> {
         let left = FIRST_FRAME.checked_sub(begun.elapsed())?;
         self.left().map(|own| own.min(left))
     }
 
-    /// Takes in an answer; gives the ground that it tells of, unless it comes too late.
+    /// Handles an answer; returns the background that it reports, unless it is too late.
     pub fn take(&mut self, answer: Answer) -> Option<Ground> {
         let is_in_time = self.left().is_some();
         match answer {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_counts_until_the_limit_and_the_last_one_ends_the_waiting() {
+    fn answers_count_until_the_limit_and_the_second_ends_the_wait() {
         let mut question = Question {
             asked: Instant::now(),
             is_open: true,

@@ -1,4 +1,4 @@
-//! The terminal while the program has it: taken, taken again after the shell had it, and given back whatever happens.
+//! Holds the terminal: acquires it, reacquires it after the shell had it, and restores it whatever happens.
 
 use std::io::{self, Stdout, Write, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +12,26 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute};
 
-/// Whether there is something to give back.
+/// Whether the terminal is held and must be restored.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Holds the terminal; dropping it gives the terminal back.
+/// Holds the terminal; dropping this restores it.
 pub struct Guard {
     takes_mouse: bool,
 }
 
 impl Guard {
     pub fn take(takes_mouse: bool) -> io::Result<Self> {
-        // From here on, whatever fails is undone by the drop.
+        // From here on, dropping the guard undoes a partial setup.
         let guard = Self { takes_mouse };
         guard.begin()?;
         Ok(guard)
     }
 
-    /// Takes it once more, after the shell had it.
+    /// Reacquires the terminal, after the shell had it.
     pub fn take_again(&self) -> io::Result<()> {
         if !is_raw() {
-            // What the shell left is what to go back to.
+            // The shell's current mode is the one to restore later.
             disable_raw_mode()?;
         }
         self.begin()
@@ -59,7 +59,7 @@ impl Drop for Guard {
     }
 }
 
-/// Whether the system gives us keys as they come: a shell that had the terminal took that back.
+/// Whether the terminal is in raw mode; a shell that had it may have ended that.
 #[cfg(unix)]
 fn is_raw() -> bool {
     use rustix::termios::{LocalModes, tcgetattr};
@@ -71,10 +71,10 @@ fn is_raw() -> bool {
     false
 }
 
-/// Decides what a panic prints while there is a screen.
+/// Installs a panic hook that depends on the thread, while there is a screen.
 ///
-/// One on the thread that draws ends the program: the terminal is given back first, since a message on the alternate screen
-/// would be lost with it. Others end a job that the screen tells of: they print nothing.
+/// A panic on the drawing thread ends the program: the terminal is restored first, since a message on the alternate screen
+/// would be lost. A panic on another thread ends a job that the screen reports, so it prints nothing.
 pub fn tell_panics_apart() {
     let drawing = thread::current().id();
     let before = panic::take_hook();
@@ -88,13 +88,13 @@ pub fn tell_panics_apart() {
     }));
 }
 
-/// Gives the terminal back, if it was taken.
+/// Restores the terminal, if it is held.
 pub fn restore() {
     if !IS_TAKEN.swap(false, Ordering::SeqCst) {
         return;
     }
     let mut out: Stdout = stdout();
-    // Each step is worth trying even when another failed.
+    // Try every step, even when another failed.
     let _ = execute!(
         out,
         DisableBracketedPaste,

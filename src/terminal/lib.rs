@@ -1,6 +1,6 @@
-//! The terminal itself: what it sends (keys, clicks, pastes, answers), taking it and giving it back, and its colours.
+//! The terminal: its input (keys, clicks, pastes, answers), acquiring and restoring it, and its colours.
 //!
-//! It knows nothing of what is shown.
+//! This crate is independent of what is shown.
 
 pub mod ground;
 pub mod guard;

@@ -1,4 +1,4 @@
-//! Colours and glyphs: as many as the terminal has, and legible without any.
+//! Colours and glyphs, adapted to the terminal's colours and legible without any.
 
 mod depth;
 mod maps;
@@ -10,7 +10,7 @@ pub use self::maps::{Diverging, Sequential};
 
 use self::maps::{LEVELS, Steps, luminance};
 
-/// What the colours stand on.
+/// Background of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
     Dark,
@@ -18,7 +18,7 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// The ground of a name; `None` for one that leaves it to the terminal.
+    /// Returns the background of a name; `None` for a name that leaves it to the terminal.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "dark" => Some(Self::Dark),
@@ -27,7 +27,7 @@ impl Ground {
         }
     }
 
-    /// What a colour is as a ground: light where black stands out on it more than white does.
+    /// Classifies a background colour: light if black contrasts with it more than white does.
     pub fn of(rgb: [u8; 3]) -> Self {
         if luminance(rgb) > MIDDLE {
             Self::Light
@@ -37,36 +37,36 @@ impl Ground {
     }
 }
 
-/// The luminance from which black and white stand out alike, by the contrast of WCAG 2.2.
+/// Luminance at which black and white contrast equally, by WCAG 2.2.
 const MIDDLE: f64 = 0.179;
 
 /// Glyphs from nothing to full, for terminals without colour.
 const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
-/// Glyphs of values that became less, from nothing to most.
+/// Glyphs of decreases, from none to the largest.
 const LOSSES: [char; 5] = [' ', '.', '-', '=', '#'];
 
-/// What a person chooses of the colours, beside their depth and ground.
+/// The user's colour settings, besides depth and background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Look {
-    /// Letters stand out at least 7 to 1, and nothing is dim.
+    /// Text has a contrast of at least 7:1, and nothing is dim.
     pub is_high_contrast: bool,
     pub map: Sequential,
     pub differences: Diverging,
 }
 
-/// Every style of the screen.
+/// All styles of the screen.
 #[derive(Debug, Clone)]
 pub struct Theme {
     pub depth: Depth,
     pub ground: Ground,
     pub look: Look,
     steps: Steps,
-    /// Shares below a half are losses, those above it gains: the middle is nothing.
+    /// Whether shares below a half are decreases, those above it increases, and a half means no change.
     is_diverging: bool,
 }
 
-/// A letter's colour: on a dark ground and on a light one.
+/// Text colour on a dark background and on a light one.
 type Ink = [[u8; 3]; 2];
 
 impl Theme {
@@ -74,12 +74,12 @@ impl Theme {
         Self::on(Ground::Dark, depth)
     }
 
-    /// The theme for a dark or a light page.
+    /// Creates the theme for a dark or light background.
     pub fn on(ground: Ground, depth: Depth) -> Self {
         Self::with(ground, depth, Look::default())
     }
 
-    /// The theme for a page, as a person chose it.
+    /// Creates the theme for a background and the user's settings.
     pub fn with(ground: Ground, depth: Depth, look: Look) -> Self {
         Self {
             depth,
@@ -90,7 +90,7 @@ impl Theme {
         }
     }
 
-    /// The theme with every colour, for pictures: they do not depend on how many colours the cells have.
+    /// Returns the theme in true colour, for images, which do not depend on the terminal's colours.
     #[must_use]
     pub fn in_all_colours(&self) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Theme {
         }
     }
 
-    /// The theme with colours for differences: losses, nothing in the middle, gains.
+    /// Returns the theme with a diverging map, for differences: decreases, none in the middle, increases.
     #[must_use]
     pub fn diverging(&self) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Theme {
         }
     }
 
-    /// The colour of a share between 0 and 1; NaN has one of its own.
+    /// Returns the colour of a share between 0 and 1; NaN has its own.
     pub fn heat(&self, share: f32) -> Color {
         if self.has_colour() {
             self.step(share).0
@@ -126,12 +126,12 @@ impl Theme {
         }
     }
 
-    /// How many colours the map has, where they are few: a legend shows each of them.
+    /// Returns the number of colours of the map if they are few, for a legend that shows each.
     pub fn n_steps(&self) -> Option<usize> {
         self.steps.n_apart().filter(|_| self.has_colour())
     }
 
-    /// A text colour that stands out on the colour of a share.
+    /// Returns a text colour that contrasts with the colour of a share.
     pub fn on_heat(&self, share: f32) -> Color {
         let is_light = luminance(self.step(share).1) > MIDDLE;
         match (self.depth, is_light) {
@@ -151,7 +151,7 @@ impl Theme {
         }
     }
 
-    /// The glyph of a share between 0 and 1; NaN has one of its own.
+    /// Returns the glyph of a share between 0 and 1; NaN has its own.
     pub fn glyph(&self, share: f32) -> char {
         if share.is_nan() {
             return '×';
@@ -168,7 +168,8 @@ impl Theme {
         self.depth != Depth::None
     }
 
-    /// A text colour that is legible on the ground: usual, with high contrast, and of the 16.
+    /// Returns a text style legible on the background; the arguments are the colours for normal contrast, high contrast, and
+    /// 16-colour terminals.
     fn coloured(&self, usual: Ink, contrasting: Ink, sixteen: [Color; 2]) -> Style {
         let nth = usize::from(self.ground == Ground::Light);
         match self.depth {
@@ -254,7 +255,7 @@ impl Theme {
     }
 }
 
-/// The nearest of xterm's colour cube and greys.
+/// Returns the nearest colour of xterm's colour cube and greys.
 fn nearest_indexed(rgb: [u8; 3]) -> u8 {
     let nearest_level = |c: u8| {
         (0..6)
@@ -280,7 +281,7 @@ fn nearest_indexed(rgb: [u8; 3]) -> u8 {
     }
 }
 
-/// Something that a person may want of the colours.
+/// A change to the colour settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     Theme(Ground, bool),
@@ -294,14 +295,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indexed_colours_are_the_nearest_ones() {
+    fn indexed_colours_are_the_nearest_available() {
         assert_eq!(nearest_indexed([255, 0, 0]), 196);
         assert_eq!(nearest_indexed([128, 128, 128]), 244);
     }
 
     #[test]
     fn every_text_colour_is_legible_on_its_ground() {
-        // WCAG 2.2: 4.5 to 1 for text, and 7 to 1 where more contrast is asked for.
+        // WCAG 2.2: 4.5:1 for text, and 7:1 with high contrast.
         for ((ground, page), is_high_contrast) in [(Ground::Dark, 0.01), (Ground::Light, 1.0)]
             .into_iter()
             .flat_map(|on| [(on, false), (on, true)])
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_have_colours_and_glyphs_of_their_own_for_losses_and_gains() {
+    fn decreases_and_increases_have_distinct_colours_and_glyphs() {
         let theme = Theme::new(Depth::None).diverging();
         let glyphs: String = [0.0, 0.25, 0.5, 0.75, 1.0]
             .map(|s| theme.glyph(s))
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_glyph_ramp_rises_and_nan_stands_apart() {
+    fn glyphs_rise_with_the_share_and_nan_has_its_own() {
         let theme = Theme::new(Depth::None);
         let glyphs: Vec<char> = [0.0, 0.25, 0.5, 0.75, 1.0].map(|s| theme.glyph(s)).to_vec();
         assert_eq!(glyphs, RAMP);

@@ -1,19 +1,19 @@
-//! What can run beside A: another checkpoint, a trace, or another prompt.
+//! The second run, compared with A: another checkpoint, a trace, or another prompt.
 
 use attnscope_checkpoint::Opening;
 use attnscope_prompt::{Request, Source};
 
-/// What runs beside A.
+/// Second run to compare with A.
 #[derive(Debug, Clone)]
 pub enum Against {
-    /// The prompt of A through another checkpoint, or a trace.
+    /// A's prompt through another checkpoint, or a trace.
     Target(Opening),
-    /// Another prompt through what A ran.
+    /// Another prompt through A's model.
     Prompt(Request),
 }
 
 impl Against {
-    /// What B is called: the last parts of a path, or how its prompt begins.
+    /// Returns B's name: the last parts of a path, or the beginning of its prompt.
     pub fn words(&self) -> String {
         match self {
             Self::Target(opening) => match (&opening.path, opening.bundle) {
@@ -36,7 +36,7 @@ impl Against {
     }
 }
 
-/// What is opened, and what a person says of it, is all that tells two apart.
+/// Compares only the path and the user's options of an opening.
 impl PartialEq for Against {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

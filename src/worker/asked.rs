@@ -1,4 +1,4 @@
-//! What the threads are asked for: runs, and looks at a run.
+//! Requests to the worker threads: runs, and questions about a run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
 use super::sweep::{LayerSweepQuery, SweepQuery};
 
-/// Chooses the prompt of the first step of a training that is opened, whichever that is.
+/// Chooses the prompt for a training step, if none was requested before.
 pub type UsualPrompt = Box<dyn Fn(&Model, bool) -> Result<(Request, PromptOrigin)> + Send>;
 
-/// A step of a training that is to be opened.
+/// A training step to open.
 #[derive(Debug, Clone)]
 pub struct StepOpening(pub Opening);
 
@@ -35,24 +35,24 @@ impl PartialEq for StepOpening {
 /// Chooses the first prompt once the checkpoint is open.
 pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOrigin)> + Send>;
 
-/// What runs are asked for.
+/// Request to the thread that runs prompts.
 pub(super) enum RunJob {
     Open(Opening, FirstPrompt),
     Align(Box<Alignment>),
-    /// Another step of a training in the place of the one that is open, with the prompt of that.
+    /// Replace the open training step by another one, keeping the prompt.
     OpenStep(Opening),
     Run(Request),
-    /// The prompt of the last run again, with another attention.
+    /// Run the last prompt again with what-if changes to attention.
     Suppose(Vec<WhatIf>),
-    /// Something beside the last run.
+    /// Run something to compare with the last run.
     Against(Against),
-    /// The files once more, and the last prompt through them.
+    /// Reread the files, and run the last prompt again.
     ReadAgain,
-    /// The model behind the last prompt.
+    /// Let the model continue the last prompt.
     Write,
 }
 
-/// A part of a head that is wanted at full resolution.
+/// A part of a head, requested at full resolution.
 #[derive(Debug, Clone)]
 pub struct PartQuery {
     pub head: HeadQuery,
@@ -61,7 +61,7 @@ pub struct PartQuery {
     pub keys: Range<usize>,
 }
 
-/// What it is computed from follows from the head.
+/// Ignores `rows`, which are determined by the head.
 impl PartialEq for PartQuery {
     fn eq(&self, other: &Self) -> bool {
         let asked = |query: &Self| (query.head, query.queries.clone(), query.keys.clone());
@@ -71,7 +71,7 @@ impl PartialEq for PartQuery {
 
 impl Eq for PartQuery {}
 
-/// What is asked about a run, beside it.
+/// Question about a run, answered while runs continue.
 pub(super) enum Look {
     Head(RunId, HeadQuery),
     Tensor(String),

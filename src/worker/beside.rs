@@ -1,4 +1,4 @@
-//! A second run beside the first: another checkpoint, a trace, or another prompt.
+//! Runs B, to compare with A: another checkpoint, a trace, or another prompt.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Runner {
     /// Runs B.
     ///
     /// # Errors
-    /// When B cannot be opened, or cannot stand beside A: why, in one line.
+    /// When B cannot be opened or compared with A; the error says why in one line.
     pub(super) fn against(&mut self, run: RunId, against: &Against, pace: &dyn Pace) -> Result<()> {
         let (subject, a) = {
             let context = lock(&self.context);
@@ -117,14 +117,15 @@ impl Runner {
         self.execute_beside(run, Some(&reading), pace)
     }
 
-    /// The ids of A's prompt as B counts them. Where the text of A is known and B has a tokenizer, both must cut it alike.
+    /// Returns A's prompt with positions as B counts them. If A's text is known and B has a tokenizer, both must split it
+    /// alike.
     fn counted(&self, of_a: &Prompt, model: &Model, reading: &Reading) -> Result<Prompt> {
         let limits = model.spec.limits();
         let ids = of_a.given();
         let usual = self.last.as_ref().map(|(request, _)| request.clone());
         let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
         if let (Source::Picture(_), true) = (&usual.source, of_a.picture.is_some()) {
-            // Each sees the picture as its own processor makes it; what follows says whether tokens still lie alike.
+            // Each side preprocesses the image in its own way; the check below requires equal numbers of tokens.
             let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
             if theirs.tokens.len() != of_a.tokens.len() {
                 return Err(refuses(format!(
@@ -164,7 +165,7 @@ impl Runner {
         };
         let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
         if reading.tokenizer().is_none() && prompt.tokens == of_a.tokens {
-            // What A's tokenizer calls them says more than ids.
+            // A's token texts are more useful than ids.
             prompt.labels.clone_from(&of_a.labels);
         }
         Ok(prompt)
@@ -240,7 +241,7 @@ impl Runner {
     }
 }
 
-/// Makes sure that every head of B has a counterpart in A.
+/// Checks that every head of B has a counterpart in A.
 fn fits(a: &Subject, b: &Subject) -> Result<()> {
     if let (Subject::Model(a), Subject::Model(b)) = (a, b) {
         let comparison = Comparison::of_knobs(a, b, &Comparing::default());

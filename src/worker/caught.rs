@@ -1,17 +1,18 @@
-//! A panic of some work, turned into a message: a thread that serves the screen goes on after it.
+//! Turns a panic into a message, so that a thread serving the screen survives it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use attnscope_checkpoint::caught::said_by;
 
-/// Does some work; a panic ends the work alone.
+/// Runs some work; a panic ends only this work.
 ///
-/// It is a mistake of ours, not of a file: hooks tell of it, unlike of those that `attnscope_checkpoint::caught` catches.
+/// Such a panic is a bug of attnscope and not of a file, so panic hooks report it, unlike those that
+/// `attnscope_checkpoint::caught` catches.
 ///
-/// What the work changed must be usable after a panic: state that is replaced whole, and locks that ignore poison.
+/// State that the work changes must be usable after a panic: replaced as a whole, with locks that ignore poison.
 ///
 /// # Errors
-/// What the panic said, on one line.
+/// The panic's message, on one line.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work))
         .map_err(|panic| format!("internal error: {}", said_by(&*panic)))
@@ -22,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_one_line_and_the_result_stays_a_result() {
+    fn a_panic_becomes_a_one_line_error_and_a_result_is_passed_through() {
         assert_eq!(caught(|| 3), Ok(3));
         let said = caught(|| -> () { panic!("two\nlines, {}", 2) });
         assert_eq!(said, Err("internal error: two lines, 2".to_owned()));
@@ -31,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_parallel_work_is_caught_where_it_was_begun() {
+    fn a_panic_in_parallel_work_is_caught_by_its_caller() {
         let said = caught(|| rayon::join(|| (), || panic!("in a part")));
         assert_eq!(said.err().as_deref(), Some("internal error: in a part"));
     }

@@ -1,4 +1,4 @@
-//! Two runs in lockstep: what differs in knobs, in tensors, and hook by hook in the order of execution.
+//! Compares two runs in lockstep: knobs, tensors, and hooks in the order of execution.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,8 +15,8 @@ use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::run_id::{Pair, RunId};
 
-/// Compares two runs: of models knobs, tensors, and hooks where both ran the same ids; of a model and a trace the hooks that were
-/// recorded.
+/// Compares two runs: for two models, knobs, tensors, and hooks if both ran the same ids; for a model and a trace, the recorded
+/// hooks.
 ///
 /// # Errors
 /// When a tensor or a trace cannot be read, the device fails, or the pace stops it.
@@ -57,10 +57,10 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// What the only prompt is called.
+/// Id of the only prompt.
 const ID: &str = "prompt";
 
-/// Hears what is done, how many of it are, and of how many.
+/// Receives the current activity, the number done and the total.
 type Tell<'a> = &'a dyn Fn(&str, usize, usize);
 
 fn models(
@@ -98,7 +98,7 @@ fn models(
     Ok(comparison)
 }
 
-/// A model beside a trace of the same tokens.
+/// Compares a model with a trace of the same tokens.
 fn beside(
     ran: &ModelRun,
     (trace, model_is): (&Recorded, Side),
@@ -125,12 +125,12 @@ fn beside(
     on_device!(&compute, ops => Comparison::of_recording(ops, beside, (ID, None), &told, pace))
 }
 
-/// The hooks that a trace holds.
+/// Opens the hooks of a trace.
 fn recording(trace: &Recorded) -> Result<Recording> {
     Recording::open(&trace.captured.path)
 }
 
-/// Tells of layers that are done.
+/// Reports finished layers.
 fn layers<'a>(model: &Model, tell: Tell<'a>) -> impl Fn(Progress) + use<'a> {
     let n_layers = model.spec.n_layers_to_run();
     move |progress| {

@@ -1,4 +1,4 @@
-//! What is open, and what of its runs questions are answered from.
+//! The open checkpoint or trace, and the runs from which questions are answered.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use attnscope_spec::Model;
 
 use super::run_id::RunId;
 
-/// What is open, and the runs that looks refer to.
+/// The open subject, and the runs that questions refer to.
 #[derive(Default)]
 pub(super) struct Context {
     pub subject: Option<Subject>,
-    /// The last run of what is open, as it is.
+    /// The last run of the open subject.
     pub a: Option<Ran>,
-    /// A second run beside it.
+    /// A second run, compared with it.
     pub b: Option<Ran>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Ran {
     pub what: What,
 }
 
-/// What questions about a run are answered from.
+/// Data of a run from which questions are answered.
 #[derive(Clone)]
 pub(super) enum What {
     Model(ModelRun),
@@ -36,15 +36,15 @@ pub(super) enum What {
     Alignment(Arc<Aligned>),
 }
 
-/// A run of a model, as far as it has come, and what it ran.
+/// A run of a model, as far as it has progressed, with its input.
 #[derive(Clone)]
 pub(super) struct ModelRun {
     pub model: Arc<Model>,
     pub input: Arc<Input>,
-    /// How much of its text the tokenizer does not know.
+    /// The part of its text that the tokenizer does not know.
     pub lost: Lost,
     pub kept: Option<Arc<Kept>>,
-    /// What it told, once it is over.
+    /// Its results, once it has finished.
     pub seen: Option<Seen>,
 }
 
@@ -59,7 +59,7 @@ impl ModelRun {
         }
     }
 
-    /// From where a changed model can go on, once this run is over.
+    /// Returns the state from which a changed model can resume, once this run has finished.
     pub fn resume(&self) -> Option<Resume<'_>> {
         let (layers, _) = self.seen.as_ref()?;
         Some(Resume {
@@ -69,7 +69,7 @@ impl ModelRun {
         })
     }
 
-    /// What this run, once it is over, knows of another text for the same model.
+    /// Returns what this run, once finished, shares with another text for the same model.
     pub fn shared_with(&self, model: &Model, input: &Input) -> Option<Shared<'_>> {
         let (_, outcome) = self
             .seen
@@ -85,7 +85,7 @@ impl ModelRun {
 }
 
 impl Context {
-    /// What is open, and what stands beside it where that is something else.
+    /// Returns the open subject, and the one compared with it if that is another.
     pub fn subjects(&self) -> Vec<Subject> {
         let beside = self.b.as_ref().and_then(|ran| match &ran.what {
             What::Model(ran) => Some(Subject::Model(ran.model.clone())),
@@ -102,7 +102,7 @@ impl Context {
         both.into_iter().flatten().find(|ran| ran.run == run)
     }
 
-    /// A run of a model, to be told how far it has come.
+    /// Returns a run of a model, to update its progress.
     pub fn model_run(&mut self, run: RunId) -> Option<&mut ModelRun> {
         let both = [&mut self.a, &mut self.b];
         let ran = both.into_iter().flatten().find(|ran| ran.run == run)?;
@@ -113,5 +113,5 @@ impl Context {
     }
 }
 
-/// What a run told.
+/// Results of a run.
 pub(super) type Seen = (Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>);

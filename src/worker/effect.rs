@@ -1,4 +1,4 @@
-//! What the heads of a run do, by one measure: values are told as they are computed, and the newest question wins.
+//! Measures the effects of a run's heads; values are sent as they are computed, and the newest query wins.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::context::ModelRun;
 use super::effect_shown::{EffectQuery, EffectShown, Measure};
 use super::event::{Event, Sink};
 
-/// Likeliest tokens that are named at each depth.
+/// Number of likeliest tokens listed at each depth.
 const N_TOP: usize = 3;
 
-/// Measures, and tells what is known as it comes.
+/// Runs a measurement and sends partial results.
 ///
 /// # Errors
-/// When the model cannot be run, or a newer question came.
+/// When the model cannot be run, or a newer query arrived.
 pub(super) fn measure<O: Ops>(
     ops: &O,
     ran: &ModelRun,
@@ -61,7 +61,7 @@ pub(super) fn measure<O: Ops>(
     Ok(())
 }
 
-/// Fills in the values of heads, and tells of those that come one after another.
+/// Fills in the values of heads, and sends those that arrive one by one.
 fn values<O: Ops>(
     ops: &O,
     ran: &ModelRun,
@@ -152,7 +152,7 @@ fn values<O: Ops>(
     Ok(())
 }
 
-/// The lens at a position, and the likeliest token after it.
+/// Computes the logit lens at a position, and the likeliest token after it.
 fn predicted<O: Ops>(
     ops: &O,
     ran: &ModelRun,

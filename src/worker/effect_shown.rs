@@ -1,4 +1,4 @@
-//! What can be measured of heads, the question for it, and what is known so far.
+//! Measures of head effects, the query for one, and its partial result.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use attnscope_studies::effect::LensRow;
 
 use super::run_id::RunId;
 
-/// What is measured of every head.
+/// Measure of a head's effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Measure {
-    /// What a head adds to the logit of the likeliest token after the selected query.
+    /// The head's contribution to the logit of the likeliest token after the selected query.
     #[default]
     Attribution,
-    /// How much the loss grows when a head is zeroed.
+    /// Increase of the loss when the head is zeroed.
     Ablation,
-    /// The length of what a head adds, of all that it carries.
+    /// Norm of the head's contributions, averaged over queries: mean Σ α·‖v W_O‖.
     Contribution,
-    /// Whether a head raises the tokens that it looks at, by its weights.
+    /// Whether the head's weights raise the logits of the tokens it attends to.
     Copying,
-    /// Whether a head copies from far away, on random tokens.
+    /// Whether the head copies from far away, measured on random tokens.
     Retrieval,
 }
 
@@ -32,7 +32,7 @@ impl Measure {
         Self::Retrieval,
     ];
 
-    /// What it is called.
+    /// Returns its name.
     pub fn title(self) -> &'static str {
         match self {
             Self::Attribution => "attribution",
@@ -43,7 +43,7 @@ impl Measure {
         }
     }
 
-    /// What its numbers are.
+    /// Returns the definition of its values.
     pub fn about(self) -> &'static str {
         match self {
             Self::Attribution => "what each head adds to the logit of the likeliest next token",
@@ -58,7 +58,7 @@ impl Measure {
         }
     }
 
-    /// Whether it is told from predictions, or from the weights that make them.
+    /// Whether it needs predictions, or the weights that make them.
     pub fn needs_predictions(self) -> bool {
         self != Self::Contribution
     }
@@ -69,7 +69,7 @@ impl Measure {
     }
 }
 
-/// What is asked: a run, a measure, and the position that logits are looked at.
+/// Query for a measure of a run, with the position whose logits are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EffectQuery {
     pub run: RunId,
@@ -77,22 +77,22 @@ pub struct EffectQuery {
     pub position_idx: usize,
 }
 
-/// What is known so far.
+/// Result of a measurement, possibly partial.
 #[derive(Debug, Clone, Default)]
 pub struct EffectShown {
-    /// Heads whose values have come.
+    /// Heads measured so far.
     pub heads: Vec<(Place, f64)>,
-    /// Other parts: what they are called, and their values.
+    /// Other parts of the model: names and values.
     pub others: Vec<(String, f64)>,
-    /// The lens at the position, by depth.
+    /// Logit lens at the position, by depth.
     pub lens: Vec<LensRow>,
-    /// The logit so far, by depth; empty where logits are no sum of shares.
+    /// The logit accumulated up to each depth; empty if logits are not a sum of shares.
     pub path: Vec<f64>,
-    /// The token whose logit is looked at.
+    /// The token whose logit is measured.
     pub token: Option<u32>,
     pub labels: BTreeMap<u32, String>,
-    /// How many of all values have come.
+    /// Number of values computed, and the total.
     pub progress: (usize, usize),
-    /// Why there is no value, or what is to be known of them.
+    /// Why values are missing, or a remark on them.
     pub note: Option<String>,
 }

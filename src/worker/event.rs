@@ -1,4 +1,4 @@
-//! What happened on a thread, as listeners hear it.
+//! Events that threads send to listeners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::written::WrittenToken;
 /// Receives events, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// What was asked about a run.
+/// Kind of a question about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     Head(HeadQuery),
@@ -35,26 +35,26 @@ pub enum Question {
     Effect(EffectQuery),
 }
 
-/// Where a prompt came from.
+/// Origin of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptOrigin {
     BuiltIn,
     Asked,
 }
 
-/// What happened on a thread.
+/// Event on a thread.
 #[derive(Debug, Clone)]
 pub enum Event {
     Opened {
         subject: Subject,
         /// Whether a prompt can be text.
         has_tokenizer: bool,
-        /// What ids come from, or why prompts can only be ids.
+        /// The tokenizer's name, or why prompts must be ids.
         tokenizer: String,
-        /// What computes.
+        /// The device of computation.
         device: Device,
     },
-    /// The checkpoint, or the first prompt, cannot be used: there is nothing to show.
+    /// The checkpoint or the first prompt cannot be used; there is nothing to show.
     OpenFailed(String),
     Started {
         run: RunId,
@@ -62,35 +62,35 @@ pub enum Event {
         source: Source,
         origin: PromptOrigin,
     },
-    /// The prompt of the last run runs again, through a model with another attention.
+    /// The last prompt runs again, through a model with changed attention.
     Supposed {
         run: RunId,
         subject: Subject,
     },
-    /// Something else runs beside the last run.
+    /// A second run, to compare with the last one, has started.
     Beside {
         run: RunId,
         subject: Subject,
         prompt: Arc<Prompt>,
         source: Source,
     },
-    /// A decoder writes its own target, before a run begins.
+    /// A decoder generates its own target before a run starts.
     Writing {
         n_written: usize,
         n_most: usize,
     },
-    /// The model begins to write behind the text on screen.
+    /// The model starts to continue the text on screen.
     BeganToWrite {
-        /// What the tokens before read as, and those of the encoder where there is one.
+        /// Texts of the tokens before, and of the encoder's tokens if it has one.
         given: Vec<String>,
         keys: Option<Vec<String>>,
         n_most: usize,
-        /// The models that write: A, and B where it is another one.
+        /// Names of the generating models: A, and B if it is another one.
         models: Vec<String>,
     },
-    /// A or B, counted from 0, wrote a token.
+    /// A (0) or B (1) generated a token.
     Wrote(usize, Arc<WrittenToken>),
-    /// It writes no more: says why where that was not meant. All tokens are those of the text and what was written.
+    /// Generation ended, with the reason if it was not intended. `tokens` are those of the text and of the continuation.
     EndedWriting {
         tokens: Vec<u32>,
         given: Option<Source>,
@@ -98,15 +98,15 @@ pub enum Event {
         n_written: usize,
         why: Option<String>,
     },
-    /// A later prompt cannot be used; what is on screen stays.
+    /// A later prompt cannot be used; the screen stays as it is.
     Refused(String),
-    /// A file of the checkpoint changed on disk since it was opened: says which, and how.
+    /// A file of the checkpoint changed on disk since it was opened; the message says which, and how.
     Changed(String),
     Progress {
         run: RunId,
         progress: Progress,
     },
-    /// How much of the run's arithmetic is done, from 0 to 1.
+    /// Completed share of the run's arithmetic, from 0 to 1.
     Work {
         run: RunId,
         share: f32,
@@ -119,7 +119,7 @@ pub enum Event {
         run: RunId,
         found: NonFinite,
     },
-    /// `labels` holds what every predicted id reads as.
+    /// A run finished; `labels` has the text of every predicted id.
     Finished {
         run: RunId,
         outcome: Arc<Outcome>,
@@ -130,18 +130,18 @@ pub enum Event {
         run: RunId,
         reason: String,
     },
-    /// An internal error broke the run off.
+    /// An internal error aborted the run.
     Broken {
         run: RunId,
         message: String,
     },
-    /// What every check makes of the run; again after the model was asked on changed prompts.
+    /// Verdicts of all checks on the run; sent again after the model was probed with changed prompts.
     Judged {
         run: RunId,
         judgement: Arc<Judgement>,
         is_probed: bool,
     },
-    /// How far the model is asked on changed prompts.
+    /// Progress of probing the model with changed prompts.
     Probing {
         run: RunId,
         step: Step,
@@ -163,7 +163,7 @@ pub enum Event {
         question: Question,
         reason: String,
     },
-    /// How far two runs are compared.
+    /// Progress of comparing two runs.
     Comparing {
         pair: Pair,
         step: Step,
@@ -172,24 +172,24 @@ pub enum Event {
         pair: Pair,
         comparison: Arc<Comparison>,
     },
-    /// What a query gives to each key in every head.
+    /// Attention from one query to every key, in every head.
     QueryRows {
         of: RowsQuery,
         rows: Arc<QueryRows>,
     },
-    /// What is known so far of what heads do.
+    /// Effects of heads measured so far.
     Measured {
         of: EffectQuery,
         shown: Arc<EffectShown>,
-        /// Nothing follows.
+        /// Whether this is the final result.
         is_last: bool,
     },
-    /// The scores of a head, multiplied.
+    /// Sweep of the score scale of a head.
     Swept {
         of: SweepOf,
         swept: Arc<Swept>,
     },
-    /// The scores of all heads of a layer, multiplied.
+    /// Sweep of the score scale of all heads of a layer.
     SweptLayer {
         of: LayerSweepOf,
         points: Arc<Vec<SweepPoint>>,
@@ -198,7 +198,7 @@ pub enum Event {
         name: String,
         stats: Option<TensorStats>,
     },
-    /// The figures of a tensor could not be computed.
+    /// The statistics of a tensor could not be computed.
     TensorFailed {
         name: String,
         reason: String,

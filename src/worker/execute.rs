@@ -1,4 +1,4 @@
-//! Runs one input through a model, and sends what the pipeline says.
+//! Runs one input through a model and sends the pipeline's events.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,9 +22,9 @@ use super::runner::Runner;
 use super::told::{judged, reason, tell_of_change};
 
 impl Runner {
-    /// Runs an input, and tells what comes of it: from where the model differs from an earlier run's, where one is given; otherwise
-    /// with what the last run knows of a text that begins in the same way.
-    /// What is predicted reads as `reading` says, or as the tokenizer of what is open.
+    /// Runs an input and sends its results. If an earlier run is given, resumes from the first layer that differs from it;
+    /// otherwise reuses the last run's state for a common beginning of the text.
+    /// Token texts of predictions come from `reading`, or from the open subject's tokenizer.
     pub(super) fn execute(
         &mut self,
         run: RunId,
@@ -112,7 +112,7 @@ impl Runner {
     }
 }
 
-/// What every predicted id reads as.
+/// Returns the text of every predicted id.
 fn labels(reading: &Reading, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
     let reading = reading.of_target(model.spec.limits());
     let top = outcome
@@ -123,7 +123,7 @@ fn labels(reading: &Reading, model: &Model, outcome: &Outcome) -> BTreeMap<u32, 
         .collect()
 }
 
-/// Sends what the pipeline says to whoever listens.
+/// Observer that forwards the pipeline's events to listeners.
 struct Relay<'a> {
     run: RunId,
     sink: &'a Sink,

@@ -1,4 +1,4 @@
-//! What is shown without a model that runs: a trace, whose one run is over, and an alignment, which is computed at once.
+//! Subjects shown without running a model: a trace, which is one finished run, and an alignment, which is computed at once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::runner::Runner;
 use super::told::{tell_aligned, tell_trace};
 
 impl Runner {
-    /// Shows a trace as a run that is over.
+    /// Shows a trace as a finished run.
     pub(super) fn show_trace(&mut self, run: RunId, path: &Path) -> Result<()> {
         if attnscope_run::is_probe(path) {
             let problem =
@@ -73,7 +73,7 @@ impl Runner {
         tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);
     }
 
-    /// Puts a run on screen, alone.
+    /// Makes a run the only one on screen.
     fn shows(&self, run: RunId, subject: Subject, what: What) {
         *lock(&self.context) = Context {
             subject: Some(subject),
@@ -85,7 +85,7 @@ impl Runner {
     /// Aligns another pair of texts.
     ///
     /// # Errors
-    /// When the text is none that can be aligned.
+    /// When the text cannot be aligned.
     pub(super) fn align_again(
         &mut self,
         run: RunId,
@@ -104,10 +104,10 @@ impl Runner {
         }
     }
 
-    /// Aligns the words on screen with another attention.
+    /// Aligns the words on screen with changed attention.
     ///
     /// # Errors
-    /// When a place is none of an alignment's.
+    /// When a change names a place that an alignment does not have.
     pub(super) fn suppose_alignment(
         &mut self,
         run: RunId,

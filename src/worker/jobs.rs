@@ -1,4 +1,4 @@
-//! The jobs of the thread that opens a checkpoint and runs prompts, one after another.
+//! Jobs of the thread that opens checkpoints and runs prompts, one after another.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,10 +47,10 @@ impl Runner {
         }
     }
 
-    /// Tells that nothing ran.
+    /// Reports that nothing ran.
     fn refused(&self, is_first: bool, error: &Error) {
         tell_of_change(&self.sink, error);
-        // Where the opening was given up, the checkpoint is open: only its first prompt is missing.
+        // If the user cancelled the opening, the checkpoint is open and only its first prompt is missing.
         let is_fatal = is_first && !matches!(error, Error::Cancelled);
         (self.sink)(if is_fatal {
             Event::OpenFailed(reason(error))
@@ -59,7 +59,7 @@ impl Runner {
         });
     }
 
-    /// Tells of a panic: of the run, where it had begun.
+    /// Reports a panic, as the run's failure if the run had started.
     fn broken(&self, run: RunId, message: String) {
         let (has_begun, is_open) = {
             let context = lock(&self.context);
@@ -89,7 +89,7 @@ impl Runner {
         self.run(id, request, origin, pace)
     }
 
-    /// Opens another step of a training; the one that is open stays where it cannot be.
+    /// Opens another training step; if that fails, the current one stays open.
     fn open_step(&mut self, id: RunId, opening: Opening, pace: &dyn Pace) -> Result<()> {
         let model = self.read(&opening)?;
         (self.opening, self.other) = (Some(opening), None);
@@ -104,7 +104,7 @@ impl Runner {
         self.run(id, request, origin, pace)
     }
 
-    /// Opens the files again, as they are now, and runs the last prompt through what they hold.
+    /// Reopens the files as they are now, and runs the last prompt through them.
     fn read_again(&mut self, id: RunId, pace: &dyn Pace) -> Result<()> {
         self.other = None;
         let Some(opening) = self.opening.clone() else {
@@ -121,7 +121,7 @@ impl Runner {
         }
     }
 
-    /// Reads what a checkpoint says of itself; only when all of it can be used does it take the place of the last one.
+    /// Reads a checkpoint's metadata; it replaces the last checkpoint only if all of it is usable.
     fn read(&mut self, opening: &Opening) -> Result<Arc<Model>> {
         let started = Instant::now();
         let model = Arc::new(attnscope_families::read(opening.open()?)?);
@@ -146,7 +146,7 @@ impl Runner {
         Ok(model)
     }
 
-    /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
+    /// Runs a prompt. Fails only if the prompt cannot be used; later failures are sent as events of the run.
     fn run(
         &mut self,
         run: RunId,
@@ -215,7 +215,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs the last prompt with another attention, from the first layer that differs on.
+    /// Runs the last prompt with changed attention, from the first layer that differs.
     fn suppose(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
         let (subject, first) = {
             let context = lock(&self.context);

@@ -1,4 +1,4 @@
-//! A thread that does one job at a time: one running, one waiting, the newest wins.
+//! A worker thread with one running job and at most one waiting; the newest wins.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,21 +8,21 @@ use attnscope_compute::pace::Pace;
 
 use super::caught::caught;
 
-/// A thread with one job running and at most one waiting; it ends when this is dropped, and the running job is stopped.
+/// A thread with one running job and at most one waiting. Dropping it stops the running job and ends the thread.
 pub(super) struct Lane<J>(Arc<Shared<J>>);
 
-/// What a lane and its thread share.
+/// State shared by a lane and its thread.
 struct Shared<J> {
     waiting: Mutex<Waiting<J>>,
     changed: Condvar,
     newest: AtomicU64,
 }
 
-/// What the thread does next.
+/// The thread's next step.
 enum Waiting<J> {
     Nothing,
     Job(u64, J),
-    /// Nothing any more.
+    /// The lane was dropped.
     Over,
 }
 
@@ -40,7 +40,7 @@ impl<J: Send + 'static> Lane<J> {
         let body = move || {
             while let Some((id, job)) = ours.next() {
                 let pace = || ours.newest.load(Ordering::Relaxed) != id;
-                // Whoever listens is told by the work itself; the thread is there for the next job in any case.
+                // The work itself reports to listeners; the thread stays available for the next job in any case.
                 if let Err(said) = caught(|| work(id, job, &pace)) {
                     log::error!("job {id}: {said}");
                 }
@@ -52,7 +52,7 @@ impl<J: Send + 'static> Lane<J> {
         Self(shared)
     }
 
-    /// Puts a job next, in place of one that waits; the running one sees that it is no longer the newest.
+    /// Queues a job, replacing a waiting one; the running job sees that it is no longer the newest.
     pub fn submit(&self, job: J) {
         let mut waiting = lock(&self.0.waiting);
         let id = self.0.newest.fetch_add(1, Ordering::Relaxed) + 1;
@@ -75,7 +75,7 @@ impl<J> Drop for Lane<J> {
 }
 
 impl<J> Shared<J> {
-    /// Waits for the next job; `None` once there will be none.
+    /// Waits for the next job; `None` when the lane was dropped.
     fn next(&self) -> Option<(u64, J)> {
         let mut waiting = lock(&self.waiting);
         loop {
@@ -93,9 +93,9 @@ impl<J> Shared<J> {
     }
 }
 
-/// Locks, whatever happened to others who held it.
+/// Locks a mutex; ignores poison.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is held is replaced whole: a panic elsewhere leaves nothing half-done in it.
+    // Values are replaced as a whole, so a panic elsewhere leaves nothing half-done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -106,14 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_panics_leaves_the_thread_to_the_next_one() {
+    fn a_panicking_job_does_not_stop_the_next_one() {
         let (done, is_done) = mpsc::channel();
         let lane = Lane::spawn("test", move |_, job: u32, _: &dyn Pace| {
             assert_ne!(job, 1, "a job that breaks");
             done.send(job).expect("a listener");
         });
         lane.submit(1);
-        // Another job takes the place of one that waits: this one is to be begun first.
+        // A new job would replace a waiting one, so wait until this one has started.
         while matches!(*lock(&lane.0.waiting), Waiting::Job(..)) {
             thread::yield_now();
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_with_its_lane_and_so_does_the_job_it_does() {
+    fn dropping_a_lane_ends_its_thread_and_running_job() {
         let (entered, has_entered) = mpsc::channel();
         let lane = Lane::spawn("test", move |_, job: u32, pace: &dyn Pace| {
             entered.send(job).expect("a listener");
@@ -135,12 +135,12 @@ mod tests {
         lane.submit(2);
         assert_eq!(has_entered.recv(), Ok(2));
         drop(lane);
-        // Its sender is gone, which the thread held.
+        // The thread's sender was dropped.
         assert!(has_entered.recv().is_err());
     }
 
     #[test]
-    fn of_many_jobs_only_the_running_and_the_newest_are_done() {
+    fn only_the_running_and_the_newest_job_are_done() {
         let (entered, has_entered) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         let lane = Lane::spawn("test", move |_, job: u32, pace: &dyn Pace| {

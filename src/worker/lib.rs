@@ -1,4 +1,5 @@
-//! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
+//! Runs analyses on their own threads: each has one running and one waiting job, and the newest wins. Every event carries its
+//! run's id.
 
 mod against;
 mod asked;

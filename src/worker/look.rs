@@ -1,4 +1,4 @@
-//! Answers to what is asked about a run while it goes on, or after it.
+//! Answers questions about a run, during or after it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use super::sweep::{sweep, sweep_layer};
 use super::terms::Terms;
 use super::told::{judged, reason, tell_of_change};
 
-/// What a question is about, to tell when it could not be answered.
+/// Subject of a question, to report that it could not be answered.
 #[derive(Debug, Clone)]
 enum About {
     Run(RunId, Question),
@@ -56,7 +56,7 @@ impl About {
     }
 }
 
-/// A thread's means to answer questions about what is open.
+/// State of a thread that answers questions about the open subject.
 pub(super) struct Looker {
     pub context: Arc<Mutex<Context>>,
     pub sink: Sink,
@@ -65,7 +65,7 @@ pub(super) struct Looker {
 }
 
 impl Looker {
-    /// Answers one question from what the run has kept. Every question gets an answer: an error is one.
+    /// Answers one question from data that the run kept. Every question gets an answer, even if that is an error.
     pub fn answer(&mut self, look: Look, pace: &dyn Pace) {
         let about = About::of(&look);
         let reason = match caught(|| self.find(look, pace)) {
@@ -83,11 +83,11 @@ impl Looker {
     }
 
     /// # Errors
-    /// When there is no answer: why.
+    /// When there is no answer; the error says why.
     fn find(&mut self, look: Look, pace: &dyn Pace) -> Result<()> {
         let (context, sink) = (&*self.context, &self.sink);
         let (device, thresholds) = (&mut self.device, &self.terms.thresholds);
-        // A question about a run that is no longer on screen finds none.
+        // A run that is no longer on screen is not found.
         let ran = |run: RunId| lock(context).of_run(run).map(|ran| ran.what.clone());
         match look {
             Look::Tensor(name) => {
@@ -99,7 +99,7 @@ impl Looker {
                 sink(Event::Tensor { name, stats });
             }
             Look::Part(run, part) => {
-                // All it needs is in the question.
+                // The query contains all the data it needs.
                 let detail =
                     attnscope_run::part_detail(&part.rows, part.head, part.queries, part.keys);
                 sink(Event::Part {
@@ -190,9 +190,9 @@ impl Looker {
     }
 }
 
-/// Tells of a change of the files that are open: what is asked about may be of files that were open before them.
+/// Reports that the open files changed, unless the question is about a subject that is no longer open.
 fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: &Error) {
-    // Held while it is told: nothing else is opened in between.
+    // Locked while reporting, so that nothing else is opened in between.
     let context = lock(context);
     let is_current = match about {
         About::Run(run, _) => context.of_run(*run).is_some(),
@@ -203,7 +203,7 @@ fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: 
     }
 }
 
-/// One head of a run in full; `None` where the run keeps nothing to compute it from.
+/// Computes one head of a run in full; `None` if the run keeps no data for it.
 fn detail(
     what: &What,
     device: &mut OwnDevice,

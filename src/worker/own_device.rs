@@ -1,9 +1,9 @@
-//! The device of one thread: what a thread puts on a graphics card is its own.
+//! The device of one thread: buffers on a graphics card belong to the thread that made them.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{Compute, Device};
 
-/// A device that is opened when something is first to be computed on it.
+/// A device that is opened on first use.
 pub(super) struct OwnDevice {
     device: Device,
     open: Option<Compute>,

@@ -1,4 +1,4 @@
-//! Tells listeners how much of a run's arithmetic is done, a few hundred times at most.
+//! Reports the completed share of a run's arithmetic, a few hundred times at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,17 +7,17 @@ use attnscope_compute::pace::Pace;
 use super::event::{Event, Sink};
 use super::run_id::RunId;
 
-/// Steps that a run is told in: finer than any gauge, and few enough that listeners hardly notice.
+/// Number of progress steps of a run: finer than any gauge, and cheap for listeners.
 const STEPS: u64 = 200;
 
-/// A run's pace, with what is done of it told as events.
+/// A run's pace that also sends progress events.
 pub(super) struct Told<'a> {
     run: RunId,
     sink: &'a Sink,
     pace: &'a dyn Pace,
     all: u64,
     done: AtomicU64,
-    /// Steps that were told.
+    /// Number of steps reported.
     told: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_told_in_steps_that_only_grow_and_end_at_all_of_it() {
+    fn progress_only_grows_and_ends_at_1() {
         let shares: Arc<Mutex<Vec<f32>>> = Arc::default();
         let heard = shares.clone();
         let sink: Sink = Arc::new(move |event| {

@@ -1,4 +1,4 @@
-//! What one query gives to each key, in every head: asked where heads are sorted by it.
+//! Attention from one query to each key, in every head; requested when heads are sorted by it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use attnscope_spec::Stack;
 
 use super::run_id::RunId;
 
-/// A head: its grid, layer and number in the layer.
+/// A head: its attention's stack, layer, and index in the layer.
 pub type HeadAt = (Stack, usize, usize);
 
-/// A row of each head's pattern.
+/// One row of each head's pattern.
 pub type QueryRows = BTreeMap<HeadAt, Vec<f32>>;
 
-/// Rows that are wanted: the query's of every head that has one.
+/// Request for one query's row of every head that has the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsQuery {
     pub run: RunId,
@@ -24,7 +24,7 @@ pub struct RowsQuery {
     pub heads: Vec<HeadAt>,
 }
 
-/// The rows, from each head in full, one after another. `detail` gives `None` where the run keeps nothing to compute it from.
+/// Collects the rows from each head in full, one after another. `detail` returns `None` if the run keeps no data for a head.
 ///
 /// # Errors
 /// When a head cannot be computed, or the work was stopped.
@@ -52,7 +52,7 @@ pub(super) fn query_rows(
     Some(Ok(Arc::new(rows)))
 }
 
-/// One row of a head; empty where its cells are pooled and cannot be computed alone.
+/// Returns one row of a head; empty if its cells are pooled and cannot be computed alone.
 fn row(detail: &HeadDetail, head: HeadQuery, query_idx: usize) -> Vec<f32> {
     if query_idx >= detail.n_queries {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! Which run something belongs to, and which two are compared.
+//! Ids of runs, and of compared pairs.
 
-/// Tells apart what belongs to the run on screen from what an older one still sends.
+/// Id of a run, to tell events of the run on screen from late ones of older runs.
 pub type RunId = u64;
 
-/// A, and what it is compared with.
+/// A, and the run compared with it.
 pub type Pair = (RunId, RunId);

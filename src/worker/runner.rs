@@ -1,4 +1,4 @@
-//! What the thread that opens and runs holds between its jobs.
+//! State that the opening and running thread keeps between jobs.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -14,38 +14,38 @@ use super::event::{PromptOrigin, Sink};
 use super::own_device::OwnDevice;
 use super::terms::Terms;
 
-/// Another checkpoint, as it was opened for the last comparison.
+/// Another checkpoint, kept open from the last comparison.
 pub(super) struct Other {
     pub against: Against,
     pub model: Arc<Model>,
     pub reading: Arc<Reading>,
 }
 
-/// What a model read when it wrote last, of whichever device.
+/// KV cache of a model's last generation, on any device.
 pub(super) struct Remembered {
     pub model: Arc<Model>,
     pub past: Box<dyn Any + Send>,
 }
 
-/// The thread that opens and runs.
+/// State of the thread that opens and runs.
 pub(super) struct Runner {
     pub terms: Arc<Terms>,
     pub device: OwnDevice,
     pub context: Arc<Mutex<Context>>,
     pub sink: Sink,
     pub reading: Reading,
-    /// What was opened, to be opened again.
+    /// The last opening, for opening it again.
     pub opening: Option<Opening>,
-    /// What runs where no prompt was asked for yet and a step of a training is opened.
+    /// Chooses the prompt for a training step if none was requested yet.
     pub usual: Option<UsualPrompt>,
-    /// The prompt that was last asked for.
+    /// The last requested prompt.
     pub last: Option<(Request, PromptOrigin)>,
-    /// What the last run of A was of.
+    /// The prompt of A's last run.
     pub prompt: Option<Arc<Prompt>>,
-    /// The checkpoint that was last run beside A.
+    /// The checkpoint last compared with A.
     pub other: Option<Other>,
-    /// The last run of what is open that came to its end.
+    /// The last finished run of the open subject.
     pub before: Option<ModelRun>,
-    /// What the model read when it wrote last.
+    /// KV cache of the last generation.
     pub remembered: Option<Remembered>,
 }

@@ -1,4 +1,4 @@
-//! Sweeps of scores: of a head that is on screen already, or of all heads of its layer.
+//! Sweeps of the score scale, of a head already on screen or of all heads of its layer.
 
 use std::sync::Arc;
 
@@ -8,48 +8,48 @@ use attnscope_spec::Stack;
 
 use super::run_id::RunId;
 
-/// Ends of the sweep, and points between.
+/// Ends of the sweep, and the number of points between them.
 const FROM: f64 = 0.05;
 
 const TO: f64 = 50.0;
 const N_POINTS: usize = 49;
 
-/// What a sweep is of: run, head and query.
+/// Target of a sweep: run, head and query.
 pub type SweepOf = (RunId, HeadQuery, usize);
 
-/// A sweep that is wanted.
+/// Request for a sweep of a head.
 #[derive(Debug, Clone)]
 pub struct SweepQuery {
     pub of: SweepOf,
     /// The head's scores, each cell one query and one key.
     pub detail: Arc<HeadDetail>,
-    /// Scales that have a meaning.
+    /// Scales to mark, such as those of known scaling rules.
     pub marks: Vec<f64>,
 }
 
-/// What it is computed from follows from what it is of.
+/// Ignores `detail`, which is determined by the target.
 impl PartialEq for SweepQuery {
     fn eq(&self, other: &Self) -> bool {
         self.of == other.of
     }
 }
 
-/// Points of one query's row, and of all rows of the head.
+/// Sweep points of one query's row, and of all rows of the head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Swept {
     pub row: Vec<SweepPoint>,
     pub all: Vec<SweepPoint>,
 }
 
-/// A layer whose heads are swept together.
+/// Target of a layer sweep, over all heads of a layer.
 pub type LayerSweepOf = (RunId, Stack, usize);
 
-/// A sweep of a layer that is wanted.
+/// Request for a sweep of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSweepQuery {
     pub of: LayerSweepOf,
     pub n_heads: usize,
-    /// Scales that have a meaning.
+    /// Scales to mark, such as those of known scaling rules.
     pub marks: Vec<f64>,
 }
 
@@ -59,7 +59,7 @@ fn scales(marks: &[f64]) -> Vec<f64> {
     sweep_scales(FROM, TO, N_POINTS, &marks).unwrap_or_default()
 }
 
-/// Multiplies the scores.
+/// Sweeps the scale of a head's scores.
 pub(super) fn sweep(query: &SweepQuery) -> Swept {
     let scores = query.detail.scores.finest();
     let scales = scales(&query.marks);
@@ -74,7 +74,7 @@ pub(super) fn sweep(query: &SweepQuery) -> Swept {
     }
 }
 
-/// Multiplies the scores of one head after the other; `None` where they are no longer to be had.
+/// Sweeps the scale of one head's scores after the other; `None` if they are no longer available.
 pub(super) fn sweep_layer(
     query: &LayerSweepQuery,
     mut detail: impl FnMut(HeadQuery) -> Option<Result<HeadDetail>>,

@@ -1,13 +1,13 @@
-//! On what the worker computes, and where it draws the lines of checks.
+//! Settings of a worker: device, memory limit and thresholds of checks.
 
 use attnscope_checks::Thresholds;
 use attnscope_compute::ops::Device;
 
-/// Settings of a worker, the same for everything that it runs.
+/// Settings of a worker, which apply to everything it runs.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
     pub device: Device,
-    /// Runs whatever memory it takes.
+    /// Skips the memory check.
     pub is_forced: bool,
     pub thresholds: Thresholds,
 }

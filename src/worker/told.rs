@@ -1,4 +1,4 @@
-//! Tells what is known of a run that is over, and what went wrong.
+//! Sends the results of finished runs, and errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use attnscope_spec::Model;
 use super::event::{Event, Sink};
 use super::run_id::RunId;
 
-/// Why something did not run, in words; `stopped` where a person gave it up.
+/// Describes why something did not run; `stopped` if the user cancelled it.
 pub(super) fn reason(error: &Error) -> String {
     match error {
         Error::Cancelled => "stopped".to_owned(),
@@ -22,14 +22,14 @@ pub(super) fn reason(error: &Error) -> String {
     }
 }
 
-/// Tells where an error is that a file changed: whatever failed, there are numbers on screen that are no longer the file's.
+/// Sends an event if the error is a changed file, since numbers on screen no longer match the file.
 pub(super) fn tell_of_change(sink: &Sink, error: &Error) {
     if matches!(error, Error::Changed { .. }) {
         sink(Event::Changed(error.to_string()));
     }
 }
 
-/// Tells what every check makes of a run, and of what probes saw where there were some.
+/// Sends the verdicts of all checks on a run and, if there are any, on probe results.
 pub(super) fn judged(
     sink: &Sink,
     run: RunId,
@@ -49,7 +49,7 @@ pub(super) fn judged(
     });
 }
 
-/// A trace as a run that is over.
+/// Sends a trace as a finished run.
 pub(super) fn tell_trace(
     sink: &Sink,
     run: RunId,
@@ -78,7 +78,7 @@ pub(super) fn tell_trace(
     });
 }
 
-/// An alignment as a run that is over.
+/// Sends an alignment as a finished run.
 pub(super) fn tell_aligned(sink: &Sink, run: RunId, aligned: &Aligned, thresholds: &Thresholds) {
     sink(Event::Layer {
         run,

@@ -1,4 +1,4 @@
-//! Traces that are opened in place of a checkpoint: which file is one, and the prompt that it was recorded on.
+//! Traces opened in place of a checkpoint: how to recognize them, and the prompt they were recorded on.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use attnscope_compute::error::Result;
 use attnscope_prompt::{Request, Source, Target};
 use attnscope_run::{Declared, Recorded, is_probe};
 
-/// The file of a trace, where one is opened in place of a checkpoint.
+/// Returns the trace file, if a trace is opened in place of a checkpoint.
 pub(super) fn trace_of(opening: &Opening) -> Option<&Path> {
     let path = opening.path.as_deref();
     path.filter(|path| attnscope_run::is_captured(path))
 }
 
-/// The ids that a trace was recorded on, in place of the prompt of a request; `None` for what is no trace, or holds no ids.
+/// Replaces the prompt of a request by the ids that a trace was recorded on; `None` if the file is not a trace or has no ids.
 ///
 /// # Errors
 /// When the trace cannot be read.

@@ -1,4 +1,4 @@
-//! Looks every two seconds whether the files that are open changed on disk, also when nothing runs.
+//! Checks every two seconds whether the open files changed on disk, even when nothing runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use super::event::Sink;
 use super::lane::lock;
 use super::told::tell_of_change;
 
-/// Between two looks: each asks the system for the times of every file, and reads nothing.
+/// Interval between checks; each asks the system for file times and reads nothing.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Looks as long as it is held.
+/// Watcher that checks until it is dropped.
 pub(super) struct Watch(Option<JoinHandle<()>>, Arc<AtomicBool>);
 
 impl Watch {
@@ -50,7 +50,7 @@ impl Drop for Watch {
     }
 }
 
-/// Tells once of what is open, or stands beside it, that its files changed.
+/// Reports once for each open or compared subject that its files changed.
 fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Vec<Subject>) {
     let open = lock(context).subjects();
     told.retain(|told| open.iter().any(|subject| subject.is(told)));
@@ -59,7 +59,7 @@ fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Vec<Subject>) {
             continue;
         }
         if let Err(error @ Error::Changed { .. }) = subject.unchanged() {
-            // Held while it is told: what is opened next is not marked for what was open before.
+            // Locked while reporting, so that a subject opened next is not blamed for this one's files.
             let context = lock(context);
             if context.subjects().iter().any(|open| open.is(&subject)) {
                 told.push(subject);

@@ -1,4 +1,4 @@
-//! The worker: a thread that runs prompts, and threads that answer questions about the run while it goes on.
+//! The worker: a thread that runs prompts, and threads that answer questions about the run meanwhile.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ use super::sweep::{LayerSweepQuery, SweepQuery};
 use super::terms::Terms;
 use super::watch::Watch;
 
-/// Threads: one runs prompts, the others answer questions about the run while it goes on.
+/// Worker threads: one runs prompts, the others answer questions about the run meanwhile.
 pub struct Worker {
     runs: Lane<RunJob>,
     heads: Lane<Look>,
@@ -35,14 +35,14 @@ pub struct Worker {
     comparisons: Lane<Look>,
     query_rows: Lane<Look>,
     effects: Lane<Look>,
-    /// Files are looked after as long as this is held.
+    /// Watches the open files until dropped.
     _watch: Watch,
 }
 
 impl Worker {
-    /// Opens a checkpoint (the demo when none is named) and runs its first prompt.
+    /// Opens a checkpoint (the demo if none is named) and runs its first prompt.
     ///
-    /// Refuses runs that need more memory than there is, unless it is forced.
+    /// Refuses runs that need more memory than is available, unless forced.
     pub fn start(
         opening: impl Into<Opening>,
         first: FirstPrompt,
@@ -54,18 +54,18 @@ impl Worker {
         worker
     }
 
-    /// Waits for a step of a training to be opened.
+    /// Starts a worker that waits for a training step to be opened.
     pub fn waiting(usual: UsualPrompt, terms: Terms, sink: Sink) -> Self {
         Self::spawn(terms, Some(usual), sink)
     }
 
-    /// Opens a step of a training, and runs the last prompt through it; a run still going is stopped.
+    /// Opens a training step and runs the last prompt through it; stops a run in progress.
     pub fn open_step(&self, step: StepOpening) {
         self.stop_questions();
         self.runs.submit(RunJob::OpenStep(step.0));
     }
 
-    /// Shows an alignment of two sentences.
+    /// Starts a worker that shows an alignment of two sentences.
     pub fn start_alignment(alignment: Alignment, terms: Terms, sink: Sink) -> Self {
         let worker = Self::spawn(terms, None, sink);
         worker.runs.submit(RunJob::Align(Box::new(alignment)));
@@ -119,90 +119,90 @@ impl Worker {
         }
     }
 
-    /// Reads the files again, as they are now, and runs the last prompt; a run still going is stopped.
+    /// Rereads the files and runs the last prompt; stops a run in progress.
     pub fn read_again(&self) {
         self.stop_questions();
         self.runs.submit(RunJob::ReadAgain);
     }
 
-    /// Lets the model write behind the last prompt.
+    /// Lets the model continue the last prompt.
     pub fn write(&self) {
         self.stop_questions();
         self.runs.submit(RunJob::Write);
     }
 
-    /// Runs another prompt; a run still going is stopped.
+    /// Runs another prompt; stops a run in progress.
     pub fn run(&self, request: Request) {
         self.stop_questions();
         self.runs.submit(RunJob::Run(request));
     }
 
-    /// Runs the last prompt again with another attention.
+    /// Runs the last prompt again with changed attention.
     pub fn suppose(&self, what_ifs: Vec<WhatIf>) {
         self.comparisons.cancel();
         self.runs.submit(RunJob::Suppose(what_ifs));
     }
 
-    /// Runs something beside the last run.
+    /// Runs something to compare with the last run.
     pub fn against(&self, against: Against) {
         self.comparisons.cancel();
         self.runs.submit(RunJob::Against(against));
     }
 
-    /// Stops the run that is going.
+    /// Stops the run in progress.
     pub fn cancel(&self) {
         self.runs.cancel();
         self.stop_questions();
     }
 
-    /// Stops what is asked of a whole model.
+    /// Stops all questions about the model.
     fn stop_questions(&self) {
         self.probes.cancel();
         self.comparisons.cancel();
         self.effects.cancel();
     }
 
-    /// Compares two runs that are over, hook by hook.
+    /// Compares two finished runs, hook by hook.
     pub fn compare(&self, pair: Pair) {
         self.comparisons.submit(Look::Compare(pair));
     }
 
-    /// Asks the model of a run on changed prompts.
+    /// Probes the model of a run with changed prompts.
     pub fn probe(&self, run: RunId) {
         self.probes.submit(Look::Probes(run));
     }
 
-    /// Asks for a head of a run; an older question still open is dropped.
+    /// Requests a head of a run; drops an older unanswered request.
     pub fn look_at(&self, run: RunId, query: HeadQuery) {
         self.heads.submit(Look::Head(run, query));
     }
 
-    /// Asks for a part of a head at full resolution; an older question still open is dropped.
+    /// Requests a part of a head at full resolution; drops an older unanswered request.
     pub fn look_at_part(&self, run: RunId, query: PartQuery) {
         self.parts.submit(Look::Part(run, query));
     }
 
-    /// Asks for a sweep of a head's scores; an older question still open is dropped.
+    /// Requests a sweep of a head's score scale; drops an older unanswered request.
     pub fn sweep(&self, query: SweepQuery) {
         self.sweeps.submit(Look::Sweep(query));
     }
 
-    /// Asks for a sweep of the scores of all heads of a layer; an older question still open is dropped.
+    /// Requests a sweep of the score scale of all heads of a layer; drops an older unanswered request.
     pub fn sweep_layer(&self, query: LayerSweepQuery) {
         self.layer_sweeps.submit(Look::SweepLayer(query));
     }
 
-    /// Asks what a query gives to each key in every head; an older question still open is dropped.
+    /// Requests the attention from one query to each key in every head; drops an older unanswered request.
     pub fn query_rows(&self, query: RowsQuery) {
         self.query_rows.submit(Look::QueryRows(query));
     }
 
-    /// Asks what the heads of a run do; an older question still open is dropped.
+    /// Requests the effects of a run's heads; drops an older unanswered request.
     pub fn measure(&self, query: EffectQuery) {
         self.effects.submit(Look::Effect(query));
     }
 
-    /// Asks for the figures of a tensor.
+    /// Requests the statistics of a tensor.
     pub fn tensor(&self, name: String) {
         self.tensors.submit(Look::Tensor(name));
     }

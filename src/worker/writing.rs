@@ -1,4 +1,4 @@
-//! Lets the model on screen write behind its text, token by token, and keeps what every head looked at for each.
+//! Lets the model on screen continue its text token by token, and keeps every head's attention row for each token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,13 +18,13 @@ use super::lane::lock;
 use super::runner::{Remembered, Runner};
 use super::written::{StepRows, WrittenToken};
 
-/// Tokens that are written before a person asks for more.
+/// Maximum number of tokens generated per request.
 const N_WRITTEN: usize = 64;
 
-/// Bytes of rows that are kept for one text: the first tokens keep theirs.
+/// Maximum bytes of attention rows kept for one text; once exceeded, later tokens get none.
 const ROW_BYTES: usize = 256 << 20;
 
-/// Keeps the last row of every head.
+/// Tap that keeps the last row of every head.
 #[derive(Default)]
 struct LastRows {
     at: Mutex<Option<(Stack, usize)>>,
@@ -46,7 +46,7 @@ impl BlockSink for LastRows {
             Stack::Cross => self.n_source,
             _ => self.last_query + 1,
         };
-        // The block of the last query, of those that run.
+        // Only the block that contains the last query.
         if let Some(row) = pattern.chunks(n_keys.max(1)).nth(row_idx) {
             lock(&self.rows).insert((stack, layer_idx, head_idx), row.to_vec());
         }
@@ -75,7 +75,7 @@ impl Taps for LastRows {
 }
 
 impl Runner {
-    /// Writes behind the last prompt, until there are enough tokens, one that ends the text, or somebody stops it.
+    /// Continues the last prompt until the token limit, an end token, or cancellation.
     pub(super) fn write(&mut self, pace: &dyn Pace) -> Result<()> {
         let (model, supposed) = {
             let context = lock(&self.context);
@@ -89,7 +89,7 @@ impl Runner {
                 }
             }
         };
-        // A checkpoint that is told beside another one writes beside it.
+        // A bundled checkpoint may name a twin, which then generates alongside.
         let bundle = self.opening.as_ref().and_then(|opening| opening.bundle);
         let twin = match bundle.and_then(|bundle| (bundle.twin)()) {
             Some(bundle) => Some(Arc::new(attnscope_families::read(bundle.open()?)?)),
@@ -151,7 +151,7 @@ impl Runner {
     }
 }
 
-/// Writes with A, and in turn with B where there is one: B begins with the same text, and goes on by itself.
+/// Generates with A and, if there is one, B in turn. B starts with the same text and continues on its own.
 fn write_on<O: Ops>(
     ops: &O,
     (model, twin): (&Arc<Model>, Option<&Arc<Model>>),
@@ -192,7 +192,7 @@ where
     })
 }
 
-/// Writes one token and tells of it; false where the text is over.
+/// Generates one token and sends it; returns false at the end of the text.
 fn next<O: Ops>(
     text: &mut Text<'_, O>,
     prompt: &mut Prompt,
@@ -231,7 +231,7 @@ fn next<O: Ops>(
 }
 
 impl Context {
-    /// What stands beside A, where it is another model of the same words that can write.
+    /// Returns the model compared with A if it is another one, has the same vocabulary limits, and can generate.
     fn twin_of(&self, model: &Arc<Model>) -> Option<Arc<Model>> {
         let What::Model(ran) = &self.b.as_ref()?.what else {
             return None;

@@ -1,20 +1,20 @@
-//! A token that the model wrote, as a screen shows it.
+//! A generated token, as shown on screen.
 
 use std::collections::BTreeMap;
 
 use attnscope_spec::Stack;
 
-/// One token that the model wrote, as a screen shows it.
+/// One generated token, as shown on screen.
 #[derive(Debug, Clone)]
 pub struct WrittenToken {
     pub label: String,
-    /// What the model gave it.
+    /// Probability that the model gave it.
     pub probability: f64,
-    /// The likeliest tokens and their probabilities, the first first.
+    /// Likeliest tokens and their probabilities, highest first.
     pub likeliest: Vec<(String, f64)>,
-    /// What the heads looked at before it was written; empty where there is no room for more.
+    /// Attention rows of the heads from before it was generated; empty once the memory limit is exceeded.
     pub rows: StepRows,
 }
 
-/// The rows of one query in every head. // (grid, layer, head) → [key]
+/// Attention rows of one query in every head. // (grid, layer, head) → [key]
 pub type StepRows = BTreeMap<(Stack, usize, usize), Vec<f32>>;

@@ -1,4 +1,4 @@
-//! How far one hook lies apart, and whether rounding explains it.
+//! Difference at one hook, and whether rounding explains it.
 
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
@@ -7,12 +7,12 @@ use super::exchange::Compared;
 use super::largest::Largest;
 use super::place::ValuePlace;
 
-/// How far two engines may lie apart by rounding alone: the bounds that the families are held to against their references.
+/// Rounding tolerance between two engines: the bounds to which model families are held against their references.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Floor {
-    /// Of a probability of the pattern, absolute.
+    /// Absolute tolerance of a pattern's probability.
     pub pattern: f64,
-    /// Of any other value, as a share of the largest value of its hook and layer.
+    /// Tolerance of any other value, as a share of the largest value of its hook and layer.
     pub relative: f64,
 }
 
@@ -25,25 +25,25 @@ impl Default for Floor {
     }
 }
 
-/// How far one hook of one layer lies apart.
+/// Difference at one hook of one layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookDifference {
-    /// As in traces: `blocks.3.attn.pattern`, `logits`.
+    /// Name as in traces: `blocks.3.attn.pattern`, `logits`.
     pub name: String,
-    /// The stack and the layer; none for what follows the last layer.
+    /// Stack and layer; `None` after the last layer.
     pub layer: Option<(Stack, usize)>,
-    /// The largest |reference − other|; infinite where one is a NaN or masked and the other is not.
+    /// Largest |reference − other|; infinite if one is NaN or masked and the other is not.
     pub difference: f64,
     /// The difference as a share of `magnitude`.
     pub relative: f64,
     /// The largest finite |value| of the reference.
     pub magnitude: f64,
-    /// Where the largest difference is; none where all values are equal.
+    /// Place of the largest difference; `None` if all values are equal.
     pub place: Option<ValuePlace>,
-    /// Both engines' values there.
+    /// Both engines' values at that place.
     pub reference: f32,
     pub other: f32,
-    /// What of the floor is used: more than 1 is beyond it.
+    /// Share of the tolerance used; more than 1 exceeds it.
     pub of_floor: f64,
 }
 
@@ -63,7 +63,7 @@ impl HookDifference {
             place: (largest.difference > 0.0).then_some(place),
             reference: largest.reference,
             other: largest.other,
-            // 0 of a floor of 0 is nothing.
+            // A difference of 0 uses 0 of any tolerance, even of 0.
             of_floor: if measured == 0.0 {
                 0.0
             } else {
@@ -78,7 +78,7 @@ impl HookDifference {
     }
 }
 
-/// A hook of a layer.
+/// Makes the difference of a hook of a layer.
 pub(super) fn of_hook(compared: Compared, layer_idx: usize, floor: Floor) -> HookDifference {
     let Compared {
         stack,
@@ -99,7 +99,7 @@ pub(super) fn of_hook(compared: Compared, layer_idx: usize, floor: Floor) -> Hoo
     )
 }
 
-/// Hidden states after the last layer. // [position, width]
+/// Compares hidden states after the last layer. // [position, width]
 pub(super) fn of_hidden(
     name: &str,
     largest: Largest,

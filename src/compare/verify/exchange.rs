@@ -1,4 +1,4 @@
-//! What one engine gives of a layer, kept until the other gives its own: two taps over one set of values.
+//! Keeps one engine's values of a layer until the other's are compared with them: two taps on one store.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use super::largest::Largest;
 use super::place::ValuePlace;
 use super::rows::{Compare, Keep, Shared, held};
 
-/// The name of the encoder's output, as in traces.
+/// Name of the encoder's output, as in traces.
 pub(super) const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
 
-/// One hook of a layer, compared.
+/// Comparison of one hook of a layer.
 pub(super) struct Compared {
     pub stack: Stack,
     pub hook: Hook,
@@ -24,24 +24,24 @@ pub(super) struct Compared {
     pub place: ValuePlace,
 }
 
-/// The values of the layer that runs.
+/// Values of the current layer, shared by both engines' taps.
 #[derive(Default)]
 pub(super) struct Exchange {
-    /// What the reference gave. // [position, width] each
+    /// Values of the reference. // [position, width] each
     values: RefCell<BTreeMap<(Stack, Hook), Vec<f32>>>,
-    /// Scores and pattern of the layer's own attention.
+    /// Scores and pattern of self-attention.
     pub own: Shared,
-    /// Those of its attention to the encoder's output.
+    /// Scores and pattern of cross-attention.
     pub cross: Shared,
-    /// In the order in which hooks are computed.
+    /// In the order of execution.
     compared: RefCell<Vec<Compared>>,
-    /// The encoder's output, as the reference gave it. // [source position, d_model]
+    /// Output of the reference's encoder. // [source position, d_model]
     encoded: RefCell<Vec<f32>>,
-    /// The encoder's output, compared.
+    /// Comparison of the encoder's output.
     pub of_encoded: RefCell<Option<Largest>>,
 }
 
-/// The sink that a stack's rows go to.
+/// Returns the sink of a stack's rows.
 fn sink_of<'a>(
     stack: Stack,
     own: &'a dyn BlockSink,
@@ -50,7 +50,7 @@ fn sink_of<'a>(
     if stack == Stack::Cross { cross } else { own }
 }
 
-/// That two engines ran the same layer and gave different numbers of values.
+/// Makes the error for two engines that gave different numbers of values for one layer.
 pub(super) fn unequal(name: &str, reference: usize, other: usize) -> Error {
     Error::Device(format!(
         "{name}: expected as many values from both engines, found {reference} and {other}"
@@ -58,7 +58,7 @@ pub(super) fn unequal(name: &str, reference: usize, other: usize) -> Error {
 }
 
 impl Exchange {
-    /// Compares one value of the other engine with the reference's, and lets go of the latter.
+    /// Compares one value of the other engine with the reference's, then releases the latter.
     fn compare(
         &self,
         spec: &ModelSpec,
@@ -84,10 +84,10 @@ impl Exchange {
         Ok(())
     }
 
-    /// What was compared of a layer, in the order in which it is computed, and makes room for the next one.
+    /// Returns a layer's compared hooks in the order of execution, and prepares for the next layer.
     ///
     /// # Errors
-    /// When one engine gave less than the other.
+    /// When one engine gave fewer values than the other.
     pub fn finish_layer(&self, layer_idx: usize, stack: Stack) -> Result<Vec<Compared>> {
         let mut compared = self.compared.take();
         if let Some(((stack, hook), kept)) = self.values.take().pop_first() {
@@ -99,7 +99,7 @@ impl Exchange {
             if expected == 0 {
                 continue;
             }
-            // Scores and pattern come between what they are made of and what is made of them.
+            // Scores and pattern are placed before z, which is made of them.
             let is_after = |c: &Compared| c.stack == stack && c.hook == Hook::Z;
             let at = compared.iter().position(is_after).unwrap_or(compared.len());
             let both = [
@@ -129,7 +129,7 @@ fn is_value(hook: Hook) -> bool {
     !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
 }
 
-/// Keeps what the reference gives.
+/// Tap that keeps the reference's values.
 pub(super) struct Keeper<'a> {
     exchange: &'a Exchange,
     own: Keep<'a>,
@@ -174,7 +174,7 @@ impl Tap for Keeper<'_> {
     }
 }
 
-/// Compares what the other engine gives.
+/// Tap that compares the other engine's values.
 pub(super) struct Comparer<'a> {
     exchange: &'a Exchange,
     spec: &'a ModelSpec,
@@ -226,7 +226,7 @@ impl Tap for Comparer<'_> {
     }
 }
 
-/// Sees scores and pattern alone, in a layer that runs again for the heads of another round.
+/// Hooks that receive only scores and pattern, in a layer that reruns for another round of heads.
 pub(super) struct RowsOnly<'a> {
     own: &'a dyn BlockSink,
     cross: &'a dyn BlockSink,
@@ -257,7 +257,7 @@ impl Hooks for RowsOnly<'_> {
     }
 
     fn cross(&mut self) -> Option<&mut dyn Hooks> {
-        // A block's own attention is over by then.
+        // Self-attention has finished by then.
         self.is_cross = true;
         Some(self)
     }

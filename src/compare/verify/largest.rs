@@ -1,9 +1,9 @@
-//! The largest difference between two engines' values, and where it is.
+//! Largest difference between two engines' values, and its place.
 
 /// The largest of many differences.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Largest {
-    /// |reference − other|; infinite where only one of them is a number, or both are different infinities.
+    /// |reference − other|; infinite if only one is a number, or both are different infinities.
     pub difference: f64,
     /// The first element with this difference.
     pub element: usize,
@@ -11,7 +11,7 @@ pub(super) struct Largest {
     pub other: f32,
     /// The largest finite |reference|.
     pub magnitude: f64,
-    /// How many values were compared.
+    /// Number of values compared.
     pub n_values: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for Largest {
 }
 
 impl Largest {
-    /// Compares values whose first one is element `first` of the whole. Parts may come in any order.
+    /// Compares values that start at element `first` of the whole. Parts may come in any order.
     pub fn add(&mut self, first: usize, reference: &[f32], other: &[f32]) {
         let pairs = reference.iter().zip(other).enumerate();
         for (nth, (reference, other)) in pairs {
@@ -48,7 +48,7 @@ impl Largest {
         self.n_values += reference.len().min(other.len());
     }
 
-    /// The difference as a share of the largest value; the difference itself where all values are 0.
+    /// Returns the difference as a share of the largest value; the difference itself if all values are 0.
     pub fn relative(&self) -> f64 {
         if self.magnitude > 0.0 {
             self.difference / self.magnitude
@@ -58,7 +58,7 @@ impl Largest {
     }
 }
 
-/// |a − b|; 0 between two NaNs and between equal infinities.
+/// Returns |a − b|; 0 between two NaNs and between equal infinities.
 fn distance(a: f32, b: f32) -> f64 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0.0;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_difference_is_told_with_its_place_and_both_values() {
+    fn the_largest_difference_comes_with_its_place_and_both_values() {
         let found = of(&[1.0, -8.0, 3.0, 4.0], &[1.0, -8.5, 3.0, 4.25]);
         let expected = Largest {
             difference: 0.5,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_mask_is_equal_and_what_one_masks_is_not() {
+    fn cells_masked_on_both_sides_are_equal_and_on_one_side_are_not() {
         let same = of(&[MASKED, f32::NAN, 2.0], &[MASKED, f32::NAN, 2.0]);
         assert_eq!((same.difference, same.magnitude), (0.0, 2.0));
         for (reference, other) in [
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_in_any_order_give_what_the_whole_gives() {
+    fn parts_in_any_order_give_the_same_result_as_the_whole() {
         let reference = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let other = [1.0, 2.5, 3.0, 4.5, 5.0, 6.5];
         let mut parts = Largest::default();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_all_zero_differ_by_what_they_differ() {
+    fn the_relative_difference_from_all_zeros_is_the_absolute_one() {
         assert_eq!(of(&[0.0, 0.0], &[0.0, 0.25]).relative(), 0.25);
         assert_eq!(of(&[0.0], &[-0.0]).relative(), 0.0);
     }

@@ -1,4 +1,4 @@
-//! How much memory a second engine needs beside a first one, and what is kept to compare the two.
+//! Memory needed for a second engine and for the values kept to compare the two.
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_forward::{Input, Sequence};
@@ -11,14 +11,14 @@ use super::rows::CELL_BYTES;
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();
 
-/// Bytes that verifying a prompt needs beside what a run of it needs.
+/// Returns the bytes that verifying a prompt needs beyond a normal run of it.
 pub fn verify_bytes(model: &Model, input: &Input, row_bytes: usize, n_threads: usize) -> usize {
     let options = Options {
         keep_bytes: None,
         predicts: true,
     };
     let of_run = MemoryNeed::of(model, std::slice::from_ref(input), options, n_threads);
-    // A device holds a copy of a layer's weights, whatever they are stored as.
+    // A device holds a copy of a layer's weights as f32, whatever their stored type.
     let linears = |linears: Vec<&LinearSource>| -> usize {
         linears.iter().map(|l| l.n_in * l.n_out() * VALUE).sum()
     };
@@ -34,7 +34,7 @@ pub fn verify_bytes(model: &Model, input: &Input, row_bytes: usize, n_threads: u
     of_run.working + weights + layers.max().unwrap_or(0)
 }
 
-/// Hooks of the reference, and rows of one round.
+/// Returns the bytes of the reference's hooks and of one round's rows, for one layer.
 fn of_layer(
     model: &Model,
     input: &Input,
@@ -58,7 +58,7 @@ fn of_layer(
     let own = spec.attention(stack.stack, layer_idx);
     let cross = spec.attention(Stack::Cross, layer_idx);
     let cross = cross.filter(|_| stack.stack == Stack::Decoder);
-    // What enters and leaves the block, what its branches add, and one copy of such values from a device.
+    // Input and output of the block, its branch outputs, and one such value copied from a device.
     let stream = (5 + 3 * usize::from(cross.is_some())) * n * spec.d_model * VALUE;
     let own = own.map_or(0, |attention| of_attention(attention, n));
     let cross = cross.map_or(0, |attention| of_attention(attention, n_source));
@@ -71,7 +71,7 @@ mod tests {
     use attnscope_checkpoint::Checkpoint;
 
     #[test]
-    fn rows_are_at_most_what_was_asked_for_and_at_least_one_head() {
+    fn row_memory_is_within_the_limit_but_at_least_one_head() {
         let model = attnscope_families::read(
             Checkpoint::open(
                 &std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))

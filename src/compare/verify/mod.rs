@@ -1,6 +1,6 @@
-//! One prompt through a model on two engines side by side: how far every hook of every layer lies apart.
+//! Runs one prompt through a model on two engines and compares every hook of every layer.
 //!
-//! Both engines run a layer before either goes on to the next, so that the values of one layer are held at most.
+//! Both engines run a layer before either continues, so that the values of only one layer are held.
 
 mod difference;
 mod exchange;
@@ -27,17 +27,17 @@ use self::largest::Largest;
 use self::rows::{Compare, Keep, held};
 use self::side::{Side, Told};
 
-/// The name of what the final norm gives.
+/// Name of the final norm's output.
 const LAST_HIDDEN: &str = "last_hidden_state";
 
-/// Bytes of scores and pattern that are kept of a layer unless something else is asked for: 1 GiB.
+/// Default limit of kept scores and patterns per layer: 1 GiB.
 pub const ROW_BYTES: usize = 1 << 30;
 
-/// What is compared, and how.
+/// Options of a verification.
 #[derive(Debug, Clone, Copy)]
 pub struct Verifying {
     pub floor: Floor,
-    /// Bytes of scores and pattern that are kept of a layer. A layer that has more runs again for the heads that are left.
+    /// Bytes of scores and pattern kept per layer. A larger layer reruns for the remaining heads.
     pub row_bytes: usize,
 }
 
@@ -50,10 +50,10 @@ impl Default for Verifying {
     }
 }
 
-/// Runs a prompt on a reference and on another engine, and compares every hook, in the order in which they are computed.
+/// Runs a prompt on a reference and on another engine, and compares every hook in the order of execution.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, or a device fails.
+/// When the pace stops it, a tensor differs from its spec, or a device fails.
 pub fn verify<A: Ops, B: Ops>(
     (reference, other): (&A, &B),
     model: &Model,
@@ -116,7 +116,7 @@ pub fn verify<A: Ops, B: Ops>(
     Ok(found)
 }
 
-/// Makes room for the scores and patterns of a layer.
+/// Prepares for the scores and patterns of a layer.
 fn begin_layer(
     exchange: &Exchange,
     model: &Model,
@@ -137,13 +137,13 @@ fn begin_layer(
     } else {
         0
     };
-    // A decoder's layer has two attentions.
+    // A decoder layer has two attentions.
     let bytes = if has_cross { row_bytes / 2 } else { row_bytes };
     held(&exchange.own).begin((n_own, n, n), bytes);
     held(&exchange.cross).begin((n_cross, n, n_source), bytes);
 }
 
-/// Runs a layer on both engines, and again while heads are left whose rows were not compared.
+/// Runs a layer on both engines, and reruns it until all heads' rows are compared.
 fn both<A: Ops, B: Ops>(
     exchange: &Exchange,
     reference: &mut Side<'_, A>,
@@ -172,7 +172,7 @@ fn both<A: Ops, B: Ops>(
     Ok(())
 }
 
-/// Final norm and logits, a chunk of the vocabulary at a time.
+/// Compares the final norm and logits, a chunk of the vocabulary at a time.
 fn after_layers<A: Ops, B: Ops>(
     (reference, of_reference): (&A, A::Buffer),
     (other, of_other): (&B, B::Buffer),

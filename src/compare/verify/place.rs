@@ -1,11 +1,11 @@
-//! Where in a hook's values an element stands, in the words of its axes.
+//! Place of an element in a hook's values, by the names of its axes.
 
 use std::fmt;
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_forward::Hook;
 
-/// Where a value stands; all indices count from 0.
+/// Place of a value; all indices count from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValuePlace {
     /// A score or a probability.
@@ -14,7 +14,7 @@ pub enum ValuePlace {
         query_idx: usize,
         key_idx: usize,
     },
-    /// A component of a query, or of what a head gives.
+    /// A component of a query, or of a head's z.
     OfHead {
         position_idx: usize,
         head_idx: usize,
@@ -26,7 +26,7 @@ pub enum ValuePlace {
         kv_head_idx: usize,
         value_idx: usize,
     },
-    /// A component of the residual stream, or of what is added to it.
+    /// A component of the residual stream, or of a branch output.
     OfPosition {
         position_idx: usize,
         value_idx: usize,
@@ -36,7 +36,7 @@ pub enum ValuePlace {
 }
 
 impl ValuePlace {
-    /// The place of an element of scores or pattern. // [head, query, key]
+    /// Returns the place of an element of scores or pattern. // [head, query, key]
     pub(super) fn cell(element: usize, (n_queries, n_keys): (usize, usize)) -> Self {
         let row = element / n_keys.max(1);
         Self::Cell {
@@ -46,7 +46,7 @@ impl ValuePlace {
         }
     }
 
-    /// The place of an element of another hook. // [position, width]
+    /// Returns the place of an element of another hook. // [position, width]
     pub(super) fn of(
         hook: Hook,
         element: usize,

@@ -1,4 +1,4 @@
-//! Scores and patterns of some heads of one attention, kept from one engine until the other gives its own.
+//! Scores and patterns of some heads of one attention, kept from one engine until the other's are compared.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use super::largest::Largest;
 /// Bytes of a score and of a probability.
 pub(super) const CELL_BYTES: usize = 2 * size_of::<f32>();
 
-/// The heads that are compared in one round, and what all rounds have found.
+/// Heads compared in one round, and the result of all rounds.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub n_heads: usize,
     pub n_queries: usize,
     pub n_keys: usize,
-    /// Heads of one round at most.
+    /// Maximum number of heads per round.
     n_at_once: usize,
     /// Heads of this round.
     heads: Range<usize>,
@@ -28,9 +28,10 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Begins an attention of this many heads, queries and keys, of which one round keeps `bytes`, and at least one head.
+    /// Starts an attention of the given numbers of heads, queries and keys; a round keeps at most `bytes`, but at least one
+    /// head.
     ///
-    /// The memory of the one before is used again: two layers' rows are never held at once.
+    /// Reuses the previous attention's memory, so two layers' rows are never held at once.
     pub fn begin(&mut self, (n_heads, n_queries, n_keys): (usize, usize, usize), bytes: usize) {
         let of_head = (n_queries * n_keys * CELL_BYTES).max(1);
         *self = Self {
@@ -45,16 +46,16 @@ impl Rows {
         self.advance();
     }
 
-    /// Lets go of all memory.
+    /// Frees all memory.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Goes on to the next heads; false when all have been compared.
+    /// Advances to the next heads; returns false when all have been compared.
     pub fn advance(&mut self) -> bool {
         let start = self.heads.end;
         self.heads = start..(start + self.n_at_once).min(self.n_heads);
-        // What the reference does not give stays a NaN, and differs from every number.
+        // Values that the reference does not provide stay NaN, which differs from every number.
         let n = self.heads.len() * self.n_queries * self.n_keys;
         for values in [&mut self.scores, &mut self.pattern] {
             values.clear();
@@ -68,7 +69,7 @@ impl Rows {
         self.heads.end < self.n_heads
     }
 
-    /// Where a block stands among all heads, and among those of the round.
+    /// Returns the index of a block among all heads, and among those of the round.
     fn place(&self, head_idx: usize, first_query: usize) -> Option<(usize, usize)> {
         let nth = head_idx.checked_sub(self.heads.start)?;
         let of_head = self.n_queries * self.n_keys;
@@ -78,15 +79,15 @@ impl Rows {
     }
 }
 
-/// Rows that the threads of an engine fill or read.
+/// Rows that the engines' threads fill or read.
 pub(super) type Shared = Mutex<Rows>;
 
-/// The rows, whatever became of a thread that held them.
+/// Locks the rows; ignores a poisoned lock.
 pub(super) fn held(rows: &Shared) -> MutexGuard<'_, Rows> {
     rows.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps what the reference gives.
+/// Sink that keeps the reference's scores and patterns.
 pub(super) struct Keep<'a>(pub &'a Shared);
 
 impl BlockSink for Keep<'_> {
@@ -99,7 +100,7 @@ impl BlockSink for Keep<'_> {
     }
 }
 
-/// Compares what the other engine gives.
+/// Sink that compares the other engine's scores and patterns.
 pub(super) struct Compare<'a>(pub &'a Shared);
 
 impl BlockSink for Compare<'_> {
@@ -119,7 +120,7 @@ impl BlockSink for Compare<'_> {
 mod tests {
     use super::*;
 
-    /// Three heads of two queries and two keys, one block per head.
+    /// Sends three heads of two queries and two keys, one block per head.
     fn give(sink: &dyn BlockSink, changed: Option<usize>) {
         for head_idx in 0..3 {
             let mut values = [head_idx as f32; 4];
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_of_one_head_find_what_one_round_of_all_finds() {
+    fn rounds_of_one_head_give_the_same_result_as_one_round_of_all() {
         for (bytes, n_rounds) in [(0, 3), (2 * 4 * CELL_BYTES, 2), (1 << 20, 1)] {
             let shared = Shared::default();
             held(&shared).begin((3, 2, 2), bytes);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_the_reference_does_not_give_differ() {
+    fn rows_missing_from_the_reference_count_as_different() {
         let shared = Shared::default();
         held(&shared).begin((1, 1, 1), 0);
         Compare(&shared).block(0, 0, &[1.0], &[1.0]);

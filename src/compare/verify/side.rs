@@ -1,4 +1,4 @@
-//! One of two engines that run side by side: its pass, its residual, its buffers.
+//! One of two engines running side by side: its pass, residual and buffers.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use attnscope_spec::{Model, StackSpec};
 
 use super::exchange::RowsOnly;
 
-/// One engine, under way.
+/// One engine's run in progress.
 pub(super) struct Side<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
@@ -50,7 +50,7 @@ impl<'a, O: Ops> Side<'a, O> {
         LayerWeights::read(self.ops, tensors, stack, layer_idx, self.pace)
     }
 
-    /// Runs a layer on the residual, under the tap of this engine.
+    /// Runs a layer on the residual, with this engine's tap.
     pub fn layer(&mut self, at: (&StackSpec, usize)) -> Result<()> {
         let (stack, layer_idx) = at;
         self.pass.say(stack.stack, layer_idx)?;
@@ -59,7 +59,7 @@ impl<'a, O: Ops> Side<'a, O> {
         self.pass.block(stack, layer_idx, &weights, resid, scratch)
     }
 
-    /// Runs a layer again from its input, for the rows of other heads.
+    /// Reruns a layer from its input, for the rows of other heads.
     pub fn rows_again(
         &mut self,
         at: (&StackSpec, usize),
@@ -74,13 +74,13 @@ impl<'a, O: Ops> Side<'a, O> {
             .block_again(at, &weights, &mut resid, scratch, &mut hooks, (None, None))
     }
 
-    /// The engine, and the residual that it ended with.
+    /// Returns the engine and its final residual.
     pub fn end(self) -> (&'a O, O::Buffer) {
         (self.ops, self.resid)
     }
 }
 
-/// Says how far the reference is.
+/// Observer that reports the reference's progress.
 pub(super) struct Told<'a>(pub &'a dyn Fn(Progress));
 
 impl Observer for Told<'_> {

@@ -1,4 +1,5 @@
-//! Attention as no checkpoint declares it: whole score matrices of a short text, for weights that were trained by a mistake.
+//! Attention variants that no checkpoint declares, for weights trained with a bug. Computes whole score matrices, so texts must
+//! be short.
 
 use rayon::prelude::*;
 
@@ -10,62 +11,62 @@ use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
 use crate::kernels::simd::{Level, softmax_assign};
 use crate::kernels::sum_of_squares;
 
-/// What turns scores into weights.
+/// How scores become weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SoftmaxOverride {
     OverKeys,
     OverQueries,
-    /// Over heads; with a finite mask value all heads share what is hidden, so that hidden keys get 1/n_heads.
+    /// Over heads. With `leaks`, masked scores are finite and equal in all heads, so hidden keys get 1/n_heads.
     OverHeads {
         leaks: bool,
     },
-    /// A softmax of the softmax; hidden keys enter the second one as zeros where the mask is not applied again.
+    /// A softmax of the softmax. With `leaks`, the second one is not masked, so hidden keys enter it as zeros.
     Twice {
         leaks: bool,
     },
-    /// One more in the denominator.
+    /// Adds 1 to the denominator.
     PlusOne,
-    /// Over all keys, hidden ones set to zero afterwards, nothing divided again.
+    /// Over all keys; hidden ones are set to zero afterwards, without renormalising.
     MaskedAfter,
 }
 
-/// Which keys a query sees.
+/// Which keys a query sees, instead of those the declared mask allows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MaskOverride {
-    /// Keys up to the query's own place and so many further; fewer where it is negative.
+    /// Keys up to the query's own position plus this many; minus, if negative.
     Shifted(isize),
-    /// Only what a causal mask hides.
+    /// Only the keys that a causal mask hides.
     Inverted,
-    /// Everything, what is declared hidden with this added to its score.
+    /// All keys; this value is added to the scores of those the declared mask hides.
     Soft(f32),
-    /// What is declared, and the first keys.
+    /// The declared keys, and this many first keys.
     Prefix(usize),
-    /// The last so many keys up to the query's own place.
+    /// This many keys, up to the query's own position.
     Window(usize),
     Causal,
     All,
 }
 
-/// How an attention deviates from what is declared.
+/// How an attention deviates from the declared one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionOverride {
-    /// `None` for what is declared.
+    /// `None` keeps the declared softmax.
     pub softmax: Option<SoftmaxOverride>,
     pub sight: Option<MaskOverride>,
     /// Multiplies the declared scale.
     pub scale: f32,
-    /// Multiplies what position adds to scores.
+    /// Multiplies the position bias.
     pub bias: f32,
-    /// Position adds what it would add with query and key exchanged.
+    /// Exchanges query and key in the position bias.
     pub transposes_bias: bool,
-    /// Heads of keys are repeated as a whole instead of each for itself.
+    /// Repeats the kv heads as a whole (0 1 0 1) instead of each in turn (0 0 1 1).
     pub tiles_keys: bool,
-    /// The only head that deviates; all do where it is `None`.
+    /// The only head that deviates; `None` for all heads.
     pub head_idx: Option<usize>,
 }
 
 impl AttentionOverride {
-    /// What is declared.
+    /// No deviation.
     pub const NONE: Self = Self {
         softmax: None,
         sight: None,
@@ -84,7 +85,7 @@ impl AttentionOverride {
         }
     }
 
-    /// What a query may see of the keys that are no padding: each with what is added to its score, or nothing.
+    /// The value added to the score of a pair, or `None` if the key is hidden from the query or is padding.
     fn sees(&self, run: &Run<'_>, query_idx: usize, key_idx: usize) -> Option<f32> {
         let visibility = run.visibility;
         if !visibility.is_real_key(key_idx) {
@@ -93,7 +94,7 @@ impl AttentionOverride {
         let declared = || visibility.sees(query_idx, key_idx);
         let seen = match self.sight {
             None => declared(),
-            // What is a mistake in a causal mask is none in a layer that has no such mask.
+            // A bug in a causal mask changes nothing in a layer without one.
             Some(
                 MaskOverride::Shifted(_)
                 | MaskOverride::Inverted
@@ -114,7 +115,7 @@ impl AttentionOverride {
     }
 }
 
-/// Runs all heads of an attention that deviates, and gives Σ p·v. // [query, n_heads · d_value]
+/// Runs all heads of an attention that deviates, and returns Σ p·v. // [query, n_heads · d_value]
 pub fn attend_with_override(
     run: &Run<'_>,
     input: HeadInput<'_>,
@@ -155,7 +156,7 @@ pub fn attend_with_override(
     together
 }
 
-/// A head, whose keys may be another kv head's.
+/// A head, possibly served by another kv head than its own.
 fn head_of<'a>(
     spec: &AttentionSpec,
     input: HeadInput<'a>,
@@ -169,7 +170,7 @@ fn head_of<'a>(
     }
 }
 
-/// Scores of all pairs, −inf where a query does not see a key. // [query, key]
+/// Scores of all pairs; −inf where the key is hidden. // [query, key]
 fn scores(
     run: &Run<'_>,
     input: HeadInput<'_>,
@@ -229,7 +230,7 @@ fn scores(
     cells
 }
 
-/// Products → scores where nothing but a scale and the declared mask is between them. // cells: [query, key]
+/// Products → scores, if there is nothing but a scale and the declared mask between them. // cells: [query, key]
 fn score_plainly(run: &Run<'_>, math: &HeadMath<'_>, times: f32, cells: &mut [f32]) {
     let real = run.visibility.real_keys();
     for (query_idx, row) in cells.chunks_mut(run.visibility.n_keys.max(1)).enumerate() {
@@ -264,7 +265,7 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &AttentionOverride, cells: &mu
             sink
         };
         if !softmax_assign(level, row, extra) {
-            // A finite mask value hides nothing where it hides everything.
+            // If every key is hidden, a finite mask value hides none: the weights are uniform.
             let real = |key_idx: &usize| run.visibility.is_real_key(*key_idx);
             let n_real = (0..n_keys).filter(real).count();
             (0..n_keys).for_each(|key_idx| {
@@ -326,7 +327,7 @@ fn over_queries(cells: &mut [f32], n_keys: usize) {
     }
 }
 
-/// A softmax over the heads of each pair. // patterns: [head][query, key]
+/// Softmax over the heads, for each pair. // patterns: [head][query, key]
 fn over_heads(patterns: &mut [Vec<f32>], leaks: bool) {
     let n_heads = patterns.len();
     let n_cells = patterns.first().map_or(0, Vec::len);

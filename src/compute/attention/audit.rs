@@ -1,4 +1,4 @@
-//! A pattern that somebody else computed, held against what it is declared to be, cell by cell.
+//! Compares a pattern computed elsewhere with the declared attention, cell by cell.
 
 use super::comparison::{Comparison, Mismatch};
 use super::mask::Visibility;
@@ -7,12 +7,12 @@ use super::shape::Shape;
 use super::spec::{SoftmaxAxis, Window};
 use super::support::is_even;
 
-/// Probability where there should be none.
+/// Probability on keys that should have none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Forbidden {
-    /// Summed over the cells of one kind.
+    /// Sum over all cells of this kind.
     pub mass: f64,
-    /// The worst cell.
+    /// Largest probability, at the cell below.
     pub largest: f32,
     pub query_idx: usize,
     pub key_idx: usize,
@@ -27,7 +27,8 @@ impl Forbidden {
     }
 }
 
-/// What a whole pattern showed. Padded queries count nowhere; each forbidden cell counts once, under what is most specific.
+/// Findings on the pattern of one head. Padded queries are ignored; each forbidden cell is counted once, under the most specific
+/// kind.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Audit {
     /// On keys after the query.
@@ -38,63 +39,63 @@ pub struct Audit {
     pub on_pads: Forbidden,
     /// On keys of another packed document.
     pub across_documents: Forbidden,
-    /// The farthest |query − key| with any probability.
+    /// The largest |query − key| with any probability.
     pub reach: usize,
-    /// Cells up to the own position that hold exactly nothing.
+    /// Number of cells up to the query's own position that are exactly zero.
     pub n_zeroed: usize,
-    /// A query that spreads its mass evenly, over forbidden keys too.
+    /// A query whose row is uniform over all keys, forbidden ones included.
     pub uniform_row: Option<usize>,
     /// The cell that differs most from the softmax of its scores along the declared axis.
     pub mismatch: Option<Mismatch>,
-    /// The rows are a softmax whose cells were zeroed at random and the rest divided by 1 − p: that p.
+    /// The p of a dropout: the rows are a softmax with cells zeroed at random and the others divided by 1 − p.
     pub dropout: Option<f64>,
-    /// The softmax gave part of every row to one learned logit: its value, where all rows agree.
+    /// Value of a learned sink logit that takes part of every row, if all rows agree on it.
     pub learned_sink: Option<f64>,
-    /// Whether keys of another document could be told.
+    /// Whether document boundaries were known.
     pub has_documents: bool,
-    /// Whether there were scores to compare with.
+    /// Whether scores were available for comparison.
     pub has_scores: bool,
-    /// Whether some cell is below 0.
+    /// Whether some cell is negative.
     pub is_signed: bool,
-    /// Largest |Σ over queries − 1| of a real key, padded queries counted: a softmax over queries takes them all.
+    /// Largest |Σ over queries − 1| over real keys. Includes padded queries: a softmax over queries runs over them too.
     pub query_axis_deviation: Option<f64>,
     /// Largest |Σ over heads − 1| of a cell; set on the first head of a layer.
     pub head_axis_deviation: Option<f64>,
-    /// The way to normalise that explains the head; `None` where none does, or where it cannot be told.
+    /// The normaliser that explains the head; `None` if none does, or if it cannot be determined.
     pub normaliser: Option<Explained<Normaliser>>,
-    /// What explains a head that no way to normalise does.
+    /// The fault that explains a head that no normaliser explains.
     pub fault: Option<Explained<Fault>>,
-    /// What the whole layer showed; set on its first head.
+    /// Findings on the whole layer; set on its first head.
     pub of_layer: Option<Box<LayerAudit>>,
 }
 
-/// What the arrays of a whole layer showed, and what was recorded beside them.
+/// Findings on the arrays of a whole layer, and what was recorded with them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LayerAudit {
-    /// The mask that the layer looks like.
+    /// The mask inferred from the layer's pattern.
     pub shape: Option<Shape>,
-    /// What its mask is said to be: `None` where nobody says it.
+    /// Whether its mask is declared causal; `None` if nothing is declared.
     pub is_declared_causal: Option<bool>,
-    /// The declared prefix that every query sees.
+    /// Number of first keys that every query is declared to see.
     pub prefix: Option<usize>,
-    /// Keys that a first query of a cross-attention is declared to see.
+    /// Number of keys that the first query of a cross-attention is declared to see (wait-k).
     pub wait_k: Option<usize>,
     /// Whether some keys are declared to be padding.
     pub has_pads: bool,
-    /// Which layers it is compared with: modules of one kind.
+    /// The kind of module: a layer is compared with layers of the same kind.
     pub kind: String,
-    /// Heads of which each query gives exactly nothing to any later key, in a layer where others do.
+    /// Heads whose queries give exactly nothing to later keys, in a layer where other heads do.
     pub causal_heads: Vec<usize>,
-    /// Heads have zeros where other heads of the layer have none: no mask made them.
+    /// Some heads have zeros where other heads of the layer have none, so no shared mask made them.
     pub has_own_zeros: bool,
-    /// The batch, where the array runs over the batch in place of the tokens: its size, and the number of tokens.
+    /// Set if the attention runs over the batch instead of the tokens: batch size and number of tokens.
     pub across_batch: Option<(usize, usize)>,
-    /// Largest |Σ over the batch − 1| of a cell, where the array holds a batch.
+    /// Largest |Σ over the batch − 1| of a cell, if the array holds a batch.
     pub batch_axis_deviation: Option<f64>,
     pub recorded: RecordedCall,
 }
 
-/// What the code that captured a layer noted about its call.
+/// What the capturing code recorded about a layer's call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedCall {
     /// The axis over which the softmax ran: `keys`, `queries`, `heads` or `batch`.
@@ -103,36 +104,36 @@ pub struct RecordedCall {
     pub is_training: Option<bool>,
     pub is_causal: Option<bool>,
     pub is_deterministic: Option<bool>,
-    /// Key columns that took part in the softmax and were cut off after it.
+    /// Number of key columns that took part in the softmax and were cut off afterwards.
     pub sink_columns: Option<usize>,
-    /// Sizes of what entered the softmax, before one sequence of the batch was kept.
+    /// Shape of the softmax input, before one sequence of the batch was selected.
     pub shape: Vec<usize>,
 }
 
-/// What a pattern is held against.
+/// What a pattern is compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Against<'a> {
     pub visibility: &'a Visibility,
     /// The declared axis.
     pub axis: SoftmaxAxis,
-    /// Which packed document each position belongs to; empty where there is one.
+    /// Document index of each position; empty if the text is not packed.
     pub documents: &'a [usize],
-    /// How far cells may lie from what is expected, as a share of the largest cell of their row: by the pattern's kind of float.
+    /// Allowed difference from the expected value, as a share of the row's largest cell; depends on the pattern's float type.
     pub tolerance: f64,
     pub vectors: Option<Vectors<'a>>,
-    /// The mask that the layer looks like.
+    /// The mask inferred from the layer's pattern.
     pub shape: Option<&'a Shape>,
-    /// Whether a sink is declared, or key columns were recorded to be cut off.
+    /// Whether a sink is declared, or recorded key columns were cut off.
     pub has_sinks: bool,
-    /// Whether zeros may be a head's own, and not those of a mask that all heads share.
+    /// Whether zeros may be a head's own, rather than those of a mask shared by all heads.
     pub has_own_zeros: bool,
 }
 
-/// What is allowed where nothing explains a head more closely: the scores may have been rounded before they were stored.
+/// Tolerance used if nothing explains a head within the tighter one: scores may have been rounded before they were stored.
 const LOOSE: f64 = 1e-3;
 
 impl Audit {
-    /// Looks at a whole pattern. // pattern and scores: [query, key]
+    /// Audits a whole pattern. // pattern and scores: [query, key]
     pub fn of(against: &Against<'_>, pattern: &[f32], scores: Option<&[f32]>) -> Self {
         let visibility = against.visibility;
         let mut audit = Self {
@@ -146,7 +147,7 @@ impl Audit {
         for query_idx in 0..visibility.n_queries {
             let span = query_idx * n_keys..(query_idx + 1) * n_keys;
             let row = &pattern[span.clone()];
-            // A NaN is not a probability: `nan-or-inf` names it.
+            // A NaN is not a probability: the check `nan-or-inf` reports it.
             let is_broken = |values: &[f32]| {
                 let mut values = values.iter();
                 values.any(|value| value.is_nan() || *value == f32::INFINITY)
@@ -167,7 +168,7 @@ impl Audit {
             || (0..documents.len()).any(|idx| is_foreign(&idx));
         if is_even(row) && is_narrowed {
             self.uniform_row.get_or_insert(query_idx);
-            // What a query without any visible key reads is a matter of that row alone.
+            // A query without any visible key affects only its own row.
             if visibility.n_visible(query_idx) == 0 {
                 return;
             }
@@ -198,14 +199,15 @@ impl Audit {
         }
     }
 
-    /// Holds the pattern against its scores: over the visible keys, since scores may have been captured before their mask; or
-    /// over all, where forbidden ones took part.
+    /// Compares the pattern with the softmax of its scores: over the visible keys, since scores may have been captured before
+    /// masking; or over all keys, if forbidden ones took part.
     fn compare(&mut self, against: &Against<'_>, pattern: &[f32], scores: Option<&[f32]>) {
         let Against {
             visibility, axis, ..
         } = *against;
         let is_masked = self.forbidden_mass() == 0.0;
-        // What the layer shows to be hidden took no part, whatever is declared: `mask-shape` speaks of it.
+        // Keys that the layer's pattern shows to be hidden took no part, whatever is declared: the check `mask-shape` reports
+        // that.
         let shape = against.shape.filter(|shape| shape.is_tight);
         let ranges: Option<Vec<_>> = shape.map(|shape| {
             let queries = 0..visibility.n_queries;
@@ -257,7 +259,7 @@ impl Audit {
 fn query_axis_deviation(visibility: &Visibility, pattern: &[f32]) -> Option<f64> {
     let mut sums = vec![0.0f64; visibility.n_keys];
     let rows = pattern.chunks(visibility.n_keys.max(1)).enumerate();
-    // What a padded query does counts unless it is NaN: a softmax over queries runs over all of them.
+    // Padded queries are counted unless they are NaN: a softmax over queries runs over them too.
     let counted = rows.filter(|(query_idx, row)| {
         visibility.is_real_query(*query_idx) || row.iter().all(|p| p.is_finite())
     });
@@ -272,7 +274,7 @@ fn query_axis_deviation(visibility: &Visibility, pattern: &[f32]) -> Option<f64>
 }
 
 impl Audit {
-    /// Everything that lies where nothing should.
+    /// Total probability on forbidden keys.
     pub fn forbidden_mass(&self) -> f64 {
         let kinds = [
             self.after,
@@ -285,7 +287,7 @@ impl Audit {
 }
 
 impl Visibility {
-    /// The keys that the window alone would let a query see.
+    /// The keys that the window alone lets a query see.
     fn range_of_window(&self, query_idx: usize) -> std::ops::Range<usize> {
         match self.mask().window {
             None => 0..self.n_keys,
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn each_forbidden_cell_counts_once_under_what_is_most_specific() {
+    fn each_forbidden_cell_counts_once_under_the_most_specific_kind() {
         let window = Mask {
             causal: true,
             window: Some(Window::Back(2)),
@@ -359,10 +361,10 @@ mod tests {
     }
 
     #[test]
-    fn an_even_row_over_forbidden_keys_is_told_from_an_honest_one() {
+    fn an_even_row_over_forbidden_keys_is_distinguished_from_a_legitimate_one() {
         let even = [1.0 / 3.0; 9];
         assert_eq!(of(CAUSAL, 3, None, &even, None).uniform_row, Some(0));
-        // The last row of a causal head may well be even.
+        // The last row of a causal head may legitimately be uniform.
         let honest = [
             1.0,
             0.0,
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learned_sink_and_dropout_are_recognised_by_their_scores() {
+    fn a_learned_sink_and_dropout_are_recognised_from_scores() {
         let n = 24usize;
         let score = |i: usize, j: usize| ((i * 7 + j * 13) % 5) as f32 * 0.4;
         let matrix = |cell: &dyn Fn(usize, usize) -> f32| -> Vec<f32> {
@@ -422,9 +424,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_a_row_hardly_feels_is_still_one_and_a_lost_cell_is_none() {
+    fn a_sink_that_hardly_affects_one_row_is_recognised_and_a_lost_cell_is_not_a_sink() {
         let n = 12usize;
-        // Later rows have larger scores: the last one gives its sink 1e-6.
+        // Later rows have larger scores: the last one gives the sink only 1e-6.
         let score = |i: usize, j: usize| ((i * 5 + j * 3) % 4) as f32 * 0.2 + i as f32;
         let cell = |i: usize, j: usize| {
             let sum = (0..=i).map(|j| f64::from(score(i, j)).exp()).sum::<f64>();

@@ -1,4 +1,4 @@
-//! What position adds to a score: ALiBi's slopes, or a learned value per bucket of distances.
+//! Position biases: ALiBi's slopes, a learned value per distance bucket, or learned vectors per distance.
 
 use half::bf16;
 
@@ -7,16 +7,17 @@ use half::bf16;
 pub struct Alibi {
     /// [head]
     pub slopes: Vec<f32>,
-    /// The bias is added before the scale multiplies, so that the scale shrinks it too (Falcon).
+    /// The bias is added before the scale is applied, so the scale multiplies it too (Falcon).
     pub is_scaled: bool,
-    /// Slope and product are rounded to bf16, and counted from position 0 instead of from the query (Falcon).
+    /// Slope and product are rounded to bf16, and the product uses the key's position instead of its distance from the query
+    /// (Falcon).
     pub rounds_to_bf16: bool,
-    /// Keys after the query count by their distance too: −slope · |key − query|, as encoders have it.
+    /// Symmetric: −slope · |key − query|, so that later keys are penalised too, as in encoders.
     pub is_both_ways: bool,
 }
 
 impl Alibi {
-    /// The usual slopes: 2^(−8i/p) for the largest power of two p ≤ n_heads, then the odd ones of twice as many.
+    /// The usual slopes: 2^(−8i/p) for the largest power of two p ≤ n_heads, then the odd-numbered slopes of 2p heads.
     pub fn new(n_heads: usize, max_bias: f64) -> Self {
         let p = 1usize << n_heads.max(1).ilog2();
         let slope = |i: usize, of: usize| (-max_bias * i as f64 / of as f64).exp2() as f32;
@@ -30,7 +31,7 @@ impl Alibi {
         }
     }
 
-    /// What is added to the scaled score of a pair.
+    /// The bias added to the scaled score of a pair.
     pub fn of(
         &self,
         head_idx: usize,
@@ -40,7 +41,7 @@ impl Alibi {
     ) -> f32 {
         let slope = self.slopes[head_idx];
         let bias = if self.rounds_to_bf16 {
-            // The rounding of a product with the position itself is part of what the model was trained with.
+            // The model was trained with this rounding, so it is reproduced.
             let product = bf16::from_f32(slope).to_f32() * key_position as f32;
             bf16::from_f32(product).to_f32()
         } else {
@@ -61,9 +62,9 @@ impl Alibi {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buckets {
     pub n_buckets: usize,
-    /// Distances from here on share the last bucket.
+    /// Distances from this one on share the last bucket.
     pub max_distance: usize,
-    /// Half of the buckets are for keys after the query.
+    /// Half of the buckets are used for keys after the query.
     pub is_bidirectional: bool,
 }
 
@@ -85,7 +86,7 @@ impl Buckets {
         if distance < n_exact {
             return first + distance;
         }
-        // In f32, as the models were trained: at the borders of buckets the last bit decides.
+        // In f32, as in training: at bucket borders the last bit decides.
         let ratio = (distance as f32 / n_exact as f32).ln()
             / ((self.max_distance as f64 / n_exact as f64).ln() as f32);
         let bucket = n_exact + (ratio * (n - n_exact) as f32) as usize;
@@ -110,12 +111,12 @@ impl Buckets {
     }
 }
 
-/// Which row of a table of learned vectors belongs to a distance query − key (He et al. 2020, arXiv 2006.03654).
+/// Maps a distance query − key to its row in a table of learned vectors (He et al. 2020, arXiv 2006.03654).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relative {
-    /// Rows on either side: those of distances beyond share the last one.
+    /// Number of rows on either side; larger distances share the last one.
     pub span: usize,
-    /// Where distances beyond half the span share rows by their logarithm: the position that the last row is for.
+    /// Set if distances beyond half the span share rows logarithmically: the distance that the last row stands for.
     pub log_until: Option<usize>,
 }
 
@@ -134,14 +135,14 @@ impl Relative {
         (distance + self.span as isize).clamp(0, last) as usize
     }
 
-    /// A distance as it is counted where long ones share rows.
+    /// The compressed distance, if long distances share rows.
     fn shared(self, relative: isize, until: usize) -> isize {
         let middle = self.span / 2;
         let distance = relative.unsigned_abs();
         if distance <= middle {
             return relative;
         }
-        // In f32, as the models were trained: at the borders of rows the last bit decides.
+        // In f32, as in training: at row borders the last bit decides.
         let ratio =
             (distance as f32 / middle as f32).ln() / ((until as f32 - 1.0) / middle as f32).ln();
         let row = (ratio * (middle as f32 - 1.0)).ceil() as isize + middle as isize;
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bias_of_both_ways_falls_on_either_side() {
+    fn a_symmetric_bias_decreases_on_both_sides() {
         let causal = Alibi::new(2, 8.0);
         let both = Alibi {
             is_both_ways: true,
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn slopes_of_a_power_of_two_halve_and_others_are_put_between() {
+    fn slopes_of_a_power_of_two_halve_and_other_head_counts_interpolate() {
         let of_eight = Alibi::new(8, 8.0).slopes;
         assert_eq!(of_eight[..3], [0.5, 0.25, 0.125]);
         let of_six = Alibi::new(6, 8.0).slopes;
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn short_distances_have_buckets_of_their_own_and_long_ones_share() {
+    fn short_distances_have_their_own_buckets_and_long_ones_share() {
         let decoder = Buckets {
             n_buckets: 32,
             max_distance: 128,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_rows_stand_on_both_sides_of_the_middle_and_long_distances_share() {
+    fn relative_rows_lie_on_both_sides_of_the_middle_and_long_distances_share_rows() {
         let plain = Relative {
             span: 4,
             log_until: None,

@@ -1,4 +1,4 @@
-//! One head in row blocks, some queries × all their keys at a time: the definition that the fast path is judged by.
+//! One head in row blocks (some queries × all their keys): the reference implementation for the fast path.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::kernels::sum_of_squares;
 /// Queries of one block: enough rows for an efficient product, few enough that a block stays in the cache.
 const BLOCK_ROWS: usize = 64;
 
-/// What one head gives.
+/// Result of one head.
 #[derive(Debug)]
 pub struct HeadRun {
     /// Σ p·v. // [query, d_value]
@@ -23,7 +23,7 @@ pub struct HeadRun {
     pub summary: HeadSummary,
 }
 
-/// Runs one head; `None` when it was stopped.
+/// Runs one head; `None` if it was stopped.
 pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<HeadRun> {
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
@@ -106,14 +106,14 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     Some(HeadRun { z, summary })
 }
 
-/// A head of most tokens, and of those that see all others.
+/// A head as used by ordinary tokens, and as used by global tokens.
 struct Sides<'a> {
     own: (Head<'a>, HeadMath<'a>),
     global: Option<(Head<'a>, HeadMath<'a>)>,
 }
 
 impl<'a> Sides<'a> {
-    /// The head of a block's queries.
+    /// The head that a block's queries use.
     fn of(&self, block: &Range<usize>) -> &(Head<'a>, HeadMath<'a>) {
         let visibility = self.own.1.visibility;
         let global = self.global.as_ref();

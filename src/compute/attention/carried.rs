@@ -1,4 +1,4 @@
-//! How long what a row brings together is: its weights times lengths of values.
+//! The length of what each key contributes to a row: its weight times ‖v W_O‖.
 
 use std::ops::Range;
 
@@ -9,8 +9,7 @@ use super::summary::RowSummary;
 use crate::kernels::simd::weighed_sums;
 
 impl HeadPlan<'_> {
-    /// Fills what a row carries, from its weights and the scores that they were made of; nothing where lengths of values are
-    /// not known.
+    /// Fills in a row's contribution and its entropy, from its weights and scores; does nothing if value norms are not known.
     pub(super) fn weigh_values(
         &self,
         row: &[f32],

@@ -1,9 +1,9 @@
-//! A pattern held against the softmax of its scores, cell by cell.
+//! Compares a pattern with the softmax of its scores, cell by cell.
 
 use super::mask::Visibility;
 use super::spec::SoftmaxAxis;
 
-/// A cell that is not what the scores say.
+/// A cell that differs from the softmax of its scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mismatch {
     pub difference: f32,
@@ -11,24 +11,24 @@ pub struct Mismatch {
     pub key_idx: usize,
 }
 
-/// A pattern beside the softmax of its scores.
+/// Result of comparing a pattern with the softmax of its scores.
 #[derive(Default)]
 pub(super) struct Comparison {
     pub worst: Option<Mismatch>,
-    /// Cells that should hold something, and those of them that hold exactly nothing.
+    /// Cells expected to be nonzero, and how many of them are exactly zero.
     n_cells: usize,
     n_zeroed: usize,
-    /// Least and largest of found divided by expected, of the other cells.
+    /// Smallest and largest ratio found / expected over the other cells.
     ratios: Option<(f64, f64)>,
-    /// Of each row log Σ exp of its scores, and what is found of what is expected.
+    /// For each row, log Σ exp of its scores and the ratio found / expected.
     rows: Vec<(f64, f64)>,
-    /// Some row does not hold the same share of what is expected in all of its cells.
+    /// In some row, the ratio found / expected differs between cells.
     is_uneven: bool,
 }
 
-/// Cells that should hold less than this say nothing about the others.
+/// Cells expected to be smaller than this are not compared.
 const TELLING: f64 = 1e-6;
-/// Cells that hold this much have enough digits in any kind of float for their row's share to be told.
+/// Cells this large have enough digits in any float type to determine their row's ratio.
 const LARGE: f64 = 1e-3;
 const SAME_SHARE: f64 = 1e-2;
 
@@ -80,7 +80,7 @@ impl Comparison {
                 if axis == SoftmaxAxis::Keys
                     && expected > row_ratio.map_or(TELLING, |(most, _)| most)
                 {
-                    // The largest cell says it with the most digits.
+                    // The largest cell gives the ratio with the most digits.
                     row_ratio = Some((expected, found / expected));
                 }
             }
@@ -100,13 +100,14 @@ impl Comparison {
             return None;
         }
         let p = 1.0 - 1.0 / most;
-        // As many cells as that p would drop, within what chance allows.
+        // The number of zeroed cells must match p within sampling error.
         let expected = p * self.n_cells as f64;
         let off = (self.n_zeroed as f64 - expected).abs();
         (off <= 4.0 * (expected * (1.0 - p)).sqrt() + 2.0).then_some(p)
     }
 
-    /// The value of one learned logit that takes what every row lacks: a row whose own scores are large lacks next to nothing.
+    /// Value of one learned logit that takes the missing part of every row. Rows with large scores of their own miss next to
+    /// nothing.
     pub fn learned_sink(&self) -> Option<f64> {
         // Found / expected is 1 / (1 + e^(sink − log Σ exp)).
         let sinks = self
@@ -168,8 +169,7 @@ fn log_sums(
         .collect()
 }
 
-/// Real queries whose row holds no NaN and no infinity but −inf: what they came to is for `nan-or-inf` to name. A row of which
-/// every score is −inf says nothing either.
+/// Real queries with comparable rows: no NaN and no +∞ (the check `nan-or-inf` reports those), and at least one score above −∞.
 fn comparable<'a>(
     visibility: &'a Visibility,
     pattern: &'a [f32],

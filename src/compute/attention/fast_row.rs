@@ -1,23 +1,23 @@
-//! The sums that kernels take from a row become its summary.
+//! Turns the sums that kernels compute for a row into its summary.
 
 use super::spec::SoftmaxAxis;
 use super::summary::RowSummary;
 use crate::kernels::simd::{PatternSums, ScoreSums};
 
-/// What one row's kernels gave, and what its weights must be multiplied with to be probabilities.
+/// Kernel sums of one row, and the data that turns its weights into probabilities.
 pub(super) struct FastRow {
     pub scores: ScoreSums,
     pub pattern: PatternSums,
     pub axis: SoftmaxAxis,
-    /// The largest score, learned sink included.
+    /// The largest score; includes the learned sink.
     pub max: f32,
     pub sink: Option<f32>,
-    /// Score sums are of scale·q·k itself: nothing was added to it.
+    /// The scores are exactly scale·q·k: nothing was added to them.
     pub is_plain: bool,
 }
 
 impl FastRow {
-    /// Σ e^(s − max), learned sink included.
+    /// Σ e^(s − max); includes the learned sink.
     fn denominator(&self) -> f64 {
         let keys = match self.axis {
             SoftmaxAxis::Keys => self.pattern.sum,
@@ -28,7 +28,7 @@ impl FastRow {
             .map_or(0.0, |sink| f64::from((sink - self.max).exp()))
     }
 
-    /// From a weight to a probability.
+    /// Factor that turns a weight into a probability.
     pub(super) fn factor(&self) -> f32 {
         match self.axis {
             SoftmaxAxis::Keys => (1.0 / self.denominator()) as f32,
@@ -36,7 +36,7 @@ impl FastRow {
         }
     }
 
-    /// Fills everything that sums tell. `top` is the weight of the key with the largest score.
+    /// Fills in every field that follows from sums. `top` is the weight of the key with the largest score.
     pub(super) fn summarise(&self, top: f32, summary: &mut RowSummary) {
         let n = self.scores.n as f64;
         let (mean, variance) = (self.scores.sum / n, self.pattern.squares / n);

@@ -1,5 +1,5 @@
-//! Global tokens: they see every other token, and every other token sees them, whatever the window (Longformer, Beltagy et al. 2020,
-//! arXiv 2004.05150).
+//! Global tokens: they see all other tokens and are seen by all, whatever the window (Longformer, Beltagy et al. 2020, arXiv
+//! 2004.05150).
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use std::fmt;
 pub enum Globals {
     /// The first one.
     First,
-    /// Those before the first separator: the question, where a text follows it.
+    /// Tokens before the first separator: the question, if a text follows it.
     Question { separator: u32 },
-    /// Those behind the two separators that end the question: an answer to choose.
+    /// Tokens after the two separators that end the question: an answer to choose.
     Answer { separator: u32 },
 }
 
 impl Globals {
-    /// Which of some tokens are global.
+    /// One flag per token: whether it is global.
     pub fn among(self, tokens: &[u32]) -> Vec<bool> {
         let first_separator = |separator: u32| tokens.iter().position(|token| *token == separator);
         let range = match self {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_ends_at_the_first_separator_and_an_answer_begins_behind_the_second() {
+    fn a_question_ends_at_the_first_separator_and_an_answer_begins_after_the_second() {
         // <s> question </s></s> answer </s>
         let tokens = [0, 7, 8, 2, 2, 9, 9, 2];
         let global = |which: Globals| -> Vec<usize> {

@@ -1,14 +1,14 @@
-//! Queries, keys and values of one head, among those of all heads.
+//! Queries, keys and values of one head, as a view of the rows of all heads.
 
 use std::ops::Range;
 
 use super::spec::AttentionSpec;
 use crate::kernels::{Matrix, MatrixMut, Threads, are_finite, product};
 
-/// Queries, keys and values of all heads, as the projections leave them.
+/// Queries, keys and values of all heads, as projected.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadInput<'a> {
-    /// Of the queries that run: the first row is that of [`Visibility::first_query`]. // [query, n_heads · d_head]
+    /// Only the queries that run; the first row belongs to [`Visibility::first_query`]. // [query, n_heads · d_head]
     pub q: &'a [f32],
     /// [key, n_kv_heads · d_head]
     pub k: &'a [f32],
@@ -16,11 +16,11 @@ pub struct HeadInput<'a> {
     pub v: &'a [f32],
 }
 
-/// One head's rows among the rows of all heads.
+/// A view of one head's rows.
 pub(super) struct Head<'a> {
     pub(super) head_idx: usize,
     input: HeadInput<'a>,
-    /// The query that the first row of the input belongs to.
+    /// Query index of the first row of the input.
     first_query: usize,
     d_head: usize,
     d_value: usize,
@@ -59,7 +59,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The head where its queries begin at one.
+    /// The same head, with rows that begin at query `first_query`.
     pub(super) fn with_first_query(self, first_query: usize) -> Self {
         Self {
             first_query,
@@ -75,18 +75,18 @@ impl<'a> Head<'a> {
         &self.input.k[key_idx * self.k_stride + self.k_at..][..self.d_head]
     }
 
-    /// Queries from one on, and how far apart they are.
+    /// Queries from `query_idx` on, and their stride.
     pub(super) fn queries_from(&self, query_idx: usize) -> (&'a [f32], usize) {
         let at = (query_idx - self.first_query) * self.q_stride + self.q_at;
         (&self.input.q[at..], self.q_stride)
     }
 
-    /// All keys, and how far apart they are.
+    /// All keys, and their stride.
     pub(super) fn keys_from(&self) -> (&'a [f32], usize) {
         (&self.input.k[self.k_at..], self.k_stride)
     }
 
-    /// All values, and how far apart they are.
+    /// All values, and their stride.
     pub(super) fn values_from(&self) -> (&'a [f32], usize) {
         (&self.input.v[self.v_at..], self.v_stride)
     }

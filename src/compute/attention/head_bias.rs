@@ -1,4 +1,4 @@
-//! What a head adds to its scores by learned values: by distance alone, or by distance and content.
+//! A head's learned bias: by distance alone, or by distance and content.
 
 use super::bias::Relative;
 use super::head::{Head, HeadInput};
@@ -28,7 +28,7 @@ pub struct PairBias {
 }
 
 impl PairBias {
-    /// What is added to the product of a pair, before the scale.
+    /// The bias added to the product of a pair, before the scale.
     fn of(&self, query_idx: usize, key_idx: usize) -> f32 {
         let n_rows = self.relative.n_rows();
         let row = self.relative.row(query_idx as isize - key_idx as isize);
@@ -93,7 +93,7 @@ impl HeadBias {
         })
     }
 
-    /// What is added to the scaled score of a pair.
+    /// The bias added to the scaled score of a pair.
     pub fn at(&self, query_idx: usize, key_idx: usize, n_queries: usize, scale: f32) -> f32 {
         match self {
             Self::None => 0.0,

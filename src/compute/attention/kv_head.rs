@@ -1,4 +1,4 @@
-//! Keys and values of one kv head, packed; and those that are kept, so that a token that follows packs its own alone.
+//! Packed keys and values of one kv head. They can be kept, so that for a following token only its own key and value are packed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,24 +7,24 @@ use super::head::{Head, HeadInput};
 use super::run::Run;
 use crate::kernels::simd::{Keys, Level, Values, row_norms};
 
-/// Packed keys and values that are held at once.
+/// Total size of packed keys and values held at once.
 pub(super) const PACKED_BYTES: usize = 32 << 20;
 
-/// Keys and values of a kv head, packed, and what all its heads need of them.
+/// Packed keys and values of a kv head, and key statistics that all its query heads need.
 #[derive(Debug, Default)]
 pub(super) struct KvHead {
     pub keys: Keys,
     pub values: Values,
     /// ‖k‖. // [key]
     pub norms: Vec<f32>,
-    /// 1/‖k‖, as long as a row of scores.
+    /// 1/‖k‖, padded to the length of a row of scores.
     pub inverse_norms: Vec<f32>,
     /// Σ ‖k‖² of the visible keys before each. // [key + 1]
     pub squares_before: Vec<f64>,
 }
 
-/// What an attention packed of its first keys, for the queries that run next: keys and values must be those that it packed, and
-/// others behind them.
+/// Packed keys of one attention, kept for later queries. Later calls must pass the same keys and values, optionally followed by
+/// new ones.
 #[derive(Debug, Default)]
 pub struct KeptKeys(Mutex<BTreeMap<usize, KvHead>>);
 
@@ -39,16 +39,16 @@ impl KeptKeys {
     }
 
     fn heads(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, KvHead>> {
-        // A head is taken out while it changes: what a panic leaves is whole.
+        // A head is removed while it is changed, so a panic leaves only whole heads behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Packed buffers between attentions, so that the next one need not ask the system for memory again.
+/// Packed buffers kept between attentions, to avoid allocating them again.
 static ASIDE: Mutex<Vec<(Keys, Values)>> = Mutex::new(Vec::new());
 
 impl KvHead {
-    /// Packs one kv head, or what is new of one that was kept; `None` where a value is not finite.
+    /// Packs one kv head, or only the new keys of a kept one; `None` if a value is not finite.
     pub(super) fn of(
         run: &Run<'_>,
         input: HeadInput<'_>,
@@ -100,8 +100,8 @@ impl KvHead {
         Some(all)
     }
 
-    /// Is kept where an attention keeps its keys; otherwise leaves its buffers to the next one, unless as many as one attention
-    /// holds at once lie there already.
+    /// Stores the head in `kept`, if given. Otherwise leaves its buffers to the next attention, unless as many as one attention
+    /// holds at once are stored already.
     pub(super) fn put_aside(self, kept: Option<&KeptKeys>, kv_head_idx: usize) {
         if let Some(kept) = kept {
             kept.heads().insert(kv_head_idx, self);

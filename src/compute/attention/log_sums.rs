@@ -14,7 +14,7 @@ impl LogSumsOverQueries {
         }
     }
 
-    /// Another query's scores; −∞ where a key is not visible. // [key]
+    /// Adds the scores of another query; −∞ where a key is not visible. // [key]
     pub fn add(&mut self, scores: &[f32]) {
         for ((score, max), sum) in scores.iter().zip(&mut self.max).zip(&mut self.sum) {
             if *score == f32::NEG_INFINITY {
@@ -28,7 +28,7 @@ impl LogSumsOverQueries {
         }
     }
 
-    /// −∞ for keys that no query sees. // [key]
+    /// log Σ per key; −∞ for keys that no query sees. // [key]
     pub fn finish(&self) -> Vec<f32> {
         let pairs = self.max.iter().zip(&self.sum);
         pairs

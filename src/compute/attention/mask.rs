@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::spec::{Mask, Window};
 
-/// Tokens that see all others, and that all others see.
+/// Tokens that see all others and are seen by all others.
 #[derive(Debug, Clone)]
 struct GlobalTokens {
     /// [token]
@@ -21,7 +21,7 @@ pub struct Visibility {
     mask: Mask,
     real_queries: Option<Vec<bool>>,
     real_keys: Option<Vec<bool>>,
-    /// What each query may see, where no mask of one direction and one window says it.
+    /// The keys of each query, if they are not given by `mask`.
     ranges: Option<Vec<Range<usize>>>,
     global: Option<GlobalTokens>,
     first_query: usize,
@@ -30,7 +30,7 @@ pub struct Visibility {
 impl Visibility {
     /// Self-attention over `n` positions; `real` marks tokens that are not padding.
     pub fn of_self(mask: Mask, n: usize, real: Option<&[bool]>) -> Self {
-        // A mask without a pad is not a mask: the faster path serves it.
+        // If no token is padding, the flags are dropped, so that the faster path is used.
         let real = real.filter(|r| r.contains(&false)).map(<[bool]>::to_vec);
         Self {
             n_queries: n,
@@ -44,7 +44,7 @@ impl Visibility {
         }
     }
 
-    /// Queries of one sequence, keys of another; each as its length and which of its tokens are real.
+    /// Cross-attention. Each sequence is given as its length and its flags of real tokens.
     pub fn of_cross(
         mask: Mask,
         queries: (usize, Option<&[bool]>),
@@ -64,8 +64,8 @@ impl Visibility {
         }
     }
 
-    /// Lets some tokens see all others, and all others see them, as far as the direction of the mask allows. A list of another
-    /// length than queries and keys changes nothing.
+    /// Lets some tokens see all others, and be seen by all others, as far as a causal mask allows. Ignored if the list's length
+    /// differs from the number of queries or keys.
     #[must_use]
     pub fn with_global(self, flags: Vec<bool>) -> Self {
         let fits = [self.n_queries, self.n_keys] == [flags.len(); 2];
@@ -80,20 +80,20 @@ impl Visibility {
         Self { global, ..self }
     }
 
-    /// Whether a token sees all others.
+    /// Whether a token is global: it sees all others.
     pub fn is_global(&self, token_idx: usize) -> bool {
         let global = self.global.as_ref();
         global.is_some_and(|global| global.flags[token_idx])
     }
 
-    /// The tokens that see all others.
+    /// Indices of the global tokens.
     pub fn global_tokens(&self) -> Vec<usize> {
         let flags = self.global.iter().flat_map(|global| &global.flags);
         let indices = flags.enumerate();
         indices.filter_map(|(idx, is)| is.then_some(idx)).collect()
     }
 
-    /// Blocks of at most `n` queries that follow each other, in each of which either all are global or none.
+    /// Consecutive blocks of at most `n` queries; in each, either all queries are global or none is.
     pub(super) fn blocks(&self, queries: Range<usize>, n: usize) -> Vec<Range<usize>> {
         let mut blocks = Vec::with_capacity(queries.len().div_ceil(n));
         let mut start = queries.start;
@@ -110,15 +110,16 @@ impl Visibility {
         blocks
     }
 
-    /// Lets each query see one range of keys of its own, in place of what the mask says: a prefix, or queries that begin later
-    /// than their keys. A list of another length than the queries changes nothing.
+    /// Gives each query a key range of its own instead of the mask's: for a prefix, or for queries that begin later than their
+    /// keys. Ignored if the list's length differs from the number of queries.
     pub fn with_ranges(self, ranges: Vec<Range<usize>>) -> Self {
         let fits = ranges.len() == self.n_queries;
         let ranges = fits.then_some(ranges);
         Self { ranges, ..self }
     }
 
-    /// Runs only the queries from one on; those before it are over, and their keys are still there. Queries keep their indices.
+    /// Runs only the queries from `first_query` on; earlier ones are already processed, and their keys are still present. Indices
+    /// do not change.
     #[must_use]
     pub fn with_first_query(self, first_query: usize) -> Self {
         Self {
@@ -132,7 +133,7 @@ impl Visibility {
         self.first_query
     }
 
-    /// How many queries run.
+    /// Number of queries that run.
     pub fn n_queries_to_run(&self) -> usize {
         self.n_queries - self.first_query
     }
@@ -141,8 +142,8 @@ impl Visibility {
         self.mask
     }
 
-    /// The keys that the declared mask lets a query see, padding aside: one range, which has holes where global tokens lie apart
-    /// from a window.
+    /// The keys that the declared mask lets a query see, ignoring padding. The range has holes if global tokens lie outside the
+    /// window.
     pub fn range(&self, query_idx: usize) -> Range<usize> {
         let near = self.near(query_idx);
         let Some(global) = &self.global else {
@@ -165,12 +166,12 @@ impl Visibility {
         near.start.min(global.first)..near.end.max(last + 1)
     }
 
-    /// Whether a query sees some keys of its range and others not, padding aside.
+    /// Whether some keys in a query's range may be hidden from it, ignoring padding.
     pub(super) fn has_holes(&self, query_idx: usize) -> bool {
         self.global.is_some() && !self.is_global(query_idx)
     }
 
-    /// The keys that the mask lets a query see, were no token global.
+    /// The keys that the mask would let a query see if no token were global.
     fn near(&self, query_idx: usize) -> Range<usize> {
         if let Some(range) = self.ranges.as_ref().and_then(|all| all.get(query_idx)) {
             return range.start.min(self.n_keys)..range.end.min(self.n_keys);
@@ -198,7 +199,7 @@ impl Visibility {
         start.min(end)..end
     }
 
-    /// The chunk that a query is in: chunks are counted from the first token that is not padding.
+    /// The chunk of a query; chunks are counted from the first real token.
     pub(super) fn chunk(&self, query_idx: usize, width: usize) -> Range<usize> {
         let (width, first) = (width.max(1), self.first_real_key().unwrap_or(0));
         match query_idx.checked_sub(first) {
@@ -206,7 +207,7 @@ impl Visibility {
                 let start = first + behind / width * width;
                 start..start.saturating_add(width)
             }
-            // Before the first token the chunks go on backwards.
+            // Before the first real token, chunks continue backwards.
             None => {
                 let end = first - (first - query_idx - 1) / width * width;
                 end.saturating_sub(width)..end
@@ -214,19 +215,19 @@ impl Visibility {
         }
     }
 
-    /// One flag per key, when some keys are padding.
+    /// One flag per key; `None` if no key is padding.
     pub fn real_keys(&self) -> Option<&[bool]> {
         self.real_keys.as_deref()
     }
 
-    /// Whether a query is a token, not padding.
+    /// Whether a query is a real token, not padding.
     pub fn is_real_query(&self, query_idx: usize) -> bool {
         self.real_queries
             .as_ref()
             .is_none_or(|real| real[query_idx])
     }
 
-    /// Whether a key is a token, not padding.
+    /// Whether a key is a real token, not padding.
     pub fn is_real_key(&self, key_idx: usize) -> bool {
         self.real_keys.as_ref().is_none_or(|real| real[key_idx])
     }
@@ -236,7 +237,7 @@ impl Visibility {
         self.range(query_idx).contains(&key_idx) && self.is_seen(query_idx, key_idx)
     }
 
-    /// Whether a query sees a key of its range.
+    /// Whether a query sees a key that is in its range.
     pub(super) fn is_seen(&self, query_idx: usize, key_idx: usize) -> bool {
         let is_near = self.global.as_ref().is_none_or(|global| {
             let is_either = global.flags[key_idx] || global.flags[query_idx];
@@ -245,7 +246,7 @@ impl Visibility {
         is_near && self.is_real_key(key_idx)
     }
 
-    /// The first key that is a token, not padding.
+    /// The first key that is not padding.
     pub fn first_real_key(&self) -> Option<usize> {
         match &self.real_keys {
             Some(real) => real.iter().position(|is_real| *is_real),
@@ -253,7 +254,7 @@ impl Visibility {
         }
     }
 
-    /// The last token before a query's own position, whatever padding lies between; none for a padded query.
+    /// The last real token before a query's own position, skipping padding; `None` for a padded query.
     pub fn previous_real_key(&self, query_idx: usize) -> Option<usize> {
         if !self.is_real_query(query_idx) {
             return None;
@@ -269,7 +270,7 @@ impl Visibility {
         }
     }
 
-    /// How many keys a query sees.
+    /// Number of keys that a query sees.
     pub fn n_visible(&self, query_idx: usize) -> usize {
         let range = self.range(query_idx);
         if self.has_holes(query_idx) {
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_counts_the_query_itself() {
+    fn a_window_includes_the_query_itself() {
         let mask = Mask {
             causal: true,
             window: Some(Window::Back(3)),
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_ends_where_the_next_one_begins_and_padding_shifts_them() {
+    fn chunks_follow_each_other_and_padding_shifts_them() {
         let mask = Mask {
             causal: true,
             window: Some(Window::Chunk(3)),
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn global_tokens_see_all_and_are_seen_by_all() {
+    fn global_tokens_see_all_tokens_and_are_seen_by_all() {
         let mask = Mask {
             causal: false,
             window: Some(Window::Around(1)),
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reach_counts_keys_on_either_side() {
+    fn a_reach_includes_keys_on_either_side() {
         let mask = Mask {
             causal: false,
             window: Some(Window::Around(2)),
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_may_be_as_wide_as_a_number_can_say() {
+    fn a_window_may_have_the_largest_possible_width() {
         for (causal, window, seen) in [
             (false, Window::Around(usize::MAX), vec![0, 1, 2, 3]),
             (true, Window::Back(usize::MAX), vec![0, 1, 2]),
@@ -390,7 +391,7 @@ mod tests {
     };
 
     #[test]
-    fn first_and_previous_keys_are_tokens() {
+    fn first_and_previous_keys_skip_padding() {
         let plain = Visibility::of_self(OPEN, 4, None);
         assert_eq!(plain.first_real_key(), Some(0));
         let previous = |visibility: &Visibility| -> Vec<Option<usize>> {
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_key_is_seen_by_nobody() {
+    fn no_query_sees_a_padded_key() {
         let mask = Mask {
             causal: true,
             window: None,

@@ -1,4 +1,4 @@
-//! The mathematics of one attention: what is scored, what is visible, how it is normalised, and what one pass over a row block gives.
+//! The mathematics of one attention: scores, visibility, normalisation, and the statistics of one pass over its row blocks.
 
 mod attention_override;
 mod audit;

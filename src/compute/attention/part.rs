@@ -1,4 +1,4 @@
-//! Any part of one head's map at full resolution, from its kept queries and keys: for maps too large to hold whole.
+//! Any part of one head's pattern at full resolution, from its stored queries and keys: for patterns too large to hold whole.
 
 use std::ops::Range;
 
@@ -19,16 +19,16 @@ pub struct HeadRows {
     pub q: Vec<f32>,
     /// [key, d_head]
     pub k: Vec<f32>,
-    /// The keys that global tokens look at. // [key, d_head]
+    /// The keys that global tokens attend to. // [key, d_head]
     pub global_k: Option<Vec<f32>>,
     pub sink: Option<f32>,
-    /// What the head adds by learned values.
+    /// The head's learned bias.
     pub learned: HeadBias,
-    /// Positions of the tokens, where a bias counts them. // [position]
+    /// Token positions, if a bias uses them. // [position]
     pub positions: Vec<usize>,
-    /// ‖v W_O‖, where it is known. // [key]
+    /// ‖v W_O‖, if known. // [key]
     pub value_norms: Option<Vec<f32>>,
-    /// That of what global tokens look at. // [key]
+    /// ‖v W_O‖ of the values that global tokens attend to. // [key]
     pub global_value_norms: Option<Vec<f32>>,
 }
 
@@ -44,9 +44,9 @@ pub struct HeadPart {
 }
 
 impl HeadRows {
-    /// Computes some cells. Whole rows are run, one at a time, and what lies outside of `keys` is let go of.
+    /// Computes some cells. Whole rows are computed, one at a time; cells outside `keys` are discarded.
     ///
-    /// `adjust` changes a row of the pattern before it is cut. A softmax over queries has no rows of its own: it is not for this.
+    /// `adjust` changes a row of the pattern before it is cut. Not for a softmax over queries, whose rows depend on each other.
     pub fn part(
         &self,
         queries: Range<usize>,

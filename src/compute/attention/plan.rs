@@ -1,4 +1,4 @@
-//! One head that is run in strips: its queries, its packed keys and values, and which keys each row sees.
+//! The plan to run one head in strips: its queries, its packed keys and values, and which keys each row sees.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use super::run::Run;
 use super::spec::NoVisible;
 use crate::kernels::simd::{KeyWeights, Level, RowKnobs};
 
-/// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
+/// Queries per block: whole tiles of both products, and few enough that a block of scores stays in the L2 cache.
 const BLOCK_ROWS: usize = 48;
-/// Of rows longer than this, half as many.
+/// Rows longer than this use half as many queries per block.
 const LONG_ROW: usize = 4096;
 
-/// Values beyond the last key, so that whole vectors can be read there.
+/// Extra values after the last key, so that whole vectors can be read there.
 pub(super) const MARGIN: usize = 64;
 
 /// One head to run.
@@ -26,19 +26,19 @@ pub(super) struct HeadPlan<'a> {
     pub kv: &'a KvHead,
     pub math: HeadMath<'a>,
     pub bias: RowBias,
-    /// 1 where a key is not padding, as long as a row of scores.
+    /// 1 where a key is not padding, padded to the length of a row of scores.
     pub visible: Option<&'a [f32]>,
-    /// log Σ over queries, as long as a row of scores; for a softmax over queries.
+    /// log Σ over queries, padded to the length of a row of scores; only for a softmax over queries.
     pub column_log_sums: Vec<f32>,
-    /// ‖v W_O‖, where it is known.
+    /// ‖v W_O‖, if known.
     pub weights: Option<KeyWeights>,
-    /// Queries whose rows are kept.
+    /// Queries whose rows are sampled.
     pub sampled: &'a [usize],
-    /// The head as global tokens have it, where there are such.
+    /// The plan for global tokens, if there are any.
     pub global: Option<Box<HeadPlan<'a>>>,
 }
 
-/// Queries of a block whose rows are `width` scores long.
+/// Queries per block, for rows of `width` scores.
 pub(super) fn block_rows(width: usize) -> usize {
     if width > LONG_ROW {
         BLOCK_ROWS / 2
@@ -48,7 +48,7 @@ pub(super) fn block_rows(width: usize) -> usize {
 }
 
 impl<'a> HeadPlan<'a> {
-    /// A head whose tokens are alike.
+    /// A plan in which no token is global.
     pub(super) fn new(
         run: &'a Run<'a>,
         level: Level,
@@ -84,14 +84,14 @@ impl HeadPlan<'_> {
         self.run.visibility.blocks(queries, n)
     }
 
-    /// The head of a block's queries.
+    /// The plan that a block's queries use.
     pub(super) fn of(&self, block: &Range<usize>) -> &Self {
         let global = self.global.as_deref();
         let global = global.filter(|_| self.run.visibility.is_global(block.start));
         global.unwrap_or(self)
     }
 
-    /// The keys that some query of a block sees, or fills for want of any.
+    /// The keys that any query of a block sees; all keys, if a query without visible keys fills its row.
     pub(super) fn keys_of(&self, block: &Range<usize>) -> Range<usize> {
         let visibility = self.run.visibility;
         let spreads = self.math.spec.no_visible != NoVisible::Zero;
@@ -108,7 +108,7 @@ impl HeadPlan<'_> {
         if all.start > all.end { 0..0 } else { all }
     }
 
-    /// 1 where a query sees a key of its range, as long as a row of scores; `None` where it sees all of them.
+    /// 1 where a query sees a key of its range, padded to the length of a row of scores; `None` if it sees all of them.
     pub(super) fn visible<'a>(
         &'a self,
         query_idx: usize,
@@ -148,7 +148,7 @@ impl HeadPlan<'_> {
         if !has_holes && before.last().is_some_and(|all| all.is_finite()) {
             return (before[range.end] - before[range.start]) as f32;
         }
-        // Somewhere is a key without a norm, perhaps outside the range.
+        // Prefix sums do not work with holes, or with a non-finite norm, even one outside the range.
         let visible = range
             .clone()
             .filter(|key_idx| visibility.is_seen(query_idx, *key_idx));

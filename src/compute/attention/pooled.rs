@@ -1,11 +1,11 @@
-//! A pattern reduced to at most 64 × 64 cells, each the maximum of what it covers.
+//! A pattern reduced to at most 64 × 64 cells, each the maximum of its tile.
 
 use std::ops::Range;
 
-/// Most cells on a side of a pooled map.
+/// Largest number of cells per side.
 pub const POOLED_CELLS: usize = 64;
 
-/// The maximum of each tile of a pattern. Maxima rather than means: a diagonal stays a diagonal at any length.
+/// The maximum of each tile of a pattern. Maxima instead of means keep a diagonal visible at any length.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pooled {
     pub n_rows: usize,
@@ -22,7 +22,7 @@ impl Pooled {
         Self::with_cells(n_queries, n_keys, POOLED_CELLS)
     }
 
-    /// A map of at most `most_cells` on a side.
+    /// A map of at most `most_cells` per side.
     pub fn with_cells(n_queries: usize, n_keys: usize, most_cells: usize) -> Self {
         let queries_per_cell = n_queries.div_ceil(most_cells).max(1);
         let keys_per_cell = n_keys.div_ceil(most_cells).max(1);
@@ -37,14 +37,14 @@ impl Pooled {
         }
     }
 
-    /// Takes in one row of the pattern.
+    /// Adds one row of the pattern.
     pub fn add_row(&mut self, query_idx: usize, row: &[f32]) {
         let at = query_idx / self.queries_per_cell * self.n_cols;
         let cells = &mut self.cells[at..at + self.n_cols];
         add_row(cells, self.keys_per_cell, row);
     }
 
-    /// Takes in the cells of some queries.
+    /// Adds the cells of some queries.
     pub(super) fn add_part(&mut self, part: &PooledPart) {
         let at = part.first_row * self.n_cols;
         for (cell, value) in self.cells[at..].iter_mut().zip(&part.cells) {
@@ -62,7 +62,7 @@ impl Pooled {
 fn add_row(cells: &mut [f32], keys_per_cell: usize, row: &[f32]) {
     for (cell, tile) in cells.iter_mut().zip(row.chunks(keys_per_cell)) {
         for value in tile {
-            // NaN is data: once in a cell, it stays, and later values do not hide it.
+            // A NaN in a cell stays: later values do not hide it.
             if *value > *cell || value.is_nan() {
                 *cell = *value;
             }
@@ -70,7 +70,7 @@ fn add_row(cells: &mut [f32], keys_per_cell: usize, row: &[f32]) {
     }
 }
 
-/// The cells of some queries, to be put together with those of others.
+/// The cells of some queries, to be merged with those of others.
 #[derive(Debug, Clone)]
 pub(super) struct PooledPart {
     queries_per_cell: usize,
@@ -82,7 +82,7 @@ pub(super) struct PooledPart {
 }
 
 impl PooledPart {
-    /// The cells that `queries` lie in, of a map of `n_queries` × `n_keys`.
+    /// The cells that cover `queries` in a map of `n_queries` × `n_keys`.
     pub(super) fn new(n_queries: usize, n_keys: usize, queries: &Range<usize>) -> Self {
         let queries_per_cell = n_queries.div_ceil(POOLED_CELLS).max(1);
         let keys_per_cell = n_keys.div_ceil(POOLED_CELLS).max(1);
@@ -106,7 +106,7 @@ impl PooledPart {
         &mut self.cells[at..at + self.n_cols]
     }
 
-    /// Takes in the largest values of some keys over queries of one cell. NaN is not looked for. // [key from `first_key`]
+    /// Adds the maxima of some keys over queries of one cell. NaN is not checked for. // [key from `first_key`]
     pub(super) fn add_maxima(&mut self, query_idx: usize, first_key: usize, maxima: &[f32]) {
         let keys_per_cell = self.keys_per_cell;
         let cells = self.row(query_idx);
@@ -123,7 +123,7 @@ impl PooledPart {
         }
     }
 
-    /// Takes in one row, NaN and all. // [key]
+    /// Adds one row, NaN included. // [key]
     pub(super) fn add_row(&mut self, query_idx: usize, row: &[f32]) {
         let keys_per_cell = self.keys_per_cell;
         add_row(self.row(query_idx), keys_per_cell, row);
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_holds_the_maximum_of_its_tile() {
+    fn a_cell_is_the_maximum_of_its_tile() {
         let mut pooled = Pooled::new(130, 65);
         assert_eq!((pooled.n_rows, pooled.n_cols), (44, 33));
         let mut row = vec![0.1; 65];
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_not_hidden_by_later_values() {
+    fn later_values_do_not_hide_a_nan() {
         let mut pooled = Pooled::new(2, 1);
         pooled.add_row(0, &[f32::NAN]);
         pooled.add_row(0, &[0.5]);

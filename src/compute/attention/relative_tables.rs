@@ -1,6 +1,6 @@
-//! Learned vectors of distances between tokens.
+//! Learned vectors per distance between tokens.
 
-/// Learned vectors of distances, as an attention with disentangled positions has them (He et al. 2020, arXiv 2006.03654).
+/// Learned vectors per distance, for disentangled attention (He et al. 2020, arXiv 2006.03654).
 #[derive(Debug, Clone, Default)]
 pub struct RelativeTables {
     /// Multiplied with queries. // [row, n_heads · d_head]

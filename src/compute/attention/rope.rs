@@ -1,4 +1,4 @@
-//! Rotary positions: the angles, and the rescaling of their frequencies for longer contexts.
+//! Rotary embeddings: the angles, and the rescaling of their frequencies for longer contexts.
 
 use std::f64::consts::TAU;
 use std::fmt;
@@ -11,30 +11,30 @@ pub enum RopeScaling {
     Linear {
         factor: f64,
     },
-    /// A larger base once a sequence is longer than the model's context, for all of its positions.
+    /// A larger base for all positions, once a sequence is longer than the model's context.
     Dynamic {
         factor: f64,
         n_ctx: f64,
     },
-    /// Long wavelengths divided by the factor, short ones kept, a smooth band between (Llama 3.1).
+    /// Divides long wavelengths by the factor and keeps short ones, with a smooth transition (Llama 3.1).
     Llama3 {
         factor: f64,
         low_freq_factor: f64,
         high_freq_factor: f64,
         original_n_ctx: f64,
     },
-    /// Dimensions that turn often are kept, those that turn rarely divided, a ramp between
-    /// (Peng et al. 2023, arXiv 2309.00071).
+    /// Keeps dimensions that rotate fast and divides those that rotate slowly, with a ramp in between (Peng et al. 2023, arXiv
+    /// 2309.00071).
     Yarn {
         factor: f64,
         beta_fast: f64,
         beta_slow: f64,
         original_n_ctx: f64,
-        /// The ramp begins and ends at whole dimensions.
+        /// Rounds the ends of the ramp to whole dimensions.
         truncates: bool,
     },
-    /// A divisor per pair, one list for sequences within the original context and one for longer ones
-    /// (Ding et al. 2024, arXiv 2402.13753).
+    /// A divisor per pair: one list for sequences within the original context, one for longer ones (Ding et al. 2024, arXiv
+    /// 2402.13753).
     Long {
         short: Vec<f64>,
         long: Vec<f64>,
@@ -43,7 +43,7 @@ pub enum RopeScaling {
 }
 
 impl fmt::Display for RopeScaling {
-    /// Every number of it: two that differ read differently.
+    /// Prints every parameter, so that different scalings print differently.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |all: &[f64]| {
             let words: Vec<String> = all.iter().map(f64::to_string).collect();
@@ -95,13 +95,13 @@ impl fmt::Display for RopeScaling {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeSpec {
     pub theta: f64,
-    /// The first dimension of a head that rotates, and how many do; an even number.
+    /// First dimension of a head that rotates, and the number of dimensions that do: an even number.
     pub first: usize,
     pub d_rotary: usize,
     /// Pairs are (0,1)(2,3)… when true, (0, half)(1, half+1)… when false.
     pub interleaved: bool,
     pub scaling: RopeScaling,
-    /// Multiplies cosines and sines, so that scores grow by its square.
+    /// Multiplies cosines and sines, so that scores are multiplied by its square.
     pub magnitude: f64,
 }
 
@@ -118,7 +118,7 @@ impl RopeSpec {
         }
     }
 
-    /// How many positions a model of `n_ctx` takes: scaling that grows with the sequence takes more.
+    /// Number of positions supported by a model of `n_ctx`; dynamic scaling supports more.
     pub fn n_ctx(&self, n_ctx: usize) -> usize {
         match self.scaling {
             RopeScaling::Dynamic { factor, .. } => (n_ctx as f64 * factor) as usize,
@@ -156,7 +156,7 @@ impl RopeSpec {
                 let wavelength = TAU / frequency;
                 let longest_kept = original_n_ctx / high_freq_factor;
                 let shortest_scaled = original_n_ctx / low_freq_factor;
-                // Where a configuration makes the two overlap, scaling comes first.
+                // If the two bands overlap in a configuration, scaling takes precedence.
                 if wavelength > shortest_scaled {
                     frequency / factor
                 } else if wavelength < longest_kept {
@@ -175,7 +175,7 @@ impl RopeSpec {
                 truncates,
             } => {
                 let d = self.d_rotary as f64;
-                // The dimension that turns this often over the original context.
+                // The dimension that makes this many turns over the original context.
                 let dimension = |n_turns: f64| {
                     d * (original_n_ctx / (n_turns * TAU)).ln() / (2.0 * self.theta.ln())
                 };
@@ -223,8 +223,8 @@ impl RopeTable {
     pub fn new(spec: &RopeSpec, positions: &[usize]) -> Self {
         let n_positions = positions.iter().max().map_or(0, |last| last + 1);
         let frequencies = spec.frequencies(n_positions);
-        // Frequencies and angles are rounded to f32 as trained models saw them: at position 10,000 the rounding
-        // of an angle is larger than everything else that differs.
+        // Frequencies and angles are rounded to f32 as in training: at position 10,000 the rounding of an angle outweighs every
+        // other difference.
         let angles = positions
             .iter()
             .flat_map(|p| frequencies.iter().map(move |f| *p as f32 * *f as f32));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_product_of_rotated_vectors_depends_on_their_distance_alone() {
+    fn the_product_of_rotated_vectors_depends_only_on_their_distance() {
         for interleaved in [false, true] {
             let spec = RopeSpec {
                 interleaved,
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(spec.rescaled(0, 0.01, 10), 0.01 / 8.0);
         let between = spec.rescaled(0, TAU / 32.0, 10);
         assert!(between > TAU / 32.0 / 8.0 && between < TAU / 32.0);
-        // Wavelengths from 64 on are divided, and those up to 128 would be kept.
+        // Wavelengths from 64 on are divided, although those up to 128 would be kept.
         let scaling = RopeScaling::Llama3 {
             factor: 8.0,
             low_freq_factor: 1.0,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_scaling_begins_beyond_the_context_and_long_factors_change_there() {
+    fn dynamic_and_long_scaling_change_beyond_the_original_context() {
         let spec = RopeSpec {
             scaling: RopeScaling::Dynamic {
                 factor: 2.0,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn yarn_keeps_what_turns_often_and_divides_what_turns_rarely() {
+    fn yarn_keeps_fast_dimensions_and_divides_slow_ones() {
         let spec = RopeSpec {
             scaling: RopeScaling::Yarn {
                 factor: 4.0,

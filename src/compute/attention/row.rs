@@ -1,4 +1,4 @@
-//! One row of products becomes scores, pattern and summary: the definition that every faster path is judged by.
+//! Turns one row of products into scores, pattern and summary: the reference implementation for every faster path.
 
 use super::head_bias::HeadBias;
 use super::mask::Visibility;
@@ -7,33 +7,33 @@ use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use crate::kernels::simd::{LEAST_SHARED, unit_of};
 
-/// What all rows of one head share.
+/// Data shared by all rows of one head.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadMath<'a> {
     pub spec: &'a AttentionSpec,
     pub head_idx: usize,
     pub visibility: &'a Visibility,
-    /// The learned sink logit of this head: a key that takes probability and gives nothing.
+    /// Learned sink logit of this head: a key that takes probability but has no value.
     pub sink: Option<f32>,
     /// ‖k‖ per key of the head's kv head. // [key]
     pub k_norms: &'a [f32],
-    /// ‖v W_O‖ per key, where it is known. // [key]
+    /// ‖v W_O‖ per key, if known. // [key]
     pub value_norms: Option<&'a [f32]>,
     /// log Σ over queries of exp(s) per key, for a softmax over queries. // [key]
     pub column_log_sum_exp: Option<&'a [f32]>,
-    /// Positions of the tokens, where a bias counts them. // [position]
+    /// Token positions, if a bias uses them. // [position]
     pub positions: &'a [usize],
-    /// What the head adds by learned values.
+    /// The head's learned bias.
     pub learned: &'a HeadBias,
 }
 
 impl HeadMath<'_> {
-    /// What multiplies the products of a row.
+    /// The factor of a row's products.
     pub fn scale(&self, query_idx: usize) -> f32 {
         row_scale(self.spec, self.visibility, self.k_norms, query_idx)
     }
 
-    /// The score of a pair as it enters the softmax, from scale·q·k.
+    /// The score of a pair as it enters the softmax, given scale·q·k.
     pub fn score(&self, query_idx: usize, key_idx: usize, scaled: f32) -> f32 {
         let capped = match self.spec.softcap {
             Some(cap) => cap * (scaled / cap).tanh(),
@@ -45,7 +45,7 @@ impl HeadMath<'_> {
         }
     }
 
-    /// What position adds to the score of a pair.
+    /// The position bias of a pair.
     pub(super) fn bias(&self, query_idx: usize, key_idx: usize) -> f32 {
         match &self.spec.bias {
             Bias::None => 0.0,
@@ -62,7 +62,7 @@ impl HeadMath<'_> {
         }
     }
 
-    /// Whether positions are counted as indices are.
+    /// Whether positions equal indices.
     pub(super) fn counts_indices(&self) -> bool {
         let positions = self.positions.iter().enumerate();
         positions
@@ -71,7 +71,7 @@ impl HeadMath<'_> {
     }
 }
 
-/// What multiplies the products of a row, whose keys may decide it. // k_norms: [key]
+/// The factor of a row's products, which may depend on the row's keys. // k_norms: [key]
 pub fn row_scale(
     spec: &AttentionSpec,
     visibility: &Visibility,
@@ -88,7 +88,7 @@ pub fn row_scale(
     spec.scale.of_row(spec.d_head, norms)
 }
 
-/// Sums of a row, relative to its first value so that large means cost no digits.
+/// Sums of a row, relative to its first value so that a large mean does not cost digits.
 #[derive(Debug, Clone, Copy)]
 struct Moments {
     origin: f64,
@@ -119,7 +119,7 @@ impl Moments {
         self.n += 1.0;
         self.sum += shifted;
         self.sum_sq += shifted * shifted;
-        // Not `min` and `max`, which would drop a NaN.
+        // Not `min` and `max`, which would ignore a NaN.
         if value < self.min || value.is_nan() {
             self.min = value;
         }
@@ -197,7 +197,7 @@ pub fn finish_row(
     summary.k_norm_sq_sum = k_norm_sq_sum as f32;
     summary.cosine = (cosine_sum / (f64::from(q_norm) * scored.n)) as f32;
 
-    // Scores → pattern, from s − max so that no digit is lost when |s| is large.
+    // Scores → pattern, using s − max so that no digits are lost when |s| is large.
     pattern[..range.start].fill(0.0);
     pattern[range.end..].fill(0.0);
     let max = match head.sink {
@@ -222,7 +222,7 @@ pub fn finish_row(
         None => f64::from(scores[key_idx] - max) - log_denominator,
     };
 
-    // Pattern → its sums.
+    // Pattern → sums.
     let mut sums = PatternSums::default();
     let (mut carried, mut with_logs) = (0.0f64, 0.0f64);
     for key_idx in range {
@@ -239,7 +239,7 @@ pub fn finish_row(
         let norm = f64::from(head.value_norms.map_or(f32::NAN, |norms| norms[key_idx]));
         let carries = f64::from(p) * norm;
         carried += carries;
-        // 0·log 0 is 0; a NaN is not 0 and goes through.
+        // 0·log 0 is 0; a NaN is not 0 and propagates.
         if carries != 0.0 {
             with_logs += carries * (log_p + norm.ln());
         }
@@ -257,7 +257,7 @@ pub fn finish_row(
     summary
 }
 
-/// Probabilities of the places that every sequence has: its first token, the query's own, the one before it.
+/// Fills in the probabilities of the first token, the query's own token, and the one before it.
 fn summarise_places(
     visibility: &Visibility,
     query_idx: usize,
@@ -273,7 +273,7 @@ fn summarise_places(
     summary.previous_mass = at(visibility.previous_real_key(query_idx));
 }
 
-/// Summarises a row of a pattern that somebody else computed: what it is, whatever it should be.
+/// Summarises a row of a pattern computed elsewhere, whether or not it is correct.
 pub fn summarise_pattern(
     visibility: &Visibility,
     query_idx: usize,
@@ -304,7 +304,7 @@ impl PatternSums {
     fn add(&mut self, p: f32, log_p: f64, key_idx: usize, distance: usize) {
         let wide = f64::from(p);
         self.mass += wide;
-        // 0·log 0 is 0; a NaN is not 0 and goes through.
+        // 0·log 0 is 0; a NaN is not 0 and propagates.
         if p != 0.0 {
             self.entropy -= wide * log_p;
         }

@@ -1,20 +1,20 @@
-//! A head's bias as rows that a kernel can add: laid out once per head where distance or key alone decide, else row by row.
+//! A head's bias as rows that a kernel can add: computed once per head if only distance or key matter, otherwise row by row.
 
 use super::head_bias::HeadBias;
 use super::row::HeadMath;
 use super::spec::Bias;
 
-/// Values beyond the last key, so that whole vectors can be read there.
+/// Extra values after the last key, so that whole vectors can be read there.
 const MARGIN: usize = 64;
 
-/// Where the bias of a row's keys is found.
+/// Where a row's bias comes from.
 #[derive(Debug)]
 pub(super) enum RowBias {
     None,
-    /// By key − query, from −(n_queries − 1) on.
+    /// Indexed by key − query, from −(n_queries − 1) on.
     ByDistance(Vec<f32>),
     ByKey(Vec<f32>),
-    /// Positions are not indices, or content decides too: computed for each row.
+    /// Positions differ from indices, or the bias depends on content: computed for each row.
     EachRow,
 }
 
@@ -39,7 +39,7 @@ impl RowBias {
                 &mut (0..n_keys).map(|key_idx| math.bias(0, key_idx)),
             )),
             Bias::Alibi(_) if math.counts_indices() => {
-                // The distances of the last query to all keys, then those of the first one to the keys after it.
+                // Distances of the last query to all keys, then of the first query to the keys after it.
                 let last = n_queries.saturating_sub(1);
                 let before = (0..last).map(|behind| math.bias(last, behind));
                 let after = (0..n_keys).map(|key_idx| math.bias(0, key_idx));
@@ -49,7 +49,7 @@ impl RowBias {
         }
     }
 
-    /// The bias of one row's keys; `spare` holds what is computed for it alone.
+    /// The bias of one row's keys; `spare` is a buffer for values computed for this row.
     pub(super) fn row<'a>(
         &'a self,
         math: &HeadMath<'_>,

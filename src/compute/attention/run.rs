@@ -1,4 +1,4 @@
-//! One attention to run, and who receives its blocks.
+//! One attention to run, and the receiver of its blocks.
 
 use std::ops::Range;
 
@@ -10,51 +10,51 @@ use super::repeats::Repeats;
 use super::spec::AttentionSpec;
 use crate::pace::Pace;
 
-/// Receives finished blocks: for a trace, or for the head on screen.
+/// Receives finished blocks, for a trace or for the head on screen.
 pub trait BlockSink: Sync {
-    /// Rows `first_query..` of one head; scores are −inf and the pattern 0 where masked. // [row, key]
+    /// Rows `first_query..` of one head; where masked, scores are −inf and the pattern is 0. // [row, key]
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]);
 
-    /// How many heads run before the sink is made ready for others; `None` for all of them.
+    /// Number of heads to run between two calls of [`Self::ready`]; `None` for all.
     fn n_heads_at_once(&self) -> Option<usize> {
         None
     }
 
-    /// Makes ready for some heads, before any block of them comes; false where that was stopped.
+    /// Called before any block of these heads arrives; returns false if stopped.
     fn ready(&self, _heads: Range<usize>, _pace: &dyn Pace) -> bool {
         true
     }
 }
 
-/// One attention to run: the same for every head.
+/// One attention to run, shared by all its heads.
 pub struct Run<'a> {
     pub spec: &'a AttentionSpec,
     pub visibility: &'a Visibility,
-    /// Which heads; others leave zeros in the output.
+    /// Heads to run; others are left zero in the output.
     pub heads: Range<usize>,
     /// Learned sink logits. // [head]
     pub sinks: Option<&'a [f32]>,
-    /// Learned values of a bias by buckets. // [bucket, head]
+    /// Learned bias values by bucket. // [bucket, head]
     pub bucket_values: Option<&'a [f32]>,
-    /// Learned vectors of distances.
+    /// Learned vectors per distance.
     pub relative: Option<&'a RelativeTables>,
-    /// Positions of the tokens, where a bias counts them; indices where it is empty. // [position]
+    /// Token positions, if a bias uses them; empty if they equal indices. // [position]
     pub positions: &'a [usize],
-    /// Which tokens stand twice, where queries and keys are the same tokens.
+    /// Repeated tokens, if queries and keys are the same tokens.
     pub repeats: Option<&'a Repeats>,
-    /// ‖v W_O‖ of every head, where it is known. // [head][key]
+    /// ‖v W_O‖ of every head, if known. // [head][key]
     pub value_norms: Option<&'a [Vec<f32>]>,
-    /// Keys and values of what global tokens see, where the visibility has such.
+    /// Keys and values that global tokens see, if there are global tokens.
     pub globals: Option<&'a GlobalKeys>,
     pub sink: Option<&'a dyn BlockSink>,
-    /// What was packed for the queries before, and is kept for those that follow.
+    /// Packed keys of earlier queries, kept for later ones.
     pub kept: Option<&'a KeptKeys>,
-    /// Asked between blocks: true stops the work.
+    /// Asked between blocks whether to stop.
     pub pace: &'a dyn Pace,
 }
 
 impl<'a> Run<'a> {
-    /// ‖v W_O‖ of a head's keys, where it is known.
+    /// ‖v W_O‖ of a head's keys, if known.
     pub fn value_norms_of(&self, head_idx: usize) -> Option<&'a [f32]> {
         Some(self.value_norms?.get(head_idx)?.as_slice())
     }

@@ -1,11 +1,11 @@
-//! A few whole rows of a pattern, so that heads of a layer can be compared while they are all at hand.
+//! A few whole rows of a pattern, used to compare the heads of a layer.
 
 use super::mask::Visibility;
 
-/// Rows that are sampled of a head, and fewer say nothing of how alike two heads are.
+/// Number of rows sampled per head; with fewer, heads are not compared.
 pub const N_SAMPLED: usize = 8;
 
-/// The queries whose rows are sampled: evenly spread over those that are not padding, the last among them.
+/// The queries whose rows are sampled: evenly spread over real tokens, including the last.
 pub fn sampled_queries(visibility: &Visibility) -> Vec<usize> {
     let all = 0..visibility.n_queries;
     let real: Vec<usize> = all.filter(|idx| visibility.is_real_query(*idx)).collect();
@@ -15,7 +15,7 @@ pub fn sampled_queries(visibility: &Visibility) -> Vec<usize> {
         .collect()
 }
 
-/// Sampled rows of one head, ready to be compared.
+/// Sampled rows of one head, prepared for comparison.
 #[derive(Debug, Clone)]
 pub struct Sampled {
     n_keys: usize,
@@ -26,7 +26,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// `is_whole` says that rows sum to 1; where a learned sink takes part of them, what it leaves is compared.
+    /// `is_whole`: rows sum to 1. Otherwise (a learned sink) rows are renormalised before they are compared.
     pub fn new(mut rows: Vec<f32>, n_keys: usize, is_whole: bool) -> Self {
         let n_keys = n_keys.max(1);
         if !is_whole {
@@ -48,10 +48,10 @@ impl Sampled {
         }
     }
 
-    /// How far two heads' rows lie apart: the mean over rows of the Jensen–Shannon divergence, in nats, from 0 to ln 2; `None`
-    /// where it is more than `most`, which is seen before all rows are, and where fewer than 8 rows can be compared.
+    /// The mean over rows of the Jensen–Shannon divergence of two heads' rows, in nats, from 0 to ln 2. `None` if it exceeds
+    /// `most`, which is noticed before all rows are read, or if fewer than 8 rows can be compared.
     ///
-    /// Rows that are all zero in both, which queries without a visible key have, count nowhere.
+    /// Rows that are zero in both heads (queries without a visible key) are ignored.
     pub fn divergence(&self, other: &Self, most: f64) -> Option<f64> {
         let n_rows = self.terms.len();
         let (mut n, mut sum) = (0usize, 0.0);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_spread_evenly_over_tokens_and_end_at_the_last() {
+    fn sampled_rows_are_spread_evenly_over_tokens_and_include_the_last() {
         assert_eq!(sampled(8, None), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(sampled(3, None), [0, 1, 2]);
         let long = sampled(16384, None);
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sink_leaves_is_compared_as_if_it_were_all() {
+    fn rows_with_a_sink_are_compared_after_renormalising() {
         let (p, q) = ([0.005, 0.0, 0.0, 0.005], [0.0, 0.008, 0.002, 0.0]);
         let faint = divergence(&p, &q, 1.0, true).expect("within reach");
         assert!(faint < 0.01, "{faint}");
         let apart = divergence(&p, &q, 1.0, false).expect("within reach");
         assert!((apart - std::f64::consts::LN_2).abs() < 1e-6, "{apart}");
-        // Shares of what is left, not of all: a copy behind another sink is a copy.
+        // The shares of the remainder are compared, so a copy with a different sink is still a copy.
         let half = p.map(|p| 0.5 * p);
         assert!(divergence(&p, &half, 1.0, false).is_some_and(|apart| apart < 1e-6));
     }

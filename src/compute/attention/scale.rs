@@ -1,8 +1,8 @@
-//! What the product of a query and a key is multiplied by.
+//! The scale of scores: the factor of a query–key product.
 
 use std::fmt;
 
-/// What multiplies the product of a query and a key.
+/// The factor of a query–key product.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
     /// 1/√d_head (Vaswani et al. 2017).
@@ -11,20 +11,20 @@ pub enum Scale {
     InvD,
     /// No scaling.
     One,
-    /// A factor that the configuration states.
+    /// A factor given by the configuration.
     Factor(f32),
-    /// One for each row, from the keys that its query sees: only ever supposed.
+    /// A factor per row that depends on its visible keys; only set by what-ifs.
     OfKeys(OfKeys),
 }
 
-/// A divisor that depends on the keys of a row, and what it is multiplied with once more.
+/// A scale that depends on the keys of a row: `factor` over a divisor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OfKeys {
     pub divisor: KeyDivisor,
     pub factor: f32,
 }
 
-/// What a row of n visible keys is divided by.
+/// Divisor for a row of n visible keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyDivisor {
     /// Σ‖k‖.
@@ -40,7 +40,7 @@ pub enum KeyDivisor {
 }
 
 impl fmt::Display for KeyDivisor {
-    /// As a what-if names it.
+    /// Prints the name used in what-ifs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SumOfNorms => f.write_str("sum_key_norms"),
@@ -53,7 +53,7 @@ impl fmt::Display for KeyDivisor {
 }
 
 impl Scale {
-    /// The factor for heads of width `d_head`; NaN where it differs from row to row.
+    /// The factor for heads of width `d_head`; NaN if it depends on the row.
     pub fn factor(self, d_head: usize) -> f32 {
         match self {
             Self::InvSqrtD => 1.0 / (d_head as f32).sqrt(),
@@ -64,7 +64,7 @@ impl Scale {
         }
     }
 
-    /// What multiplies a bias that is scaled as scores are: 1/√d_head where they have no factor in common.
+    /// The factor of a bias that is scaled like the scores: 1/√d_head if the scores have no common factor.
     pub fn of_bias(self, d_head: usize) -> f32 {
         match self {
             Self::OfKeys(_) => Self::InvSqrtD.factor(d_head),
@@ -102,7 +102,7 @@ impl Scale {
         (f64::from(of_keys.factor) / divisor) as f32
     }
 
-    /// The scale, divided by a number.
+    /// The scale divided by `by`.
     #[must_use]
     pub fn divided(self, by: f32, d_head: usize) -> Self {
         match self {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn divisors_of_a_row_are_those_of_its_keys() {
+    fn divisors_of_a_row_are_computed_from_its_keys() {
         let norms = [3.0f32, 4.0, 12.0];
         let of = |divisor: KeyDivisor| {
             let scale = Scale::OfKeys(OfKeys {

@@ -1,4 +1,4 @@
-//! The mask that a layer looks like: how far forward and back its queries see.
+//! The mask inferred from a layer's pattern: how far forward and back its queries see.
 
 use std::ops::Range;
 
@@ -6,44 +6,44 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Both,
-    /// Keys up to the query's own position and so many more; less than 0 leaves out the own position.
+    /// Keys up to the query's own position plus this many; negative values exclude the query's own position.
     Causal(isize),
-    /// Own position and later ones, or later ones alone: a mask used the wrong way round.
+    /// The query's own position and later ones, or only later ones: an inverted mask.
     Inverted,
-    /// Causal, but that every query sees so many keys at the beginning.
+    /// Causal, except that every query sees this many keys at the beginning.
     Prefix(usize),
     /// None of these.
     Unclear,
 }
 
-/// The mask that a layer looks like.
+/// The mask inferred from a layer's pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     pub n_queries: usize,
     pub n_keys: usize,
     pub direction: Direction,
-    /// How many keys back queries see, their own included.
+    /// Number of keys that queries see backwards, their own included.
     pub window: Option<usize>,
-    /// Where blocks begin that see nothing of each other; empty where there is one.
+    /// First positions of blocks that do not see each other; empty if there is only one block.
     pub documents: Vec<usize>,
-    /// Keys at either end that look like padding, which nobody declared.
+    /// Undeclared keys at either end that look like padding.
     pub pads: Vec<usize>,
-    /// Keys that no query gives anything to, padding aside.
+    /// Keys that no query attends to, except padding.
     pub unseen: Vec<usize>,
-    /// Whether queries see their own position; `None` where they have none, or too few were recorded.
+    /// Whether queries see their own position; `None` if they have none, or if too few were recorded.
     pub sees_own: Option<bool>,
-    /// How much later queries begin than keys.
+    /// Offset of the first query from the first key.
     pub base: usize,
-    /// With fewer queries than keys: the mask counts from the first key, as if queries were the first tokens.
+    /// With fewer queries than keys: the mask is aligned to the first key, as if the queries were the first tokens.
     pub is_top_left: bool,
-    /// Nothing lies on keys after the query.
+    /// No query attends to a later key.
     pub never_ahead: bool,
-    /// Rows and cells are as the shape says, but for a few that are 0.
+    /// All rows and cells match the shape, except for a few that are 0.
     pub is_tight: bool,
 }
 
 impl Shape {
-    /// Which keys a query sees, padding aside.
+    /// The keys that a query sees, ignoring padding.
     pub fn range_of(&self, query_idx: usize) -> Range<usize> {
         let own = query_idx + self.base;
         let (mut start, mut end) = (0, self.n_keys);
@@ -69,7 +69,7 @@ impl Shape {
         start.min(end)..end
     }
 
-    /// What it is, in words.
+    /// Describes the shape in words.
     pub fn words(&self) -> String {
         let mut words = match self.direction {
             Direction::Both => "both ways".to_owned(),

@@ -1,4 +1,4 @@
-//! Every knob of one attention, as data.
+//! All settings of one attention, as data.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::globals::Globals;
 use super::rope::RopeSpec;
 use super::scale::Scale;
 
-/// The axis over which scores are normalised. Queries is the classic mistake: columns sum to 1, and the future leaks.
+/// The axis over which scores are normalised. `Queries` is a common bug: columns sum to 1, and the future leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SoftmaxAxis {
     Keys,
@@ -30,7 +30,7 @@ pub enum Window {
     Back(usize),
     /// Keys with |query − key| ≤ reach.
     Around(usize),
-    /// Keys of the query's own chunk: chunks of this width follow each other from the first token on.
+    /// Keys of the query's own chunk; chunks of this width are counted from the first token.
     Chunk(usize),
 }
 
@@ -42,7 +42,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Which of `n` queries may see a key, padding aside: one range.
+    /// The range of the `n` queries that may see a key, ignoring padding.
     pub fn queries_seeing(self, key_idx: usize, n: usize) -> std::ops::Range<usize> {
         let first = match self.window {
             Some(Window::Around(reach)) if !self.causal => key_idx.saturating_sub(reach),
@@ -80,7 +80,7 @@ impl fmt::Display for Mask {
     }
 }
 
-/// What a row without any visible key becomes. Always reported, whatever it is.
+/// What a row without any visible key becomes. Such rows are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoVisible {
     /// All zero: nothing is attended.
@@ -91,7 +91,7 @@ pub enum NoVisible {
     Nan,
 }
 
-/// What is added to the scores by position.
+/// The position bias added to scores.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bias {
     None,
@@ -100,12 +100,12 @@ pub enum Bias {
     Relative(Relative),
 }
 
-/// What queries are multiplied by far into a text, so that longer rows stay as sharp: 1 + β·ln(1 + ⌊(position + first)/period⌋).
+/// Position-dependent query scaling, which keeps long rows as sharp as short ones: 1 + β·ln(1 + ⌊(position + first)/period⌋).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
     pub beta: f64,
     pub period: f64,
-    /// What is added to a position that is counted from 0.
+    /// Added to a position counted from 0.
     pub first: usize,
 }
 
@@ -116,15 +116,15 @@ impl Growth {
     }
 }
 
-/// One attention, whole.
+/// All settings of one attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionSpec {
     pub n_heads: usize,
-    /// Heads of keys and values; each serves `n_heads / n_kv_heads` query heads in a row.
+    /// Number of key and value heads; each serves `n_heads / n_kv_heads` consecutive query heads.
     pub n_kv_heads: usize,
-    /// Width of a query and of a key.
+    /// Width of queries and keys.
     pub d_head: usize,
-    /// Width of a value.
+    /// Width of values.
     pub d_value: usize,
     pub scale: Scale,
     pub softmax_axis: SoftmaxAxis,
@@ -134,16 +134,16 @@ pub struct AttentionSpec {
     pub softcap: Option<f32>,
     pub bias: Bias,
     pub rope: Option<RopeSpec>,
-    /// Queries grow with their position.
+    /// Scales queries with their position.
     pub growth: Option<Growth>,
-    /// Keys are tokens of another sequence: an encoder's output.
+    /// Keys belong to another sequence: an encoder's output.
     pub is_cross: bool,
-    /// Tokens that see all others and that all others see.
+    /// Tokens that see all others and are seen by all others.
     pub globals: Option<Globals>,
 }
 
 impl AttentionSpec {
-    /// The usual attention: 1/√d, softmax over keys, nothing added.
+    /// Standard attention: scale 1/√d, softmax over keys, no bias.
     pub fn plain(n_heads: usize, n_kv_heads: usize, d_head: usize, causal: bool) -> Self {
         Self {
             n_heads,
@@ -178,7 +178,7 @@ mod tests {
     use crate::attention::Visibility;
 
     #[test]
-    fn the_queries_that_see_a_key_are_counted_as_the_mask_lets_them() {
+    fn queries_seeing_a_key_match_the_mask() {
         let n = 9;
         let widest = usize::MAX;
         let windows = [

@@ -1,6 +1,6 @@
-//! All heads of one attention, streamed: strips of queries in parallel, put together in their order.
+//! All heads of one attention, streamed: strips of queries run in parallel and are merged in order.
 //!
-//! [`run_head`] says what every number is; this gives the same numbers on vectorised kernels, in memory that does not grow with
+//! [`run_head`] defines every number; this computes the same numbers with vectorised kernels, in memory that does not grow with
 //! heads × length².
 
 use std::ops::Range;
@@ -22,12 +22,13 @@ use super::summary::{HeadSummary, RowSummary};
 use crate::kernels::simd::{ColumnLogSums, Keys, Level};
 use crate::kernels::tiles;
 
-/// Strips of one head at most: each holds a row of column sums until they are put together.
+/// Largest number of strips per head; each holds a row of column sums until they are merged.
 const MOST_STRIPS: usize = 16;
 
-/// Runs the heads that `run` asks for, with one level's instructions; `None` when it was stopped.
+/// Runs the heads that `run` asks for, with one level's instructions; `None` if it was stopped.
 ///
-/// `z` receives Σ p·v of those heads; what other heads have there stays. The results are the same bits for any number of threads.
+/// `z` receives Σ p·v of those heads; values of other heads are left unchanged. Results are bit-identical for any number of
+/// threads.
 /// // z: [query, n_heads · d_value]
 pub fn stream_heads(
     run: &Run<'_>,
@@ -43,7 +44,7 @@ pub fn stream_heads(
     let mut all = Vec::with_capacity(run.heads.len());
     let mut start = run.heads.start;
     while start < run.heads.end {
-        // Whole groups that share their keys, so that none is packed twice.
+        // Rounds to whole groups of heads that share a kv head, so that no kv head is packed twice.
         let mut end = ((start / per_kv_head * per_kv_head) + n_at_once).min(run.heads.end);
         if let Some(sink) = run.sink {
             if let Some(n) = sink.n_heads_at_once() {
@@ -61,7 +62,7 @@ pub fn stream_heads(
     Some(all)
 }
 
-/// Runs some heads at once.
+/// Runs some heads at the same time.
 fn some_heads(
     run: &Run<'_>,
     input: HeadInput<'_>,
@@ -153,7 +154,7 @@ fn some_heads(
         }
         Some(head.summary)
     };
-    // A head with a NaN or an infinity in its values is left to the definition: times a weight of 0 it is not 0.
+    // A head with a NaN or infinite value runs on the reference path: 0 times such a value is not 0.
     heads
         .map(|head_idx| match ran.next_if(|(of, _)| *of == head_idx) {
             Some((_, ran)) => Some(ran),
@@ -162,7 +163,7 @@ fn some_heads(
         .collect()
 }
 
-/// Queries of a strip: a number that depends on lengths alone.
+/// Number of queries per strip; depends only on the lengths.
 fn strip_rows(plan: &HeadPlan<'_>) -> usize {
     let n_rows = block_rows(plan.kv.keys.width());
     let n_blocks = plan.run.visibility.n_queries_to_run().div_ceil(n_rows);
@@ -178,7 +179,7 @@ fn strips(plan: &HeadPlan<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
         .map(move |start| start..(start + n).min(n_queries))
 }
 
-/// Fills each plan's log Σ over queries.
+/// Computes each plan's log Σ over queries.
 fn sum_columns(plans: &mut [HeadPlan<'_>]) -> Option<()> {
     let of_plan = |(nth, plan)| strips(plan).map(move |strip| (nth, strip));
     let tasks: Vec<(usize, Range<usize>)> = plans.iter().enumerate().flat_map(of_plan).collect();
@@ -201,7 +202,7 @@ fn sum_columns(plans: &mut [HeadPlan<'_>]) -> Option<()> {
     Some(())
 }
 
-/// Runs every strip, and puts each head's together.
+/// Runs every strip, and merges the strips of each head.
 fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSummary)>> {
     let Some(first) = plans.first() else {
         return Some(Vec::new());
@@ -218,7 +219,7 @@ fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSu
     let mut tasks = Vec::with_capacity(plans.len() * n_strips);
     let mut next_head = 0;
     for (plan, rows) in plans.iter().zip(&mut rows) {
-        // Tiles come head after head; those of heads that are not run here are passed over.
+        // Tiles are ordered by head; those of heads that do not run here are skipped.
         let skipped = (plan.head.head_idx - next_head) * n_strips;
         next_head = plan.head.head_idx + 1;
         let outputs = outputs.by_ref().skip(skipped).take(n_strips);

@@ -1,6 +1,6 @@
-//! Some queries of one head in row blocks, on the vectorised kernels.
+//! Runs some queries of one head in row blocks, on the vectorised kernels.
 //!
-//! A row whose scores are not all finite is left to [`finish_row`], which says what NaN and infinities become.
+//! A row with a non-finite score is computed by [`finish_row`], which defines what NaN and infinities become.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::kernels::simd::{
     score_row, scores_of, weigh,
 };
 
-/// Some queries of a head to run, and where what they give is put.
+/// Some queries of a head to run, and where their results are written.
 pub(super) struct Strip<'a> {
     pub queries: Range<usize>,
     /// Σ p·v. // [query, d_value]
@@ -27,9 +27,9 @@ pub(super) struct Strip<'a> {
     pub rows: &'a mut [RowSummary],
 }
 
-/// What else some queries of a head gave.
+/// Further results of some queries of a head.
 pub(super) struct StripRun {
-    /// As long as a row of scores.
+    /// Padded to the length of a row of scores.
     pub column_sums: Vec<f32>,
     pub pooled: PooledPart,
     /// [sample, key]
@@ -43,20 +43,20 @@ struct Scratch {
     /// [row, width]
     scores: Vec<f32>,
     factors: Vec<f32>,
-    /// Where each row's weights end.
+    /// End of each row's nonzero weights.
     ends: Vec<usize>,
     q_norms: Vec<f32>,
     maxima: Vec<f32>,
     bias: Vec<f32>,
-    /// The scores of a row whose weights are weighed by lengths of values.
+    /// The scores of a row, kept if value norms are needed.
     row_scores: Vec<f32>,
-    /// 1 where a row with holes sees a key.
+    /// 1 where a row with holes in its range sees a key.
     seen: Vec<f32>,
     /// One row each, for rows that are not finite.
     products: Vec<f32>,
     pattern: Vec<f32>,
     z: Vec<f32>,
-    /// What a sink receives. // [row, key]
+    /// The block passed to a sink. // [row, key]
     shown_scores: Vec<f32>,
     shown_pattern: Vec<f32>,
 }
@@ -66,7 +66,7 @@ thread_local! {
 }
 
 impl HeadPlan<'_> {
-    /// Runs some queries; `None` when it was stopped.
+    /// Runs some queries; `None` if it was stopped.
     pub(super) fn strip(&self, strip: Strip<'_>) -> Option<StripRun> {
         SCRATCH.with_borrow_mut(|scratch| self.strip_in(strip, scratch))
     }
@@ -115,7 +115,7 @@ impl HeadPlan<'_> {
         self.columns(&block, &keys, rows, strip, s);
         self.show(&block, &keys, s);
 
-        // Weights are divided by their sum only now: one multiplication per output instead of one per weight.
+        // Dividing by the weights' sum only here takes one multiplication per output instead of one per weight.
         let values = &self.kv.values;
         s.z.clear();
         s.z.resize(block.len() * values.width(), 0.0);
@@ -139,7 +139,7 @@ impl HeadPlan<'_> {
         }
     }
 
-    /// q·k of a block with the panels of keys that any of its queries sees.
+    /// q·k of a block with the key panels that any of its queries sees.
     fn products(&self, block: &Range<usize>, s: &mut Scratch) -> Range<usize> {
         let (level, keys) = (self.level, &self.kv.keys);
         let seen = self.keys_of(block);
@@ -156,7 +156,7 @@ impl HeadPlan<'_> {
         panels
     }
 
-    /// One row: products become weights in place, zero outside of what it sees.
+    /// Processes one row: turns products into weights in place, with zeros outside its range.
     fn row(
         &self,
         row_idx: usize,
@@ -240,7 +240,7 @@ impl HeadPlan<'_> {
         summary
     }
 
-    /// Scores → weights, with all that they sum to.
+    /// Scores → weights, with their sums.
     fn weights(
         &self,
         row: &mut [f32],
@@ -270,7 +270,7 @@ impl HeadPlan<'_> {
         }
     }
 
-    /// A row with a score that is not finite, by the definition; its probabilities stand in the row.
+    /// Computes a row with a non-finite score by the reference path, and leaves its probabilities in the row.
     fn unfinished_row(
         &self,
         row_idx: usize,
@@ -302,7 +302,7 @@ impl HeadPlan<'_> {
         summary
     }
 
-    /// What each key receives from a block, and the block's part of the pooled map. Padded queries count nowhere.
+    /// Adds a block to each key's column sum and to the pooled map. Padded queries are ignored.
     fn columns(
         &self,
         block: &Range<usize>,
@@ -320,7 +320,7 @@ impl HeadPlan<'_> {
                 start += 1;
                 continue;
             }
-            // Real queries of one cell: the pooled map takes their maxima together.
+            // Real queries of one cell: their maxima are added to the pooled map together.
             let most = ((start / per_cell + 1) * per_cell).min(block.end);
             let end = (start..most).find(|q| !is_real(*q)).unwrap_or(most);
             let here = start - block.start..end - block.start;
@@ -341,7 +341,7 @@ impl HeadPlan<'_> {
                 .add_maxima(start, shown.start, &s.maxima[shown]);
             start = end;
         }
-        // Maxima of vectors may drop a NaN: rows that have some are looked at once more.
+        // Vector maxima may ignore a NaN: rows that contain one are added once more.
         for (row_idx, (query_idx, summary)) in block.clone().zip(rows).enumerate() {
             let is_odd = summary.is_nonfinite || summary.mass.is_nan();
             if summary.is_real && is_odd {
@@ -360,7 +360,7 @@ impl HeadPlan<'_> {
         }
     }
 
-    /// Hands a block to whoever looks.
+    /// Passes a block to the sink, if there is one.
     fn show(&self, block: &Range<usize>, keys: &Range<usize>, s: &mut Scratch) {
         let Some(sink) = self.run.sink else {
             return;

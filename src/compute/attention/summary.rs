@@ -1,25 +1,25 @@
-//! What one pass over a row of scores and pattern leaves behind. Every statistic derives from these.
+//! Statistics of one row of scores and pattern, computed in one pass. All other statistics derive from these.
 
 use std::ops::Range;
 
 use super::pooled::Pooled;
 use super::spec::Mask;
 
-/// One query of one head. Sums run over the visible keys.
+/// Statistics of one query of one head. Sums run over the visible keys.
 ///
-/// Fields that have no meaning for the row (no visible key) are NaN.
+/// Fields that are undefined for the row (no visible key) are NaN.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RowSummary {
-    /// Visible keys.
+    /// Number of visible keys.
     pub n_visible: u32,
     /// The query is a token, not padding.
     pub is_real: bool,
     /// Some visible score is NaN or infinite.
     pub is_nonfinite: bool,
-    /// Key with the largest probability.
+    /// The key with the largest probability.
     pub argmax: u32,
 
-    /// Of the scores as they enter the softmax.
+    /// Statistics of the scores as they enter the softmax.
     pub score_mean: f32,
     /// Population variance.
     pub score_var: f32,
@@ -28,17 +28,17 @@ pub struct RowSummary {
     /// √Σ s².
     pub score_norm: f32,
 
-    /// Of scale·q·k, before softcap and bias: mean, population variance, extremes.
+    /// Statistics of scale·q·k, before softcap and bias: mean, population variance, extremes.
     pub raw_mean: f32,
     pub raw_var: f32,
     pub raw_min: f32,
     pub raw_max: f32,
 
-    /// log Σ exp(s), learned sink included.
+    /// log Σ exp(s); includes the learned sink.
     pub log_sum_exp: f32,
     /// −Σ p log p, in nats.
     pub entropy: f32,
-    /// Σ p: 1 for a softmax over keys, less with a learned sink, anything for a softmax over queries.
+    /// Σ p: 1 for a softmax over keys, less with a learned sink, any value for a softmax over queries.
     pub mass: f32,
     /// Largest and second largest probability.
     pub top1: f32,
@@ -46,17 +46,17 @@ pub struct RowSummary {
     /// Σ p² and Σ p³.
     pub sum_p2: f32,
     pub sum_p3: f32,
-    /// Probability of the first token, of the query's own, and of the one before it: padding is not a token.
+    /// Probability of the first token, of the query's own, and of the one before it; padding does not count as a token.
     pub first_mass: f32,
     pub diagonal_mass: f32,
     pub previous_mass: f32,
-    /// Probability of earlier keys with the query's own token, and of those that follow one; NaN where there is none.
+    /// Probability of earlier keys with the query's own token, and of the keys that follow them; NaN if there are none.
     pub duplicate_mass: f32,
     pub induction_mass: f32,
     /// Σ p·|query − key|.
     pub distance: f32,
-    /// Σ p·‖v W_O‖, and the entropy of the keys' shares of it, in nats; NaN where lengths of values are not known. A sum below
-    /// 1e-30 of the head's largest length has no shares: its entropy is 0.
+    /// Σ p·‖v W_O‖, and the entropy of each key's share of it, in nats; NaN if value norms are not known. The entropy is 0 if the
+    /// sum is below 1e-30 of the head's largest norm.
     pub contribution: f32,
     pub contribution_entropy: f32,
 
@@ -107,7 +107,7 @@ impl RowSummary {
     }
 }
 
-/// One head of one layer.
+/// Statistics of one head of one layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadSummary {
     /// One per query.
@@ -116,19 +116,19 @@ pub struct HeadSummary {
     pub column_sums: Vec<f32>,
     /// ‖k‖ per key. // [key]
     pub k_norms: Vec<f32>,
-    /// ‖v W_O‖ per key: how long what the head writes of it is; empty where it is not known. // [key]
+    /// ‖v W_O‖ per key: the length of what the head writes from it; empty if not known. // [key]
     pub value_norms: Vec<f32>,
-    /// Which keys are not padding; `None` when none is. // [key]
+    /// Flags of keys that are not padding; `None` if no key is padding. // [key]
     pub real_keys: Option<Vec<bool>>,
-    /// Tokens that see all others, and that all others see.
+    /// Tokens that see all others and are seen by all others.
     pub global_tokens: Vec<usize>,
     pub pooled: Pooled,
-    /// Whole rows of a few queries, while the layer's heads are compared. // [sample, key]
+    /// Whole rows of a few queries; held only while the layer's heads are compared. // [sample, key]
     pub samples: Vec<f32>,
 }
 
 impl HeadSummary {
-    /// The queries that a mask lets see a key, padding aside, in ranges that do not overlap.
+    /// The queries that a mask lets see a key, ignoring padding, as non-overlapping ranges.
     pub fn queries_seeing(&self, mask: Mask, key_idx: usize) -> impl Iterator<Item = Range<usize>> {
         let n = self.rows.len();
         let is_global = self.global_tokens.contains(&key_idx);
@@ -143,7 +143,7 @@ impl HeadSummary {
         std::iter::once(near).chain(apart.into_iter().map(|idx| idx..idx + 1))
     }
 
-    /// How many queries a mask lets see a key, padding aside.
+    /// Number of queries that a mask lets see a key, ignoring padding.
     pub fn n_queries_seeing(&self, mask: Mask, key_idx: usize) -> usize {
         let ranges = self.queries_seeing(mask, key_idx);
         ranges.map(|range| range.len()).sum()

@@ -1,25 +1,25 @@
-//! Which keys the queries of a layer give anything to, and the mask that this looks like.
+//! Which keys the queries of a layer attend to, and the mask inferred from that.
 
 use super::shape::{Direction, Shape};
 
-/// Cells of one layer that hold anything, over all of its heads.
+/// Cells of one layer that are nonzero in any of its heads.
 #[derive(Debug, Clone)]
 pub struct Support {
     pub n_queries: usize,
     pub n_keys: usize,
     /// [query, key]
     cells: Vec<bool>,
-    /// Queries with a row that no head spreads over every key alike.
+    /// Queries with a row that is not uniform over all keys in some head.
     has_row: Vec<bool>,
-    /// Queries with a row that some head spreads over every key alike, as a mask of one finite number does.
+    /// Queries with a row that is uniform over all keys in some head, as a finite mask value produces.
     has_even_row: Vec<bool>,
 }
 
-/// Rows shorter than this are even by nature.
+/// Shorter rows do not count as uniform.
 const SMALLEST_EVEN: usize = 3;
-/// A row whose cells differ by less than this share is even.
+/// A row whose cells differ by less than this share counts as uniform.
 const EVEN: f32 = 1e-3;
-/// Share of the rows, and of the cells, that must be as a shape says.
+/// Share of rows, and of cells, that must match a shape.
 const MOST: f64 = 0.8;
 
 impl Support {
@@ -33,8 +33,8 @@ impl Support {
         }
     }
 
-    /// Takes what one head gives. A masked score says more than a probability that was rounded to 0: where scores have their
-    /// mask, they decide. // pattern and scores: [query, key]
+    /// Adds one head. Where scores contain their mask, they decide which cells are hidden: a probability may have been rounded to
+    /// 0. // pattern and scores: [query, key]
     pub fn add(&mut self, pattern: &[f32], scores: Option<&[f32]>) {
         let n_keys = self.n_keys;
         let is_hidden = |score: f32| score == f32::NEG_INFINITY;
@@ -61,8 +61,8 @@ impl Support {
         }
     }
 
-    /// Whether heads give exactly nothing to cells that other heads use: zeros of their own, which no mask made. One head alone
-    /// cannot tell.
+    /// Whether heads have exact zeros in cells that other heads use: zeros that no shared mask made. Cannot be determined from
+    /// one head.
     pub fn has_own_zeros(&self, heads: &[&[f32]]) -> bool {
         let n_seen = self.cells.iter().filter(|cell| **cell).count();
         let own = |head: &&&[f32]| {
@@ -73,7 +73,7 @@ impl Support {
         heads.len() < 2 || heads.iter().any(|head| own(&head))
     }
 
-    /// Where rows that are even over all keys are most of the rows, they are what the heads do, and no sign of a mask.
+    /// If most rows are uniform over all keys, that is what the heads do, and no sign of a mask.
     fn settle(&mut self) {
         let n_even = |all: &Self| {
             let rows = all.has_even_row.iter().zip(&all.has_row);
@@ -94,8 +94,8 @@ impl Support {
         self.cells[query_idx * self.n_keys + key_idx]
     }
 
-    /// The mask that the rows look like. `is_real` says which positions are tokens, where it is known; `is_self` whether
-    /// queries and keys are the same tokens.
+    /// Infers the mask from the rows. `is_real`: whether a position is a token, if known. `is_self`: queries and keys are the
+    /// same tokens.
     pub fn shape(mut self, is_real: &dyn Fn(usize) -> Option<bool>, is_self: bool) -> Shape {
         self.settle();
         let is_square = self.n_queries == self.n_keys && is_self;
@@ -129,7 +129,7 @@ impl Support {
     }
 }
 
-/// Whether a row spreads its mass alike over every key.
+/// Whether a row is uniform over every key.
 pub(super) fn is_even(row: &[f32]) -> bool {
     let first = row.first().copied().unwrap_or(0.0);
     row.len() >= SMALLEST_EVEN
@@ -137,12 +137,12 @@ pub(super) fn is_even(row: &[f32]) -> bool {
         && row.iter().all(|p| (p - first).abs() <= EVEN * first)
 }
 
-/// Rows that say something.
+/// The rows used to infer the mask.
 struct Fit<'a> {
     support: &'a Support,
     /// First and last key of every query.
     ends: Vec<(usize, usize)>,
-    /// How much later queries begin than keys.
+    /// Offset of the first query from the first key.
     base: usize,
     is_self: bool,
     rows: Vec<usize>,
@@ -162,8 +162,8 @@ impl Fit<'_> {
         self.ends[query_idx].1
     }
 
-    /// Takes out rows that look like padding: at the left, keys that no later query sees and whose own rows hold nothing, one
-    /// cell, or everything alike; at the right, keys that no query sees at all.
+    /// Removes and returns positions that look like padding: at the left, keys that no later query sees and whose own rows are
+    /// zero, have one cell, or are uniform; at the right, keys that no query sees.
     fn take_pads(&mut self) -> Vec<usize> {
         let n = self.support.n_keys;
         let is_garbage = |query_idx: &usize| {
@@ -181,14 +181,14 @@ impl Fit<'_> {
             let n_later = later.clone().count();
             n_later >= 2 && later.all(|idx| self.first(*idx) >= *n_pads)
         };
-        // A row or two that see themselves alone are what causal rows of a narrow window do.
+        // A row or two that see only themselves occur with a narrow causal window as well.
         let left = (1..=n_garbage.min(n.saturating_sub(2)))
             .rev()
             .find(|n_pads| is_left(n_pads) && self.sees_back(*n_pads));
         let mut pads: Vec<usize> = (0..left.unwrap_or(0)).collect();
         let last = self.rows.iter().map(|idx| self.last(*idx)).max();
         if let Some(last) = last.filter(|last| last + 1 < n) {
-            // A mask that hides the own position leaves the last key unseen as well.
+            // A mask that hides the query's own position leaves the last key unseen as well.
             let own = (0..=last).filter(|idx| self.rows.contains(idx));
             if own.clone().count() >= 2
                 && own
@@ -205,7 +205,7 @@ impl Fit<'_> {
         pads
     }
 
-    /// Whether rows after some padding look back to the first real key, so that its beginning is a beginning.
+    /// Whether rows after the assumed padding look back to the first real key, which confirms where the text begins.
     fn sees_back(&self, n_pads: usize) -> bool {
         let later = self.rows.iter().filter(|idx| **idx > n_pads);
         let (mut n, mut n_back) = (0, 0);
@@ -229,7 +229,7 @@ impl Fit<'_> {
         let documents = self.documents(&ends, direction);
         let window = self.window(&ends, lowest, direction, &documents);
         let direction = match (direction, window) {
-            // As far forward as back: a window to both sides.
+            // As far forward as back: a symmetric window.
             (Direction::Causal(ahead), Some(width))
                 if ahead > 0 && width == ahead.unsigned_abs() + 1 =>
             {
@@ -248,7 +248,7 @@ impl Fit<'_> {
                 .iter()
                 .zip(&ends)
                 .all(|(idx, (_, last))| *last <= idx + self.base);
-        // Rows that give all to the first key alone are a sink, and no mask.
+        // Rows that give all weight to the first key are a sink, not a mask.
         let is_filled = |idx: &usize| self.keys(*idx).count() as f64 >= MOST * (idx + 1) as f64;
         let is_top_left = self.is_self
             && n_queries < n_keys
@@ -279,7 +279,7 @@ impl Fit<'_> {
         let share = |n: usize, of: usize| of > 0 && n as f64 >= MOST * of as f64;
         let n_rows = self.rows.len();
         let n_to_end = ends.iter().filter(|(_, last)| *last == highest).count();
-        // Rows that end before the last key say where they end.
+        // Rows that end before the last key show how far forward the mask reaches.
         let ahead = mode(
             rows()
                 .filter(|(_, (_, last))| *last < highest)
@@ -319,7 +319,7 @@ impl Fit<'_> {
         Direction::Unclear
     }
 
-    /// Blocks along the diagonal: rows of one begin at the same key, which is the block's own first position.
+    /// Blocks along the diagonal: all rows of a block begin at the same key, the block's first position.
     fn documents(&self, ends: &[(usize, usize)], direction: Direction) -> Vec<usize> {
         let is_own = self.is_self && self.base == 0;
         let may = matches!(
@@ -385,12 +385,12 @@ impl Fit<'_> {
                 .filter(|key_idx| self.support.sees(*query_idx, *key_idx))
                 .count();
         }
-        // Queries that all look at one or two keys show what they look at, and no mask.
+        // If all queries attend to one or two keys, that shows attention, not a mask.
         let is_broad = shape.direction != Direction::Both || 2 * shape.unseen.len() <= shape.n_keys;
         is_broad && n_expected > 0 && n_seen as f64 >= MOST * n_expected as f64
     }
 
-    /// Whether queries see their own position, when they see enough around it to tell.
+    /// Whether queries see their own position; `None` if they see too little around it to be sure.
     fn sees_own(&self) -> Option<bool> {
         if !self.is_self {
             return None;
@@ -411,14 +411,14 @@ impl Fit<'_> {
         if n_own > 0 {
             return Some(true);
         }
-        // Rows that give all to one key, such as the one before, say nothing of the others.
+        // Rows that give all weight to one key, such as the previous one, are no evidence about other keys.
         let is_dense =
             n_rows >= 3 && n_beside >= 2 * n_rows && n_beside as f64 >= MOST * n_cells as f64;
         is_dense.then_some(false)
     }
 }
 
-/// The most frequent of some numbers, the largest where several are, and how often it comes.
+/// The most frequent number (the largest, if tied) and its count.
 fn mode(values: impl Iterator<Item = isize>) -> Option<(isize, usize)> {
     let mut counts = std::collections::BTreeMap::<isize, usize>::new();
     for value in values {

@@ -1,4 +1,4 @@
-//! Collects what finished rows of one head tell, query after query: where each is summarised by the definition.
+//! Accumulates finished rows of one head, query after query, on the reference path.
 
 use super::mask::Visibility;
 use super::pooled::Pooled;
@@ -6,7 +6,7 @@ use super::repeats::Repeats;
 use super::samples::sampled_queries;
 use super::summary::{HeadSummary, RowSummary};
 
-/// Rows of one head so far.
+/// Statistics of the rows of one head so far.
 pub struct Tally<'a> {
     repeats: Option<&'a Repeats>,
     first_query: usize,
@@ -18,7 +18,7 @@ pub struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// `repeats` says which tokens stand twice, where queries and keys are the same tokens.
+    /// `repeats`: repeated tokens, if queries and keys are the same tokens.
     pub fn new(visibility: &Visibility, repeats: Option<&'a Repeats>) -> Self {
         let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
         let sampled = sampled_queries(visibility);
@@ -33,7 +33,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The next query's row. // pattern: [key]
+    /// Adds the next query's row. // pattern: [key]
     pub fn add(&mut self, mut summary: RowSummary, pattern: &[f32]) {
         let query_idx = self.first_query + self.rows.len();
         if let Some(repeats) = self.repeats
@@ -45,7 +45,7 @@ impl<'a> Tally<'a> {
         if self.sampled.contains(&query_idx) {
             self.samples.extend_from_slice(pattern);
         }
-        // What a padded query does means nothing: it counts nowhere.
+        // Padded queries are ignored.
         if summary.is_real {
             for (sum, p) in self.column_sums.iter_mut().zip(pattern) {
                 *sum += f64::from(*p);
@@ -55,7 +55,7 @@ impl<'a> Tally<'a> {
         self.rows.push(summary);
     }
 
-    /// The head, once all its rows are there.
+    /// Returns the head's summary, once all rows were added.
     pub fn finish(self, k_norms: Vec<f32>, visibility: &Visibility) -> HeadSummary {
         HeadSummary {
             rows: self.rows,

@@ -12,20 +12,20 @@ pub enum Activation {
     Relu,
     /// x·sigmoid(x).
     Silu,
-    /// x·sigmoid(1.702 x), a cheaper likeness of gelu.
+    /// x·sigmoid(1.702 x), a cheaper approximation of gelu.
     QuickGelu,
     /// The square of relu.
     ReluSquared,
     Tanh,
     Sigmoid,
-    /// x where it is positive, x / 100 where it is not.
+    /// x if positive, otherwise x / 100.
     LeakyRelu,
-    /// x itself: a gate without a function.
+    /// x itself: a gate without an activation.
     Identity,
 }
 
 impl fmt::Display for Activation {
-    /// The name that configurations give it.
+    /// Prints the name used in configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gelu => "gelu",

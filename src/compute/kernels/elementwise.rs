@@ -6,7 +6,7 @@ use super::activation::Activation;
 use super::simd::{Level, activate_values, row_norms};
 use super::squares::sum_of_squares;
 
-/// Elements of one parallel task: large enough to outweigh handing it over.
+/// Elements per parallel task: enough to outweigh the cost of scheduling it.
 const TASK: usize = 16 * 1024;
 
 /// Applies an activation in place.
@@ -22,7 +22,7 @@ pub fn add_assign(to: &mut [f32], from: &[f32]) {
     in_parallel(to, from, |to, from| *to += from);
 }
 
-/// `f` of every value and the one beside it.
+/// Applies `f` to each pair of corresponding values, in parallel.
 fn in_parallel(to: &mut [f32], from: &[f32], f: impl Fn(&mut f32, &f32) + Sync) {
     let parts = to.par_chunks_mut(TASK).zip(from.par_chunks(TASK));
     parts.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| f(to, from)));
@@ -35,7 +35,7 @@ pub fn scale_assign(values: &mut [f32], factor: f32) {
         .for_each(|chunk| chunk.iter_mut().for_each(|value| *value *= factor));
 }
 
-/// `up = (clamp(up) + 1) · gate·sigmoid(α·gate)` with gate ≤ limit and |up| ≤ limit; NaN goes through.
+/// `up = (clamp(up) + 1) · gate·sigmoid(α·gate)` with gate ≤ limit and |up| ≤ limit; NaN propagates.
 pub fn clamped_gate_assign(up: &mut [f32], gate: &[f32], limit: f32, alpha: f32) {
     in_parallel(up, gate, |up, gate| {
         let gate = if *gate > limit { limit } else { *gate };
@@ -48,7 +48,7 @@ pub fn multiply_assign(to: &mut [f32], from: &[f32]) {
     in_parallel(to, from, |to, from| *to *= from);
 }
 
-/// Subtracts each row's mean, divides by its standard deviation, then applies gain and bias where given.
+/// Subtracts each row's mean, divides by its standard deviation, then applies gain and bias if given.
 pub fn layer_norm(
     from: &[f32],
     width: usize,
@@ -72,7 +72,7 @@ pub fn layer_norm(
     });
 }
 
-/// Divides each row by its root mean square, then applies the gain where given.
+/// Divides each row by its root mean square, then applies the gain if given.
 pub fn rms_norm(from: &[f32], width: usize, eps: f32, gain: Option<&[f32]>, to: &mut [f32]) {
     by_rows(from, width, to, |row_idx, from, to| {
         let inverse = 1.0 / ((sum_of_squares(from) / width as f64) as f32 + eps).sqrt();
@@ -96,7 +96,7 @@ fn by_rows(
         .for_each(|(row_idx, (to, from))| row(row_idx, from, to));
 }
 
-/// Applies gain and bias; those of several rows' length are for rows in turn.
+/// Applies gain and bias; if they are several rows long, rows use their parts in turn.
 fn finish(row_idx: usize, row: &mut [f32], gain: Option<&[f32]>, bias: Option<&[f32]>) {
     let of_row = |values: &[f32]| {
         let n_rows = values.len() / row.len();
@@ -115,7 +115,7 @@ fn finish(row_idx: usize, row: &mut [f32], gain: Option<&[f32]>, bias: Option<&[
 /// Whether no value is NaN or infinite.
 pub fn are_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
-    // Bits, since a sum of floats has an order that keeps compilers from vectors.
+    // Compares bits: a float sum has a fixed order, which would prevent vectorisation.
     let odd = values.iter().fold(0u32, |odd, value| {
         odd | u32::from(value.to_bits() & EXPONENT == EXPONENT)
     });

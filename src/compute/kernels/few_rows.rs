@@ -1,7 +1,7 @@
-//! A few rows times weights that were laid out once for many such products: as when a model writes token after token.
+//! Products of a few rows with weights that are repacked once for many such products: for generating text token by token.
 //!
-//! The rows come out as the bits that [`product`] gives: a sum has the same terms in the same order, and is cut where it is cut
-//! there. What is read is read once, from front to back, so that a product takes as long as memory takes to give its weights.
+//! The results are bit-identical to those of [`product`]: sums have the same terms in the same order, and are split at the same
+//! terms. All weights are read once, in order, so a product is limited by memory bandwidth.
 
 use std::sync::OnceLock;
 
@@ -10,27 +10,27 @@ use rayon::prelude::*;
 use super::product::{Matrix, MatrixMut, Threads, product, terms_at_once};
 use super::simd::{Kernel, Lanes, Level};
 
-/// Outputs of a panel: a few vectors at every level.
+/// Outputs per panel: a few vectors at every level.
 const PANEL: usize = 64;
-/// Rows that a panel is multiplied with at once.
+/// Rows multiplied with a panel at once.
 const ROWS: usize = 4;
-/// Fewest terms of a sum that `gemm` adds up as it adds many: it has another way for one and two.
+/// Fewest terms that `gemm` sums in its usual way: one and two are handled differently.
 const FEWEST_TERMS: usize = 3;
-/// Weights of one parallel task.
+/// Weights per parallel task.
 const TASK: usize = 1 << 16;
 
-/// Weights in panels of some outputs, one input after another. // [panel][input][output of the panel]
+/// Weights in panels of `PANEL` outputs, ordered by input. // [panel][input][output of the panel]
 #[derive(Debug, Clone)]
 pub struct FewRows {
     data: Vec<f32>,
     n_out: usize,
     n_in: usize,
-    /// Terms that are added up before they are added to the output.
+    /// Number of terms summed before the sum is added to the output.
     n_at_once: usize,
 }
 
 impl FewRows {
-    /// Lays out weights. // weight: [n_out, n_in], or [n_in, n_out] when `is_input_major`
+    /// Repacks weights. // weight: [n_out, n_in], or [n_in, n_out] when `is_input_major`
     pub fn of(weight: &[f32], n_out: usize, n_in: usize, is_input_major: bool) -> Self {
         let mut data = vec![0.0; n_out.div_ceil(PANEL) * n_in * PANEL];
         let panels = data.par_chunks_mut((n_in * PANEL).max(1)).enumerate();
@@ -56,16 +56,16 @@ impl FewRows {
         }
     }
 
-    /// Whether a product with laid out weights is the bits of [`product`], on this machine and for so many outputs and inputs.
+    /// Whether a product with repacked weights is bit-identical to [`product`], on this machine and for these sizes.
     pub fn is_usable(n_out: usize, n_in: usize) -> bool {
         static IS_USABLE: OnceLock<bool> = OnceLock::new();
-        // Of fewer outputs or inputs, `gemm` may sum in other ways; they cost little in any case.
+        // With fewer outputs or inputs, `gemm` may sum in other ways; such products are cheap anyway.
         n_out > PANEL
             && n_in >= FEWEST_TERMS
             && *IS_USABLE.get_or_init(|| [(70, 40), (130, 1500)].into_iter().all(is_same))
     }
 
-    /// The weights as they were given. // [n_out, n_in], or [n_in, n_out] when `is_input_major`
+    /// The weights in their original order. // [n_out, n_in], or [n_in, n_out] when `is_input_major`
     pub fn values(&self, is_input_major: bool) -> Vec<f32> {
         let mut values = vec![0.0; self.n_out * self.n_in];
         let panels = self.data.chunks((self.n_in * PANEL).max(1)).enumerate();
@@ -85,13 +85,13 @@ impl FewRows {
         values
     }
 
-    /// Bytes that it holds.
+    /// Size in bytes.
     pub fn held(&self) -> usize {
         self.data.capacity() * size_of::<f32>()
     }
 }
 
-/// Whether products of some shape are the bits of [`product`].
+/// Whether products of this shape are bit-identical to [`product`].
 fn is_same((n_out, n_in): (usize, usize)) -> bool {
     let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
     let rows: Vec<f32> = (0..2 * n_in).map(value).collect();
@@ -112,7 +112,7 @@ fn is_same((n_out, n_in): (usize, usize)) -> bool {
 /// `to = from · weights`, or `to += from · weights` when `accumulate`. // from: [row, n_in]; to: [row, n_out]
 ///
 /// # Panics
-/// When `from` and `to` do not have the same number of whole rows.
+/// When `from` and `to` differ in their number of rows, or have incomplete rows.
 pub fn few_rows(weights: &FewRows, from: &[f32], accumulate: bool, to: &mut [f32]) {
     let (n_in, n_out) = (weights.n_in, weights.n_out);
     let n_rows = to.len() / n_out.max(1);
@@ -136,7 +136,7 @@ pub fn few_rows(weights: &FewRows, from: &[f32], accumulate: bool, to: &mut [f32
 }
 
 fn some_rows<const N: usize>(weights: &FewRows, from: &[f32], accumulate: bool, to: &mut [f32]) {
-    // The products of `gemm` use the best instructions there are, whatever level is asked for.
+    // `gemm` always uses the best instructions, whatever level is requested.
     let level = Level::best();
     let (n_in, n_out) = (weights.n_in, weights.n_out);
     let rows: [&[f32]; N] = std::array::from_fn(|i| &from[i * n_in..][..n_in]);
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn laid_out_weights_give_the_bits_of_the_product() {
+    fn repacked_weights_give_bit_identical_products() {
         let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
         if !FewRows::is_usable(PANEL + 1, FEWEST_TERMS) {
             return;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_cut_where_the_product_cuts_it() {
+    fn a_sum_is_split_at_the_same_terms_as_in_the_product() {
         for n_inner in [1, 2, 3, 100, 512] {
             assert_eq!(terms_at_once(n_inner), n_inner);
         }

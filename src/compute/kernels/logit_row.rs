@@ -1,19 +1,19 @@
-//! One position's logits, passed over in chunks of the vocabulary: the sum of their exponentials, the likeliest, and one target.
+//! One position's logits, read in chunks of the vocabulary: log-sum-exp, most likely tokens, and the loss of a target.
 
 use std::ops::Range;
 
 use super::simd::{Level, exp_sum};
 
-/// Logits that are passed over at once where none of them is among the likeliest.
+/// Logits skipped at once if none of them is among the most likely.
 const SKIPPED: usize = 64;
 
-/// What is kept of one position's logits.
+/// Running statistics of one position's logits.
 #[derive(Debug, Clone)]
 pub struct LogitRow {
     target: Option<u32>,
     target_logit: f32,
     n_top: usize,
-    /// Likeliest first: tokens and their logits.
+    /// Most likely tokens and their logits, in descending order.
     top: Vec<(u32, f32)>,
     max: f32,
     /// Σ e^(logit − max).
@@ -21,7 +21,7 @@ pub struct LogitRow {
 }
 
 impl LogitRow {
-    /// Nothing yet: `target` is the token whose loss is wanted, and `n_top` of the likeliest are kept.
+    /// Empty statistics. `target` is the token whose loss is computed; the `n_top` most likely tokens are kept.
     #[must_use]
     pub fn new(target: Option<u32>, n_top: usize) -> Self {
         Self {
@@ -34,11 +34,11 @@ impl LogitRow {
         }
     }
 
-    /// Takes in the logits of a range of the vocabulary. Ranges come in ascending order.
+    /// Adds the logits of a range of the vocabulary. Ranges must be in ascending order.
     pub fn add(&mut self, range: &Range<usize>, logits: &[f32]) {
         let chunk = exp_sum(Level::current(), logits);
         let max = self.max.max(chunk.max);
-        // An infinite maximum of nothing yet is not a number to subtract.
+        // Before the first chunk, the maximum is −∞ and cannot be subtracted.
         let scaled = |sum: f64, of: f32| {
             if sum == 0.0 {
                 0.0
@@ -58,7 +58,7 @@ impl LogitRow {
         }
     }
 
-    /// Looks for the likeliest among logits whose first is of token `first`.
+    /// Updates the most likely tokens; the first logit belongs to token `first`.
     fn rank(&mut self, first: usize, logits: &[f32]) {
         for (nth, chunk) in logits.chunks(SKIPPED).enumerate() {
             let larger = |most: f32, logit: &f32| if *logit > most { *logit } else { most };
@@ -82,19 +82,19 @@ impl LogitRow {
         }
     }
 
-    /// The likeliest tokens and their logits, the likeliest first.
+    /// The most likely tokens and their logits, in descending order.
     #[must_use]
     pub fn top(&self) -> &[(u32, f32)] {
         &self.top
     }
 
-    /// ln Σ e^logit of all that was taken in.
+    /// ln Σ e^logit over all logits added so far.
     #[must_use]
     pub fn log_sum_exp(&self) -> f64 {
         f64::from(self.max) + self.sum.ln()
     }
 
-    /// −log p of the target in nats; NaN without one, or where its logit never came.
+    /// −log p of the target in nats; NaN without a target, or if its logit was not added.
     #[must_use]
     pub fn loss(&self) -> f64 {
         self.log_sum_exp() - f64::from(self.target_logit)

@@ -1,4 +1,4 @@
-//! Arithmetic on slices. Knows no attention and no model.
+//! Arithmetic on slices, independent of attention and models.
 
 mod activation;
 pub mod amx;

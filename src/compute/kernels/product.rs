@@ -1,11 +1,11 @@
-//! The matrix product: `gemm` behind views whose bounds are checked once.
+//! The matrix product: `gemm` behind views with bounds checked once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use gemm::Parallelism;
 
-/// A read-only matrix inside a slice, by strides.
+/// A read-only strided matrix view of a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
     data: &'a [f32],
@@ -17,7 +17,7 @@ pub struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// # Panics
-    /// When the last element would lie outside `data`: a programming error, never an input's fault.
+    /// When the last element is outside `data`: a programming error, never caused by input.
     pub fn new(
         data: &'a [f32],
         n_rows: usize,
@@ -39,7 +39,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Rows one after another.
+    /// A matrix whose rows are contiguous, one after another.
     pub fn row_major(data: &'a [f32], n_rows: usize, n_cols: usize) -> Self {
         Self::new(data, n_rows, n_cols, n_cols, 1)
     }
@@ -47,7 +47,7 @@ impl<'a> Matrix<'a> {
     /// Some of the columns.
     ///
     /// # Panics
-    /// When the matrix does not have them.
+    /// When the matrix has too few columns.
     pub fn columns(self, columns: std::ops::Range<usize>) -> Self {
         assert!(
             columns.start <= columns.end && columns.end <= self.n_cols,
@@ -76,7 +76,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A matrix to write to, row-major, rows possibly longer than the matrix is wide.
+/// A writable row-major matrix view; its row stride may exceed its width.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     data: &'a mut [f32],
@@ -87,7 +87,7 @@ pub struct MatrixMut<'a> {
 
 impl<'a> MatrixMut<'a> {
     /// # Panics
-    /// When the last element would lie outside `data`, or rows would overlap.
+    /// When the last element is outside `data`, or rows overlap.
     pub fn new(data: &'a mut [f32], n_rows: usize, n_cols: usize, row_stride: usize) -> Self {
         assert!(
             row_stride >= n_cols && fits(data.len(), n_rows, n_cols, row_stride, 1),
@@ -107,7 +107,7 @@ fn fits(len: usize, n_rows: usize, n_cols: usize, row_stride: usize, col_stride:
     n_rows == 0 || n_cols == 0 || (n_rows - 1) * row_stride + (n_cols - 1) * col_stride < len
 }
 
-/// Whether a product may use the thread pool, or runs inside work that already does.
+/// Whether a product may use the thread pool; `One` inside work that already does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
     One,
@@ -116,12 +116,12 @@ pub enum Threads {
 
 /// `out = left · right`, or `out += left · right` when `accumulate`.
 ///
-/// An element's sum runs over the inner dimension in an order that depends on its length alone: a row is the same bits
-/// with any number of threads, and whether it is multiplied alone or among others. `gemm` sums small products in other orders;
-/// those get rows of zeros beside them, so that they are small no longer.
+/// The order of an element's sum depends only on the length of the inner dimension: a row is bit-identical with any number of
+/// threads, and whether it is multiplied alone or with others. `gemm` sums small products in other orders; those are padded with
+/// rows of zeros until they are large enough.
 ///
 /// # Panics
-/// When the shapes do not fit.
+/// When the shapes do not match.
 pub fn product(
     out: &mut MatrixMut<'_>,
     left: Matrix<'_>,
@@ -148,13 +148,13 @@ pub fn product(
     }
 }
 
-/// Outputs up to which `gemm` cuts the inner dimension otherwise when there are as few rows, and where it first does.
+/// With at most this many outputs and as few rows, `gemm` splits inner dimensions above `LONG_SUM` differently.
 const FEW_OUTPUTS: usize = 64;
 const LONG_SUM: usize = 512;
-/// Values of an output that `gemm` sums in lanes when it has no more.
+/// With at most this many values per output, `gemm` sums in lanes.
 const FEW_VALUES: usize = 256;
 
-/// The fewest rows whose sums `gemm` takes in the order of many rows.
+/// The fewest rows that `gemm` sums in the same order as many rows.
 fn least_rows(n_inner: usize, n_outputs: usize) -> usize {
     let cut = if n_outputs <= FEW_OUTPUTS && n_inner > LONG_SUM {
         FEW_OUTPUTS + 1
@@ -164,7 +164,7 @@ fn least_rows(n_inner: usize, n_outputs: usize) -> usize {
     cut.max(FEW_VALUES / n_outputs + 1)
 }
 
-/// As [`product`], with as many rows as it takes.
+/// Like [`product`], padded with zeros to `n_least` rows.
 fn among_zeros(
     out: &mut MatrixMut<'_>,
     left: Matrix<'_>,
@@ -194,7 +194,7 @@ fn among_zeros(
     }
 }
 
-/// As [`product`] with one output, which `gemm` would sum in lanes: with a second one it is one of many.
+/// Like [`product`] for a single output, which `gemm` would sum in lanes: a second output of zeros prevents that.
 fn beside_zeros(
     out: &mut MatrixMut<'_>,
     left: Matrix<'_>,
@@ -220,8 +220,8 @@ fn beside_zeros(
     }
 }
 
-/// How many terms of a sum over `n_inner` [`product`] adds up before it adds what they are to the output, for matrices of more than
-/// [`FEW_OUTPUTS`] outputs. It is found out by asking: what is small is lost beside what is large, unless it was added up apart.
+/// Number of terms of a sum over `n_inner` that [`product`] sums before it adds them to the output, for more than [`FEW_OUTPUTS`]
+/// outputs. Measured: a small term is lost next to a large one unless it was summed separately.
 pub(super) fn terms_at_once(n_inner: usize) -> usize {
     static KNOWN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,11 +230,12 @@ pub(super) fn terms_at_once(n_inner: usize) -> usize {
         .or_insert_with(|| first_cut(n_inner).unwrap_or(n_inner))
 }
 
-/// The first term that is not added to the terms before it, if there is one.
+/// Index of the first term that is not summed with the terms before it, if there is one.
 fn first_cut(n_inner: usize) -> Option<usize> {
     const LARGE: f32 = (1u32 << 24) as f32;
     let n_outputs = FEW_OUTPUTS + 1;
-    // Two terms of 1 after a large one: each is lost where all are added in turn, and both stay where they meet first.
+    // Two terms of 1 after a large one: both are lost if they are added one by one, and survive if they are summed with each
+    // other first.
     let is_apart = |at: usize| {
         let mut right = vec![0.0; n_outputs * n_inner]; // [output, inner]
         for column in right.chunks_mut(n_inner) {
@@ -263,7 +264,7 @@ fn first_cut(n_inner: usize) -> Option<usize> {
     (low < n_inner - 1).then_some(low)
 }
 
-/// The product itself.
+/// Calls `gemm`.
 fn multiply(
     out: &mut MatrixMut<'_>,
     left: Matrix<'_>,
@@ -275,8 +276,8 @@ fn multiply(
         Threads::One => Parallelism::None,
         Threads::Pool => Parallelism::Rayon(0),
     };
-    // SAFETY: every view was checked at construction to lie within its slice for all indices below its
-    // dimensions; `out` is exclusively borrowed and its rows do not overlap, so it aliases neither input.
+    // SAFETY: the constructor of every view checked that all its indices are within its slice; `out` is exclusively borrowed and
+    // its rows do not overlap, so it aliases neither input.
     #[expect(unsafe_code)]
     unsafe {
         gemm::gemm(
@@ -308,10 +309,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_product_of_strided_views_is_the_sum_over_the_inner_dimension() {
+    fn a_product_of_strided_views_sums_over_the_inner_dimension() {
         let left: Vec<f32> = (0..12).map(|v| v as f32).collect();
         let right: Vec<f32> = (0..8).map(|v| 1.0 - v as f32).collect();
-        // Columns 1..3 of a 3 x 4 matrix times the transpose of a 4 x 2 one.
+        // Columns 1..3 of a 3 × 4 matrix times the transpose of a 4 × 2 matrix.
         let left = Matrix::new(&left[1..], 3, 2, 4, 1);
         let right = Matrix::row_major(&right, 4, 2).transposed();
         let mut out = vec![100.0; 3 * 5];
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_same_bits_alone_and_among_others() {
+    fn a_row_is_bit_identical_alone_and_with_others() {
         let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
         let n_most = 90;
         for n_inner in [1, 2, 3, 8, 33, 64, 300, 513, 768, 1100] {
@@ -361,7 +362,7 @@ mod tests {
                     };
                     let all = of(n_most);
                     if n_outputs > 1 {
-                        // One output alone is what it is beside the others.
+                        // A single output is the same as with others.
                         let mut first: Vec<f32> = vec![bias[0]; n_most];
                         let left = Matrix::row_major(&left, n_most, n_inner);
                         let mut to = MatrixMut::new(&mut first, n_most, 1, 1);
@@ -379,7 +380,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "exceeds")]
-    fn a_view_beyond_its_slice_is_refused() {
+    fn a_view_beyond_its_slice_panics() {
         Matrix::new(&[0.0; 5], 2, 3, 3, 1);
     }
 }

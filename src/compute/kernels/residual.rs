@@ -1,22 +1,22 @@
-//! How alike the rows of a residual are, and its largest value.
+//! Similarity of the rows of a residual, and its largest value.
 
 use rayon::prelude::*;
 
 use super::sum_of_squares;
 
-/// How alike the rows of a residual are, and how large its values.
+/// Similarity of a residual's rows, and the size of its values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ResidualShape {
     /// ‖X − 1x̄ᵀ‖ / ‖X‖, Frobenius, x̄ the mean row.
     pub spread: f64,
-    /// Mean cosine of two different rows.
+    /// Mean cosine over pairs of different rows.
     pub cosine: f64,
     pub max_abs: f64,
     pub median_abs: f64,
 }
 
 impl ResidualShape {
-    /// Of nothing.
+    /// The shape of an empty residual.
     pub const NONE: Self = Self {
         spread: f64::NAN,
         cosine: f64::NAN,
@@ -35,18 +35,18 @@ pub struct Peak {
     pub column_idx: usize,
 }
 
-/// Rows whose directions are summed in f32 before the sum is added in f64; also what one task looks at.
+/// Rows whose directions are summed in f32 before the sum is added in f64; also the rows of one task.
 const CHUNK_ROWS: usize = 64;
 
-/// What some rows told.
+/// Statistics of some rows.
 struct Part {
-    /// Σ x, whose square is subtracted from one of its own size: no digit may be lost. // [column]
+    /// Σ x in f64: its square is later subtracted from a sum of similar size, so no digits may be lost. // [column]
     sum: Vec<f64>,
     /// Σ x/‖x‖. // [column]
     directions: Vec<f32>,
     /// Σ ‖x‖².
     squared: f64,
-    /// Largest |x|, and where.
+    /// Largest |x|, with its position and column.
     peak: (f32, usize, usize),
 }
 
@@ -80,7 +80,7 @@ impl Part {
 
     fn look_for_peak(&mut self, position_idx: usize, row: &[f32]) {
         for (column_idx, value) in row.iter().enumerate() {
-            // A NaN is the largest of all: nothing is larger afterwards.
+            // A NaN counts as the largest value: nothing replaces it afterwards.
             if value.abs() > self.peak.0 || (value.is_nan() && !self.peak.0.is_nan()) {
                 self.peak = (value.abs(), position_idx, column_idx);
             }
@@ -88,7 +88,7 @@ impl Part {
     }
 }
 
-/// Looks at the rows of real positions. // values: [position, width]
+/// Computes the shape and the peak over rows of real positions. // values: [position, width]
 #[must_use]
 pub fn shape_of(
     values: &[f32],
@@ -139,15 +139,15 @@ pub fn shape_of(
     (shape, Some(peak))
 }
 
-/// Buckets of |value| by the upper half of its bits; the last is for NaN.
+/// Buckets of |value| by the upper half of its bits; those from the bucket of infinity on may hold NaN.
 const N_BUCKETS: usize = 1 << 15;
-/// Tasks of a count: each holds as many counters as there are buckets.
+/// Number of counting tasks; each has one counter per bucket.
 const N_COUNTS: usize = 8;
 
-/// Values up to which their own bits are sorted through, rather than counted.
+/// Up to this many values are selected directly instead of counted.
 const FEW: usize = 1 << 15;
 
-/// The median of |value|, exactly.
+/// The exact median of |value|.
 fn median_abs(rows: &[(usize, &[f32])]) -> Option<f32> {
     let n: usize = rows.iter().map(|(_, row)| row.len()).sum();
     if n > FEW {
@@ -155,7 +155,7 @@ fn median_abs(rows: &[(usize, &[f32])]) -> Option<f32> {
     }
     let values = rows.iter().flat_map(|(_, row)| row.iter());
     let mut bits: Vec<u32> = values.map(|value| value.abs().to_bits()).collect();
-    // Above the bits of infinity stand those of NaN.
+    // NaN has larger bits than infinity.
     if bits.iter().any(|bits| *bits > f32::INFINITY.to_bits()) {
         return Some(f32::NAN);
     }
@@ -163,7 +163,7 @@ fn median_abs(rows: &[(usize, &[f32])]) -> Option<f32> {
     Some(f32::from_bits(*median))
 }
 
-/// The median of |value|, exactly: counted by the upper half of the bits, then looked for among those that share them.
+/// The exact median of |value|: counts values by the upper half of their bits, then selects within the middle bucket.
 fn median_of_many(rows: &[(usize, &[f32])]) -> Option<f32> {
     let bits = |value: &f32| value.abs().to_bits();
     let of_task = rows.len().div_ceil(N_COUNTS).max(1);
@@ -177,7 +177,7 @@ fn median_of_many(rows: &[(usize, &[f32])]) -> Option<f32> {
     let counts: Vec<Vec<u32>> = rows.par_chunks(of_task).map(count).collect();
     let in_bucket = |bucket: usize| counts.iter().map(|of| of[bucket] as usize).sum::<usize>();
     let n: usize = (0..N_BUCKETS).map(in_bucket).sum();
-    // Above the bits of infinity stand those of NaN.
+    // NaN has larger bits than infinity.
     let infinity = (f32::INFINITY.to_bits() >> 16) as usize;
     if (infinity..N_BUCKETS).any(|bucket| in_bucket(bucket) > 0)
         && rows.iter().any(|(_, row)| row.iter().any(|v| v.is_nan()))
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_that_of_the_sorted_values() {
+    fn the_median_matches_sorting() {
         let values: Vec<f32> = (0..999)
             .map(|i| ((i * 7919) % 1000) as f32 * 0.37 - 150.0)
             .collect();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_a_number_makes_the_median_none_whatever_their_count() {
+    fn a_nan_makes_the_median_nan_for_any_number_of_values() {
         for n in [3, FEW + 1] {
             let mut values = vec![1.0; n];
             values[n / 2] = f32::INFINITY;

@@ -1,27 +1,28 @@
-//! What a softmax makes of one row of scores, in f64: probabilities, entropy, and the norms of its Jacobian.
+//! Statistics of the softmax of one row of scores, in f64: probabilities, entropy, and norms of its Jacobian.
 
-/// Figures of one row. With J = diag(p) − ppᵀ, the derivative of the probabilities by the scores.
+/// Statistics of one row. J = diag(p) − ppᵀ is the derivative of the probabilities by the scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SoftmaxRow {
     pub max_probability: f64,
     /// In nats.
     pub entropy: f64,
-    /// tr J = Σp(1 − p) = 1 − Σp²: 1 − 1/n at most, 0 when one key has everything.
+    /// tr J = Σp(1 − p) = 1 − Σp²: at most 1 − 1/n, and 0 if one key has all the probability.
     pub jacobian_trace: f64,
     /// ‖J‖_F, with ‖J‖_F² = Σp²(1 − p)² + Σ_{i≠j} p_i²p_j².
     pub jacobian_frobenius: f64,
 }
 
 impl SoftmaxRow {
-    /// The figures of a row, its scores multiplied by `scale`; −∞ is a masked key. `None` where no key is visible, or a scaled score is NaN
-    /// or +∞.
+    /// The statistics of a row with scores multiplied by `scale`; −∞ is a masked key. `None` if no key is visible, or a scaled
+    /// score is NaN or +∞.
     pub fn of(scores: &[f64], scale: f64) -> Option<Self> {
         Some(Self::of_exponentials(&Exponentials::of(scores, scale)?))
     }
 
     fn of_exponentials(row: &Exponentials) -> Self {
         let Exponentials { total, rest, .. } = *row;
-        // Everything is told by the keys beside the largest: a saturated row keeps its digits, where 1 − Σp² would lose them.
+        // All sums are expressed by the keys other than the largest, so that a saturated row keeps its digits; 1 − Σp² would lose
+        // them.
         let (mut entropy, mut squares, mut fourths) = (libm::log1p(rest), 0.0, 0.0);
         let (mut trace, mut diagonal) = (0.0, 0.0);
         for (below, e) in row.others() {
@@ -47,17 +48,17 @@ impl SoftmaxRow {
         }
     }
 
-    /// e^entropy: how many keys an evenly spread row of this entropy would have.
+    /// e^entropy: the number of keys of a uniform row with this entropy.
     pub fn perplexity(&self) -> f64 {
         libm::exp(self.entropy)
     }
 }
 
-/// Exponentials of a row relative to its largest score, that one apart.
+/// Exponentials of a row relative to its largest score, which is kept apart.
 struct Exponentials {
-    /// How far below the largest each other visible score lies, and its exponential.
+    /// For each other visible score, its distance below the largest, and its exponential.
     below: Vec<(f64, f64)>,
-    /// Of the others.
+    /// Sum over the other scores.
     rest: f64,
     total: f64,
 }
@@ -95,7 +96,7 @@ impl Exponentials {
     }
 }
 
-/// The probabilities of a row, its scores multiplied by `scale`, written over `row`. A NaN makes all of them NaN.
+/// Replaces a row of scores, multiplied by `scale`, by its probabilities. A NaN makes all of them NaN.
 pub fn softmax_in_place(row: &mut [f64], scale: f64) {
     let mut largest = f64::NEG_INFINITY;
     for score in row.iter_mut() {
@@ -116,11 +117,11 @@ pub fn softmax_in_place(row: &mut [f64], scale: f64) {
     }
 }
 
-/// Steps of the search for the largest eigenvalue; each halves the interval, and an f64 has 53 bits.
+/// Bisection steps for the largest eigenvalue; each halves the interval, and an f64 has 53 bits.
 const HALVINGS: usize = 60;
 
-/// ‖diag(p) − ppᵀ‖₂, the largest eigenvalue: it lies between the second largest and the largest probability (the eigenvalues of a
-/// diagonal matrix less one of rank 1 interlace with the diagonal), where Σ p_i²/(p_i − λ) = 1.
+/// ‖diag(p) − ppᵀ‖₂, the largest eigenvalue. It lies between the second largest and the largest probability (the eigenvalues of a
+/// diagonal matrix minus a rank-1 matrix interlace with the diagonal), where Σ p_i²/(p_i − λ) = 1.
 pub fn spectral_norm(probabilities: &[f64]) -> f64 {
     let (mut first, mut second) = (0.0, 0.0);
     for p in probabilities {
@@ -140,7 +141,7 @@ pub fn spectral_norm(probabilities: &[f64]) -> f64 {
             break;
         }
         let sum: f64 = probabilities.iter().map(|p| p * p / (p - middle)).sum();
-        // From −∞ above the second to +∞ below the first, rising all the way.
+        // The sum rises from −∞ above the second to +∞ below the first.
         if sum < 1.0 {
             low = middle;
         } else {

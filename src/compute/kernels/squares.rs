@@ -1,8 +1,8 @@
-//! Sums of squares that keep their digits.
+//! Accurate sums of squares.
 
 /// Σ v², accumulated in f64.
 pub fn sum_of_squares(values: &[f32]) -> f64 {
-    // Eight sums side by side, which the compiler keeps in vectors.
+    // Eight separate sums, which the compiler keeps in vectors.
     let (chunks, rest) = values.as_chunks::<8>();
     let mut sums = [0.0f64; 8];
     for chunk in chunks {

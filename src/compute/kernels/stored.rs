@@ -1,28 +1,28 @@
-//! Numbers as files store them, the least byte first, widened or narrowed to f32.
+//! Numbers as stored in files, little-endian, converted to f32.
 
-/// Writes f32 to where they are used.
+/// Copies f32.
 ///
 /// # Panics
-/// When there is another number of elements; so do all functions of this file.
+/// When the number of elements differs; the same applies to all functions of this file.
 pub fn f32_into(bytes: &[u8], to: &mut [f32]) {
     each(bytes.as_chunks::<4>().0, to, |b| f32::from_le_bytes(*b));
 }
 
-/// Writes f64, rounded to the nearest f32.
+/// Converts f64 to the nearest f32.
 pub fn f64_into(bytes: &[u8], to: &mut [f32]) {
     each(bytes.as_chunks::<8>().0, to, |b| {
         f64::from_le_bytes(*b) as f32
     });
 }
 
-/// Writes f16, which need not be aligned.
+/// Converts f16, which need not be aligned.
 pub fn f16_into(bytes: &[u8], to: &mut [f32]) {
     each(bytes.as_chunks::<2>().0, to, |b| {
         half::f16::from_le_bytes(*b).to_f32()
     });
 }
 
-/// Writes bf16: the upper half of an f32, so that a shift is all, which the compiler turns into vector code.
+/// Converts bf16. It is the upper half of an f32, so a shift is enough, which compilers vectorise.
 pub fn bf16_into(bytes: &[u8], to: &mut [f32]) {
     each(bytes.as_chunks::<2>().0, to, |b| {
         f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16)
@@ -36,9 +36,9 @@ fn each<T>(from: &[T], to: &mut [f32], widen: impl Fn(&T) -> f32) {
     }
 }
 
-/// Numbers given as the bits of bf16, as f32.
+/// Converts the bits of bf16 numbers to f32.
 pub fn widen_bf16(bits: &[u16]) -> Vec<f32> {
-    // bf16 is the upper half of an f32: a shift, which the compiler turns into vector code.
+    // bf16 is the upper half of an f32: a shift, which compilers vectorise.
     let wide = |bits: &u16| f32::from_bits(u32::from(*bits) << 16);
     bits.iter().map(wide).collect()
 }

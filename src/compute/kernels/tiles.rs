@@ -1,4 +1,4 @@
-//! A matrix cut into tiles that threads fill at the same time.
+//! A matrix cut into tiles that threads fill in parallel.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ pub struct Tile<'a> {
     matrix: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a tile is an exclusive borrow of its own elements, which no other tile of the matrix shares.
+// SAFETY: a tile exclusively borrows its own elements, which no other tile of the matrix shares.
 #[expect(unsafe_code)]
 unsafe impl Send for Tile<'_> {}
 
@@ -24,12 +24,12 @@ impl Tile<'_> {
 
     /// One row of the tile.
     ///
-    /// # Panics
+    /// When `row_idx` is out of range.
     /// When the tile has no such row.
     pub fn row(&mut self, row_idx: usize) -> &mut [f32] {
         assert!(row_idx < self.n_rows, "a tile of {} rows", self.n_rows);
-        // SAFETY: `tiles` checked that all of the tile's rows lie within the matrix, whose exclusive borrow the tile holds a part
-        // of; the returned slice borrows the tile, so that no two of them exist at once.
+        // SAFETY: `tiles` checked that all rows of the tile are within the matrix, part of whose exclusive borrow the tile holds;
+        // the returned slice borrows the tile, so no two such slices exist at once.
         #[expect(unsafe_code)]
         unsafe {
             std::slice::from_raw_parts_mut(self.start.add(row_idx * self.stride), self.n_cols)
@@ -37,7 +37,7 @@ impl Tile<'_> {
     }
 }
 
-/// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × `n_cols`, column band after column band.
+/// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × `n_cols`, ordered by column band.
 ///
 /// # Panics
 /// When the matrix is not a whole number of rows, or `n_cols` is 0.
@@ -53,7 +53,7 @@ pub fn tiles(matrix: &mut [f32], width: usize, n_rows: usize, n_cols: usize) -> 
     let (n_all, start) = (matrix.len() / width, matrix.as_mut_ptr());
     let bands = (0..width).step_by(n_cols);
     let tile = |col_idx: usize, row_idx: usize| Tile {
-        // SAFETY: row and column lie within the matrix, whose length was checked to be whole rows.
+        // SAFETY: row and column are within the matrix, whose length was checked to be whole rows.
         #[expect(unsafe_code)]
         start: unsafe { start.add(row_idx * width + col_idx) },
         stride: width,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_cover_a_matrix_once_each() {
+    fn tiles_cover_a_matrix_exactly_once() {
         let mut matrix = vec![0.0; 5 * 6];
         for (nth, mut tile) in tiles(&mut matrix, 6, 2, 3).into_iter().enumerate() {
             for row_idx in 0..tile.n_rows() {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_band_is_as_wide_as_what_is_left() {
+    fn the_last_band_is_as_wide_as_the_remaining_columns() {
         let mut matrix = vec![0.0; 2 * 5];
         for (nth, mut tile) in tiles(&mut matrix, 5, 2, 3).into_iter().enumerate() {
             for row_idx in 0..tile.n_rows() {

@@ -1,19 +1,19 @@
-//! Where a run computes: the CPU with one of two engines, or a CUDA device.
+//! Where a run is computed: on the CPU with one of two engines, or on a CUDA device.
 
 use std::fmt;
 
 use super::{Candle, Cpu};
 use crate::error::{Error, Result};
 
-/// A device and the engine that computes on it, by name.
+/// A device and the engine that runs on it, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
-    /// The CPU, with the kernels of this crate.
+    /// The CPU, with this crate's kernels.
     #[default]
     Cpu,
-    /// The CPU, with the tensors of candle-core: slower, and independent of the kernels of this crate.
+    /// The CPU, with candle-core's tensors: slower, and independent of this crate's kernels.
     Candle,
-    /// A CUDA device by its number, with the tensors of candle-core.
+    /// A CUDA device by index, with candle-core's tensors.
     Cuda(usize),
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// Opens the device, for the thread that asks.
+    /// Opens the device for the current thread.
     ///
     /// # Errors
-    /// When this build has no CUDA, or there is no such device.
+    /// When this build has no CUDA support, or there is no such device.
     pub fn open(self) -> Result<Compute> {
         match self {
             Self::Cpu => Ok(Compute::Cpu(Cpu)),
@@ -47,16 +47,16 @@ impl Device {
     }
 }
 
-/// An open device. `on_device!` runs code that is written for any [`super::Ops`] on it.
+/// An open device. `on_device!` runs code that is generic over [`super::Ops`] on it.
 #[derive(Debug, Clone)]
 pub enum Compute {
     Cpu(Cpu),
     Candle(Candle),
 }
 
-/// Runs an expression with `$ops` standing for the arithmetic of an open device.
+/// Evaluates an expression with `$ops` bound to the arithmetic of an open device.
 ///
-/// Every device has its own copy of what is called: nothing is chosen again at each step.
+/// The called code is compiled once per device, so that no step dispatches again.
 #[macro_export]
 macro_rules! on_device {
     ($compute:expr, $ops:ident => $run:expr) => {

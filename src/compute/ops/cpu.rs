@@ -12,16 +12,16 @@ use crate::kernels::simd::Level;
 use crate::kernels::{self, FewRows, Matrix, MatrixMut, Threads, few_rows};
 use crate::pace::Pace;
 
-/// Multiplications of a product between two questions whether to stop: some 10 ms on two cores, 50 on slow ones.
+/// Multiply-adds between two checks for a stop: about 10 ms on two cores, 50 ms on slow ones.
 const WORK_AT_ONCE: usize = 1 << 30;
-/// Outputs that are computed together at least: fewer would waste what is packed for them.
+/// Smallest number of outputs computed together: with fewer, packing would not pay off.
 const LEAST_OUTPUTS: usize = 64;
 
-/// The CPU as a device. Weights stay where the reader put them.
+/// The CPU as a device. Weights are used where the reader stored them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu;
 
-/// A matrix of activations that keeps its memory when it is reused.
+/// A matrix of activations whose memory is reused.
 #[derive(Debug, Clone, Default)]
 pub struct Values {
     pub width: usize,
@@ -40,7 +40,7 @@ impl Values {
     }
 }
 
-/// to += W·from, or to = W·from where there is no bias.
+/// to += W·from, or to = W·from if there is no bias.
 fn product_f32(
     from: &Values,
     weight: &[f32],
@@ -78,7 +78,7 @@ fn product_f32(
     Ok(())
 }
 
-/// As [`product_f32`], of weights as they are stored.
+/// Like [`product_f32`], with weights as stored.
 fn product_bf16(
     from: &Values,
     bits: &[u16],
@@ -99,7 +99,7 @@ fn product_bf16(
     }
 }
 
-/// WᵀW of each head's columns; fewer where the pace stops it. // [head, d_value, d_value]
+/// WᵀW of each head's columns; incomplete if stopped. // [head, d_value, d_value]
 fn grams(output: &HostLinear<'_>, n_heads: usize, d_value: usize, pace: &dyn Pace) -> Vec<f32> {
     let weight = output.widened();
     let gram = |head_idx: usize| {
@@ -399,7 +399,7 @@ impl Ops for Cpu {
                     .map(|(a, b)| f64::from(*a) * f64::from(*b))
                     .sum::<f64>()
             };
-            // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
+            // Rounding may give a tiny negative value where the norm is 0; NaN propagates.
             let norm = |s: f64| if s < 0.0 { 0.0 } else { s.sqrt() as f32 };
             Some((0..n_rows).map(squared).map(norm).collect())
         };

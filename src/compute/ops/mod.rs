@@ -1,6 +1,6 @@
-//! The small interface a forward pass is written against, and its implementations.
+//! The interface that a forward pass is written against, and its implementations.
 //!
-//! Activations live in buffers the caller owns and reuses; weights arrive from the host one layer at a time.
+//! Activations are in buffers that the caller owns and reuses; weights arrive from the host one layer at a time.
 
 mod candle;
 mod compute;
@@ -30,25 +30,25 @@ pub struct HostLinear<'a> {
     pub weight: HostWeight<'a>,
     pub is_input_major: bool,
     pub bias: Option<Cow<'a, [f32]>>,
-    /// The products of each head's columns with each other, which the lengths of what heads add are computed from: made for the first
-    /// prompt that passes the layer, and kept for the others. // [head, d_value, d_value]
+    /// Gram matrix of each head's columns, used to compute the lengths of the heads' outputs. Computed for the first prompt that
+    /// runs through the layer, and kept for later ones. // [head, d_value, d_value]
     pub grams: OnceLock<Vec<f32>>,
 }
 
-/// The numbers of a matrix.
+/// The values of a weight matrix.
 #[derive(Debug)]
 pub enum HostWeight<'a> {
     F32(Cow<'a, [f32]>),
-    /// Widened into a buffer that the next layer takes over.
+    /// Widened into a buffer that the next layer reuses.
     Lent(Lent),
-    /// The bits of bf16 numbers, as they lie in the file: for those who say that they take them ([`Ops::takes_bf16`]).
+    /// The bits of bf16 numbers as stored in the file, for devices that accept them ([`Ops::takes_bf16`]).
     Bf16(LentBits),
-    /// Laid out for products with a few rows at a time.
+    /// Repacked for products with a few rows at a time.
     FewRows(FewRows),
 }
 
 impl HostLinear<'_> {
-    /// The weights as f32, in their order.
+    /// The weights as f32, in their stored order.
     pub fn widened(&self) -> Cow<'_, [f32]> {
         match &self.weight {
             HostWeight::F32(values) => Cow::Borrowed(values),
@@ -59,12 +59,12 @@ impl HostLinear<'_> {
     }
 }
 
-/// What a norm divides by.
+/// The statistic that a norm divides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
-    /// Mean removed, divided by the standard deviation.
+    /// Subtracts the mean and divides by the standard deviation.
     LayerNorm,
-    /// Divided by the root mean square.
+    /// Divides by the root mean square.
     RmsNorm,
 }
 
@@ -77,7 +77,7 @@ pub struct HostNorm<'a> {
     pub bias: Option<Cow<'a, [f32]>>,
 }
 
-/// A buffer as the host sees it.
+/// Contents of a buffer on the host.
 #[derive(Debug)]
 pub struct OnHost<'b> {
     pub width: usize,
@@ -85,34 +85,34 @@ pub struct OnHost<'b> {
     pub values: Cow<'b, [f32]>,
 }
 
-/// One step of arithmetic a line; every method writes a buffer that the caller owns.
+/// The arithmetic of a device, one step per method; every method writes to a buffer that the caller owns.
 ///
-/// A buffer is a matrix of f32, one row per position. Errors are the device's: shapes are the caller's business.
+/// A buffer is a matrix of f32 with one row per position. Errors come from the device: the caller is responsible for shapes.
 pub trait Ops: Sync {
     type Buffer: Default + Send + Sync;
     type Linear<'a>: Send + Sync;
     type Norm<'a>: Send + Sync;
 
-    /// Whether bf16 weights may come as they are stored, instead of widened.
+    /// Whether bf16 weights may be passed as stored, instead of widened.
     fn takes_bf16(&self) -> bool {
         false
     }
 
-    /// Whether a sink is made ready for heads before their blocks come.
+    /// Whether a sink is prepared for heads before their blocks arrive.
     fn readies_sinks(&self) -> bool {
         false
     }
 
-    /// Brings weights to where they are used.
+    /// Moves weights to the device.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;
 
-    /// Lays weights out for products with a few rows at a time, of which there will be many; rows come out as the same bits.
+    /// Repacks weights for many products with a few rows at a time; results stay bit-identical.
     fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
         host
     }
 
-    /// Puts rows behind those of another buffer, which may be empty.
+    /// Appends rows to a buffer, which may be empty.
     fn append(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()> {
         let new = self.get(from)?;
         let mut all = self.get(to)?.values.into_owned();
@@ -122,7 +122,7 @@ pub trait Ops: Sync {
 
     /// Host → buffer. // values: [row, width]
     fn put(&self, values: &[f32], width: usize, to: &mut Self::Buffer) -> Result<()>;
-    /// Host → buffer, without a copy where buffers are of the host. // values: [row, width]
+    /// Host → buffer, without a copy if buffers are on the host. // values: [row, width]
     fn put_own(&self, values: Vec<f32>, width: usize, to: &mut Self::Buffer) -> Result<()> {
         self.put(&values, width, to)
     }
@@ -130,7 +130,7 @@ pub trait Ops: Sync {
     fn get<'b>(&self, from: &'b Self::Buffer) -> Result<OnHost<'b>>;
     fn copy(&self, from: &Self::Buffer, to: &mut Self::Buffer) -> Result<()>;
 
-    /// to = W·from + b; [`Error::Cancelled`](crate::error::Error::Cancelled) when it was stopped. // [row, n_in] → [row, n_out]
+    /// to = W·from + b; returns [`Error::Cancelled`](crate::error::Error::Cancelled) if stopped. // [row, n_in] → [row, n_out]
     fn linear(
         &self,
         from: &Self::Buffer,
@@ -138,7 +138,7 @@ pub trait Ops: Sync {
         to: &mut Self::Buffer,
         pace: &dyn Pace,
     ) -> Result<()>;
-    /// Each row normalised.
+    /// Normalises each row.
     fn norm(
         &self,
         from: &Self::Buffer,
@@ -149,7 +149,7 @@ pub trait Ops: Sync {
     fn add(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
     fn multiply(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
     fn scale(&self, values: &mut Self::Buffer, factor: f32) -> Result<()>;
-    /// Every value brought between −limit and limit; NaN goes through.
+    /// Clamps every value to ±limit; NaN propagates.
     fn clip(&self, values: &mut Self::Buffer, limit: f32) -> Result<()>;
     /// up = (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
     fn clamped_gate(
@@ -159,14 +159,14 @@ pub trait Ops: Sync {
         limit: f32,
         alpha: f32,
     ) -> Result<()>;
-    /// Every `width` values of each row normalised; a gain longer than that is for heads in turn.
+    /// Normalises every `width` values of each row; a longer gain applies to heads in turn.
     fn norm_heads(
         &self,
         values: &mut Self::Buffer,
         weights: &Self::Norm<'_>,
         width: usize,
     ) -> Result<()>;
-    /// Of each head, its own values, then those that all heads share. // [row, n_heads · (own + shared)]
+    /// For each head, its own values followed by those shared by all heads. // [row, n_heads · (own + shared)]
     fn join_heads(
         &self,
         own: &Self::Buffer,
@@ -174,7 +174,7 @@ pub trait Ops: Sync {
         n_heads: usize,
         to: &mut Self::Buffer,
     ) -> Result<()>;
-    /// Some rows of a buffer, in the order given.
+    /// Copies some rows of a buffer, in the given order.
     fn gather_rows(&self, from: &Self::Buffer, rows: &[usize], to: &mut Self::Buffer)
     -> Result<()>;
     /// to[rows[i]] += factors[i] · from[i].
@@ -190,7 +190,7 @@ pub trait Ops: Sync {
 
     /// Runs one attention in row blocks; `z` receives Σ p·v of all heads. // [query, n_heads · d_value]
     ///
-    /// Gives one summary per head of `run.heads`, in order.
+    /// Returns one summary per head of `run.heads`, in order.
     fn attend(
         &self,
         run: &Run<'_>,
@@ -200,8 +200,8 @@ pub trait Ops: Sync {
         z: &mut Self::Buffer,
     ) -> Result<Vec<HeadSummary>>;
 
-    /// ‖W_O^h x^h‖ of every head and row: what each head alone adds of its columns x^h, before norms. Heads in a row may share
-    /// their columns, as they share values. // rows: [position, n_column_heads · d_value] → [head, position]
+    /// ‖W_O^h x^h‖ of every head and row: the length that each head adds from its columns x^h, before norms. Consecutive heads
+    /// may share columns, as they share values. // rows: [position, n_column_heads · d_value] → [head, position]
     fn head_output_norms(
         &self,
         rows: (&Self::Buffer, usize),

@@ -1,13 +1,13 @@
-//! Buffers for widened weights, which one layer leaves to the next.
+//! Buffers for widened weights, passed from one layer to the next.
 //!
-//! A layer of a large model is hundreds of megabytes once it is widened. Asking the system for them again in every layer costs a page
-//! fault for each 4 KiB, and giving them back takes longer than anyone who stopped a run should wait for. So they are kept while
-//! something runs, and given back by a thread of their own.
+//! A layer of a large model takes hundreds of megabytes when widened. Allocating them in every layer costs a page fault per 4
+//! KiB, and freeing them takes longer than a user who stopped a run should wait. So buffers are kept while something runs, and
+//! freed by a separate thread.
 
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Buffers that wait for a layer, while anyone runs one.
+/// Unused buffers, kept while any run is active.
 #[derive(Debug, Default)]
 pub struct Spare(Mutex<Waiting>);
 
@@ -17,18 +17,18 @@ struct Waiting {
     buffers: Vec<Vec<f32>>,
 }
 
-/// Those of this process.
+/// The buffers of this process.
 static SPARE: Spare = Spare(Mutex::new(Waiting {
     n_runs: 0,
     buffers: Vec::new(),
 }));
 
-/// Buffers of weights are kept for the next layer while this lives.
+/// Keeps weight buffers for the next layer while it lives.
 #[must_use = "buffers are kept while it lives"]
 #[derive(Debug)]
 pub struct Reuse(&'static Spare);
 
-/// Some f32, in a buffer that is handed on when they are no longer needed.
+/// f32 values in a buffer that is returned for reuse on drop.
 #[derive(Debug)]
 pub struct Lent {
     buffer: Vec<f32>,
@@ -36,24 +36,24 @@ pub struct Lent {
     from: &'static Spare,
 }
 
-/// The bits of some bf16 numbers, in such a buffer.
+/// The bits of bf16 numbers, in a buffer that is returned for reuse on drop.
 #[derive(Debug)]
 pub struct LentBits {
     buffer: Lent,
     len: usize,
 }
 
-/// Keeps buffers of weights for the next layer, until what is returned goes.
+/// Keeps weight buffers for the next layer until the returned guard is dropped.
 pub fn reuse_buffers() -> Reuse {
     SPARE.begin()
 }
 
-/// A buffer of values that the caller overwrites; they may be those of another layer.
+/// Returns a buffer for the caller to overwrite; it may contain old values of another layer.
 pub fn lend(len: usize) -> Lent {
     SPARE.lend(len)
 }
 
-/// A buffer of bf16 bits that the caller overwrites.
+/// Returns a buffer of bf16 bits for the caller to overwrite.
 pub fn lend_bits(len: usize) -> LentBits {
     LentBits {
         buffer: lend(len.div_ceil(2)),
@@ -84,7 +84,7 @@ impl Spare {
 }
 
 impl Waiting {
-    /// The smallest buffer that holds `len` values; else the largest, which goes to make room for a new one.
+    /// The smallest buffer that holds `len` values; otherwise the largest, which is freed to make room for a new one.
     fn take(&mut self, len: usize) -> Option<Vec<f32>> {
         let buffers = || self.buffers.iter().enumerate();
         let fitting = buffers().filter(|(_, buffer)| buffer.len() >= len);
@@ -104,7 +104,7 @@ impl Drop for Reuse {
         }
         let buffers = std::mem::take(&mut waiting.buffers);
         drop(waiting);
-        // Without a thread to do it, it is done here.
+        // If no thread can be started, the buffers are freed here.
         let _ = std::thread::Builder::new().spawn(move || drop(buffers));
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_takes_over_the_buffers_of_the_one_before() {
+    fn a_layer_reuses_the_buffers_of_the_previous_one() {
         let spare = spare();
         let _reuse = spare.begin();
         let first = [spare.lend(300), spare.lend(100)];
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_never_outgrows_what_was_lent_at_once() {
+    fn unused_buffers_never_exceed_what_was_lent_at_once() {
         let spare = spare();
         let _reuse = spare.begin();
         for len in 1..50 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_when_nothing_runs() {
+    fn no_buffers_are_kept_when_nothing_runs() {
         let spare = spare();
         drop(spare.lend(10));
         assert!(spare.waiting().buffers.is_empty(), "nobody runs yet");

@@ -1,22 +1,22 @@
-//! Kernel density estimates: the shape of a sample as a curve.
+//! Kernel density estimates: the distribution of a sample as a curve.
 
 use super::shape::Shape;
 
-/// Bandwidths beyond the smallest and the largest value that the curve reaches: what lies outside is less than 1e-4.
+/// Bandwidths by which the curve extends beyond the smallest and the largest value: less than 1e-4 lies outside.
 const REACH: f64 = 4.0;
 
 /// A Gaussian kernel density estimate on an even grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Density {
     pub bandwidth: f64,
-    /// Value and density, from the smallest value to the largest.
+    /// Pairs of value and density, in ascending order of values.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Density {
-    /// Estimates the density of a sample with the normal-reference bandwidth (4/3)^(1/5)·σ·n^(−1/5) (Silverman 1986, eq. 3.28);
-    /// `None` where all values are alike or one is not finite. The more robust rule with the quartiles' distance (eq. 3.30) is not
-    /// used: a saturated softmax leaves most weights at 0, and its bandwidth would be as good as 0 there.
+    /// Estimates the density of a sample with the normal-reference bandwidth (4/3)^(1/5)·σ·n^(−1/5) (Silverman 1986, eq. 3.28).
+    /// `None` if all values are equal or one is not finite. The more robust rule with the interquartile range (eq. 3.30) is not
+    /// used: a saturated softmax leaves most weights at 0, where it would give a bandwidth near 0.
     pub fn of(sample: &[f64], n_points: usize) -> Option<Self> {
         let n = sample.len() as f64;
         let std = Shape::of(sample).std;
@@ -31,7 +31,7 @@ impl Density {
         let step = (high - low) / (n_points.max(2) - 1) as f64;
         let factor = 1.0 / (n * bandwidth * std::f64::consts::TAU.sqrt());
         let density = |x: f64| {
-            // Kernels farther away than this are below 1e-17 of their height.
+            // Kernels farther away are below 1e-17 of their height.
             let near = 9.0 * bandwidth;
             let first = sorted.partition_point(|value| *value < x - near);
             let kernels = sorted[first..]

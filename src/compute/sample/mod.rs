@@ -1,4 +1,4 @@
-//! Random samples that are the same everywhere, and what a sample looks like: moments, density, distance from another.
+//! Reproducible random samples, and sample statistics: moments, density, distance from another sample.
 
 mod density;
 mod random;

@@ -1,15 +1,15 @@
-//! Random numbers that are the same on every machine and for any number of threads: five families, standardised.
+//! Random numbers that are the same on every machine and for any number of threads, from five standardised families.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// A family of distributions, each with mean 0 and standard deviation 1 before it is moved and scaled.
+/// A family of distributions, each with mean 0 and standard deviation 1 before shift and scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     Normal,
     Uniform,
     Laplace,
-    /// Student's t with 5 degrees of freedom: tails so heavy that the sixth moment does not exist.
+    /// Student's t with 5 degrees of freedom: so heavy-tailed that the sixth moment does not exist.
     T5,
     /// The exponential of a standard normal.
     Lognormal,
@@ -47,20 +47,20 @@ impl Family {
         match self {
             Self::Normal => random.normal(),
             Self::Uniform => (random.share() - 0.5) * 12f64.sqrt(),
-            // The inverse of the distribution function; the variance of a Laplace with width b is 2b².
+            // By inverting the distribution function; a Laplace distribution of scale b has variance 2b².
             Self::Laplace => {
                 let from_middle = random.share() - 0.5;
                 let size = -libm::log1p(-2.0 * from_middle.abs()) / 2f64.sqrt();
                 size.copysign(from_middle)
             }
-            // Z/√(χ²₅/5), of variance 5/3; −2·log u is χ² with two degrees of freedom.
+            // Z/√(χ²₅/5) has variance 5/3; −2·log u is χ² with two degrees of freedom.
             Self::T5 => {
                 let chi_4 = -2.0 * libm::log(random.share() * random.share());
                 let fifth = random.normal();
                 let chi_5 = chi_4 + fifth * fifth;
                 random.normal() / (chi_5 / 5.0).sqrt() / (5f64 / 3.0).sqrt()
             }
-            // The mean of e^Z is √e, its variance (e − 1)·e.
+            // e^Z has mean √e and variance (e − 1)·e.
             Self::Lognormal => {
                 let e = std::f64::consts::E;
                 (libm::exp(random.normal()) - e.sqrt()) / ((e - 1.0) * e).sqrt()
@@ -92,7 +92,7 @@ impl Distribution {
     }
 }
 
-/// What a stream of random numbers is for: no two purposes share one.
+/// What a stream of random numbers is used for: each purpose has its own streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Key = 1,
@@ -103,12 +103,12 @@ pub enum Purpose {
     Lookup = 6,
 }
 
-/// Widths and indices at most: both stand in a stream's number.
+/// Largest width and index: both are part of a stream's number.
 pub const MOST_WIDE: usize = (1 << 24) - 1;
 pub const MOST_VECTORS: usize = u32::MAX as usize;
 
-/// One stream of random numbers. Every vector has its own, so that it does not matter which thread draws it. The generator is
-/// defined bit by bit, and logarithms are computed by our own code rather than the system's: the figures are the same everywhere.
+/// One stream of random numbers. Every vector has its own, so it does not matter which thread draws it. The generator is defined
+/// bit by bit, and logarithms do not use the system's library, so results are the same everywhere.
 #[derive(Debug, Clone)]
 pub struct Random {
     bits: ChaCha8Rng,
@@ -116,19 +116,19 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of one vector: its purpose, its width, and which one it is.
+    /// The stream of one vector, given its purpose, width and index.
     pub fn of(seed: u64, purpose: Purpose, width: usize, idx: usize) -> Self {
         let mut bits = ChaCha8Rng::seed_from_u64(seed);
         bits.set_stream((purpose as u64) << 56 | (width as u64) << 32 | idx as u64);
         Self { bits, spare: None }
     }
 
-    /// A number between 0 and 1, never either of them.
+    /// A number strictly between 0 and 1.
     fn share(&mut self) -> f64 {
         ((self.bits.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// A standard normal number (Box and Muller 1958); every other one is left over from the one before.
+    /// A standard normal number (Box and Muller 1958), which come in pairs: the second one is kept for the next call.
     fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare.take() {
             return spare;
@@ -161,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn families_have_the_quantiles_of_their_textbooks() {
-        // Shares of a standardised family above 1: 1 − Φ(1); (√3 − 1)/(2√3); ½·e^(−√2); P(t₅ > √(5/3)); P(Z > log(√e + √((e−1)e))).
-        // For t₅: ½ − (θ + sin θ · cos θ · (1 + ⅔ cos² θ))/π with tan θ = t/√5.
+    fn families_match_their_theoretical_tail_probabilities() {
+        // Probability above 1 of each standardised family: 1 − Φ(1); (√3 − 1)/(2√3); ½·e^(−√2); P(t₅ > √(5/3)); P(Z > log(√e +
+        // √((e−1)e))). For t₅: ½ − (θ + sin θ · cos θ · (1 + ⅔ cos² θ))/π with tan θ = t/√5.
         let above_1 = [0.158_655, 0.211_325, 0.121_558, 0.126_585, 0.090_512];
         for (family, expected) in Family::ALL.into_iter().zip(above_1) {
             let values = sample(family, 200_000);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_do_not_repeat_each_other() {
+    fn different_streams_give_different_numbers() {
         let first = |purpose, width, idx| Random::of(1, purpose, width, idx).share();
         let mut seen = [
             first(Purpose::Key, 4, 0),

@@ -1,12 +1,12 @@
-//! The shape of a sample: mean, spread, skewness, and how far its distribution lies from another's.
+//! Sample statistics: mean, spread, skewness, and the distance between two distributions.
 
 /// Moments of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
     pub mean: f64,
-    /// Of the population: divided by n.
+    /// Population standard deviation: divided by n.
     pub std: f64,
-    /// m₃ / m₂^(3/2); NaN where all values are alike.
+    /// m₃ / m₂^(3/2); NaN if all values are equal.
     pub skewness: f64,
 }
 
@@ -28,7 +28,7 @@ impl Shape {
         }
     }
 
-    /// The sample moved to mean 0 and scaled to standard deviation 1, in order.
+    /// The sample standardised to mean 0 and standard deviation 1, in ascending order.
     pub fn standardised(&self, sample: &[f64]) -> Vec<f64> {
         let mut values: Vec<f64> = sample.iter().map(|v| (v - self.mean) / self.std).collect();
         values.sort_by(f64::total_cmp);
@@ -36,8 +36,7 @@ impl Shape {
     }
 }
 
-/// The largest distance between the distribution functions of two samples, both in order (Kolmogorov and Smirnov); NaN where a
-/// value is.
+/// The largest distance between the distribution functions of two sorted samples (Kolmogorov and Smirnov); NaN if a value is NaN.
 pub fn ks_distance(a: &[f64], b: &[f64]) -> f64 {
     if a.iter().chain(b).any(|value| value.is_nan()) {
         return f64::NAN;
@@ -45,7 +44,7 @@ pub fn ks_distance(a: &[f64], b: &[f64]) -> f64 {
     let (mut i, mut j) = (0, 0);
     let mut largest: f64 = 0.0;
     while i < a.len() && j < b.len() {
-        // Both functions step at a value that both samples have: the distance is taken after all of its steps.
+        // Both functions may step at a shared value: the distance is taken after all steps there.
         let at = a[i].min(b[j]);
         i += a[i..].iter().take_while(|value| **value <= at).count();
         j += b[j..].iter().take_while(|value| **value <= at).count();
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_small_samples_by_hand() {
+    fn moments_match_values_computed_by_hand() {
         // Mean 2, deviations −1, −1, 2: m₂ = 2, m₃ = 2, skewness 2/2^1.5.
         let shape = Shape::of(&[1.0, 1.0, 4.0]);
         assert_eq!(shape.mean, 2.0);
@@ -70,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_those_of_distribution_functions_by_hand() {
+    fn distances_match_values_computed_by_hand() {
         assert_eq!(
             ks_distance(&[1.0, 2.0, 3.0, 4.0], &[1.0, 2.0, 3.0, 4.0]),
             0.0
         );
         assert_eq!(ks_distance(&[1.0, 2.0], &[3.0, 4.0]), 1.0);
-        // After 2 both 2s of the second sample and one of the four of the first are counted.
+        // After 2, both 2s of the second sample and one of the four values of the first are counted.
         assert_eq!(ks_distance(&[2.0, 5.0, 6.0, 7.0], &[2.0, 2.0]), 0.75);
         assert!(ks_distance(&[1.0, f64::NAN], &[1.0, 2.0]).is_nan());
     }

@@ -33,7 +33,7 @@ impl<'a, O: Ops> ConvolutionWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the convolution adds. // from: [position, d_model]
+/// Fills `to` with the output of the convolution. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ConvolutionSpec,

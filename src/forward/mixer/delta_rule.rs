@@ -1,4 +1,4 @@
-//! A mixer by the gated delta rule: a short convolution over queries, keys and values, a state that corrects itself, and a gate.
+//! Gated delta rule mixer: a short convolution over queries, keys and values, a self-correcting state, and a gate.
 
 use std::borrow::Cow;
 
@@ -55,7 +55,7 @@ impl<'a, O: Ops> DeltaRuleWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the rule adds. // from: [position, d_model]
+/// Fills `to` with the output of the delta rule. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &DeltaRuleSpec,

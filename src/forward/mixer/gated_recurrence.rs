@@ -46,7 +46,7 @@ impl<'a, O: Ops> GatedRecurrenceWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the recurrence adds. // from: [position, d_model]
+/// Fills `to` with the output of the recurrence. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &GatedRecurrenceSpec,

@@ -1,4 +1,4 @@
-//! A mixer by lightning attention: products of queries and keys weigh values, less the further away; a norm and a gate follow.
+//! Lightning attention mixer: linear attention that decays with distance, then a norm and a gate.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub struct LightningWeights<'a, O: Ops> {
     query_decay: Cow<'a, [f32]>,
     /// [head, n_block]
     key_decay: Cow<'a, [f32]>,
-    /// [head, distance], or of pairs.
+    /// [head, distance], or [head, query, key].
     within: Cow<'a, [f32]>,
 }
 
@@ -74,7 +74,7 @@ impl<'a, O: Ops> LightningWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what lightning attention adds. // from: [position, d_model]
+/// Fills `to` with the output of lightning attention. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &LightningSpec,
@@ -88,7 +88,7 @@ pub(super) fn run<O: Ops>(
     let mut rows_of = |linear| -> Result<Vec<f32>> {
         let mut rows = mapped(context, from, linear, &mut projected)?;
         activate(spec.activation, &mut rows);
-        // An activation may make something of the zeros of padding.
+        // The activation may map the zeros of padding to other values.
         hide_padding(context, &mut rows, width);
         Ok(rows)
     };

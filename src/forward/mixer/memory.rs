@@ -1,11 +1,11 @@
-//! What a mixer keeps of the tokens that have run: as much after one as after a million.
+//! State that a mixer keeps of processed tokens; its size does not depend on their number.
 
-/// The state of one mixer; empty before the first token.
+/// State of one mixer; empty before the first token.
 #[derive(Debug, Default)]
 pub struct MixerMemory {
-    /// What its convolution reaches back to. // [token, channel]
+    /// Latest inputs of its convolution. // [token, channel]
     pub tail: Vec<f32>,
-    /// Of the kind that the mixer has.
+    /// Recurrent state, in the mixer's own layout.
     pub state: Vec<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! What mixes the tokens of a block in the place of attention, or beside it: it has no heads that look at keys.
+//! Token mixers that replace or accompany attention; they have no attention heads.
 
 mod convolution;
 mod delta_rule;
@@ -25,7 +25,7 @@ use super::context::BlockContext;
 use super::weights::WeightReader;
 pub(super) use memory::MixerMemory;
 
-/// The weights of a mixer.
+/// Weights of a mixer.
 pub enum TokenMixerWeights<'a, O: Ops> {
     Convolution(ConvolutionWeights<'a, O>),
     SelectiveScan(SelectiveScanWeights<'a, O>),
@@ -56,7 +56,7 @@ impl<'a, O: Ops> TokenMixerWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what a mixer adds. `memory` is what it keeps of the tokens before those that run. // from: [position, d_model]
+/// Fills `to` with a mixer's output. `memory` is its state after the tokens already processed. // from: [position, d_model]
 pub(super) fn run_mixer<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &TokenMixer,
@@ -66,7 +66,7 @@ pub(super) fn run_mixer<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     use TokenMixerWeights as Weights;
-    // A gated recurrence reads padding as it reads any token.
+    // A gated recurrence treats padding like any other token.
     let real = if matches!(spec, TokenMixer::GatedRecurrence(_)) {
         None
     } else {

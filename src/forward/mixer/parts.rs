@@ -1,4 +1,4 @@
-//! The tensors of a mixer by name, for lists that treat all mixers alike.
+//! Reads a mixer's tensors by name.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use attnscope_spec::mixers::GatedNormSource;
 use crate::weights::WeightReader;
 
 /// # Errors
-/// When the gain is missing or has another shape.
+/// When the gain is missing or has the wrong shape.
 pub(super) fn read_gain<'a, O: Ops>(
     norm: &GatedNormSource,
     shelf: WeightReader<'a, O>,

@@ -1,4 +1,4 @@
-//! The rows that a mixer runs on: padding hidden, copies of a sequence apart from each other.
+//! Rows for a mixer: padding is zeroed, and copies of a sequence are kept apart.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use attnscope_compute::ops::Ops;
 use super::memory::MixerMemory;
 use crate::context::BlockContext;
 
-/// Rows of one sequence of those that lie here.
+/// Returns the number of rows per copy of the sequence.
 fn n_positions<O: Ops>(context: &BlockContext<'_, O>) -> usize {
     (context.sequence.len() - context.n_past).max(1)
 }
 
-/// Puts zeros in the rows of padding. // rows: [position, width]
+/// Zeroes the rows of padding. // rows: [position, width]
 pub(super) fn hide_padding<O: Ops>(context: &BlockContext<'_, O>, rows: &mut [f32], width: usize) {
     if context.sequence.real.is_none() {
         return;
@@ -27,7 +27,7 @@ pub(super) fn hide_padding<O: Ops>(context: &BlockContext<'_, O>, rows: &mut [f3
     }
 }
 
-/// Rows with zeros in the place of padding; `None` where there is no padding.
+/// Returns rows with padding zeroed; `None` where there is no padding.
 ///
 /// # Errors
 /// When the device fails.
@@ -46,7 +46,7 @@ pub(super) fn without_padding<O: Ops>(
     Ok(Some(hidden))
 }
 
-/// What a map makes of rows, as numbers. // [position, n_out]
+/// Applies a linear map and returns its outputs on the host. // [position, n_out]
 ///
 /// # Errors
 /// When the device fails, or the pace stops it.
@@ -60,7 +60,7 @@ pub(super) fn mapped<O: Ops>(
     Ok(context.ops.get(projected)?.values.into_owned())
 }
 
-/// Runs each copy of the sequence by itself: none reaches into the one before it. With a memory there is one, which goes on from it.
+/// Runs each copy of the sequence separately. With a memory there is only one copy, which continues from it.
 pub(super) fn each_copy<O: Ops>(
     context: &BlockContext<'_, O>,
     n_rows: usize,
@@ -80,7 +80,7 @@ pub(super) fn each_copy<O: Ops>(
         .collect()
 }
 
-/// Rows of several widths side by side. // [position, Σ widths]
+/// Concatenates rows of several widths column-wise. // [position, Σ widths]
 pub(super) fn beside<const N: usize>(parts: [(&[f32], usize); N]) -> Vec<f32> {
     let n_rows = parts
         .iter()
@@ -96,7 +96,7 @@ pub(super) fn beside<const N: usize>(parts: [(&[f32], usize); N]) -> Vec<f32> {
     all
 }
 
-/// Rows taken apart again. // [position, Σ widths]
+/// Splits rows into columns of the given widths. // rows: [position, Σ widths]
 pub(super) fn apart<const N: usize>(rows: &[f32], widths: [usize; N]) -> [Vec<f32>; N] {
     let whole: usize = widths.iter().sum();
     let mut first = 0;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_apart_as_they_were() {
+    fn apart_undoes_beside() {
         let (a, b) = ([1.0, 2.0], [3.0, 4.0, 5.0, 6.0]);
         let rows = beside([(&a, 1), (&b, 2)]);
         assert_eq!(rows, [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);

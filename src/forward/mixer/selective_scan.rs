@@ -1,4 +1,4 @@
-//! The mixer of Mamba: a short convolution, a scan whose steps, writing and reading depend on the token, and a gate.
+//! Mamba mixer: a short convolution, a selective scan with token-dependent step, input and output, and a gate.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
 use crate::weights::WeightReader;
 
-/// A map and the norm of its output.
+/// A linear map and the norm of its output.
 type Normed<'a, O> = (<O as Ops>::Linear<'a>, <O as Ops>::Norm<'a>);
 
 /// The weights of a selective scan.
@@ -59,7 +59,7 @@ impl<'a, O: Ops> SelectiveScanWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the scan adds. // from: [position, d_model]
+/// Fills `to` with the output of the scan. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &SelectiveScanSpec,
@@ -73,7 +73,7 @@ pub(super) fn run<O: Ops>(
     let (mut projected, mut normed) = (O::Buffer::default(), O::Buffer::default());
     let gates = mapped(context, from, &weights.gate, &mut projected)?; // [position, channel]
     let x = mapped(context, from, &weights.x, &mut projected)?; // [position, channel]
-    // The convolution and the scan each go on from a part of the memory; the maps between them take all rows at once.
+    // The convolution and the scan each continue from a part of the memory; the maps between them take all rows at once.
     let mut kept = memory;
     let mut y = each_copy(
         context,

@@ -1,4 +1,4 @@
-//! The stored form of a causal convolution over a few tokens, which most mixers begin with.
+//! Weights of a causal convolution over a few tokens, the first step of most mixers.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The mixer of Mamba-2: a short convolution, a state space of heads, and a gate with a norm.
+//! Mamba-2 mixer: a short convolution, a state space with heads, and a gate with a norm.
 
 use std::borrow::Cow;
 
@@ -57,7 +57,7 @@ impl<'a, O: Ops> StateSpaceWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the state space adds. // from: [position, d_model]
+/// Fills `to` with the output of the state space. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &StateSpaceSpec,

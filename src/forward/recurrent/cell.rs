@@ -7,7 +7,7 @@ use attnscope_spec::recurrent::CellSpec;
 
 use crate::weights::WeightReader;
 
-/// A layer's weights, and where it stands.
+/// Weights and current state of a layer.
 pub(super) struct Cell<'a, O: Ops> {
     ops: &'a O,
     pace: &'a dyn Pace,
@@ -15,16 +15,16 @@ pub(super) struct Cell<'a, O: Ops> {
     hidden: O::Linear<'a>,
     state: O::Buffer,
     gates: O::Buffer,
-    /// Output and memory of the last step. // [width]
+    /// Hidden state and cell state of the last step. // [width]
     pub h: Vec<f32>,
     pub c: Vec<f32>,
 }
 
 impl<'a, O: Ops> Cell<'a, O> {
-    /// One that begins with zeros; `of_inputs` gives the map of inputs, which come all at once or a step at a time.
+    /// Reads a cell with zero state; `of_inputs` reads the map of inputs, which come all at once or a step at a time.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it.
+    /// When a tensor is missing, has the wrong shape, or the device refuses it.
     pub fn read(
         shelf: WeightReader<'a, O>,
         of_inputs: WeightReader<'a, O>,
@@ -42,17 +42,17 @@ impl<'a, O: Ops> Cell<'a, O> {
         })
     }
 
-    /// What inputs add to the gates. // from: [position, n_in] → [position, 4 · width]
+    /// Computes the inputs' share of the gates. // from: [position, n_in] → [position, 4 · width]
     ///
     /// # Errors
-    /// When the device fails, or the pace stops it; so for what follows.
+    /// When the device fails, or the pace stops it; also for the functions below.
     pub fn read_inputs(&self, from: &O::Buffer) -> Result<Vec<f32>> {
         let mut gates = O::Buffer::default();
         self.ops.linear(from, &self.input, &mut gates, self.pace)?;
         Ok(self.ops.get(&gates)?.values.into_owned())
     }
 
-    /// One step. // from_input: [4 · width]
+    /// Runs one step. // from_input: [4 · width]
     pub fn step(&mut self, from_input: &[f32]) -> Result<()> {
         let width = self.h.len();
         self.ops.put(&self.h, width, &mut self.state)?;

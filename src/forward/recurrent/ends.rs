@@ -1,9 +1,9 @@
-//! What a recurrent encoder leaves for its decoder.
+//! Final states of a recurrent encoder, for its decoder.
 
-/// What an encoder's layers ended with, for a decoder to begin with.
+/// Final states of an encoder's layers, the initial states of a decoder.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ends {
-    /// Both directions side by side. // [layer][width]
+    /// Both directions, concatenated. // [layer][width]
     pub h: Vec<Vec<f32>>,
     pub c: Vec<Vec<f32>>,
 }

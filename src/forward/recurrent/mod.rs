@@ -1,4 +1,4 @@
-//! Stacks of LSTM layers: an encoder that reads both ways, and a decoder that attends to it step by step.
+//! Stacks of LSTM layers: a bidirectional encoder, and a decoder that attends to it step by step.
 
 mod cell;
 mod ends;

@@ -1,4 +1,4 @@
-//! A recurrent encoder: every layer over the whole sequence, one direction after the other.
+//! Recurrent encoder: every layer runs over the whole sequence, one direction after the other.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
@@ -10,12 +10,12 @@ use crate::context::BlockContext;
 use crate::emit::emit;
 use crate::hook::{Hook, Hooks};
 
-/// Turns embedded tokens into states, in place. Padded positions are passed over, and give zeros: as a packed sequence does.
+/// Turns embedded tokens into states, in place. Padded positions are skipped and get zeros, as in a packed sequence.
 ///
 /// // resid: [position, d_embed] → [position, d_model]
 ///
 /// # Errors
-/// When a tensor is not as the spec says, the device fails, or the pace stops it.
+/// When a tensor differs from its spec, the device fails, or the pace stops it.
 pub fn read<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ReaderSpec,

@@ -1,4 +1,4 @@
-//! Products of decoder states with encoder states, as the spec scores them: what scale, cap and softmax are applied to.
+//! Raw scores of decoder states with encoder states, before scale, cap and softmax.
 
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::sum_of_squares;
@@ -7,7 +7,7 @@ use attnscope_spec::recurrent::{ScoreSource, WriterSpec};
 
 use crate::context::BlockContext;
 
-/// Added to a mean square, as norms without weights do.
+/// Added to the mean square, as in norms without weights.
 const EPS: f64 = 1e-6;
 
 /// The keys of one source, ready to be scored.
@@ -24,7 +24,7 @@ pub(super) struct Scoring<'a, O: Ops> {
 
 enum Rule<'a, O: Ops> {
     Product,
-    /// The map of queries, and the vector that is multiplied with tanh of the sum.
+    /// The query projection, and the vector multiplied with tanh of the sum.
     Additive {
         query: O::Linear<'a>,
         vector: Vec<f32>,
@@ -34,7 +34,7 @@ enum Rule<'a, O: Ops> {
 
 impl<'a, O: Ops> Scoring<'a, O> {
     /// # Errors
-    /// When a tensor is not as the spec says, or the device fails; so for what follows.
+    /// When a tensor differs from its spec, or the device fails; also for the functions below.
     pub fn of(
         context: &BlockContext<'a, O>,
         spec: &WriterSpec,
@@ -77,12 +77,12 @@ impl<'a, O: Ops> Scoring<'a, O> {
         })
     }
 
-    /// Whether a product is that of two vectors, so that their lengths and angle say something of it.
+    /// Whether a raw score is a dot product, so that lengths and angle of its vectors are meaningful.
     pub fn is_product(&self) -> bool {
         matches!(self.rule, Rule::Product)
     }
 
-    /// A state as it is scored. // [width]
+    /// Returns the query of a decoder state. // [width]
     pub fn query(&mut self, state: &[f32]) -> Result<Vec<f32>> {
         let mut query = match &mut self.rule {
             Rule::Product => state.to_vec(),
@@ -99,10 +99,10 @@ impl<'a, O: Ops> Scoring<'a, O> {
         Ok(query)
     }
 
-    /// What scale and softmax are applied to. // out: [key]
+    /// Computes the raw scores of a query. // out: [key]
     pub fn products(&self, query: &[f32], out: &mut [f32]) {
         for (key, out) in self.keys.chunks(self.width).zip(out) {
-            // Sums in f64: what a saturated softmax makes of a last digit comes back through input feeding.
+            // Sums are in f64: a saturated softmax can amplify a rounding error, and input feeding carries it on.
             let pairs = query.iter().zip(key);
             let sum: f64 = match &self.rule {
                 Rule::Product => pairs.map(|(q, k)| f64::from(*q) * f64::from(*k)).sum(),

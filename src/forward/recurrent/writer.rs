@@ -1,4 +1,4 @@
-//! A recurrent decoder: one step after another, each with a look at the encoder's states.
+//! Recurrent decoder: each step attends to the encoder's states.
 
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
@@ -18,12 +18,13 @@ use crate::context::{BlockContext, Memory};
 use crate::emit::emit;
 use crate::hook::{Hook, Hooks, NoHooks};
 
-/// Turns embedded target tokens into what the steps give, in place. Steps of padding run too, and count nowhere.
+/// Turns embedded target tokens into step outputs, in place. Padded steps run too, but do not count in statistics.
 ///
 /// // resid: [position, d_embed] → [position, d_out]
 ///
 /// # Errors
-/// When a tensor is not as the spec says, the device fails, the pace stops it, or the softmax runs over queries that depend on it.
+/// When a tensor differs from its spec, the device fails, the pace stops it, or the softmax runs over queries that depend on
+/// it.
 pub fn write<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &WriterSpec,
@@ -55,7 +56,7 @@ pub fn write<O: Ops>(
     Ok(given)
 }
 
-/// Which keys each step sees. A step that is given the mark of the end writes nothing, and counts in no statistic.
+/// Returns which keys each step sees. A step whose input is the end token writes nothing, and counts in no statistic.
 fn visibility_of<O: Ops>(context: &BlockContext<'_, O>, spec: &WriterSpec) -> Visibility {
     let sequence = context.sequence;
     let n = sequence.len();
@@ -71,7 +72,7 @@ fn visibility_of<O: Ops>(context: &BlockContext<'_, O>, spec: &WriterSpec) -> Vi
     Visibility::of_cross(spec.attention.mask, (n, Some(&counts)), (n_keys, real_keys))
 }
 
-/// One run of a decoder, under way.
+/// A run of a decoder in progress.
 struct Decoder<'r, 'a, O: Ops> {
     context: &'r BlockContext<'a, O>,
     spec: &'r WriterSpec,
@@ -83,12 +84,12 @@ struct Decoder<'r, 'a, O: Ops> {
     values: Vec<f32>,
     /// [position, d_embed]
     embedded: Vec<f32>,
-    /// Last layer's states, and what they are scored as. // [query, width]
+    /// States of the last layer, and their queries. // [query, width]
     states: Vec<f32>,
     queries: Vec<f32>,
     /// Σ p·v. // [query, d_value]
     contexts: Vec<f32>,
-    /// What the steps give. // [query, d_out]
+    /// Outputs of the steps. // [query, d_out]
     given: Vec<f32>,
 }
 
@@ -136,7 +137,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         if hooks.wants(Hook::ValueNorms) {
             hooks.values(Hook::ValueNorms, &value_norms, n_keys)?;
         }
-        // Sums over queries need all of them before the first row is finished.
+        // A softmax over queries needs all queries before it can finish the first row.
         let mut column_sums = None;
         if !spec.feeds_back {
             for step in 0..n {
@@ -167,7 +168,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             self.scoring.products(query, &mut scores);
             let mut summary = finish_row(&math, step, length(query), &mut scores, &mut pattern);
             if !self.scoring.is_product() {
-                // Lengths and angles of what is added before a tanh say nothing of the score.
+                // With additive scores, lengths and angles of queries and keys are meaningless.
                 (summary.q_norm, summary.k_norm_sq_sum, summary.cosine) =
                     (f32::NAN, f32::NAN, f32::NAN);
             }
@@ -213,7 +214,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         })
     }
 
-    /// The layers' next states, from the token at a step and what the step before gave.
+    /// Computes the layers' next states, from a step's token and the output of the step before.
     fn advance(&mut self, step: usize) -> Result<()> {
         if self.context.pace.stops() {
             return Err(Error::Cancelled);
@@ -241,7 +242,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         Ok(())
     }
 
-    /// The context of a step: Σ p·v, or what stands in its place.
+    /// Sets the context of a step: Σ p·v, or its ablated replacement.
     fn look(&mut self, pattern: &[f32]) {
         let d_value = self.spec.attention.d_value;
         let at = self.contexts.len();
@@ -258,7 +259,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         pairs.for_each(|(to, sum)| *to = *sum as f32);
     }
 
-    /// Every context becomes the mean of those of real steps, where that is supposed.
+    /// Replaces every context by the mean over real steps, under mean ablation.
     fn ablate_to_mean(&mut self) {
         if self.spec.ablation != Some(Ablation::Mean) {
             return;
@@ -280,7 +281,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         }
     }
 
-    /// What a step gives, from its context and state.
+    /// Computes a step's output from its context and state.
     fn give(&mut self, step: usize) -> Result<()> {
         let d_value = self.spec.attention.d_value;
         let d_state = self.spec.combine.n_in - d_value;
@@ -293,7 +294,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         Ok(())
     }
 
-    /// The map of context and state. // from: [row, n_in] → [row, n_out]
+    /// Applies the map of context and state. // from: [row, n_in] → [row, n_out]
     fn combined(&self, from: &[f32], n_rows: usize) -> Result<Vec<f32>> {
         let ops = self.context.ops;
         let (mut put, mut to) = (O::Buffer::default(), O::Buffer::default());
@@ -302,7 +303,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         Ok(ops.get(&to)?.values.into_owned())
     }
 
-    /// ‖what a context or value alone adds before the tanh‖. // rows: [row, d_value] → [row]
+    /// Returns the norm of the contribution of each context or value before the tanh. // rows: [row, d_value] → [row]
     fn written_norms(&self, rows: &[f32]) -> Result<Vec<f32>> {
         let (n_in, d_value) = (self.spec.combine.n_in, self.spec.attention.d_value);
         let bias = self.combined(&vec![0.0; n_in], 1)?;
@@ -317,7 +318,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         Ok(added.chunks(bias.len()).map(norm).collect())
     }
 
-    /// log Σ over queries of e^s. // [key]
+    /// Returns log Σ over queries of e^s. // [key]
     fn column_sums(&self, key_norms: &[f32]) -> Vec<f32> {
         let over_keys = AttentionSpec {
             softmax_axis: SoftmaxAxis::Keys,
@@ -345,7 +346,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
     }
 }
 
-/// Gives the layers what they begin with.
+/// Sets the layers' initial states.
 fn begin<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &WriterSpec,

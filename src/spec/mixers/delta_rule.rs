@@ -6,36 +6,36 @@ use attnscope_compute::ops::Activation;
 use super::parts::{GatedNormSource, MixerPart, ShortConvolution};
 use crate::source::LinearSource;
 
-/// The gated delta rule: out(norm(rule(act(conv(q, k, v)), kept, strength)) · silu(gate)).
+/// The gated delta rule: out(norm(rule(act(conv(q, k, v)), decay, strength)) · silu(gate)).
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeltaRuleSpec {
     pub q: LinearSource,
     pub k: LinearSource,
     pub v: LinearSource,
     pub gate: LinearSource,
-    /// How much of a correction is made, before the sigmoid.
+    /// Map to the update strength (β), before the sigmoid.
     pub strength: LinearSource,
-    /// How much is forgotten, before the softplus.
+    /// Map to the decay step, before the softplus.
     pub steps: LinearSource,
-    /// Over queries, keys and values, side by side.
+    /// Over queries, keys and values, concatenated.
     pub convolution: ShortConvolution,
     pub activation: Activation,
     pub heads: DeltaRule,
-    /// The logarithm of how fast a head forgets. // [value head]
+    /// Logarithm of each head's decay rate. // [value head]
     pub log_decay: String,
-    /// Added to steps before the softplus. // [value head]
+    /// Added to the steps before the softplus. // [value head]
     pub step_bias: String,
     pub norm: GatedNormSource,
     pub o: LinearSource,
 }
 
 impl DeltaRuleSpec {
-    /// Width of all keys, and of all queries.
+    /// Width of the keys of all heads; that of the queries is the same.
     pub fn n_keys(&self) -> usize {
         self.heads.n_key_heads * self.heads.d_key
     }
 
-    /// Width of all values.
+    /// Width of the values of all heads.
     pub fn n_values(&self) -> usize {
         self.heads.n_value_heads * self.heads.d_value
     }

@@ -5,7 +5,7 @@ use attnscope_compute::ops::Activation;
 use super::parts::{MixerPart, ShortConvolution};
 use crate::source::LinearSource;
 
-/// A gated linear recurrence: out(recurrence(conv(x)) · act(y)). Padding counts like any token.
+/// A gated linear recurrence: out(recurrence(conv(x)) · act(y)). Padding is treated like any token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatedRecurrenceSpec {
     pub x: LinearSource,
@@ -13,9 +13,9 @@ pub struct GatedRecurrenceSpec {
     pub convolution: ShortConvolution,
     pub activation: Activation,
     pub n_channels: usize,
-    /// How many square maps on the diagonal each gate has.
+    /// Number of square blocks in each gate's block-diagonal map.
     pub n_blocks: usize,
-    /// Under this name: the gates' weights and biases, and what channels decay by.
+    /// Tensor names of the gates' weights and biases, and of the decay.
     pub at: GateNames,
     pub o: LinearSource,
 }
@@ -31,7 +31,7 @@ pub struct GateNames {
 }
 
 impl GatedRecurrenceSpec {
-    /// Channels of one square map.
+    /// Width of one block of the gates' maps.
     pub fn width(&self) -> usize {
         self.n_channels / self.n_blocks.max(1)
     }

@@ -15,28 +15,28 @@ pub struct LightningSpec {
     pub n_heads: usize,
     pub d_head: usize,
     pub decays: Decays,
-    /// Over all heads together.
+    /// Over the concatenated heads.
     pub norm: NormSource,
     pub gate: LinearSource,
     pub o: LinearSource,
 }
 
-/// How weights fall with the distance.
+/// How attention weights decay with distance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decays {
     /// Tokens of one block.
     pub n_block: usize,
-    /// A head keeps e^−slope for every step. // [head]
+    /// Each head multiplies by e^−slope per step. // [head]
     pub slopes: Vec<f32>,
-    /// Stored in the place of the slopes. // [head, 1, 1]
+    /// Stored slopes that replace the computed ones. // [head, 1, 1]
     pub stored_slopes: Option<String>,
-    /// Stored factors of the state for a query. // [head, n_block, 1]
+    /// Stored factors of the state, for each query of a block. // [head, n_block, 1]
     pub of_queries: Option<String>,
-    /// Stored factors of a key in the state. // [head, n_block, 1]
+    /// Stored factors of each key when it enters the state. // [head, n_block, 1]
     pub of_keys: Option<String>,
-    /// Stored factors of a query and a key of one block. // [1, head, n_block, n_block]
+    /// Stored factors of each query–key pair within a block. // [1, head, n_block, n_block]
     pub of_pairs: Option<String>,
-    /// What is stored was rounded, so that it matters where a block begins.
+    /// The stored factors were rounded, so the result depends on where blocks begin.
     pub are_rounded: bool,
 }
 
@@ -46,7 +46,7 @@ impl LightningSpec {
         self.n_heads * self.d_head
     }
 
-    /// Values that are kept: a state, and keys and values of a block that is under way.
+    /// Number of cached values: the state, and the keys and values of the unfinished block.
     pub(super) fn n_kept(&self, n_tokens: usize) -> usize {
         self.n_channels() * (self.d_head + 2 * (n_tokens % self.decays.n_block.max(1)))
     }
@@ -70,7 +70,7 @@ impl LightningSpec {
         parts
     }
 
-    /// Tensors of decays that may be stored, with their shapes.
+    /// Optional stored decay tensors, with their shapes.
     pub fn stored(&self) -> [(&'static str, &Option<String>, Vec<usize>); 4] {
         let (decays, h) = (&self.decays, self.n_heads);
         let n = decays.n_block;

@@ -1,4 +1,4 @@
-//! Ways to mix tokens without softmax attention, as data: one file for each.
+//! Token mixers other than softmax attention, as data: one file each.
 
 mod convolution;
 mod delta_rule;
@@ -18,7 +18,7 @@ pub use state_space::StateSpaceSpec;
 
 use super::source::LinearSource;
 
-/// What mixes the tokens of a block without softmax attention.
+/// A token mixer other than softmax attention.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenMixer {
     /// A gated convolution over a few tokens.
@@ -31,12 +31,12 @@ pub enum TokenMixer {
     DeltaRule(DeltaRuleSpec),
     /// The real-gated linear recurrent unit.
     GatedRecurrence(GatedRecurrenceSpec),
-    /// Attention without a softmax, whose weights fall with the distance.
+    /// Linear attention whose weights decay with distance.
     Lightning(LightningSpec),
 }
 
 impl TokenMixer {
-    /// What it is called in lists and panels.
+    /// Name shown in lists and panels.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Convolution(_) => "convolution",
@@ -48,7 +48,7 @@ impl TokenMixer {
         }
     }
 
-    /// Every tensor that it reads, and what each is for.
+    /// Every tensor that the mixer reads, with its role.
     pub fn parts(&self) -> Vec<MixerPart<'_>> {
         match self {
             Self::Convolution(spec) => spec.parts(),
@@ -60,7 +60,7 @@ impl TokenMixer {
         }
     }
 
-    /// Its affine maps.
+    /// The mixer's affine maps.
     pub fn linears(&self) -> Vec<&LinearSource> {
         let parts = self.parts().into_iter();
         parts
@@ -71,7 +71,7 @@ impl TokenMixer {
             .collect()
     }
 
-    /// Values that it keeps of so many tokens that have run: never more, however many these are.
+    /// Number of values cached after `n_tokens` tokens; bounded, however long the text is.
     pub fn n_kept(&self, n_tokens: usize) -> usize {
         let (convolution, n_state) = match self {
             Self::Convolution(spec) => (&spec.convolution, 0),
@@ -88,8 +88,8 @@ impl TokenMixer {
         convolution.n_kept() + n_state
     }
 
-    /// Whether padding before a text changes what the text gives: where it is not hidden, or where a bias stands behind it all the
-    /// same.
+    /// Whether padding before a text changes its outputs: because padding is not masked, or because a bias makes masked inputs
+    /// nonzero.
     pub fn reads_padding(&self) -> bool {
         let mut convolved: Vec<&LinearSource> = match self {
             Self::Convolution(spec) => vec![&spec.x],
@@ -103,7 +103,7 @@ impl TokenMixer {
         !convolved.is_empty()
     }
 
-    /// What tells one mixer of a kind from another, beside the shapes of its tensors.
+    /// Settings, other than tensor shapes, in which mixers of one kind can differ.
     pub fn knobs(&self) -> String {
         match self {
             Self::Convolution(_) => String::new(),

@@ -1,32 +1,32 @@
-//! Parts that several mixers have, and the list of tensors that every mixer reads.
+//! Parts that several mixers share, and the type for listing the tensors that a mixer reads.
 
 use attnscope_compute::kernels::recurrent::GateOrder;
 
 use crate::source::{LinearSource, NormSource};
 
-/// One thing that a mixer reads, under a short name.
+/// One tensor or map that a mixer reads, with a short name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MixerPart<'a> {
     Map(&'static str, &'a LinearSource),
     Norm(&'static str, &'a NormSource),
-    /// A tensor that is neither, with its shape.
+    /// Any other tensor, with its shape.
     Tensor(&'static str, &'a str, Vec<usize>),
 }
 
-/// A norm beside a gate, before the map of the output.
+/// A norm combined with a gate, before the output map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatedNormSource {
     pub gain: String,
-    /// Values that are stored: as many as there are channels, or as one group has.
+    /// Number of stored gains: one per channel, or one per channel of a group.
     pub n_stored: usize,
     pub order: GateOrder,
-    /// Channels that are normed together.
+    /// Number of channels normalised together.
     pub width: usize,
     pub eps: f32,
 }
 
 impl GatedNormSource {
-    /// What it computes, for comparisons.
+    /// Describes the computation, for comparisons.
     pub fn words(&self) -> String {
         let order = match self.order {
             GateOrder::NormFirst => "norm before the gate",
@@ -40,10 +40,10 @@ impl GatedNormSource {
     }
 }
 
-/// A convolution over a token and those before it, each channel by itself.
+/// A depthwise causal convolution over a token and the tokens before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortConvolution {
-    /// Last the weight of the token itself. // [channel, 1, token]
+    /// Kernel weights; the last one belongs to the token itself. // [channel, 1, token]
     pub kernel: String,
     /// [channel]
     pub bias: Option<String>,
@@ -52,7 +52,7 @@ pub struct ShortConvolution {
 }
 
 impl ShortConvolution {
-    /// Values of earlier tokens that it reaches back to.
+    /// Number of cached values: those of the earlier tokens that the kernel covers.
     pub fn n_kept(&self) -> usize {
         self.n_tokens.saturating_sub(1) * self.n_channels
     }

@@ -5,22 +5,22 @@ use attnscope_compute::ops::Activation;
 use super::parts::{MixerPart, ShortConvolution};
 use crate::source::{LinearSource, NormSource};
 
-/// A selective scan: out(scan(y, steps, b, c) · silu(gate)), with y = act(conv(x)) and the rest made of y.
+/// A selective scan: out(scan(y, steps, b, c) · silu(gate)), where y = act(conv(x)), and steps, b and c are computed from y.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectiveScanSpec {
     pub x: LinearSource,
     pub gate: LinearSource,
     pub convolution: ShortConvolution,
     pub activation: Activation,
-    /// What steps are made of, and its norm.
+    /// Low-rank map to the step size, and its norm.
     pub narrow_steps: (LinearSource, NormSource),
-    /// What is written along.
+    /// Map to B, the direction in which the input is written to the state, and its norm.
     pub b: (LinearSource, NormSource),
-    /// What is read along.
+    /// Map to C, the direction in which the state is read, and its norm.
     pub c: (LinearSource, NormSource),
-    /// Narrow steps → steps.
+    /// Low-rank steps → one step per channel.
     pub steps: LinearSource,
-    /// The logarithm of how fast a state decays. // [channel, d_state]
+    /// Logarithm of each state's decay rate. // [channel, d_state]
     pub log_decay: String,
     /// [channel]
     pub skip: String,

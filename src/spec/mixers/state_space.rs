@@ -5,38 +5,38 @@ use attnscope_compute::ops::Activation;
 use super::parts::{GatedNormSource, MixerPart, ShortConvolution};
 use crate::source::LinearSource;
 
-/// A state space of heads: out(norm(scan(act(conv(x, b, c)), steps), gate)).
+/// A multi-head state space: out(norm(scan(act(conv(x, b, c)), steps), gate)).
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateSpaceSpec {
     pub gate: LinearSource,
     pub x: LinearSource,
-    /// What is written along.
+    /// Map to B, the direction in which the input is written to the state.
     pub b: LinearSource,
-    /// What is read along.
+    /// Map to C, the direction in which the state is read.
     pub c: LinearSource,
     pub steps: LinearSource,
-    /// Over x, b and c, side by side.
+    /// Over x, b and c, concatenated.
     pub convolution: ShortConvolution,
     pub activation: Activation,
-    /// The logarithm of how fast a head decays. // [head]
+    /// Logarithm of each head's decay rate. // [head]
     pub log_decay: String,
     /// [head]
     pub skip: String,
-    /// Added to steps before the softplus. // [head]
+    /// Added to the steps before the softplus. // [head]
     pub step_bias: String,
-    /// The shortest and the longest step, after the softplus.
+    /// Smallest and largest step, after the softplus.
     pub step_limits: [f32; 2],
     pub n_heads: usize,
     pub d_head: usize,
     pub n_groups: usize,
     pub d_state: usize,
-    /// Beside the gate; the gate alone where there is none.
+    /// The gated norm; without it, the gate alone is applied.
     pub norm: Option<GatedNormSource>,
     pub o: LinearSource,
 }
 
 impl StateSpaceSpec {
-    /// Channels of all heads.
+    /// Number of channels of all heads.
     pub fn n_inner(&self) -> usize {
         self.n_heads * self.d_head
     }

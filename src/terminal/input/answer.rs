@@ -1,14 +1,15 @@
-//! What a terminal says of itself when it is asked: its background (OSC 11), and that it is a terminal at all (DA1).
+//! Parses a terminal's answers about itself: its background (OSC 11), and its attributes (DA1).
 
 use super::read::{Answer, Read};
 
-/// Longer answers are none to what we ask.
+/// Longer sequences are not answers to our questions.
 const LONGEST: usize = 48;
 
-/// What an operating system command begins with that tells a background.
+/// Beginning of an operating system command that reports a background.
 pub(super) const BACKGROUND: &[u8] = b"11;rgb";
 
-/// Reads `ESC ] 11 ; rgb:RRRR/GGGG/BBBB` and its end; `None` for bytes that are no such answer, nor the beginning of one.
+/// Reads `ESC ] 11 ; rgb:RRRR/GGGG/BBBB` and its terminator; `None` if the bytes are neither such an answer nor the beginning
+/// of one.
 pub(super) fn of_system(bytes: &[u8]) -> Option<Read> {
     let body = bytes.get(2..)?;
     let n_same = BACKGROUND
@@ -17,7 +18,7 @@ pub(super) fn of_system(bytes: &[u8]) -> Option<Read> {
         .take_while(|(a, b)| a == b)
         .count();
     if n_same < BACKGROUND.len().min(body.len()) || body.is_empty() {
-        // Escape and ] alone may be a key: the next moment tells.
+        // Escape and ] alone may be a key; wait for what follows.
         return body.is_empty().then_some(Read::Half);
     }
     let colour = &body[n_same..];
@@ -26,7 +27,7 @@ pub(super) fn of_system(bytes: &[u8]) -> Option<Read> {
     if n > LONGEST {
         return None;
     }
-    // It ends with a bell, or with Escape and \.
+    // The terminator is a bell, or Escape and \.
     let n_end = match &colour[n..] {
         [] | [0x1b] => return Some(Read::Half),
         [0x07, ..] => 1,
@@ -41,7 +42,7 @@ pub(super) fn of_system(bytes: &[u8]) -> Option<Read> {
     })
 }
 
-/// `RRRR/GGGG/BBBB`, with one to four digits each; an alpha after them does not count.
+/// Parses `RRRR/GGGG/BBBB`, with one to four digits each; ignores an alpha after them.
 fn colour_of(channels: &[u8]) -> Option<[u8; 3]> {
     let text = std::str::from_utf8(channels).ok()?;
     let mut parts = text.split('/').map(|part| {
@@ -60,7 +61,7 @@ mod tests {
     use super::super::parser::Parser;
     use super::*;
 
-    /// What some bytes mean that come one by one, and that come at once.
+    /// Parses bytes both all at once and one by one, and checks that the results agree.
     fn read(bytes: &[u8]) -> (Vec<Event>, Vec<Answer>) {
         let (mut at_once, mut events) = (Parser::default(), Vec::new());
         at_once.feed(bytes, &mut events);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn backgrounds_are_read_in_every_form_and_keys_around_them_are_kept() {
+    fn backgrounds_are_parsed_in_every_form_without_losing_keys_around_them() {
         let white = Answer::Background([255; 3]);
         for (bytes, keys, answers) in [
             (&b"j\x1b]11;rgb:ffff/ffff/ffff\x07q"[..], "jq", &[white][..]),
@@ -97,7 +98,7 @@ mod tests {
                 &[Answer::Background([0; 3]), Answer::Attributes],
             ),
             (b"\x1b[?6c", "", &[Answer::Attributes]),
-            // No colour at all.
+            // Without a colour.
             (b"\x1b]11;rgb:/\x07j", "j", &[]),
         ] {
             let (events, said) = read(bytes);
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn alt_and_a_bracket_are_a_key_and_what_is_typed_after_it_is_not_lost() {
+    fn alt_and_a_bracket_are_a_key_and_the_keys_after_it_are_kept() {
         let alt = key(KeyCode::Char(']'), KeyModifiers::ALT);
         let (events, _) = read(b"\x1b]j");
         assert_eq!(events, [alt.clone(), letter('j')]);

@@ -1,11 +1,11 @@
-//! What whole control sequences of terminals mean: the table of keys, and the mouse.
+//! Maps complete control sequences to events: keys and mouse.
 
 use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
 pub(super) fn key(code: KeyCode, modifiers: KeyModifiers) -> Event {
-    // As crossterm has it: a capital letter says that Shift was held.
+    // As in crossterm, a capital letter implies Shift.
     let shift = match code {
         KeyCode::Char(c) if c.is_uppercase() => KeyModifiers::SHIFT,
         _ => KeyModifiers::NONE,
@@ -13,7 +13,7 @@ pub(super) fn key(code: KeyCode, modifiers: KeyModifiers) -> Event {
     Event::Key(KeyEvent::new(code, modifiers | shift))
 }
 
-/// What a sequence means, from what stands before its last byte, and that byte.
+/// Returns the event of a sequence, from its parameters and its final byte.
 pub(super) fn event(parameters: &[u8], last: u8) -> Option<Event> {
     let text = std::str::from_utf8(parameters).ok()?;
     if let Some(text) = text.strip_prefix('<') {
@@ -24,7 +24,7 @@ pub(super) fn event(parameters: &[u8], last: u8) -> Option<Event> {
         };
     }
     let mut parts = text.split(';');
-    // Parts of a number stand behind colons.
+    // Subparameters follow a colon.
     let mut number = || {
         let part = parts.next()?.split(':').next()?;
         part.parse::<u32>().ok()
@@ -44,18 +44,18 @@ pub(super) fn event(parameters: &[u8], last: u8) -> Option<Event> {
             let code = function_key(last.to_ascii_uppercase())?;
             Some(key(code, KeyModifiers::SHIFT))
         }
-        // As urxvt tells of the mouse.
+        // Mouse event in urxvt's form.
         b'M' => {
             let [button, column, row] = numbers(text)?;
             mouse(button.checked_sub(32)?, column, row, false)
         }
-        // Other numbers before them are answers of the terminal, which nobody asked for.
+        // Sequences with other first numbers are unrequested answers of the terminal.
         _ if first.is_none_or(|first| first == 1) => Some(key(function_key(last)?, modifiers)),
         _ => None,
     }
 }
 
-/// Keys that one letter stands for, with and without parameters before it.
+/// Returns the key of a final letter, with or without parameters.
 pub(super) fn function_key(letter: u8) -> Option<KeyCode> {
     Some(match letter {
         b'A' => KeyCode::Up,
@@ -78,7 +78,7 @@ fn of_number(number: u32) -> Option<KeyCode> {
         4 | 8 => KeyCode::End,
         5 => KeyCode::PageUp,
         6 => KeyCode::PageDown,
-        // The numbers have gaps.
+        // The numbering has gaps.
         11..=15 => KeyCode::F(number as u8 - 10),
         17..=21 => KeyCode::F(number as u8 - 11),
         23..=26 => KeyCode::F(number as u8 - 12),
@@ -88,7 +88,7 @@ fn of_number(number: u32) -> Option<KeyCode> {
     })
 }
 
-/// A key by the number of its letter.
+/// Returns the key of a character code.
 fn of_letter(letter: u32) -> Option<KeyCode> {
     Some(match letter {
         9 => KeyCode::Tab,
@@ -117,7 +117,7 @@ fn numbers(text: &str) -> Option<[u16; 3]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// What the mouse did at a column and a row counted from 1; the bits of `button` say which button, and how.
+/// Returns the mouse event at a column and a row counted from 1; the bits of `button` give the button and the action.
 pub(super) fn mouse(button: u16, column: u16, row: u16, is_up: bool) -> Option<Event> {
     let has = |bit: u16| button & bit != 0;
     let which = match (button & 0b11) | (button & 0b1100_0000) >> 4 {
@@ -137,7 +137,7 @@ pub(super) fn mouse(button: u16, column: u16, row: u16, is_up: bool) -> Option<E
         (false, true, None) => MouseEventKind::Moved,
         (false, false, Some(which)) if is_up => MouseEventKind::Up(which),
         (false, false, Some(which)) => MouseEventKind::Down(which),
-        // Old forms do not say which button was let go.
+        // Old forms do not say which button was released.
         (false, false, None) => MouseEventKind::Up(MouseButton::Left),
     };
     let mut modifiers = KeyModifiers::NONE;

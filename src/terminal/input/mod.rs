@@ -1,8 +1,8 @@
-//! What a person does at the terminal, as events: read by ourselves where crossterm can leave keys unread.
+//! Terminal input as events, read without crossterm's reader, which can leave keys unread.
 //!
-//! crossterm's own reader waits for edges and returns in the middle of a batch at a resize: what it left unread waits for the next
-//! key. And it blocks in a half sequence. Here the terminal is asked whether there is something to read, sizes come another way, and a
-//! half sequence is given up after a moment.
+//! crossterm's reader is edge-triggered and returns in the middle of a batch on a resize, so the rest waits for the next key.
+//! It also blocks in an incomplete sequence. This reader polls the terminal, gets sizes another way, and gives up an incomplete
+//! sequence after a short time.
 
 mod answer;
 mod control;
@@ -15,22 +15,22 @@ use crossterm::event::Event;
 
 pub use self::read::Answer;
 
-/// What comes from a terminal.
+/// Input from a terminal.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// What a person did.
+    /// Key, mouse, paste or focus event.
     Event(Event),
-    /// What the terminal says of itself, because it was asked.
+    /// The terminal's answer to a question.
     Answer(Answer),
 }
 
-/// Reads until the terminal is gone, or `tell` says that nobody listens.
+/// Reads until the terminal is gone, or `tell` returns false.
 #[cfg(unix)]
 pub fn read_input(tell: impl FnMut(Input) -> bool) {
     reader::read_from(std::io::stdin(), tell);
 }
 
-/// Reads until the terminal is gone, or `tell` says that nobody listens.
+/// Reads until the terminal is gone, or `tell` returns false.
 #[cfg(not(unix))]
 pub fn read_input(mut tell: impl FnMut(Input) -> bool) {
     while let Ok(event) = crossterm::event::read() {

@@ -1,4 +1,4 @@
-//! Bytes of a terminal → events: keys, mouse, pastes, focus. A half sequence waits for its rest, or is given up.
+//! Parses terminal bytes into events: keys, mouse, pastes, focus. An incomplete sequence waits for its rest, or is given up.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use super::answer;
 use super::control::{self, key};
 use super::read::{Answer, Read};
 
-/// For a lone Escape: it is a key, unless more follows at once.
+/// Time to wait after a lone Escape, which is a key unless more follows at once.
 const ESCAPE_WAITS: Duration = Duration::from_millis(35);
-/// For the rest of a sequence or of a letter.
+/// Time to wait for the rest of a sequence or of a character.
 const REST_WAITS: Duration = Duration::from_millis(100);
-/// For more of a paste, whose end may be lost.
+/// Time to wait for more of a paste, whose end may be lost.
 const PASTE_WAITS: Duration = Duration::from_secs(1);
 
-/// Longer sequences are none that a terminal sends.
+/// Terminals send no longer sequences.
 const LONGEST: usize = 64;
-/// More than anyone pastes: what goes beyond is dropped.
+/// More than anyone pastes; the excess is dropped.
 const LONGEST_PASTE: usize = 64 << 20;
 
 const PASTE_ENDS: &[u8] = b"\x1b[201~";
 
-/// What has come of a sequence that is not over.
+/// Parser state: the incomplete input so far.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The beginning of one sequence or letter.
+    /// Beginning of a sequence or character.
     pending: Vec<u8>,
-    /// What was pasted so far.
+    /// Paste in progress.
     paste: Option<Vec<u8>>,
-    /// What the terminal answered, until somebody takes it.
+    /// Answers of the terminal that have not been taken yet.
     answers: Vec<Answer>,
 }
 
 impl Parser {
-    /// Takes in bytes, and gives the events that they complete.
+    /// Parses bytes, and appends the events that they complete.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
         self.pending.extend_from_slice(bytes);
         let bytes = std::mem::take(&mut self.pending);
@@ -63,17 +63,17 @@ impl Parser {
         self.pending = left.to_vec();
     }
 
-    /// Gives what the terminal answered since this was asked last.
+    /// Returns the terminal's answers since the last call.
     pub fn take_answers(&mut self) -> Vec<Answer> {
         std::mem::take(&mut self.answers)
     }
 
-    /// Gives what follows the paste, if it is over.
+    /// Adds bytes to the paste; returns those after its end.
     fn feed_paste<'a>(&mut self, bytes: &'a [u8], events: &mut Vec<Event>) -> &'a [u8] {
         let Some(paste) = &mut self.paste else {
             return bytes;
         };
-        // The end may have begun in the bytes before.
+        // The end marker may have started in the previous bytes.
         let from = paste.len().saturating_sub(PASTE_ENDS.len() - 1);
         let n_before = paste.len();
         paste.extend_from_slice(bytes);
@@ -82,7 +82,7 @@ impl Parser {
             .position(|window| window == PASTE_ENDS);
         let Some(ends_at) = ends_at else {
             if paste.len() > LONGEST_PASTE {
-                // Its last bytes stay: the end may have begun in them.
+                // Keep the last bytes, in which the end marker may have started.
                 let last = paste.split_off(paste.len() - PASTE_ENDS.len());
                 paste.truncate(LONGEST_PASTE - PASTE_ENDS.len());
                 paste.extend(last);
@@ -101,7 +101,7 @@ impl Parser {
         }
     }
 
-    /// How long to wait for more; `None` where nothing is half.
+    /// Returns how long to wait for more; `None` if nothing is incomplete.
     pub fn patience(&self) -> Option<Duration> {
         match (&self.paste, self.pending.as_slice()) {
             (Some(_), _) => Some(PASTE_WAITS),
@@ -111,10 +111,10 @@ impl Parser {
         }
     }
 
-    /// Nothing more came: what is there is a key by itself, or was cut off.
+    /// Resolves pending input after a timeout: it is a key by itself, or was cut off.
     pub fn give_up(&mut self, events: &mut Vec<Event>) {
         self.end_paste(events);
-        // What was taken for the beginning of an answer was typed.
+        // Bytes taken for the beginning of an answer were typed.
         if let [0x1b, b']', typed @ ..] = self.pending.as_slice()
             && !typed.is_empty()
             && typed.len() < answer::BACKGROUND.len()
@@ -135,7 +135,7 @@ impl Parser {
     }
 }
 
-/// What some bytes, of which there is at least one, begin with.
+/// Parses the beginning of non-empty bytes.
 fn read(bytes: &[u8]) -> Read {
     match bytes[0] {
         0x1b => escape(bytes),
@@ -146,7 +146,7 @@ fn read(bytes: &[u8]) -> Read {
     }
 }
 
-/// Keys of one byte that are not letters.
+/// Returns the key of a one-byte control character.
 fn of_control(byte: u8) -> Option<(KeyCode, KeyModifiers)> {
     let ctrl = |c: u8| Some((KeyCode::Char(c as char), KeyModifiers::CONTROL));
     match byte {
@@ -160,7 +160,7 @@ fn of_control(byte: u8) -> Option<(KeyCode, KeyModifiers)> {
     }
 }
 
-/// One letter in UTF-8.
+/// Parses one UTF-8 character.
 fn letter(bytes: &[u8]) -> Read {
     let n_bytes = match bytes[0] {
         0x00..=0x7f => 1,
@@ -176,7 +176,7 @@ fn letter(bytes: &[u8]) -> Read {
             let event = letter.map(|c| key(KeyCode::Char(c), KeyModifiers::NONE));
             Read::Whole(n_bytes, event)
         }
-        // The rest is still to come.
+        // The rest has yet to arrive.
         Err(e) if e.error_len().is_none() => Read::Half,
         Err(_) => Read::Whole(1, None),
     }
@@ -186,7 +186,7 @@ fn escape(bytes: &[u8]) -> Read {
     match bytes.get(1) {
         None => Read::Half,
         Some(b'[') => sequence(bytes),
-        // No key, unless what follows is no answer either.
+        // An answer, or else the key Alt+].
         Some(b']') => answer::of_system(bytes)
             .unwrap_or_else(|| Read::Whole(2, Some(key(KeyCode::Char(']'), KeyModifiers::ALT)))),
         Some(b'O') => match bytes.get(2) {
@@ -196,7 +196,7 @@ fn escape(bytes: &[u8]) -> Read {
                 None => Read::Whole(2, Some(key(KeyCode::Char('O'), KeyModifiers::ALT))),
             },
         },
-        // The key Escape, and another sequence.
+        // The Escape key, then another sequence.
         Some(0x1b) => Read::Whole(1, Some(key(KeyCode::Esc, KeyModifiers::NONE))),
         Some(_) => match read(&bytes[1..]) {
             Read::Whole(n, event) => {
@@ -214,11 +214,11 @@ fn escape(bytes: &[u8]) -> Read {
     }
 }
 
-/// A control sequence: parameters, bytes between, and one that ends it.
+/// Parses a control sequence: parameters, intermediate bytes, and a final byte.
 fn sequence(bytes: &[u8]) -> Read {
     match bytes.get(2) {
         None => return Read::Half,
-        // The console of Linux has its own function keys.
+        // The Linux console has its own function keys.
         Some(b'[') => {
             return match bytes.get(3) {
                 None => Read::Half,
@@ -228,7 +228,7 @@ fn sequence(bytes: &[u8]) -> Read {
                 Some(_) => Read::Whole(3, None),
             };
         }
-        // An old form of the mouse: three bytes follow, whatever they are.
+        // Old mouse form: three arbitrary bytes follow.
         Some(b'M') => {
             return match bytes.get(3..6) {
                 Some([button, column, row]) => {
@@ -250,7 +250,7 @@ fn sequence(bytes: &[u8]) -> Read {
         };
     };
     match body[at] {
-        // Broken off: this byte begins something else.
+        // Cut off: this byte starts something else.
         0x00..=0x1f | 0x7f..=0xff => Read::Whole(2 + at, None),
         b'~' if &body[..at] == b"200" => Read::PasteBegins(3 + at),
         b'c' if body[0] == b'?' => Read::Answer(3 + at, Answer::Attributes),

@@ -1,25 +1,25 @@
-//! What bytes of a terminal begin with.
+//! Result of parsing the beginning of terminal bytes.
 
 use crossterm::event::Event;
 
-/// What a terminal said.
+/// A terminal's answer to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The colour of its background.
+    /// Background colour.
     Background([u8; 3]),
-    /// Its kind: whoever gives no colour before that gives none.
+    /// Terminal attributes. A terminal that has not reported a colour before this will not.
     Attributes,
 }
 
-/// What some bytes begin with.
+/// Beginning of some bytes.
 #[derive(Debug, PartialEq)]
 pub(super) enum Read {
-    /// More bytes are needed to tell.
+    /// Incomplete: more bytes are needed.
     Half,
-    /// So many bytes, and what they mean, if anything.
+    /// Number of bytes, and their event, if any.
     Whole(usize, Option<Event>),
-    /// So many bytes, in which the terminal says something of itself.
+    /// Number of bytes, and the terminal's answer in them.
     Answer(usize, Answer),
-    /// So many bytes, after which what is pasted follows.
+    /// Number of bytes of a paste's start marker; the pasted text follows.
     PasteBegins(usize),
 }

@@ -1,4 +1,4 @@
-//! Waits for bytes of the terminal, and for the moment at which a half sequence is given up.
+//! Waits for terminal bytes, and for the timeout of an incomplete sequence.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use super::Input;
 use super::parser::Parser;
 
-/// A terminal hands over this much at once at most.
+/// Most bytes that a terminal delivers at once.
 const CHUNK: usize = 4096;
 
-/// Reads until the terminal is gone, or `tell` says that nobody listens.
+/// Reads until the terminal is gone, or `tell` returns false.
 pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Input) -> bool) {
     let mut parser = Parser::default();
     let mut bytes = [0; CHUNK];
     let mut events = Vec::new();
-    // When bytes last came.
+    // Time of the last bytes.
     let mut last = Instant::now();
     loop {
         let left = parser
@@ -27,7 +27,7 @@ pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Input) -> bool) {
         let mut waited_for = [PollFd::new(&terminal, PollFlags::IN)];
         match poll(&mut waited_for, timeout.as_ref()) {
             Ok(0) => parser.give_up(&mut events),
-            // Also when the terminal hung up: reading says so.
+            // Also after a hangup, which the read then reports.
             Ok(_) => match rustix::io::read(&terminal, &mut bytes) {
                 Ok(0) => return,
                 Ok(n) => {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_half_sequence_is_given_up_and_the_next_key_is_answered() {
+    fn an_incomplete_sequence_is_given_up_and_does_not_swallow_the_next_key() {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair");
         let (sender, events) = mpsc::channel();
         let reader = thread::spawn(move || {
@@ -86,9 +86,9 @@ mod tests {
         };
         let (event, took) = next(b"\x1b");
         assert_eq!(event, key(KeyCode::Esc, KeyModifiers::NONE));
-        // 50 ms are asked for; a busy machine may wake us later.
+        // The timeout is shorter; a busy machine may wake us later.
         assert!(took < Duration::from_millis(500), "{took:?}");
-        // A half sequence alone gives nothing; what comes after a while is a key of its own.
+        // An incomplete sequence gives no event, and a key after a while is parsed by itself.
         for half in [
             &b"\x1b[1;"[..],
             b"\x1b[<3;4",

@@ -1,24 +1,24 @@
-//! How many colours a terminal shows, as its environment says.
+//! Colour depth of a terminal, detected from its environment.
 
-/// How many colours the terminal shows.
+/// Number of colours that the terminal shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     Truecolor,
-    /// The 256 of xterm.
+    /// xterm's 256 colours.
     Indexed,
-    /// The 16 that every terminal with colours has, as its own theme paints them.
+    /// The 16 standard colours, as the terminal's own theme defines them.
     Sixteen,
-    /// None: glyphs carry magnitude.
+    /// No colours: glyphs show magnitude.
     None,
 }
 
-/// Terminals that show every colour, also where `COLORTERM` does not reach: over ssh.
+/// Terminals with true colour, even where `COLORTERM` is not passed on, as over ssh.
 const TRUECOLOR_TERMS: [&str; 6] = ["direct", "kitty", "alacritty", "ghostty", "wezterm", "foot"];
 /// Terminals without colours.
 const COLOURLESS_TERMS: [&str; 7] = ["dumb", "unknown", "vt", "cons25-m", "lpr", "printer", "hp"];
 
 impl Depth {
-    /// The depths, and what flags and settings call them.
+    /// Depths with their names in flags and settings.
     pub const NAMES: [(&'static str, Self); 4] = [
         ("truecolor", Self::Truecolor),
         ("256", Self::Indexed),
@@ -26,13 +26,13 @@ impl Depth {
         ("none", Self::None),
     ];
 
-    /// The depth of a name; `None` for one that leaves it to the terminal.
+    /// Returns the depth of a name; `None` for a name that leaves it to the terminal.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, depth)| *depth)
     }
 
-    /// Reads `NO_COLOR`, `COLORTERM` and `TERM`.
+    /// Detects the depth from `NO_COLOR`, `COLORTERM` and `TERM`.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         if variable("NO_COLOR").is_some_and(|v| !v.is_empty()) {
             return Self::None;
@@ -51,7 +51,7 @@ impl Depth {
             (true, _) => Self::Truecolor,
             (false, _) if term.contains("256color") => Self::Indexed,
             (false, true) => Self::None,
-            // Every other terminal that is in use has the 16.
+            // Every other terminal in use has 16 colours.
             (false, false) => Self::Sixteen,
         }
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_has_as_many_colours_as_its_environment_says() {
+    fn the_colour_depth_follows_the_environment_variables() {
         let with = |pairs: &[(&str, &str)]| {
             Depth::detect(|name| {
                 let found = pairs.iter().find(|(known, _)| *known == name);

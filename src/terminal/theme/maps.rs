@@ -1,27 +1,27 @@
-//! Colour maps: every step of each, at each depth of colour. A legend shows exactly these steps.
+//! Colour maps: all steps of each, at each colour depth. A legend shows exactly these steps.
 
 use colorgrad::Gradient;
 use ratatui::style::Color;
 
 use super::{Depth, Ground};
 
-/// Steps of a map on terminals that show every colour.
+/// Number of steps of a map in true colour.
 const STEPS: usize = 256;
 
-/// A colour that no map has.
+/// Colour of NaN, which no map contains.
 const NOT_A_NUMBER: [u8; 3] = [255, 0, 170];
 
-/// Maps from nothing to most. All of them are ordered by lightness, so that people who see fewer colours can read them.
+/// Sequential maps. All are ordered by lightness, so that they are readable with colour blindness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sequential {
     #[default]
     Viridis,
-    /// Made for people who do not tell red from green: it looks alike to everybody.
+    /// Designed to look the same with and without red-green colour blindness.
     Cividis,
     Magma,
 }
 
-/// Maps from losses over nothing to gains. Neither needs red told from green of one lightness.
+/// Diverging maps, from decreases over no change to increases. Neither relies on telling red from green of equal lightness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Diverging {
     #[default]
@@ -41,9 +41,9 @@ impl Sequential {
         found.map(|(_, map)| *map)
     }
 
-    /// The steps at a depth, from nothing to most.
+    /// Returns the steps at a depth, from nothing to most.
     pub(super) fn steps(self, depth: Depth) -> Steps {
-        // The nearest colours of the gradients in xterm's cube, chosen so that lightness rises in steps that are told apart.
+        // The nearest colours of the gradients in xterm's cube, chosen so that lightness rises in distinguishable steps.
         let (indexed, sixteen): (&[u8], &[u8]) = match self {
             Self::Viridis => (
                 &[53, 54, 24, 30, 36, 71, 77, 113, 148, 184, 220],
@@ -84,7 +84,7 @@ impl Diverging {
         found.map(|(_, map)| *map)
     }
 
-    /// The steps at a depth, from the largest loss to the largest gain; the middle one is nothing.
+    /// Returns the steps at a depth, from the largest decrease to the largest increase; the middle one means no change.
     pub(super) fn steps(self, depth: Depth, ground: Ground) -> Steps {
         use Diverging::{BlueOrange, PurpleGreen};
         use Ground::{Dark, Light};
@@ -129,7 +129,7 @@ impl Diverging {
     }
 }
 
-/// The colours of a map, in order, and what each looks like.
+/// Colours of a map, in order, each with its RGB value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Steps(Vec<(Color, [u8; 3])>);
 
@@ -144,7 +144,7 @@ impl Steps {
         Self((0..STEPS).map(rgb).map(step).collect())
     }
 
-    /// The step of a share between 0 and 1. Of few steps, each stands for an equal part of the scale.
+    /// Returns the step of a share between 0 and 1. If steps are few, each covers an equal part of the scale.
     pub fn at(&self, share: f32) -> (Color, [u8; 3]) {
         let (n, share) = (self.0.len(), share.clamp(0.0, 1.0));
         let idx = if n == STEPS {
@@ -155,12 +155,12 @@ impl Steps {
         self.0[idx]
     }
 
-    /// How many steps there are, where they are few enough to be told apart and shown one by one.
+    /// Returns the number of steps if they are few enough to be distinguished and shown one by one.
     pub fn n_apart(&self) -> Option<usize> {
         (self.0.len() < STEPS).then_some(self.0.len())
     }
 
-    /// A colour for what is no number, which none of the steps has.
+    /// Returns the colour of NaN, which differs from all steps.
     pub fn not_a_number(&self, depth: Depth) -> (Color, [u8; 3]) {
         let [r, g, b] = NOT_A_NUMBER;
         let candidates = match depth {
@@ -174,7 +174,7 @@ impl Steps {
     }
 }
 
-/// A colour by its number: the first 16 are the terminal's own.
+/// Returns an indexed colour; the first 16 are the terminal's own.
 fn colour(n: u8) -> Color {
     const NAMED: [Color; 16] = [
         Color::Black,
@@ -201,7 +201,7 @@ fn colour(n: u8) -> Color {
 /// Levels of xterm's colour cube.
 pub(super) const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
 
-/// What a colour by its number looks like; of the first 16, as xterm paints them.
+/// Returns the RGB value of an indexed colour; of the first 16, as in xterm.
 pub(super) fn rgb_of(n: u8) -> [u8; 3] {
     const NAMED: [[u8; 3]; 16] = [
         [0, 0, 0],
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_diverging_map_has_a_middle_and_as_many_steps_on_both_sides() {
+    fn every_diverging_map_is_symmetric_around_its_middle() {
         for (name, map) in Diverging::NAMES {
             for (depth, ground) in DEPTHS
                 .iter()
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn no_step_is_there_twice_and_what_is_no_number_is_none_of_them() {
+    fn steps_are_distinct_and_differ_from_the_colour_of_nan() {
         for depth in [Depth::Indexed, Depth::Sixteen] {
             let sequential = Sequential::NAMES.map(|(_, map)| map.steps(depth));
             let grounds = [Ground::Dark, Ground::Light];
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_parts_of_the_scale_have_each_step() {
+    fn each_step_covers_an_equal_part_of_the_scale() {
         let steps = Sequential::Viridis.steps(Depth::Sixteen);
         let n = steps.n_apart().expect("few steps");
         for idx in 0..n {

@@ -1,12 +1,12 @@
-//! Ways to normalise, each compared with a head's scores: the simplest that explains the pattern is taken.
+//! Compares each known normaliser with a head's scores; the simplest that explains the pattern is returned.
 
 use super::rows::{Head, HeadRow, Vectors, log_sum, median};
 use super::sparse::{entmax15, sparsemax};
 use super::{Divided, Explained, Features, Normaliser};
 
-/// Cells that a way with a number of its own needs at least to be believed.
+/// Number of cells required before a normaliser with a fitted parameter is accepted.
 const FEWEST_CELLS: usize = 6;
-/// Sums of the columns of a Sinkhorn normalisation that stopped early may lie this far from 1.
+/// Allowed deviation from 1 of the column sums of a Sinkhorn normalisation that stopped early.
 const COLUMN: f64 = 0.05;
 
 pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
@@ -32,7 +32,7 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>>
     if let by @ Some(_) = sinks_of_rows(head, &holds) {
         return by;
     }
-    // Scores that hardly differ fit anything.
+    // Nearly equal scores fit any normaliser.
     if n_cells < FEWEST_CELLS || !has_spread(head) {
         return None;
     }
@@ -72,7 +72,7 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>>
     sinkhorn(head, tolerance)
 }
 
-/// Whether scores differ enough inside of rows for ways to differ.
+/// Whether scores within rows differ enough to distinguish normalisers.
 fn has_spread(head: &Head<'_>) -> bool {
     head.rows.iter().any(|row| {
         let low = row.scores.iter().copied().fold(f64::INFINITY, f64::min);
@@ -91,11 +91,11 @@ fn with_sink(row: &HeadRow, logit: f64) -> Vec<f64> {
     row.scores.iter().map(|s| (s - log_sum).exp()).collect()
 }
 
-/// Scores of which the largest is 0: what is left after the row's maximum, the sink's logit included, was subtracted.
+/// A largest score this close to 0 means that the row's maximum (sink logit included) was subtracted from the scores.
 const SUBTRACTED: f64 = 1e-5;
 
-/// A softmax of which each row keeps a share of its own. It is believed where sinks are declared or recorded, or where the row's
-/// maximum was subtracted from its scores: then rows whose largest score lies below 0 must have lost it to a sink at 0.
+/// A softmax of which each row keeps its own share. Accepted if sinks are declared or recorded, or if the row maximum was
+/// subtracted from the scores: then a row whose largest score is below 0 must have had a sink at 0.
 fn sinks_of_rows(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
     let largest = |row: &HeadRow| row.scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let is_subtracted = |row: &HeadRow| {
@@ -122,7 +122,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The logit that takes what rows lack: of the row that lacks most clearly, since a row of large scores lacks next to nothing.
+/// The logit that takes the missing part of rows, from the row that misses most: rows with large scores miss next to nothing.
 fn sink(head: &Head<'_>) -> Option<f64> {
     let mut logits: Vec<(f64, f64)> = head
         .rows
@@ -135,7 +135,7 @@ fn sink(head: &Head<'_>) -> Option<f64> {
     logits.first().map(|(_, logit)| *logit)
 }
 
-/// What is added to every score: the same in all cells whose probability has digits to tell it.
+/// The constant added to every score, if it is the same in all cells whose probability has enough digits.
 fn sigmoid_bias(head: &Head<'_>) -> Option<f64> {
     let mut biases = Vec::new();
     for row in &head.rows {
@@ -160,7 +160,7 @@ fn over_sum(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().map(|value| value * by).collect()
 }
 
-/// Products of positive features, divided by their sum or not.
+/// Products of positive features, optionally divided by their sum.
 fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
     let is_positive = head
         .rows
@@ -229,7 +229,7 @@ fn mapped(vectors: Vectors<'_>, features: Features, of_queries: bool) -> Vec<f64
     out
 }
 
-/// A rectified score or its square: times one factor, divided by the visible keys, or by the row's sum.
+/// Rectified scores or their squares: times one factor, divided by the number of visible keys, or by the row's sum.
 fn relu(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
     for power in [1u8, 2] {
         let rectified = |row: &HeadRow| -> Vec<f64> {
@@ -274,7 +274,7 @@ fn relu(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
     None
 }
 
-/// log p − score is a number of the row and a number of the column, and both sum to 1.
+/// log p − score is the sum of a row term and a column term, and rows and columns sum to 1.
 fn sinkhorn(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
     let n_rows = head.rows.len();
     if !head.is_full || n_rows < 3 || n_rows != head.n_keys {

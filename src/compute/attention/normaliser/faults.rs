@@ -1,11 +1,11 @@
-//! What can go wrong between scores and pattern, each compared with a head's scores.
+//! Known faults between scores and pattern, each compared with a head's scores.
 
 use super::by_design::softmax;
 use super::rows::{Head, HeadRow, log_sum};
 use super::{Explained, Fault};
 
 const FEWEST_CELLS: usize = 6;
-/// Cells that should hold at least this much tell the factor of their row.
+/// Cells expected to be at least this large determine the factor of their row.
 const LARGE: f64 = 1e-3;
 
 pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
@@ -38,7 +38,7 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
 
 type Holds<'a> = dyn Fn(Fault, &dyn Fn(&HeadRow) -> Vec<f64>) -> Option<Explained<Fault>> + 'a;
 
-/// The factor by which log p grows with the scores inside of rows.
+/// The slope of log p against the scores within rows.
 fn temperature(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Fault>> {
     let (mut with, mut of) = (0.0, 0.0);
     for row in &head.rows {
@@ -69,7 +69,7 @@ fn temperature(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Fault>> {
     holds(Fault::Temperature(factor), &scaled)
 }
 
-/// A factor of every row, or one for all.
+/// One factor per row, or one for all rows.
 fn factors(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Fault>> {
     let factor = |row: &HeadRow| -> f64 {
         let expected = softmax(row);
@@ -87,7 +87,7 @@ fn factors(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Fault>> {
     let times = |row: &HeadRow, by: f64| softmax(row).iter().map(|p| by * p).collect::<Vec<_>>();
     let middle = 0.5 * (least + most);
     holds(Fault::Scaled(middle), &|row| times(row, middle)).or_else(|| {
-        // Rows of one key fit any factor.
+        // A row of one key fits any factor.
         let n_telling = head.rows.iter().filter(|row| row.keys.len() >= 3).count();
         let found = holds(Fault::RowFactors(least, most), &|row| {
             times(row, factor(row))

@@ -1,4 +1,4 @@
-//! What turned a head's scores into its pattern: ways to normalise that people use by design, and what goes wrong on the way.
+//! Recognises how a head's scores became its pattern: normalisers used by design, and faults.
 
 mod by_design;
 mod faults;
@@ -11,21 +11,22 @@ use std::fmt;
 pub use rows::{Head, HeadRow, Vectors};
 pub use unscored::dropout;
 
-/// A way to turn scores into a pattern, on purpose.
+/// A deliberate way to turn scores into a pattern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Normaliser {
     Softmax,
-    /// A 1 stands beside the sum of the denominator: a key of score 0 that gives nothing.
+    /// Adds 1 to the denominator, like a key with score 0 and no value.
     SoftmaxOne,
     /// One learned logit takes part of every row.
     LearnedSink {
         logit: f64,
     },
-    /// A key that is not in the file takes part of every row, more of some than of others: the least that a row keeps.
+    /// A key that was not recorded takes part of every row, a different share each. The field is the smallest share that a row
+    /// keeps.
     SinkOfRows {
         least: f64,
     },
-    /// Σ over keys is left alone; a bias is added to every score.
+    /// A sigmoid of each score plus a bias, without division by a sum.
     Sigmoid {
         bias: f64,
     },
@@ -36,37 +37,37 @@ pub enum Normaliser {
     },
     Sparsemax,
     Entmax15,
-    /// Neither is known: rows that sum to 1 and hold exact zeros.
+    /// Sparse, of an unknown kind: rows sum to 1 and contain exact zeros.
     Sparse,
     /// Rows and columns sum to 1.
     Sinkhorn,
-    /// Scores that are never negative, over their sum.
+    /// Nonnegative scores divided by their sum.
     Linear {
         features: Features,
     },
-    /// One softmax less a share of another: rows sum to 1 − λ.
+    /// The difference of two softmaxes: rows sum to 1 − λ.
     Differential {
         lambda: f64,
     },
 }
 
-/// What a rectified score is divided by.
+/// What the rectified scores are divided by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Divided {
     /// One number for all rows.
     Factor(f64),
-    /// The visible keys of the row.
+    /// The number of visible keys of the row.
     Visible(f64),
-    /// Their sum.
+    /// The row's sum.
     Sum,
 }
 
-/// What a linear attention makes of queries and keys before their product.
+/// Feature map that a linear attention applies to queries and keys before their product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Features {
-    /// The scores are products of features already, and are divided by their sum.
+    /// Scores are already products of features, and are divided by their sum.
     Scores,
-    /// The scores are products of features already, and are used as they are.
+    /// Scores are already products of features, and are not divided.
     Bare,
     Elu,
     Relu,
@@ -74,36 +75,36 @@ pub enum Features {
     Softmax,
 }
 
-/// Something else than a way to normalise.
+/// A fault between scores and pattern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// The softmax of the softmax.
     Twice,
-    /// The softmax of the scores times this.
+    /// The softmax of the scores times this factor.
     Temperature(f64),
-    /// The softmax over all keys, of which the hidden ones were then set to 0.
+    /// The softmax over all keys, with hidden ones set to 0 afterwards.
     MaskedAfter,
     /// The softmax times one factor.
     Scaled(f64),
-    /// Each row is the softmax times a factor of its own: the least and the largest.
+    /// Each row is the softmax times its own factor: the smallest and the largest.
     RowFactors(f64, f64),
-    /// exp(score) without its sum.
+    /// exp(score), not divided by the sum.
     NoSum,
     /// The scores themselves.
     NoSoftmax,
 }
 
-/// What explains a pattern, and by how much it misses.
+/// The explanation of a pattern, and its remaining error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Explained<T> {
     pub by: T,
     /// Largest |found − expected|, divided by the largest expected cell of its row.
     pub off: f64,
-    /// Cells that were compared.
+    /// Number of cells compared.
     pub n_cells: usize,
 }
 
-/// The simplest way to normalise that explains a head within `tolerance`; scores decide where there are such.
+/// The simplest normaliser that explains a head within `tolerance`, using scores if there are any.
 pub fn recognise(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
     if head.has_scores {
         by_design::explain(head, tolerance).or_else(|| unscored::signed(head, tolerance))
@@ -112,7 +113,7 @@ pub fn recognise(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser
     }
 }
 
-/// The fault that explains a head that no way to normalise explains.
+/// The fault that explains a head that no normaliser explains.
 pub fn diagnose(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
     if head.has_scores {
         faults::explain(head, tolerance)
@@ -194,7 +195,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What to do about it.
+    /// Advice for fixing the fault.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Twice => {

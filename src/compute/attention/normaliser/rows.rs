@@ -1,19 +1,19 @@
-//! A head's rows as they are compared with what should have come out of its scores.
+//! Rows of a head, prepared for comparison with what its scores should give.
 
 use std::ops::Range;
 
 use crate::attention::Visibility;
 
-/// One row that can be compared: its cells that count.
+/// One comparable row, restricted to the cells that count.
 #[derive(Debug, Clone, Default)]
 pub struct HeadRow {
     pub query_idx: usize,
-    /// Which keys, in order.
+    /// Key indices, in order.
     pub keys: Vec<usize>,
-    /// Empty where there are no scores.
+    /// Empty if there are no scores.
     pub scores: Vec<f64>,
     pub found: Vec<f64>,
-    /// log Σ exp of all scores of the row, hidden keys too; NaN where some are −inf.
+    /// log Σ exp of all scores of the row, hidden keys included; NaN if some are −inf.
     pub log_sum_of_all: f64,
 }
 
@@ -33,18 +33,18 @@ pub fn log_sum(scores: &[f64]) -> f64 {
     max + scores.iter().map(|s| (s - max).exp()).sum::<f64>().ln()
 }
 
-/// The rows of a head that can be compared: of real queries, without NaN, with at least one key.
+/// The comparable rows of a head: of real queries, without NaN, with at least one key.
 #[derive(Debug)]
 pub struct Head<'a> {
     pub rows: Vec<HeadRow>,
     pub has_scores: bool,
     pub n_keys: usize,
-    /// Every row counts every key.
+    /// Every key counts in every row.
     pub is_full: bool,
     pub vectors: Option<Vectors<'a>>,
-    /// Whether a sink is declared, or key columns were recorded to be cut off.
+    /// Whether a sink is declared, or recorded key columns were cut off.
     pub has_sinks: bool,
-    /// Whether zeros may be the head's own, and not those of a mask that all heads share.
+    /// Whether zeros may be the head's own, rather than those of a mask shared by all heads.
     pub has_own_zeros: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Vectors<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// `counts` says which cells take part. // pattern and scores: [query, key]
+    /// `counts` selects the cells to compare. // pattern and scores: [query, key]
     pub fn of(
         visibility: &Visibility,
         pattern: &[f32],
@@ -117,8 +117,8 @@ impl<'a> Head<'a> {
         self.rows.iter().map(|row| row.keys.len()).sum()
     }
 
-    /// Largest |found − expected| over the largest expected cell of its row. A row of which nothing is expected counts what it
-    /// holds.
+    /// Largest |found − expected| over the largest expected cell of its row. A row expected to be zero contributes its largest
+    /// value.
     pub fn off(&self, expected: &dyn Fn(&HeadRow) -> Vec<f64>) -> f64 {
         let mut worst = 0.0f64;
         for row in &self.rows {
@@ -139,7 +139,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The value in the middle; NaN for none.
+/// The median; NaN if empty.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,18 +1,18 @@
-//! What a pattern says of its normaliser without scores: signs, sums and exact zeros.
+//! Recognises a normaliser without scores: from signs, sums and exact zeros of the pattern.
 
 use super::rows::{Head, median};
 use super::{Explained, Fault, Normaliser};
 
-/// Rows that are needed to speak of a sum that all rows share.
+/// Number of rows required to conclude that all rows share one sum.
 const FEWEST_ROWS: usize = 3;
-/// Share of the cells that a sparse normaliser sets to exactly 0, at least.
+/// Smallest share of cells that a sparse normaliser sets to exactly 0.
 const ZEROED: f64 = 0.05;
-/// A softmax that rounds to 0 has other cells near the smallest number of its kind; a sparse normaliser does not.
+/// A softmax that underflows to 0 has other cells near the smallest float of its type; a sparse normaliser does not.
 const SMALLEST: f64 = 1e-6;
-/// Sums of columns that hold.
+/// Allowed deviation of column sums from 1.
 const COLUMN: f64 = 1e-2;
 
-/// Rows that are needed to speak of columns.
+/// Number of rows required to conclude anything about columns.
 const FEWEST_COLUMNS: usize = 3;
 
 pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
@@ -44,7 +44,7 @@ fn is_negative(head: &Head<'_>) -> bool {
         .any(|row| row.found.iter().any(|p| *p < 0.0))
 }
 
-/// Cells of both signs in rows that share one sum of at most 1: the difference of two softmaxes.
+/// Differential attention: cells of both signs, in rows that share one sum of at most 1.
 pub fn signed(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
     let is_small = |p: &f64| p.abs() <= 1.0 + tolerance;
     let fits = head.rows.iter().all(|row| row.found.iter().all(is_small));
@@ -76,7 +76,7 @@ fn is_doubly_stochastic(head: &Head<'_>) -> bool {
         .rows
         .iter()
         .any(|row| row.found.iter().all(|p| *p < 0.99));
-    // Rows that are all even are doubly stochastic without being made so.
+    // Uniform rows are doubly stochastic anyway.
     let is_even = head.rows.iter().all(|row| {
         let even = 1.0 / row.found.len() as f64;
         row.found.iter().all(|p| (p - even).abs() <= 0.02 * even)
@@ -84,7 +84,7 @@ fn is_doubly_stochastic(head: &Head<'_>) -> bool {
     is_spread && !is_even && sums.iter().all(|sum| (sum - 1.0).abs() <= COLUMN)
 }
 
-/// Exact zeros at places of their own in every row, while what is not 0 is far from it.
+/// Whether rows contain exact zeros at different keys, while the nonzero cells are far from 0.
 fn is_sparse(head: &Head<'_>) -> bool {
     let (mut n_zero, mut n, mut smallest, mut n_inner) = (0usize, 0usize, f64::INFINITY, 0usize);
     for row in &head.rows {
@@ -97,7 +97,7 @@ fn is_sparse(head: &Head<'_>) -> bool {
         };
         n += row.found.len();
         n_zero += row.found.iter().filter(|p| **p == 0.0).count();
-        // A window has zeros at its ends, not between.
+        // A window has zeros at the ends of a row, not in between.
         n_inner += row.found[first..=last]
             .iter()
             .filter(|p| **p == 0.0)
@@ -112,8 +112,8 @@ fn is_sparse(head: &Head<'_>) -> bool {
     n_inner > 0 && n_zero as f64 >= ZEROED * n as f64 && smallest > SMALLEST
 }
 
-/// A softmax over all keys whose hidden cells were set to 0 afterwards: rows sum to less than 1, but for those that see every
-/// key.
+/// Recognises a softmax over all keys whose hidden cells were zeroed afterwards: rows that do not see every key sum to less than
+/// 1.
 pub fn fault(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
     if is_negative(head) {
         return None;
@@ -143,7 +143,7 @@ pub fn fault(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
             n_cells: head.n_cells(),
         });
     }
-    // One sum that all rows share, and that is not 1.
+    // All rows share one sum that is not 1.
     let mut sums: Vec<f64> = head.rows.iter().map(super::HeadRow::sum).collect();
     let sum = median(&mut sums);
     let off = sums.iter().map(|s| (s - sum).abs()).fold(0.0, f64::max);
@@ -156,8 +156,8 @@ pub fn fault(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
     )
 }
 
-/// The p of a dropout: rows that see one key hold nothing or 1 / (1 − p), other cells are zeroed as often, and rows sum to 1 on
-/// average.
+/// The p of a dropout: rows with one visible key are 0 or 1 / (1 − p), other cells are zeroed at the same rate, and rows sum to 1
+/// on average.
 pub fn dropout(head: &Head<'_>) -> Option<f64> {
     if is_negative(head) || head.rows.len() < FEWEST_DROPPED {
         return None;
@@ -171,7 +171,7 @@ pub fn dropout(head: &Head<'_>) -> Option<f64> {
     if !(0.005..0.95).contains(&p) {
         return None;
     }
-    // Sums scatter around 1 as kept and dropped cells do.
+    // The scatter of the row sums around 1 must match dropout.
     let (mut off, mut variance, mut n_above) = (0.0, 0.0, 0);
     for row in &head.rows {
         let of_squares: f64 = row.found.iter().map(|x| x * x).sum();
@@ -180,7 +180,7 @@ pub fn dropout(head: &Head<'_>) -> Option<f64> {
         n_above += usize::from(row.sum() > 1.0 + 1e-3);
     }
     let is_scattered = off.abs() <= 4.0 * variance.sqrt();
-    // The largest sum of a row that lost nothing is 1 / (1 − p).
+    // The sum of a row that lost no cell is 1 / (1 − p).
     let whole = head.rows.iter().filter(|row| row.keys.len() >= 2);
     let whole = whole.filter(|row| row.found.iter().all(|p| *p != 0.0));
     let factors: Vec<f64> = whole.map(super::HeadRow::sum).collect();
@@ -192,5 +192,5 @@ pub fn dropout(head: &Head<'_>) -> Option<f64> {
     (is_scattered && n_above > 0 && fits).then_some(exact)
 }
 
-/// Rows that are needed to speak of dropout.
+/// Number of rows required to conclude that there is dropout.
 const FEWEST_DROPPED: usize = 6;

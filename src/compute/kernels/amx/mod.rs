@@ -1,10 +1,10 @@
-//! Products with bf16 weights as they lie in the file, on the matrix tiles (AMX) of processors that have them.
+//! Products with bf16 weights in their stored form, on the matrix tiles (AMX) of processors that have them.
 //!
-//! An activation is the sum of three bf16 numbers, exactly: the first eight of its 24 digits, the next eight, the rest. Each of the
-//! three is multiplied with the weight, which is bf16 already, and all are summed in f32: what comes out is as good as an f32
-//! product, and the weights are never widened. `portable` does the same arithmetic, digit for digit, without tiles:
-//! it judges them in tests, and once in every process before they are used. Against sums in f64 the error is 1.5e-7 (root mean square,
-//! relative) for 768 inputs and 3.1e-7 for 3072, where an f32 product's is 3.5e-7 and 4.1e-7.
+//! An f32 activation is exactly the sum of three bf16 numbers: the first eight of its 24 significant bits, the next eight, and
+//! the rest. Each of the three is multiplied by the bf16 weight, and all products are summed in f32. The result is as accurate as
+//! an f32 product, without widening the weights. `portable` does the same arithmetic, bit for bit, without tiles; tests compare
+//! the tiles with it, and so does every process before it uses them. Against sums in f64 the error is 1.5e-7 (root mean square,
+//! relative) for 768 inputs and 3.1e-7 for 3072; that of an f32 product is 3.5e-7 and 4.1e-7.
 
 mod pack;
 mod portable;
@@ -20,14 +20,14 @@ pub use product::Bf16Matrix;
 
 pub use usable::{Bf16Product, choose, is_usable};
 
-/// out = x·Wᵀ, or out += x·Wᵀ when `accumulate`, by the engine in use. // x: [row, n_in], out: [row, n_out]
+/// out = x·Wᵀ, or out += x·Wᵀ when `accumulate`, on the current engine. // x: [row, n_in], out: [row, n_out]
 ///
-/// `did` hears how many multiplications and additions were done, and says whether to go on. Gives whether all was done. A row
-/// whose sums are not all finite in some block is computed there once more, in f32 alone, so that infinities and NaN come out as they
-/// would without tiles. The bits do not depend on the number of threads.
+/// `did` receives the number of multiply-adds done and returns whether to continue. Returns whether the whole product was
+/// computed. In a block with non-finite sums, the affected rows are recomputed in plain f32, so that infinities and NaN come out
+/// as without tiles. The result is bit-identical for any number of threads.
 ///
 /// # Panics
-/// When the shapes do not fit.
+/// When the shapes do not match.
 pub fn product_bf16(
     out: &mut [f32],
     x: &[f32],
@@ -46,17 +46,17 @@ pub fn product_bf16(
     )
 }
 
-/// What multiplies packed tiles.
+/// The implementation that multiplies packed tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kernels) enum Engine {
-    /// The arithmetic of tiles without them: slow, for tests.
+    /// The tiles' arithmetic in plain code: slow, for tests.
     Portable,
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     Tiles(tiles::Granted),
 }
 
 impl Engine {
-    /// Runs work that calls [`Session::multiply`] on this thread.
+    /// Runs a closure that calls [`Session::multiply`] on this thread.
     fn with<T>(self, work: impl FnOnce(&Session) -> T) -> T {
         match self {
             Self::Portable => work(&Session::Portable),
@@ -66,7 +66,7 @@ impl Engine {
     }
 }
 
-/// An engine that is ready on the thread it was made on.
+/// An engine set up for the current thread.
 enum Session {
     Portable,
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -74,10 +74,10 @@ enum Session {
 }
 
 impl Session {
-    /// Adds to four tiles of sums: two tiles of outputs × two of rows, over as many steps of 32 inputs as are given.
+    /// Adds to four tiles of sums (two tiles of outputs × two of rows), over all given steps of 32 inputs.
     ///
     /// # Panics
-    /// When weights and activations are not of the same number of steps.
+    /// When weights and activations differ in their number of steps.
     fn multiply(
         &self,
         weights: &[pack::WeightStep],

@@ -1,20 +1,21 @@
-//! Tiles in memory: activations split into three parts, weights and activations brought into the order that tiles are read in.
+//! Tiles in memory: splits activations into three bf16 parts, and arranges weights and activations in the order in which tiles
+//! are loaded.
 //!
-//! A number is the sum of its three parts exactly, down to 2⁻¹⁰²; below that the last digits are lost. Next to the largest number
-//! the first part rounds to infinity and the second is NaN, so that sums show it.
+//! The three parts sum to the number exactly down to 2⁻¹⁰²; below that the last bits are lost. Near the largest f32, the first
+//! part rounds to infinity and the second is NaN, so that the sums show it.
 
 use crate::kernels::simd::{Kernel, Lanes, Level};
 
 /// Rows and columns of a tile of sums.
 pub const SIDE: usize = 16;
-/// Inputs in a tile: two beside each other make one of its 32-bit elements.
+/// Inputs in a tile: two adjacent bf16 inputs form one 32-bit element.
 pub const STEP: usize = 2 * SIDE;
-/// Parts that an activation is split into.
+/// Number of parts that an activation is split into.
 pub const N_PARTS: usize = 3;
-/// Outputs, and rows, that are multiplied together: two tiles of them.
+/// Outputs, and rows, multiplied together: two tiles each.
 pub const PAIR: usize = 2 * SIDE;
 
-/// One tile: sixteen rows of sixteen pairs of bf16, the earlier one of a pair in its lower half.
+/// One tile: sixteen rows of sixteen pairs of bf16; the first of a pair is in the lower half.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Tile(pub [[u32; SIDE]; SIDE]);
@@ -24,7 +25,7 @@ pub struct Tile(pub [[u32; SIDE]; SIDE]);
 #[repr(C, align(64))]
 pub struct WeightStep(pub [Tile; 2]);
 
-/// 32 inputs × 32 rows in three parts, the smallest first: a row per pair of inputs. // [part, tile, pair of inputs, row]
+/// 32 inputs × 32 rows in three parts, smallest first: a tile row per pair of inputs. // [part, tile, pair of inputs, row]
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct ActivationStep(pub [[Tile; 2]; N_PARTS]);
@@ -53,7 +54,7 @@ impl Sums {
 const EXPONENT: u32 = 0x7f80_0000;
 const BF16_NAN: u32 = 0x7fc0;
 
-/// The nearest bf16, ties to even, as its bits; NaN for what is not finite, so that the sums it enters show it.
+/// The bits of the nearest bf16, ties to even; NaN for a non-finite value, so that its sums show it.
 #[inline(always)]
 fn nearest_bf16(value: f32) -> u32 {
     let bits = value.to_bits();
@@ -65,7 +66,7 @@ fn nearest_bf16(value: f32) -> u32 {
     }
 }
 
-/// Rows and columns exchanged, four by four, which compilers turn into shuffles.
+/// Exchanges rows and columns, in 4 × 4 blocks, which compilers turn into shuffles.
 #[inline(always)]
 pub fn transpose<T: Copy>(from: &[[T; SIDE]; SIDE], to: &mut [[T; SIDE]; SIDE]) {
     for row_idx in (0..SIDE).step_by(4) {
@@ -79,7 +80,7 @@ pub fn transpose<T: Copy>(from: &[[T; SIDE]; SIDE], to: &mut [[T; SIDE]; SIDE]) 
     }
 }
 
-/// Packs up to 32 rows of activations; rows and inputs that are missing are zero. // rows: [row, n_in]
+/// Packs up to 32 rows of activations; missing rows and inputs are zero. // rows: [row, n_in]
 pub fn pack_activations(rows: &[f32], n_in: usize, to: &mut [ActivationStep]) {
     Level::best().run(PackActivations { rows, n_in, to });
 }
@@ -93,7 +94,7 @@ struct PackActivations<'a> {
 impl Kernel for PackActivations<'_> {
     type Output = ();
 
-    // Plain loops: the compiler makes of them what the level has.
+    // Plain loops, which the compiler vectorises for the level.
     #[inline(always)]
     fn run<L: Lanes>(self, _: L) {
         let Self { rows, n_in, to } = self;
@@ -124,10 +125,10 @@ impl Kernel for PackActivations<'_> {
     }
 }
 
-/// Two inputs of sixteen rows, split, the earlier one in the lower half of a word. // [part, row]
+/// Splits two inputs of sixteen rows; the first input is in the lower half of each word. // [part, row]
 #[inline(always)]
 fn split_pairs([earlier, later]: &[[f32; SIDE]; 2]) -> [[u32; SIDE]; N_PARTS] {
-    // Part after part, not number after number: compilers make vector code of this.
+    // Loops over parts outside and numbers inside, which compilers vectorise.
     let mut left = [*earlier, *later];
     let mut words = [[0; SIDE]; N_PARTS];
     for words in words.iter_mut().rev() {
@@ -143,7 +144,7 @@ fn split_pairs([earlier, later]: &[[f32; SIDE]; 2]) -> [[u32; SIDE]; N_PARTS] {
     words
 }
 
-/// Packs inputs from `first_in` on of up to 32 outputs; outputs and inputs that are missing are zero. // [output, n_in]
+/// Packs up to 32 outputs, from input `first_in` on; missing outputs and inputs are zero. // [output, n_in]
 pub fn pack_weights(outputs: &[u16], n_in: usize, first_in: usize, to: &mut [WeightStep]) {
     for (step_idx, to) in to.iter_mut().enumerate() {
         let start = first_in + step_idx * STEP;
@@ -168,7 +169,7 @@ fn pairs(values: &[u16; STEP]) -> [u32; SIDE] {
     std::array::from_fn(|idx| u32::from(values[2 * idx]) | u32::from(values[2 * idx + 1]) << 16)
 }
 
-/// As [`pack_weights`], of weights that lie input after input: of all `n_out`, up to 32 outputs. // [n_in, n_out]
+/// Like [`pack_weights`], for up to 32 of `n_out` outputs whose weights are stored input by input. // [n_in, n_out]
 pub fn pack_weights_by_input(
     values: &[u16],
     n_out: usize,
@@ -200,7 +201,7 @@ pub fn pack_weights_by_input(
 mod tests {
     use super::*;
 
-    /// The parts of a number, smallest first, as both of a pair.
+    /// The parts of a number, smallest first, checked to be equal in both halves of a pair.
     fn parts(value: f32) -> [f32; N_PARTS] {
         let words = split_pairs(&[[value; SIDE]; 2]).map(|words| words[3]);
         words.map(|word| {
@@ -210,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn three_parts_are_the_number() {
+    fn the_three_parts_sum_to_the_number() {
         let mut state = 0x9e37_79b9_u32;
         for _ in 0..200_000 {
             state ^= state << 13;
             state ^= state >> 17;
             state ^= state << 5;
             let value = f32::from_bits(state);
-            // Below 2^-102 the last digits are smaller than any normal number, and tiles take those for zero.
+            // Below 2^-102 the last bits are subnormal, and tiles treat subnormals as zero.
             if (2f32.powi(-102)..3.38e38).contains(&value.abs()) {
                 let sum: f64 = parts(value).map(f64::from).into_iter().sum();
                 assert_eq!(sum, f64::from(value), "{value:e}");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_seen_in_a_part() {
+    fn a_non_finite_number_shows_in_some_part() {
         for value in [
             f32::INFINITY,
             -f32::INFINITY,
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_either_order_are_packed_alike() {
+    fn weights_stored_in_either_order_pack_alike() {
         let (n_out, n_in) = (37, 75);
         let by_output: Vec<u16> = (0..n_out * n_in).map(|v| v as u16 + 1).collect();
         let by_input: Vec<u16> = (0..n_in)

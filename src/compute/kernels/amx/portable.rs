@@ -1,12 +1,12 @@
-//! The arithmetic of the tiles without tiles: slower, and the judge of the others.
+//! The tiles' arithmetic without tiles: slower, and the reference for them.
 
 use super::pack::{ActivationStep, SIDE, Sums, Tile, WeightStep};
 
-/// What one instruction adds to a tile of sums, in its order: the earlier inputs of all pairs are summed, the later ones are, and the
-/// sum of both is added to what was there. (Intel, Software Developer's Manual 2, TDPBF16PS)
+/// Adds the products of one instruction to a tile of sums, in its order: the first inputs of all pairs are summed, then the
+/// second ones, and the sum of both is added to the tile. (Intel, Software Developer's Manual 2, TDPBF16PS)
 ///
-/// A product of two bf16 is exact in f32, so that it does not matter whether product and sum are rounded once or twice. Tiles take numbers
-/// below 2⁻¹²⁶ for zero; here they are what they are.
+/// A product of two bf16 is exact in f32, so it does not matter whether product and sum are rounded once or twice. Tiles treat
+/// numbers below 2⁻¹²⁶ as zero; this code does not.
 #[inline(always)]
 fn add_products(weights: &Tile, activations: &Tile, sums: &mut [[f32; SIDE]; SIDE]) {
     let earlier = |pair: u32| f32::from_bits(pair << 16);
@@ -25,7 +25,7 @@ fn add_products(weights: &Tile, activations: &Tile, sums: &mut [[f32; SIDE]; SID
     }
 }
 
-/// Adds to four tiles of sums, over the steps that are given.
+/// Adds to four tiles of sums, over all given steps.
 pub fn multiply(weights: &[WeightStep], activations: &[ActivationStep], sums: &mut Sums) {
     for (weights, activations) in weights.iter().zip(activations) {
         for part in &activations.0 {

@@ -1,4 +1,4 @@
-//! The product with bf16 weights: which blocks, on which threads, and what becomes of sums that are not finite.
+//! The product with bf16 weights: its blocks, its threads, and the handling of non-finite sums.
 
 use std::cell::Cell;
 
@@ -11,13 +11,13 @@ use super::pack::{
 };
 use crate::kernels::{self, Matrix, MatrixMut, Threads, Tile};
 
-/// Outputs that one task computes, and rows: what is packed for them stays in a core's own cache.
+/// Outputs, and rows, computed by one task: their packed data stays in a core's own cache.
 const OUTPUTS_AT_ONCE: usize = 2 * PAIR;
 const ROWS_AT_ONCE: usize = 512;
-/// Steps of 32 inputs that are multiplied before the next rows' turn: their weights stay in the nearest cache.
+/// Steps of 32 inputs multiplied before the next rows: their weights stay in the L1 cache.
 const STEPS_AT_ONCE: usize = 16;
 
-/// Weights as they lie in a file.
+/// A matrix of bf16 weights as stored in a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Bf16Matrix<'a> {
     values: &'a [u16],
@@ -30,7 +30,7 @@ impl<'a> Bf16Matrix<'a> {
     /// Bits of bf16 numbers: [n_out, n_in], or [n_in, n_out] when `is_input_major`.
     ///
     /// # Panics
-    /// When there are not so many of them: a programming error, never an input's fault.
+    /// When their number differs: a programming error, never caused by input.
     pub fn new(values: &'a [u16], n_out: usize, n_in: usize, is_input_major: bool) -> Self {
         assert_eq!(values.len(), n_out * n_in, "{n_out} x {n_in} bf16 numbers");
         Self {
@@ -50,7 +50,7 @@ impl<'a> Bf16Matrix<'a> {
         }
     }
 
-    /// Some outputs as f32, output after output. // [output, n_in]
+    /// Some outputs widened to f32. // [output, n_in]
     fn widened(self, outputs: std::ops::Range<usize>) -> Vec<f32> {
         let wide = |output_idx: usize, input_idx: usize| {
             let at = if self.is_input_major {
@@ -66,7 +66,7 @@ impl<'a> Bf16Matrix<'a> {
     }
 }
 
-/// As [`super::product_bf16`], by a given engine, on this thread alone or on all.
+/// Like [`super::product_bf16`], with a given engine, on the current thread or on all threads.
 pub(super) fn product_by(
     engine: Engine,
     threads: Threads,
@@ -134,14 +134,14 @@ pub(super) fn product_by(
     goes_on
 }
 
-// Taken and put back, not borrowed: a thread that waits for others may be given a part of another product meanwhile.
+// Taken and put back instead of borrowed: a thread that waits for others may be given a part of another product meanwhile.
 thread_local! {
     static ACTIVATIONS: Cell<Vec<ActivationStep>> = const { Cell::new(Vec::new()) };
     static WEIGHTS: Cell<Vec<WeightStep>> = const { Cell::new(Vec::new()) };
     static SUMS: Cell<Vec<Sums>> = const { Cell::new(Vec::new()) };
 }
 
-/// Rows that are multiplied with all outputs before the next ones are packed.
+/// Rows multiplied with all outputs before the next rows are packed.
 struct Block<'a> {
     engine: Engine,
     /// [row, n_in]
@@ -192,7 +192,7 @@ impl Block<'_> {
             let first = row_tile_idx * SIDE;
             for (row_idx, row) in (first..out.n_rows().min(first + SIDE)).zip(&rows) {
                 let row = &row[..outputs.len()];
-                // No early return: compilers make vector code of this.
+                // No early return, so that compilers vectorise this.
                 if row.iter().fold(true, |all, v| all & v.is_finite()) {
                     self.write(out.row(row_idx), row)
                 } else {
@@ -212,7 +212,7 @@ impl Block<'_> {
         to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
     }
 
-    /// The rows that hold something that is not finite, or whose sums went through it, in f32 alone.
+    /// Recomputes, in plain f32, rows whose inputs or sums are not finite.
     fn compute_again(
         &self,
         out: &mut Tile<'_>,

@@ -1,10 +1,10 @@
-//! The product with bf16 weights, judged by sums in f64.
+//! Checks products with bf16 weights against sums in f64.
 
 use super::Engine;
 use super::product::{Bf16Matrix, product_by};
 use crate::kernels::{Matrix, MatrixMut, Threads, product, widen_bf16};
 
-/// Numbers of all sizes around 1 with all digits in use.
+/// Numbers of about size 1 with all significant bits in use.
 fn noise(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -13,7 +13,7 @@ fn noise(seed: u64, n: usize) -> Vec<f32> {
         state ^= state << 17;
         (state >> 11) as f64 / (1u64 << 53) as f64
     };
-    // Four uniform numbers are near enough to a normal one.
+    // The sum of four uniform numbers is close enough to normal.
     let mut normal = || (0..4).map(|_| next()).sum::<f64>() - 2.0;
     (0..n).map(|_| normal() as f32).collect()
 }
@@ -27,7 +27,7 @@ fn wide(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Root mean square and maximum of the difference from sums in f64, relative to the root mean square of those.
+/// Root mean square and maximum of the error against sums in f64, relative to the root mean square of those sums.
 struct Off {
     rms: f64,
     max: f64,
@@ -74,8 +74,8 @@ fn portable(x: &[f32], weights: &[u16], n_in: usize) -> Vec<f32> {
 }
 
 #[test]
-fn three_parts_are_as_good_as_f32() {
-    // Measured, relative to the root mean square of what is computed: 1.5e-7 and at most 8.5e-7 for 768 inputs, 3.1e-7 and 2.3e-6 for
+fn the_three_part_product_is_as_accurate_as_f32() {
+    // Measured, relative to the root mean square of the sums: 1.5e-7 and at most 8.5e-7 for 768 inputs, 3.1e-7 and 2.3e-6 for
     // 3072; the f32 product: 3.5e-7 and 3.2e-6, 4.1e-7 and 2.2e-6.
     for (n_in, rms_limit, max_limit) in [(768, 3e-7, 2e-6), (3072, 5e-7, 4e-6)] {
         let (n_rows, n_out) = (48, 96);
@@ -104,7 +104,7 @@ fn three_parts_are_as_good_as_f32() {
 }
 
 #[test]
-fn every_shape_is_computed_whole_in_either_order_of_weights() {
+fn every_shape_is_computed_completely_with_weights_in_either_order() {
     for (n_rows, n_in, n_out) in [
         (1, 1, 1),
         (16, 32, 16),
@@ -140,13 +140,13 @@ fn every_shape_is_computed_whole_in_either_order_of_weights() {
 }
 
 #[test]
-fn what_is_not_finite_comes_out_as_from_f32() {
+fn non_finite_values_give_the_same_results_as_in_f32() {
     let (n_rows, n_in, n_out) = (40, 70, 66);
     let mut x = noise(5, n_rows * n_in);
     let mut weights = bf16(&noise(6, n_out * n_in));
     x[2 * n_in + 7] = f32::NAN;
     x[5 * n_in + 2] = f32::INFINITY;
-    // Rounds to infinity as a bf16, and gives finite outputs with small weights.
+    // Rounds to infinity in bf16, but gives finite outputs with small weights.
     x[6 * n_in] = f32::MAX;
     weights[3 * n_in] = 0x0080;
     weights[40 * n_in + 9] = 0xff80;
@@ -173,7 +173,7 @@ fn what_is_not_finite_comes_out_as_from_f32() {
 }
 
 #[test]
-fn a_stop_between_blocks_is_heard() {
+fn a_stop_between_blocks_takes_effect() {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     let (n_rows, n_in, n_out) = (4, 32, 640);

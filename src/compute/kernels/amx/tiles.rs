@@ -1,4 +1,4 @@
-//! The tiles of the processor, by their instructions.
+//! The processor's tiles, through their instructions.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -6,19 +6,19 @@ use std::marker::PhantomData;
 
 use super::pack::{ActivationStep, SIDE, Sums, WeightStep};
 
-/// Bytes of a row of a tile: a line of the cache.
+/// Bytes in a row of a tile: one cache line.
 const ROW_BYTES: usize = 64;
-/// Bytes from one row of a packed tile to the next, and so from one tile to the next sixteen times that.
+/// A packed tile's rows are `ROW_BYTES` apart, and consecutive tiles sixteen times that.
 const _: () = assert!(size_of::<WeightStep>() == 2 * SIDE * ROW_BYTES);
 const _: () = assert!(size_of::<ActivationStep>() == 6 * SIDE * ROW_BYTES);
 const _: () = assert!(size_of::<Sums>() == 4 * SIDE * ROW_BYTES);
 
-/// Proof that the processor has tiles for bf16, and that the system lets this process use them.
+/// Proof that the processor has bf16 tiles and that the system lets this process use them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted(());
 
 impl Granted {
-    /// Asks the processor, then the system.
+    /// Checks the processor, then the system.
     pub fn ask() -> Option<Self> {
         (has_tiles() && are_saved() && are_permitted()).then_some(Self(()))
     }
@@ -48,7 +48,7 @@ fn are_saved() -> bool {
         return false;
     }
     let saved: u32;
-    // SAFETY: OSXSAVE was just seen, without which this instruction does not exist; it reads a register and writes two.
+    // SAFETY: OSXSAVE was checked above, so this instruction exists; it reads a register and writes two.
     #[expect(unsafe_code)]
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") saved, out("edx") _, options(nomem, nostack, preserves_flags));
@@ -56,13 +56,13 @@ fn are_saved() -> bool {
     saved & TILE_CONFIG_AND_DATA == TILE_CONFIG_AND_DATA
 }
 
-/// Whether the system lets this process use tiles: Linux wants to be asked, once for all threads.
+/// Whether the system lets this process use tiles: Linux requires a request, once for all threads.
 fn are_permitted() -> bool {
     const ARCH_PRCTL: isize = 158;
     const REQUEST_STATE: usize = 0x1023;
     const TILE_DATA: usize = 18;
     let answer: isize;
-    // SAFETY: the call changes which registers this process may use, and none of its memory; the kernel overwrites rax, rcx and r11.
+    // SAFETY: the call changes which registers this process may use, not its memory; the kernel overwrites rax, rcx and r11.
     #[expect(unsafe_code)]
     unsafe {
         asm!("syscall", inlateout("rax") ARCH_PRCTL => answer, in("rdi") REQUEST_STATE, in("rsi") TILE_DATA,
@@ -71,8 +71,8 @@ fn are_permitted() -> bool {
     answer == 0
 }
 
-/// What `ldtilecfg` reads: palette 1, then from byte 16 on the bytes of a row and from byte 48 on the rows, of each of eight tiles.
-/// (Intel, Software Developer's Manual 1, 18.3)
+/// The operand of `ldtilecfg`: palette 1; for each of eight tiles, the bytes per row from byte 16 on, and the number of rows from
+/// byte 48 on. (Intel, Software Developer's Manual 1, 18.3)
 static CONFIG: [u8; 64] = {
     let mut config = [0; 64];
     config[0] = 1;
@@ -85,16 +85,16 @@ static CONFIG: [u8; 64] = {
     config
 };
 
-/// Tiles that are set up on this thread, and let go of when this is dropped: a thread without tiles is switched faster.
+/// Tiles configured on this thread, and released on drop: switching is faster for a thread without tiles.
 pub struct Configured {
-    /// The setting is the thread's own.
+    /// Prevents sending: the configuration belongs to the thread.
     stays: PhantomData<*mut ()>,
 }
 
 impl Configured {
     pub fn new(_: Granted) -> Self {
-        // SAFETY: the processor has tiles and the process may use them, of which `Granted` is the proof; the configuration has the
-        // form and the 64 bytes that are read, and names tiles no larger than the palette was seen to have.
+        // SAFETY: `Granted` proves that the processor has tiles and the process may use them; the configuration has the required
+        // form and 64 bytes, and its tiles are no larger than the palette's limit, which was checked.
         #[expect(unsafe_code)]
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) CONFIG.as_ptr(), options(nostack, readonly, preserves_flags),
@@ -104,7 +104,7 @@ impl Configured {
         Self { stays: PhantomData }
     }
 
-    /// Adds to four tiles of sums, over as many steps as both slices have.
+    /// Adds to four tiles of sums, over all steps of both slices.
     pub fn multiply(
         &self,
         weights: &[WeightStep],
@@ -115,10 +115,11 @@ impl Configured {
         if n_steps == 0 {
             return;
         }
-        // The four sums take turns, so that none waits for its last addition; the parts come smallest first, as in `portable`.
-        // SAFETY: tiles are set up on this thread as long as `self` lives, all of 16 rows × 64 bytes, read with a stride of 64: each load
-        // reads 1024 bytes. In every one of `n_steps` turns the weights' pointer moves over the 2048 bytes of one step and the
-        // activations' over the 6144 of one, as asserted above of both types; the sums are 4096 bytes, exclusively borrowed.
+        // The four sums alternate, so that none waits for its last addition; the parts are added smallest first, as in
+        // `portable`.
+        // SAFETY: tiles are configured on this thread as long as `self` lives, each with 16 rows × 64 bytes and a stride of 64,
+        // so a load reads 1024 bytes. Each of the `n_steps` iterations advances the weights' pointer by the 2048 bytes of one
+        // step and the activations' by 6144, as asserted above for both types; the sums are 4096 bytes, exclusively borrowed.
         #[expect(unsafe_code)]
         unsafe {
             asm!(
@@ -170,7 +171,7 @@ impl Configured {
 
 impl Drop for Configured {
     fn drop(&mut self) {
-        // SAFETY: tiles were set up on this thread, which this cannot have left; nothing uses them after it.
+        // SAFETY: tiles were configured on this thread, which `self` cannot leave; nothing uses them afterwards.
         #[expect(unsafe_code)]
         unsafe {
             asm!("tilerelease", options(nomem, nostack, preserves_flags),

@@ -1,5 +1,5 @@
-//! Whether tiles are used: where the processor has them, the system allows them, nobody asked for other instructions, and they
-//! were seen to compute what they should.
+//! Whether tiles are used: if the processor has them, the system allows them, no other instructions were requested, and a test
+//! product came out right.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,26 +8,26 @@ use super::Engine;
 
 static CHOSEN: AtomicU8 = AtomicU8::new(Bf16Product::Best as u8);
 
-/// What multiplies weights that are stored as bf16.
+/// The implementation of products with weights stored as bf16.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Bf16Product {
-    /// Tiles where they are usable, the f32 product elsewhere.
+    /// Tiles if usable, otherwise the f32 product.
     Best,
-    /// The arithmetic of tiles without tiles.
+    /// The tiles' arithmetic without tiles.
     Portable,
-    /// The f32 product, after the weights were widened.
+    /// The f32 product with widened weights.
     Widened,
 }
 
-/// Chooses for the whole process from now on: for tests, which compare one with another.
+/// Sets the implementation for the whole process: for tests, which compare them.
 #[doc(hidden)]
 pub fn choose(product: Bf16Product) {
     CHOSEN.store(product as u8, Ordering::SeqCst);
 }
 
-/// Whether weights that are bf16 are best left as they are, for [`super::product_bf16`].
+/// Whether bf16 weights should be kept in bf16, for [`super::product_bf16`].
 pub fn is_usable() -> bool {
     engine().is_some()
 }
@@ -48,7 +48,7 @@ fn tiles() -> Option<Engine> {
     None
 }
 
-/// Tiles, asked for and checked once in a process.
+/// The tile engine, if it works; requested and checked once per process.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn tiles() -> Option<Engine> {
     use super::tiles::Granted;
@@ -56,7 +56,7 @@ fn tiles() -> Option<Engine> {
 
     static CHECKED: OnceLock<Option<Engine>> = OnceLock::new();
     *CHECKED.get_or_init(|| {
-        // Whoever forces other instructions wants those to compute.
+        // If other instructions are forced, tiles are not used.
         if !matches!(Level::asked_for(), Ok(None)) {
             return None;
         }
@@ -71,20 +71,20 @@ fn tiles() -> Option<Engine> {
     })
 }
 
-/// How a small product differs from the portable one; both do the same arithmetic, digit for digit.
+/// Describes how a small product differs from the portable one; both should be equal bit for bit.
 #[cfg(any(test, all(target_arch = "x86_64", target_os = "linux")))]
 fn differs(engine: Engine) -> Option<String> {
     use super::product::{Bf16Matrix, product_by};
     use crate::kernels::Threads;
 
-    // One more than a pair of tiles each way, and a part of a step.
+    // One more row and a few more outputs than a pair of tiles, and a partial step of inputs.
     let (n_rows, n_in, n_out) = (33, 77, 35);
     let mut state = 0x2545_f491_u32;
     let mut next = || {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        // Between −2 and 2, all digits in use.
+        // Between −2 and 2, with all significant bits in use.
         (f64::from(state) / f64::from(1u32 << 30) - 2.0) as f32
     };
     let x: Vec<f32> = (0..n_rows * n_in).map(|_| next()).collect();
@@ -94,7 +94,7 @@ fn differs(engine: Engine) -> Option<String> {
     let weights = Bf16Matrix::new(&weights, n_out, n_in, false);
     let product = |engine| {
         let mut out = vec![0.0; n_rows * n_out];
-        // On this thread alone: others may be waiting for the answer.
+        // On this thread only: other threads may be waiting for the result.
         product_by(engine, Threads::One, &mut out, &x, weights, false, &|_| {
             true
         });
@@ -114,8 +114,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asking_for_tiles_answers() {
-        // Whatever the answer is on this processor, it is the same the second time.
+    fn the_check_for_tiles_always_returns_a_result() {
+        // Whatever the result on this processor, it is the same the second time.
         assert_eq!(tiles(), tiles());
         assert_eq!(differs(Engine::Portable), None);
     }

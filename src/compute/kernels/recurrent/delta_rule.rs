@@ -1,4 +1,5 @@
-//! The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464): a state that forgets, and corrects what it says of a key.
+//! The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464): a state that decays, and is corrected towards the
+//! value of each key.
 
 use rayon::prelude::*;
 
@@ -7,14 +8,14 @@ use super::{begun, side_by_side};
 /// Sizes of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaRule {
-    /// Heads of queries and keys, each of which serves as many heads of values in a row.
+    /// Number of query and key heads; each serves the same number of consecutive value heads.
     pub n_key_heads: usize,
     pub d_key: usize,
     pub n_value_heads: usize,
     pub d_value: usize,
 }
 
-/// What each token brings.
+/// Inputs of each token.
 #[derive(Debug, Clone, Copy)]
 pub struct DeltaTokens<'a> {
     /// [position, n_key_heads · d_key]
@@ -23,17 +24,17 @@ pub struct DeltaTokens<'a> {
     pub k: &'a [f32],
     /// [position, n_value_heads · d_value]
     pub v: &'a [f32],
-    /// The logarithm of what is kept of the state. // [position, value head]
+    /// Logarithm of the factor that keeps the state. // [position, value head]
     pub log_kept: &'a [f32],
-    /// How much of a correction is made. // [position, value head]
+    /// Strength of the correction (β). // [position, value head]
     pub strength: &'a [f32],
 }
 
-/// Added to the squared length of a query or key before it is divided by its length.
+/// Added to the squared length of a query or key before dividing by its length.
 const EPS: f32 = 1e-6;
 
-/// state ← kept · state, then state += k (strength · (v − kᵀ state))ᵀ, out = qᵀ state / √d_key, for every head of values, on queries
-/// and keys of length 1. // [position, n_value_heads · d_value]
+/// state ← kept · state, then state += k (strength · (v − kᵀ state))ᵀ, out = qᵀ state / √d_key, for every value head, with
+/// queries and keys normalised to length 1. // [position, n_value_heads · d_value]
 pub fn delta_rule(of: DeltaRule, tokens: DeltaTokens<'_>, state: &mut Vec<f32>) -> Vec<f32> {
     let DeltaRule {
         n_key_heads,
@@ -82,7 +83,7 @@ pub fn delta_rule(of: DeltaRule, tokens: DeltaTokens<'_>, state: &mut Vec<f32>) 
     side_by_side(&outputs, d_value)
 }
 
-/// A vector divided by its length, times a factor.
+/// A vector normalised to length 1, times a factor.
 fn of_length_one(from: &[f32], factor: f32, to: &mut [f32]) {
     let squared: f32 = from.iter().map(|v| v * v).sum();
     let inverse = factor / (squared + EPS).sqrt();
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_seen_again_gives_its_last_value() {
+    fn a_repeated_key_returns_its_last_value() {
         let of = DeltaRule {
             n_key_heads: 1,
             d_key: 2,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_read() {
+    fn a_forgotten_state_is_not_read() {
         let of = DeltaRule {
             n_key_heads: 1,
             d_key: 1,

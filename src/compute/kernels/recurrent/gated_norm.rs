@@ -1,29 +1,29 @@
-//! What stands between a state and the map behind it: a gate, and perhaps a norm by the root mean square.
+//! The gate between a recurrent state and the output map, with an optional RMS norm.
 
 use rayon::prelude::*;
 
 use super::silu;
 
-/// Which of the two comes first.
+/// Whether norm or gate is applied first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateOrder {
     NormFirst,
     GateFirst,
 }
 
-/// A norm of groups of channels, and its place.
+/// An RMS norm of groups of channels, and its order with the gate.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedNorm<'a> {
     pub order: GateOrder,
-    /// Channels that are normed together.
+    /// Number of channels normalised together.
     pub width: usize,
     pub eps: f32,
-    /// For all channels, or for those of one group.
+    /// One value per channel, or per channel of one group.
     pub gain: &'a [f32],
 }
 
 impl GatedNorm<'_> {
-    /// Norms rows and multiplies them with silu(gate), in place; without a norm they are multiplied only.
+    /// Normalises rows and multiplies them by silu(gate), in place; without a norm it only multiplies.
     /// // rows, gates: [position, channel]
     pub fn apply(norm: Option<Self>, rows: &mut [f32], gates: &[f32], n_channels: usize) {
         let n = n_channels.max(1);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_before_the_norm_is_divided_out_again() {
+    fn a_gate_before_the_norm_is_normalised_away() {
         let norm = |order| GatedNorm {
             order,
             width: 1,

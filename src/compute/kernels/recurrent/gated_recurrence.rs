@@ -1,10 +1,10 @@
-//! The real-gated linear recurrent unit of Griffin (De et al. 2024, arXiv 2402.19427): every channel decays as its gate says.
+//! The real-gated linear recurrent unit of Griffin (De et al. 2024, arXiv 2402.19427): a gate sets the decay of each channel.
 
 use rayon::prelude::*;
 
 use super::{begun, sigmoid, softplus};
 
-/// Weights of the two gates, whose maps are square and lie on the diagonal.
+/// Weights of the two gates, whose maps are block-diagonal.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedRecurrence<'a> {
     pub n_blocks: usize,
@@ -16,15 +16,15 @@ pub struct GatedRecurrence<'a> {
     pub decay_gate: &'a [f32],
     /// [block, width out]
     pub decay_bias: &'a [f32],
-    /// How fast a channel decays at most, before the softplus. // [channel]
+    /// Largest decay rate of a channel, before the softplus. // [channel]
     pub decay: &'a [f32],
 }
 
-/// What the softplus of the decay is multiplied with.
+/// Multiplies the softplus of the decay.
 const SHARPNESS: f32 = 8.0;
 
-/// state ← a · state + √(1 − a²) · gate · x, out = state, for every channel; the first position of a text begins anew, with the whole
-/// input. // x: [position, channel]
+/// state ← a · state + √(1 − a²) · gate · x, out = state, for every channel. The first position of a text resets the state and
+/// takes the input without the factor √(1 − a²). // x: [position, channel]
 pub fn gated_recurrence(
     of: GatedRecurrence<'_>,
     x: &[f32],
@@ -59,7 +59,7 @@ pub fn gated_recurrence(
     out
 }
 
-/// Rows through square maps on the diagonal. // [position, channel]
+/// Applies a block-diagonal map to rows. // [position, channel]
 fn through_blocks(x: &[f32], weights: &[f32], bias: &[f32], n_blocks: usize) -> Vec<f32> {
     let width = (bias.len() / n_blocks.max(1)).max(1);
     let mut out = vec![0.0; x.len()];
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_position_begins_anew() {
+    fn the_first_position_resets_the_state() {
         let of = GatedRecurrence {
             n_blocks: 1,
             input_gate: &[0.0],
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_its_own_channels() {
+    fn a_block_reads_only_its_own_channels() {
         let out = through_blocks(&[2.0, 3.0], &[10.0, 100.0], &[1.0, 0.0], 2);
         assert_eq!(out, [21.0, 300.0]);
     }

@@ -1,28 +1,28 @@
-//! Lightning attention (Qin et al. 2024, arXiv 2405.17381): attention without a softmax whose weights fall with the distance. Tokens of
-//! one block meet each other; what came before the block is a state.
+//! Lightning attention (Qin et al. 2024, arXiv 2405.17381): linear attention whose weights decay with distance. Tokens of one
+//! block attend to each other directly; a state holds earlier blocks.
 
 use rayon::prelude::*;
 
 use super::{begun, side_by_side};
 use crate::kernels::vectors::columns;
 
-/// Sizes of the heads, and how fast each forgets.
+/// Sizes of the heads, and their decays.
 #[derive(Debug, Clone, Copy)]
 pub struct Lightning<'a> {
     pub n_heads: usize,
     pub d_head: usize,
     /// Tokens of one block.
     pub n_block: usize,
-    /// What is kept of the state over a whole block. // [head]
+    /// Factor of the state over a whole block. // [head]
     pub block_decay: &'a [f32],
-    /// What multiplies the state for a query, by its place in the block. // [head, n_block]
+    /// Factor of the state for a query, by its index in the block. // [head, n_block]
     pub query_decay: &'a [f32],
-    /// What multiplies a key that goes into the state, by its place in the block. // [head, n_block]
+    /// Factor of a key that enters the state, by its index in the block. // [head, n_block]
     pub key_decay: &'a [f32],
     pub within: Within<'a>,
 }
 
-/// What multiplies the product of a query and a key of the same block.
+/// Factor of the product of a query and a key of the same block.
 #[derive(Debug, Clone, Copy)]
 pub enum Within<'a> {
     /// [head, distance]
@@ -31,7 +31,7 @@ pub enum Within<'a> {
     ByPair(&'a [f32]),
 }
 
-/// What each token brings. // [position, n_heads · d_head] each
+/// Inputs of each token. // [position, n_heads · d_head] each
 #[derive(Debug, Clone, Copy)]
 pub struct LightningTokens<'a> {
     pub q: &'a [f32],
@@ -48,7 +48,7 @@ impl Lightning<'_> {
         }
     }
 
-    /// Runs one head over tokens, the first `n_over` of which have run: only their keys and values are there.
+    /// Runs one head over tokens. The first `n_over` are already processed: only their keys and values are present.
     fn head(
         &self,
         head_idx: usize,
@@ -93,8 +93,8 @@ impl Lightning<'_> {
     }
 }
 
-/// What heads read of the tokens up to each. `tail` holds keys and values of the block that is under way, `state` what earlier blocks
-/// left. // tail: [position, 2 · n_heads · d_head]; state: [head, d_head, d_head]; gives [position, n_heads · d_head]
+/// Outputs of all heads for each token. `tail` holds keys and values of the unfinished block, `state` the result of earlier
+/// blocks. // tail: [position, 2 · n_heads · d_head]; state: [head, d_head, d_head]; returns [position, n_heads · d_head]
 pub fn lightning(
     of: Lightning<'_>,
     tokens: LightningTokens<'_>,
@@ -132,7 +132,7 @@ pub fn lightning(
 mod tests {
     use super::*;
 
-    /// Heads that keep these shares of a step, in blocks of so many tokens.
+    /// Decays of heads that multiply by `kept` per step, in blocks of `n_block` tokens.
     fn decays(kept: &[f32], n_block: usize) -> [Vec<f32>; 4] {
         let power = |share: f32, n: usize| share.powi(n as i32);
         let each = |by: &dyn Fn(f32, usize) -> f32| -> Vec<f32> {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_give_what_the_sum_over_all_tokens_gives() {
+    fn blocks_give_the_same_result_as_a_sum_over_all_tokens() {
         let tokens = [1.0, 2.0, -1.0, 0.5, 3.0, -2.0, 1.5];
         let expected: Vec<f32> = (0..tokens.len())
             .map(|query_idx| {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_one_by_one_give_the_bits_of_all_at_once() {
+    fn running_token_by_token_is_bit_identical_to_running_all_at_once() {
         let tokens: Vec<f32> = (0..22).map(|idx| (idx as f32 * 0.7).sin()).collect();
         let whole = run(&[0.9, 0.3], 4, &tokens, &[]);
         let cuts: Vec<usize> = (1..11).collect();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_may_have_decays_of_their_own() {
+    fn pairs_may_have_their_own_decays() {
         let of = Lightning {
             n_heads: 1,
             d_head: 1,

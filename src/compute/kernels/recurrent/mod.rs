@@ -1,6 +1,7 @@
-//! Mixers of tokens that keep a state of fixed size: each token changes the state, and reads it.
+//! Token mixers with a state of fixed size: each token updates the state and reads it.
 //!
-//! Every function takes the state that earlier tokens left and leaves its own: tokens one by one give the bits of all at once.
+//! Every function takes the state left by earlier tokens and updates it. Running token by token is bit-identical to running all
+//! at once.
 
 mod delta_rule;
 mod gated_norm;
@@ -18,7 +19,7 @@ pub use selective_scan::{ScanTokens, SelectiveScan, selective_scan};
 pub use short_convolution::short_convolution;
 pub use state_space::{StateSpace, StateSpaceTokens, state_space};
 
-/// ln(1 + eˣ); x itself where the two are the same.
+/// ln(1 + eˣ); returns x where both are equal in f32.
 pub fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
@@ -33,7 +34,7 @@ pub fn silu(x: f32) -> f32 {
     x * sigmoid(x)
 }
 
-/// Puts the outputs of heads, each a matrix of its own, side by side. // [head][position, width] → [position, head · width]
+/// Concatenates the outputs of heads along their width. // [head][position, width] → [position, head · width]
 fn side_by_side(heads: &[Vec<f32>], width: usize) -> Vec<f32> {
     let n_positions = heads.first().map_or(0, |head| head.len() / width.max(1));
     let mut all = Vec::with_capacity(heads.len() * n_positions * width);
@@ -45,7 +46,7 @@ fn side_by_side(heads: &[Vec<f32>], width: usize) -> Vec<f32> {
     all
 }
 
-/// A state of zeros, where no token has left one yet.
+/// The state; zeros if no token has set it yet.
 fn begun(state: &mut Vec<f32>, n: usize) -> &mut [f32] {
     if state.len() != n {
         state.clear();
@@ -59,13 +60,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn softplus_is_smooth_where_it_changes_over() {
+    fn softplus_is_continuous_where_it_switches_to_x() {
         assert!((softplus(20.0) - softplus(20.000_01)).abs() < 1e-4);
         assert!((f64::from(softplus(-3.0)) - (-3.0f64).exp().ln_1p()).abs() < 1e-8);
     }
 
     #[test]
-    fn heads_stand_side_by_side() {
+    fn outputs_of_heads_are_concatenated() {
         let heads = [vec![1.0, 2.0], vec![3.0, 4.0]];
         assert_eq!(side_by_side(&heads, 1), [1.0, 3.0, 2.0, 4.0]);
     }

@@ -1,4 +1,4 @@
-//! The selective scan of Mamba (Gu and Dao 2023, arXiv 2312.00752): channels whose states decay by numbers of their own.
+//! The selective scan of Mamba (Gu and Dao 2023, arXiv 2312.00752): each state of a channel has its own decay.
 
 use rayon::prelude::*;
 
@@ -8,26 +8,26 @@ use super::{begun, side_by_side};
 #[derive(Debug, Clone, Copy)]
 pub struct SelectiveScan<'a> {
     pub d_state: usize,
-    /// What a step of 1 changes the logarithm of a state by: below 0. // [channel, d_state]
+    /// Change of a state's logarithm per unit step: negative. // [channel, d_state]
     pub decay: &'a [f32],
-    /// How much of its input a channel gives as it is. // [channel]
+    /// Factor of a channel's input that is added to its output. // [channel]
     pub skip: &'a [f32],
 }
 
-/// What each token brings.
+/// Inputs of each token.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanTokens<'a> {
     /// [position, channel]
     pub x: &'a [f32],
-    /// What is written along. // [position, d_state]
+    /// B: direction in which the input is written to the state. // [position, d_state]
     pub b: &'a [f32],
-    /// What is read along. // [position, d_state]
+    /// C: direction in which the state is read. // [position, d_state]
     pub c: &'a [f32],
     /// [position, channel]
     pub steps: &'a [f32],
 }
 
-/// Channels that one task runs.
+/// Channels per task.
 const TOGETHER: usize = 64;
 
 /// state ← e^(step · decay) · state + step · b · x, out = c · state + skip · x, for every channel. // [position, channel]
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_of_a_channel_decays_by_itself() {
+    fn each_state_of_a_channel_has_its_own_decay() {
         let of = SelectiveScan {
             d_state: 2,
             decay: &[-1.0, -2.0],

@@ -1,9 +1,9 @@
-//! A causal convolution over a few tokens, each channel by itself.
+//! A depthwise causal convolution over a few tokens.
 
 use rayon::prelude::*;
 
-/// Σ over a token and those before it of weight · value, each channel by itself. `kernel` has a row for each channel, last the weight
-/// of the token itself; `tail` are the values of the tokens before, as many as the kernel reaches back, and is kept so.
+/// Σ over a token and those before it of weight · value, for each channel separately. `kernel` has a row per channel, whose last
+/// weight belongs to the token itself. `tail` holds the earlier values that the kernel covers, and is updated.
 /// // values: [position, channel], kernel: [channel, token] → [position, channel]
 pub fn short_convolution(
     tail: &mut Vec<f32>,
@@ -17,7 +17,7 @@ pub fn short_convolution(
     let n_before = tail.len() / n;
     tail.extend_from_slice(values);
     let all = &*tail;
-    // By distance, so that a row meets a row.
+    // Ordered by distance, so that whole rows are multiplied.
     let by_distance: Vec<Vec<f32>> = (0..n_tokens)
         .map(|back| {
             let weights = kernel.chunks(n_tokens.max(1));
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_weight_is_the_token_s_own() {
+    fn the_last_weight_belongs_to_the_token_itself() {
         let mixed = short_convolution(
             &mut Vec::new(),
             &[1.0, 2.0, 4.0],
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_one_by_one_give_the_bits_of_all_at_once() {
+    fn running_token_by_token_is_bit_identical_to_running_all_at_once() {
         let values: Vec<f32> = (0..14).map(|v| (v as f32 * 0.7).sin()).collect();
         let kernel: Vec<f32> = (0..6).map(|v| 0.3 - v as f32 * 0.11).collect();
         let whole = short_convolution(&mut Vec::new(), &values, &kernel, None, 2);

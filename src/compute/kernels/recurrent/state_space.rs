@@ -1,4 +1,4 @@
-//! The state space of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060): heads whose state decays by one number a token.
+//! The state space of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060): each head's state decays by one factor per token.
 
 use rayon::prelude::*;
 
@@ -9,23 +9,23 @@ use super::{begun, side_by_side};
 pub struct StateSpace<'a> {
     pub n_heads: usize,
     pub d_head: usize,
-    /// Heads in a row share what writes to the state and what reads it.
+    /// Number of groups: consecutive heads that share B and C.
     pub n_groups: usize,
     pub d_state: usize,
-    /// What a step of 1 changes the logarithm of the state by: below 0. // [head]
+    /// Change of the state's logarithm per unit step: negative. // [head]
     pub decay: &'a [f32],
-    /// How much of its input a head gives as it is. // [head]
+    /// Factor of a head's input that is added to its output. // [head]
     pub skip: &'a [f32],
 }
 
-/// What each token brings.
+/// Inputs of each token.
 #[derive(Debug, Clone, Copy)]
 pub struct StateSpaceTokens<'a> {
     /// [position, n_heads · d_head]
     pub x: &'a [f32],
-    /// What is written along. // [position, n_groups · d_state]
+    /// B: direction in which the input is written to the state. // [position, n_groups · d_state]
     pub b: &'a [f32],
-    /// What is read along. // [position, n_groups · d_state]
+    /// C: direction in which the state is read. // [position, n_groups · d_state]
     pub c: &'a [f32],
     /// [position, head]
     pub steps: &'a [f32],

@@ -36,12 +36,12 @@ impl Kernel for Activate<'_> {
     }
 }
 
-/// A function of one vector. No closure: those are not compiled with the instructions of the kernel that calls them.
+/// A function of one vector. Not a closure: closures are not compiled with the instructions of the calling kernel.
 trait Function: Copy {
     fn of<L: Lanes>(self, l: L, x: L::Vector) -> L::Vector;
 }
 
-/// Every vector of a slice, the last one filled up with zeros.
+/// Applies a function to every vector of a slice; the last one is padded with zeros.
 #[inline(always)]
 fn each<L: Lanes, F: Function>(l: L, values: &mut [f32], f: F) {
     let n_whole = values.len() / L::N * L::N;
@@ -89,7 +89,7 @@ struct Relu;
 impl Function for Relu {
     #[inline(always)]
     fn of<L: Lanes>(self, l: L, x: L::Vector) -> L::Vector {
-        // Not a maximum, which may turn NaN into 0.
+        // Not `max`, which may turn NaN into 0.
         l.select(l.less(x, l.splat(0.0)), l.splat(0.0), x)
     }
 }
@@ -154,7 +154,7 @@ impl Function for LeakyRelu {
 mod tests {
     use super::*;
 
-    /// The definition, in f64.
+    /// The reference, in f64.
     fn expected(activation: Activation, x: f64) -> f64 {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         match activation {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_activation_is_its_definition_at_every_level_and_a_nan_goes_through() {
+    fn every_activation_matches_its_definition_at_every_level_and_propagates_nan() {
         let all = [
             Activation::Gelu,
             Activation::GeluTanh,

@@ -1,14 +1,15 @@
-//! How far apart two rows of probabilities or of logits are: Jensen–Shannon divergence, and what Kullback–Leibler divergence is made of.
+//! Differences between two rows of probabilities or logits: the Jensen–Shannon divergence, and the sums behind the
+//! Kullback–Leibler divergence.
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 use super::math::exp_of_negative;
 
-/// Vectors after which sums in f32 are added to those in f64.
+/// Number of vectors summed in f32 before the sums are added in f64.
 const FLUSH: usize = 16;
-/// Squares of r up to which [`SERIES`] has all digits of an f32: probabilities of which none is three times the other.
+/// Largest r² for which [`SERIES`] is accurate to f32: neither probability exceeds three times the other.
 const NEARLY: f32 = 0.25;
-/// 1/(k(2k − 1)) from the last to the first: (1 + r)·ln(1 + r) + (1 − r)·ln(1 − r) as a series in r².
+/// 1/(k(2k − 1)), last to first: coefficients of (1 + r)·ln(1 + r) + (1 − r)·ln(1 − r) as a series in r².
 const SERIES: [f32; 9] = [
     1.0 / 153.0,
     1.0 / 120.0,
@@ -21,7 +22,7 @@ const SERIES: [f32; 9] = [
     1.0,
 ];
 
-/// The Jensen–Shannon divergence of two rows, in nats; values that are no probabilities are left out.
+/// The Jensen–Shannon divergence of two rows, in nats; values that are not probabilities are ignored.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -72,7 +73,7 @@ impl Kernel for Divergence<'_> {
     }
 }
 
-/// p·ln(p/m) + q·ln(q/m) with m = (p + q)/2; `is_rest` leaves out the pairs that the series is good for.
+/// p·ln(p/m) + q·ln(q/m) with m = (p + q)/2; with `is_rest`, 0 for pairs that the series covers.
 fn of_pair(p: f32, q: f32, is_rest: bool) -> f64 {
     if p == q || !(p >= 0.0 && q >= 0.0 && p.is_finite() && q.is_finite()) {
         return 0.0;
@@ -98,7 +99,7 @@ fn of_pair(p: f32, q: f32, is_rest: bool) -> f64 {
     part(p) + part(q)
 }
 
-/// Σ e^(a − max)·(a − b), where `max` is no less than any value of `a`; what has no weight adds nothing.
+/// Σ e^(a − max)·(a − b), where `max` is at least the largest value of `a`; terms of weight 0 add nothing.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_divergence_is_what_logarithms_say_at_every_level() {
+    fn the_divergence_matches_its_definition_at_every_level() {
         for n in [1, 7, 16, 300, 1000] {
             for far in [1e-4, 0.3, 5.0, 60.0] {
                 let of = |seed: usize| -> Vec<f32> {
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_probability_is_left_out() {
+    fn values_that_are_not_probabilities_are_ignored() {
         let mut a = vec![0.25; 40];
         let mut b = a.clone();
         (a[3], b[3]) = (f32::NAN, 0.5);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_are_weighted_by_what_the_first_side_gives_them() {
+    fn differences_of_logits_are_weighted_by_the_first_sides_probabilities() {
         for n in [3, 16, 500] {
             let a: Vec<f32> = (0..n)
                 .map(|i| ((i * 7919) % 101) as f32 / 9.0 - 6.0)

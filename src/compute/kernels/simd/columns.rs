@@ -1,4 +1,4 @@
-//! Down the columns of a block of weights: what each key receives, and the largest of it; and log Σ exp over queries.
+//! Column statistics of a block of weights: sum and maximum per key; and log Σ exp over queries.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 use super::math::exp_of_negative;
 
-/// Rows that are read together: a column's sum is fetched once for all of them.
+/// Rows read together, so that a column's sum is loaded once for all of them.
 const ROWS: usize = 4;
 
-/// Adds factor·weight of some rows to `sums` and keeps its maxima in `maxima`, over some vectors' keys.
+/// Adds factor·weight of some rows to `sums`, and updates `maxima` with it, for a range of keys.
 ///
-/// `factors` has one per row: 1 over the row's sum, 0 for a row that counts nowhere. `keys` is widened to whole vectors.
+/// `factors` has one value per row: 1 over the row's sum, or 0 for a row that is ignored. `keys` is widened to whole vectors.
 /// // weights: [row, stride]; sums, maxima: [key]
 pub fn add_columns(
     level: Level,
@@ -84,7 +84,7 @@ impl AddColumns<'_> {
     }
 }
 
-/// log Σ over queries of e^s per key, gathered block by block of queries.
+/// log Σ over queries of e^s per key, accumulated over blocks of queries.
 #[derive(Debug, Clone)]
 pub struct ColumnLogSums {
     max: Vec<f32>,
@@ -99,7 +99,7 @@ impl ColumnLogSums {
         }
     }
 
-    /// Takes in some rows of scores, −∞ where masked, over the keys in `keys`. // scores: [row, stride]
+    /// Adds some rows of scores (−∞ where masked) over the keys in `keys`. // scores: [row, stride]
     pub fn add(
         &mut self,
         level: Level,
@@ -124,7 +124,7 @@ impl ColumnLogSums {
         }
     }
 
-    /// Takes in what other queries gave.
+    /// Merges the sums of other queries.
     pub fn add_all(&mut self, other: &Self) {
         for (key_idx, (max, sum)) in other.max.iter().zip(&other.sum).enumerate() {
             self.merge(key_idx, *max, *sum);
@@ -145,7 +145,7 @@ impl ColumnLogSums {
         }
     }
 
-    /// One per key; −∞ for a key that no query sees.
+    /// One value per key; −∞ for a key that no query sees.
     pub fn log_sums(&self) -> Vec<f32> {
         let columns = self.max.iter().zip(&self.sum);
         columns
@@ -159,7 +159,7 @@ struct ColumnExp<'a> {
     stride: usize,
     n_rows: usize,
     first: usize,
-    /// From `first` on.
+    /// Slices that begin at key `first`.
     max: &'a mut [f32],
     sum: &'a mut [f32],
 }
@@ -183,7 +183,7 @@ impl Kernel for ColumnExp<'_> {
         let lowest = l.splat(f32::MIN);
         for row_idx in 0..self.n_rows {
             for ((sum, max), score) in sum.iter_mut().zip(max.iter()).zip(row(row_idx)) {
-                // A column without any score has no maximum: anything finite keeps −∞ − −∞ away.
+                // A column without scores has maximum −∞: a finite lower bound avoids −∞ − −∞.
                 let below = l.sub(*score, l.max(*max, lowest));
                 *sum = l.add(*sum, exp_of_negative(l, below));
             }

@@ -1,12 +1,12 @@
-//! A few f32 values that are computed with at once: the operations that kernels are written with.
+//! Vectors of f32, and the operations from which kernels are written.
 
 use bytemuck::Pod;
 
-/// Vectors of f32 at one level of instructions. Every function must be inlined into the kernel that uses it.
+/// Vectors of f32 at one instruction level. Every function must be inlined into the kernel that uses it.
 pub(in crate::kernels) trait Lanes: Copy + Send + Sync + 'static {
-    /// Values of one vector.
+    /// Number of values in a vector.
     const N: usize;
-    /// Vector registers of the processor.
+    /// Number of vector registers.
     const REGISTERS: usize;
     type Vector: Copy + Pod;
     type Mask: Copy;
@@ -16,7 +16,7 @@ pub(in crate::kernels) trait Lanes: Copy + Send + Sync + 'static {
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// a·b + c, in one rounding where the processor can.
+    /// a·b + c, with a single rounding if the processor supports it.
     fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     fn min(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -24,12 +24,12 @@ pub(in crate::kernels) trait Lanes: Copy + Send + Sync + 'static {
     fn less(self, a: Self::Vector, b: Self::Vector) -> Self::Mask;
     fn less_or_equal(self, a: Self::Vector, b: Self::Vector) -> Self::Mask;
     fn and(self, a: Self::Mask, b: Self::Mask) -> Self::Mask;
-    /// `yes` where the mask holds, `no` elsewhere.
+    /// `yes` where the mask is set, `no` elsewhere.
     fn select(self, mask: Self::Mask, yes: Self::Vector, no: Self::Vector) -> Self::Vector;
     /// a·2^n, where `shifted` is n + 1.5·2²³ and the result neither overflows nor underflows.
     fn times_power_of_two(self, a: Self::Vector, shifted: Self::Vector) -> Self::Vector;
     fn sum(self, a: Self::Vector) -> f32;
-    /// The vectors at the beginning of a slice.
+    /// The whole vectors at the beginning of a slice.
     fn vectors(slice: &[f32]) -> &[Self::Vector];
     fn vectors_mut(slice: &mut [f32]) -> &mut [Self::Vector];
 
@@ -93,7 +93,7 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
-        // Not `f32::mul_add`: without the instruction it is a function call per value.
+        // Not `f32::mul_add`: without the instruction it is one function call per value.
         each(|i| a[i] * b[i] + c[i])
     }
 
@@ -153,7 +153,7 @@ impl Lanes for Portable {
     }
 }
 
-/// The vectors of a level that pulp knows.
+/// The vectors of a level supported by pulp.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OfPulp<S>(pub S);

@@ -1,4 +1,4 @@
-//! Which instructions are used: the best that the processor has, or the ones that somebody asked for.
+//! The instruction level in use: the best that the processor supports, or a requested one.
 
 use std::sync::OnceLock;
 
@@ -35,7 +35,7 @@ impl Level {
         }
     }
 
-    /// Whether this processor has it.
+    /// Whether this processor supports it.
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable => true,
@@ -48,22 +48,22 @@ impl Level {
         }
     }
 
-    /// The best that this processor has.
+    /// The best level that this processor supports.
     pub fn best() -> Self {
         let available = Self::ALL.into_iter().filter(|level| level.is_available());
         available.max().unwrap_or(Self::Portable)
     }
 
-    /// The level in use: the one that `ATTNSCOPE_SIMD` names, where this processor has it; otherwise the best.
+    /// The level in use: the one named by `ATTNSCOPE_SIMD` if this processor supports it, otherwise the best.
     pub fn current() -> Self {
         static CURRENT: OnceLock<Level> = OnceLock::new();
         *CURRENT.get_or_init(|| Self::asked_for().ok().flatten().unwrap_or_else(Self::best))
     }
 
-    /// The level that `ATTNSCOPE_SIMD` names, if it names one.
+    /// The level named by `ATTNSCOPE_SIMD`, if it is set.
     ///
     /// # Errors
-    /// One line, when there is no such level or this processor lacks it.
+    /// A one-line message, if there is no such level or this processor does not support it.
     pub fn asked_for() -> Result<Option<Self>, String> {
         let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -86,7 +86,7 @@ impl Level {
         }
     }
 
-    /// Runs a kernel with this level's instructions; one that the processor lacks is portable.
+    /// Runs a kernel with this level's instructions, or portably if the processor does not support them.
     pub(in crate::kernels) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         match self {
@@ -106,7 +106,7 @@ impl Level {
     }
 }
 
-/// A kernel, as pulp calls it.
+/// A kernel in the form that pulp calls.
 #[cfg(target_arch = "x86_64")]
 struct OfPulp<K>(K);
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_level_is_always_there_and_the_one_in_use_is_available() {
+    fn a_level_is_always_available_and_so_is_the_one_in_use() {
         assert!(Level::Portable.is_available());
         assert!(Level::best().is_available() && Level::current().is_available());
     }

@@ -1,18 +1,18 @@
-//! exp and what is made of it, on vectors.
+//! Vectorised exp, and functions based on it.
 
 use super::lanes::Lanes;
 
-/// Below this exp is taken for 0: e⁻⁸⁷ is the last power before results lose digits.
+/// Below this, exp returns 0: results below e⁻⁸⁷ would lose digits.
 const LEAST: f32 = -87.0;
-/// Beyond this exp is infinite.
+/// Beyond this, exp returns infinity.
 const MOST: f32 = 88.5;
-/// 1.5·2²³: adding it leaves the nearest integer in the last bits.
+/// 1.5·2²³: adding it leaves the nearest integer in the low bits.
 const SHIFT: f32 = 12_582_912.0;
 /// ln 2 in two parts, the first short enough that its multiples are exact.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// exp(x) of x ≤ 0, within 2 units of the last place; 0 below −87.
+/// exp(x) for x ≤ 0, within 2 ulp; 0 below −87.
 #[inline(always)]
 pub(super) fn exp_of_negative<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
     let (power, shifted) = exp_parts(l, x);
@@ -20,14 +20,14 @@ pub(super) fn exp_of_negative<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
     l.select(l.less(x, l.splat(LEAST)), l.splat(0.0), power)
 }
 
-/// eʳ − 1 and n, shifted, with x = n·ln 2 + r and |r| ≤ ln 2 / 2.
+/// eʳ − 1 and the shifted n, where x = n·ln 2 + r and |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exp_parts<L: Lanes>(l: L, x: L::Vector) -> (L::Vector, L::Vector) {
     let shifted = l.mul_add(x, l.splat(std::f32::consts::LOG2_E), l.splat(SHIFT));
     let n = l.sub(shifted, l.splat(SHIFT));
     let r = l.mul_add(n, l.splat(-LN_2_HIGH), x);
     let r = l.mul_add(n, l.splat(-LN_2_LOW), r);
-    // Taylor's coefficients of (eʳ − 1 − r) / r²: at |r| ≤ 0.35 the first one left out is below 2⁻²⁵.
+    // Taylor coefficients of (eʳ − 1 − r) / r²: at |r| ≤ 0.35 the first omitted term is below 2⁻²⁵.
     const SERIES: [f32; 6] = [
         1.0 / 5040.0,
         1.0 / 720.0,
@@ -43,10 +43,10 @@ fn exp_parts<L: Lanes>(l: L, x: L::Vector) -> (L::Vector, L::Vector) {
     (l.mul_add(l.mul(r, r), series, r), shifted)
 }
 
-/// exp(x), infinite beyond 88.5 and 0 below −87.
+/// exp(x); infinite beyond 88.5 and 0 below −87.
 #[inline(always)]
 pub(super) fn exp<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
-    // 2^n of the largest n does not fit, so that half of it is multiplied in twice.
+    // 2^n does not fit for the largest n, so exp(x / 2) is squared.
     let half = l.mul(x, l.splat(0.5));
     let (power, shifted) = exp_parts(l, half);
     let root = l.times_power_of_two(l.add(power, l.splat(1.0)), shifted);
@@ -56,10 +56,10 @@ pub(super) fn exp<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
     keep_nan(l, x, power)
 }
 
-/// tanh(x), with its digits near 0 too.
+/// tanh(x), accurate near 0 too.
 #[inline(always)]
 pub(super) fn tanh<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
-    // (e²ˣ − 1) / (e²ˣ + 1) of |x|, where e²ˣ − 1 = 2^n (eʳ − 1) + (2^n − 1) has no cancellation. At 10 the result is 1.
+    // (e²ˣ − 1) / (e²ˣ + 1) of |x|, where e²ˣ − 1 = 2^n (eʳ − 1) + (2^n − 1) avoids cancellation. At 10 the result is 1.
     let twice = l.min(l.mul(l.abs(x), l.splat(2.0)), l.splat(20.0));
     let (power, shifted) = exp_parts(l, twice);
     let scale = l.times_power_of_two(l.splat(1.0), shifted);
@@ -69,7 +69,7 @@ pub(super) fn tanh<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
     keep_nan(l, x, signed)
 }
 
-/// Where `x` is NaN, NaN: minima and maxima may have dropped it.
+/// NaN where `x` is NaN: minima and maxima may have removed it.
 #[inline(always)]
 fn keep_nan<L: Lanes>(l: L, x: L::Vector, value: L::Vector) -> L::Vector {
     l.select(l.less_or_equal(x, x), value, x)

@@ -6,7 +6,7 @@ use super::level::{Kernel, Level};
 /// ‖row‖ of some rows of `width` values, `stride` apart.
 ///
 /// # Panics
-/// When the last row does not lie in `from`.
+/// When the last row is not within `from`.
 pub fn row_norms(
     level: Level,
     from: &[f32],
@@ -44,7 +44,7 @@ impl Kernel for RowNorms<'_> {
             }
             let rest = row[vectors.len() * L::N..].iter().map(|v| v * v);
             let squares = l.sum(sum) + rest.sum::<f32>();
-            // Squares that leave the range of f32, or its full digits, are summed in f64; so is what holds a NaN.
+            // Squares outside the range or full precision of f32 are summed in f64; so are rows with a NaN.
             let norm = if (1e-30..1e37).contains(&squares) {
                 squares.sqrt()
             } else {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn norms_are_right_at_every_size_of_number() {
+    fn norms_are_right_for_numbers_of_every_size() {
         for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
             for size in [1e-25f32, 1e-3, 1.0, 1e25] {
                 let row: Vec<f32> = (0..37).map(|i| (i as f32 - 11.0) * size).collect();

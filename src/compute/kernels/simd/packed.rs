@@ -1,21 +1,21 @@
-//! Keys, queries and values of a head as its two products read them.
+//! Keys, queries and values of a head, packed for the two products of attention.
 //!
-//! Keys lie in panels of three vectors of keys, transposed, so that a tile of scores is built from whole vectors; values in panels
-//! of a few vectors of their width. Both can grow by keys that come later.
+//! Keys are packed in transposed panels of three vectors of keys, so that a tile of scores is built from whole vectors; values in
+//! panels of a few vectors of their width. Later keys can be appended to both.
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 
-/// Vectors of keys in a panel.
+/// Vectors of keys per panel.
 pub(super) const KEY_VECTORS: usize = 3;
-/// Keys whose values are weighed before the next: with a panel's width they stay in the first cache.
+/// Keys per block of weighted values: with a panel's width, a block stays in the L1 cache.
 pub const VALUE_BLOCK: usize = 96;
-/// Query rows of a tile of scores, as many as leave registers for a panel's vectors.
+/// Query rows in a tile of scores: as many as leave registers for a panel's vectors.
 pub(super) const fn query_rows(registers: usize) -> usize {
     if registers >= 32 { 8 } else { 4 }
 }
 
-/// Vectors of a panel of values at most.
+/// Most vectors in a panel of values.
 const fn value_vectors(registers: usize) -> usize {
     if registers >= 32 { 4 } else { 2 }
 }
@@ -57,7 +57,7 @@ impl Keys {
         self.extend(from, stride, n_keys);
     }
 
-    /// Packs the rows after those that are packed, of `n_keys` rows in all.
+    /// Packs the rows after those already packed, up to `n_keys` rows in all.
     pub fn extend(&mut self, from: &[f32], stride: usize, n_keys: usize) {
         let (d_head, n_panel) = (self.d_head, self.n_panel);
         let new = self.n_keys..n_keys;
@@ -72,35 +72,35 @@ impl Keys {
         }
     }
 
-    /// Keys of one panel.
+    /// Number of keys per panel.
     pub fn n_panel(&self) -> usize {
         self.n_panel
     }
 
-    /// Width of a row of scores: whole panels.
+    /// Width of a row of scores, padded to whole panels.
     pub fn width(&self) -> usize {
         self.n_keys.next_multiple_of(self.n_panel.max(1))
     }
 
-    /// Bytes that its buffer holds.
+    /// Size of its buffer in bytes.
     pub fn held(&self) -> usize {
         self.data.capacity() * size_of::<f32>()
     }
 
-    /// Bytes of so many keys, at the widest level.
+    /// Size in bytes of `n_keys` keys at the widest level.
     pub fn bytes(n_keys: usize, d_head: usize) -> usize {
         n_keys.next_multiple_of(KEY_VECTORS * 16) * d_head * size_of::<f32>()
     }
 }
 
-/// A block of one head's queries, side by side. // [row, d_head]
+/// A block of one head's queries, one row after another. // [row, d_head]
 #[derive(Debug, Clone, Default)]
 pub struct Queries {
     pub(super) data: Vec<f32>,
 }
 
 impl Queries {
-    /// Copies `n_rows` rows of `d_head` values, `stride` apart; the last tile is filled up with zeros.
+    /// Copies `n_rows` rows of `d_head` values, `stride` apart; the last tile is padded with zeros.
     pub fn pack(
         &mut self,
         level: Level,
@@ -118,7 +118,7 @@ impl Queries {
             .resize(Self::padded_rows(level, n_rows) * d_head, 0.0);
     }
 
-    /// Rows that a buffer of scores needs: whole tiles.
+    /// Number of rows in a buffer of scores, padded to whole tiles.
     pub fn padded_rows(level: Level, n_rows: usize) -> usize {
         n_rows.next_multiple_of(query_rows(level.run(LanesOf).1))
     }
@@ -129,7 +129,7 @@ impl Queries {
 pub struct Values {
     pub(super) data: Vec<f32>,
     pub(super) n_keys: usize,
-    /// Keys that each panel has room for.
+    /// Capacity of each panel in keys.
     pub(super) n_room: usize,
     pub(super) n_vectors: usize,
     pub(super) n_lanes: usize,
@@ -137,7 +137,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Packs `n_keys` rows of `d_value` values, `stride` apart; widths are filled up to whole vectors with zeros.
+    /// Packs `n_keys` rows of `d_value` values, `stride` apart; widths are padded to whole vectors with zeros.
     pub fn pack(
         &mut self,
         level: Level,
@@ -156,7 +156,7 @@ impl Values {
         self.extend(from, stride, n_keys, d_value);
     }
 
-    /// Packs the rows after those that are packed, of `n_keys` rows in all.
+    /// Packs the rows after those already packed, up to `n_keys` rows in all.
     pub fn extend(&mut self, from: &[f32], stride: usize, n_keys: usize, d_value: usize) {
         if n_keys > self.n_room {
             self.make_room(n_keys);
@@ -175,7 +175,7 @@ impl Values {
         }
     }
 
-    /// Moves panels apart for so many keys, and a share of them more, so that few moves are needed.
+    /// Grows the panels to `n_keys` keys and some more, so that they are rarely moved.
     fn make_room(&mut self, n_keys: usize) {
         let n_room = n_keys + n_keys / 8 + VALUE_BLOCK;
         let width = self.width();
@@ -188,12 +188,12 @@ impl Values {
         (self.data, self.n_room) = (data, n_room);
     }
 
-    /// Width of an output row: whole vectors.
+    /// Width of an output row, padded to whole vectors.
     pub fn width(&self) -> usize {
         self.n_vectors * self.n_lanes
     }
 
-    /// Bytes that its buffer holds.
+    /// Size of its buffer in bytes.
     pub fn held(&self) -> usize {
         self.data.capacity() * size_of::<f32>()
     }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_grows_key_by_key_is_what_is_packed_at_once() {
+    fn packing_key_by_key_equals_packing_all_at_once() {
         for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
             for (d_head, d_value) in [(1, 1), (5, 20), (64, 64), (80, 150)] {
                 let n_most = 310;

@@ -1,14 +1,14 @@
-//! Sums over pairs of values: how far two slices lie apart.
+//! Sums over pairs of values, for differences between two slices.
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 
-/// Vectors after which sums in f32 are added to those in f64.
+/// Number of vectors summed in f32 before the sums are added in f64.
 const FLUSH: usize = 16;
-/// Sums below this have lost squares that f32 cannot hold.
+/// Smaller sums may have lost squares that f32 cannot represent.
 const LEAST: f64 = 1e-24;
 
-/// Sums over the pairs of two slices of one length.
+/// Sums over the pairs of two slices of equal length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairSums {
     /// Σ(a − b)².
@@ -24,7 +24,7 @@ pub struct PairSums {
 }
 
 impl PairSums {
-    /// Whether the sums mean something: all values are finite, and no square left the range of f32.
+    /// Whether the sums are reliable: all values are finite, and no square left the range of f32.
     pub fn are_whole(&self) -> bool {
         let is_whole = |sum: f64| sum.is_finite() && sum > LEAST;
         is_whole(self.size)
@@ -34,7 +34,7 @@ impl PairSums {
     }
 }
 
-/// Sums over two slices of one length.
+/// Sums over two slices of equal length.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -90,13 +90,13 @@ impl Kernel for PairsOf<'_> {
     }
 }
 
-/// Takes in the columns of two blocks of rows: adds Σ(a − b)² and Σa² of each, and keeps its largest |a − b|.
+/// Adds the columns of two blocks of rows: adds Σ(a − b)² and Σa² to each column's sums, and updates its largest |a − b|.
 ///
-/// Values that are not finite leave a sum that is not.
+/// Values that are not finite make the sum non-finite.
 /// // a, b: [row, width]; each of `to`: [column]
 ///
 /// # Panics
-/// When the lengths do not fit.
+/// When the lengths do not match.
 pub fn add_pair_columns(level: Level, a: &[f32], b: &[f32], to: [&mut [f32]; 3]) {
     assert_eq!(a.len(), b.len(), "blocks of one size");
     let width = to[0].len();
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_sums_as_f64_does() {
+    fn every_level_sums_like_f64() {
         for n in [0, 1, 5, 16, 700] {
             let a: Vec<f32> = (0..n)
                 .map(|i| ((i * 7919) % 101) as f32 / 7.0 - 6.0)
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_lost_something_say_so() {
+    fn inexact_sums_are_marked() {
         for odd in [f32::NAN, f32::INFINITY, 3e19] {
             for at in [0, 40] {
                 let mut a = vec![1.0; 41];
@@ -187,7 +187,7 @@ mod tests {
                 a[at] = odd;
                 for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
                     let found = pair_sums(level, &a, &b);
-                    // What fits an f64 alone is no loss.
+                    // The last value is summed in f64, which loses no finite value.
                     let fits = odd.is_finite() && at == 40;
                     assert_eq!(found.are_whole(), fits, "{level:?} {odd} {at}");
                 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_summed_as_rows_are() {
+    fn columns_are_summed_like_rows() {
         for width in [1, 5, 16, 37, 64] {
             let n = 9 * width;
             let a: Vec<f32> = (0..n).map(|i| ((i * 7919) % 101) as f32 - 50.0).collect();

@@ -1,12 +1,12 @@
-//! The two products of attention, on packed blocks: queries · keys, and weights · values.
+//! The two products of attention on packed blocks: queries · keys, and weights · values.
 //!
-//! A sum runs over the inner dimension in its order, whatever the tile: results do not depend on how rows are grouped.
+//! Sums follow the order of the inner dimension, whatever the tile, so results do not depend on how rows are grouped.
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 use super::packed::{KEY_VECTORS, Keys, Queries, VALUE_BLOCK, Values, query_rows};
 
-/// Query rows of a tile of weights · values.
+/// Query rows in a tile of weights · values.
 const VALUE_ROWS: usize = 6;
 
 /// q·k of a block of queries with some panels of keys. // scores: [padded row, keys.width()]
@@ -84,10 +84,10 @@ fn tile_of_scores<L: Lanes, const ROWS: usize>(
 
 /// out += weights · values over some keys, in blocks of keys. // weights: [row, stride]; out: [row, values.width()]
 ///
-/// `ends` says of each row where its weights end, at `keys.end` at the latest: beyond it they are 0.
+/// `ends` gives the end of each row's weights, at most `keys.end`; weights beyond it are 0.
 ///
 /// # Panics
-/// When the weights of a row, or the rows of `out`, do not reach as far as `keys` and `ends` say.
+/// When the weights of a row, or the rows of `out`, are shorter than `keys` and `ends` require.
 pub fn weigh(
     level: Level,
     weights: &[f32],
@@ -217,8 +217,8 @@ fn tile_of_values<L: Lanes, const VECTORS: usize, const ROWS: usize>(
     }
 }
 
-/// tile += left · right, one step of the inner dimension after another: both products are made of this. A row of `left` must be at
-/// least as long as `right`. // left: [row][inner]; right: [inner, vector]
+/// tile += left · right, step by step along the inner dimension; both products use it. A row of `left` must be at least as long
+/// as `right`. // left: [row][inner]; right: [inner, vector]
 #[inline(always)]
 fn add_products<L: Lanes, const ROWS: usize, const VECTORS: usize>(
     l: L,
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_that_end_early_weigh_as_if_zeros_followed() {
+    fn weights_that_end_early_count_as_zero_afterwards() {
         let (n_rows, n_keys, d_value) = (14, 130, 40);
         let v = values(n_keys * d_value, 0.3);
         let ends: Vec<usize> = (0..n_rows).map(|row_idx| row_idx * 10).collect();
@@ -265,7 +265,7 @@ mod tests {
         (0..n).map(|i| (i as f32 * 0.37 + seed).sin()).collect()
     }
 
-    /// Σ over the inner dimension in f64.
+    /// Reference sum over the inner dimension, in f64.
     fn expected(left: &[f32], right: impl Fn(usize) -> f32) -> f64 {
         let products = left.iter().enumerate();
         products
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_products_are_products_at_every_level_and_shape() {
+    fn packed_products_match_sums_at_every_level_and_shape() {
         for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
             for (n_rows, n_keys, d_head, d_value) in [
                 (1, 1, 1, 1),

@@ -1,13 +1,13 @@
-//! A softmax of one row in place, where nothing is asked of the row but its probabilities.
+//! A softmax of one row in place, without further statistics.
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 use super::math::exp;
 use super::scores::FLUSH;
 
-/// Turns scores into probabilities in place; −∞ is hidden. False, and zeros, where every score is hidden.
+/// Turns scores into probabilities in place; −∞ is a hidden key. Returns false, and fills zeros, if every score is hidden.
 ///
-/// `extra` is one more score that takes its share and gives nothing: a sink. A NaN makes the whole row NaN.
+/// `extra` is the score of a sink: it takes its share but gives no output. A NaN makes the whole row NaN.
 pub fn softmax_assign(level: Level, row: &mut [f32], extra: Option<f32>) -> bool {
     level.run(Softmax { row, extra })
 }
@@ -27,13 +27,13 @@ impl Kernel for Softmax<'_> {
         let whole = L::vectors_mut(whole);
         let mut high = l.splat(f32::NEG_INFINITY);
         for vector in whole.iter() {
-            // The second operand where one is NaN.
+            // The vector maximum returns its second operand if one is NaN.
             high = l.max(*vector, high);
         }
         let high = L::values(&high).iter().chain(rest.iter()).copied();
         let max = high.fold(f32::NEG_INFINITY, f32::max);
         if max == f32::NEG_INFINITY {
-            // Beside hidden scores alone a NaN is still one.
+            // Even if all other scores are hidden, a NaN makes the row NaN.
             let values = bytemuck::cast_slice::<L::Vector, f32>(whole);
             let is_broken = values.iter().chain(rest.iter()).any(|v| v.is_nan());
             let filled = if is_broken { f32::NAN } else { 0.0 };
@@ -72,7 +72,7 @@ impl Kernel for Softmax<'_> {
 mod tests {
     use super::*;
 
-    /// The definition, in f64.
+    /// The reference, in f64.
     fn expected(row: &[f32], extra: Option<f32>) -> Vec<f64> {
         let max = row
             .iter()
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_any_length_is_its_softmax_at_every_level_with_hidden_scores_and_a_sink() {
+    fn a_row_of_any_length_matches_the_softmax_at_every_level_with_hidden_scores_and_a_sink() {
         for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
             for n in [1, 3, 4, 15, 16, 17, 64, 1025, 2100] {
                 for extra in [None, Some(0.0), Some(-3.5), Some(40.0)] {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_scores_is_zeros_and_a_nan_is_seen_in_the_whole_row() {
+    fn a_row_without_scores_becomes_zeros_and_a_nan_spreads_over_the_whole_row() {
         for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
             let mut row = vec![f32::NEG_INFINITY; 37];
             assert!(!softmax_assign(level, &mut row, None));

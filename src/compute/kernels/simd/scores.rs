@@ -1,4 +1,4 @@
-//! One row of products becomes scores, and the sums that need no maximum yet.
+//! Turns one row of products into scores, and computes the sums that do not need the maximum.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 use super::math::tanh;
 
-/// Vectors after which sums in f32 are added to those in f64: long rows lose no digits.
+/// Number of vectors summed in f32 before the sums are added in f64, so that long rows lose no digits.
 pub(super) const FLUSH: usize = 64;
 
-/// What is done to every product of a row. Slices hold one value per key, and are at least as long as the row.
+/// Operations applied to the products of a row. Slices have one value per key, and are at least as long as the row.
 #[derive(Debug, Clone, Copy)]
 pub struct RowKnobs<'a> {
     pub scale: f32,
@@ -17,14 +17,14 @@ pub struct RowKnobs<'a> {
     pub cap: Option<f32>,
     /// Added after the cap.
     pub bias: Option<&'a [f32]>,
-    /// 1 where a key is visible, 0 where it is not, inside the range.
+    /// 1 where a key in the range is visible, otherwise 0.
     pub visible: Option<&'a [f32]>,
     /// 1/‖k‖.
     pub inverse_norms: &'a [f32],
 }
 
-/// Sums over the visible scores of a row. Of a row with a value that is not finite, `sum` or `raw_sum` is not finite either, and
-/// nothing else means anything.
+/// Sums over the visible scores of a row. If a value is not finite, then neither is `sum` or `raw_sum`, and the other fields are
+/// meaningless.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreSums {
     pub n: usize,
@@ -33,7 +33,7 @@ pub struct ScoreSums {
     pub max: f32,
     /// The first key with the largest score.
     pub argmax: usize,
-    /// The largest score of any other key; −∞ where there is none.
+    /// The largest score of any other key; −∞ if there is none.
     pub second: f32,
     /// Σ q·k / ‖k‖.
     pub cosine_sum: f64,
@@ -45,7 +45,7 @@ pub struct ScoreSums {
     pub raw_squares: f64,
 }
 
-/// Turns the products of a row into scores in place, over the keys in `range`; those of them that are not visible become −∞.
+/// Turns the products of a row into scores in place, over the keys in `range`; keys that are not visible become −∞.
 ///
 /// # Panics
 /// When a slice is shorter than the row.
@@ -123,14 +123,14 @@ impl Kernel for ScoreRow<'_> {
     }
 }
 
-/// What stands beside a row, cut to its vectors.
+/// The per-key data of a row, as whole vectors.
 struct Slices<'a, L: Lanes> {
     inverse_norms: &'a [L::Vector],
     visible: Option<&'a [L::Vector]>,
     bias: Option<&'a [L::Vector]>,
 }
 
-/// The vectors that a range of keys touches. Positions inside it count from `start`.
+/// The vectors that a range of keys touches. Vectors are counted from `start`.
 #[derive(Debug, Clone)]
 pub(super) struct Span {
     pub start: usize,
@@ -150,13 +150,13 @@ impl Span {
         }
     }
 
-    /// Index of the first value of a vector.
+    /// Index of the first key of a vector.
     #[inline(always)]
     pub(super) fn first_key(&self, at: usize) -> usize {
         (self.start + at) * self.n_lanes
     }
 
-    /// Which values of a vector are visible; `None` where all are.
+    /// Mask of the visible values of a vector; `None` if all are.
     #[inline(always)]
     pub(super) fn mask<L: Lanes>(
         &self,
@@ -169,7 +169,7 @@ impl Span {
         if is_inside && visible.is_none() {
             return None;
         }
-        // Compared as floats, which hold every index that a row can have.
+        // Compared as floats, which represent every index of a row exactly.
         let key = l.add(l.indices(), l.splat(first as f32));
         let after_start = l.less_or_equal(l.splat(self.range.start as f32), key);
         let before_end = l.less(key, l.splat(self.range.end as f32));
@@ -181,7 +181,7 @@ impl Span {
     }
 }
 
-/// Sums in f32 and the f64 they are added to.
+/// Running sums in f32, and the f64 sums they are added to.
 struct Pass<L: Lanes> {
     sum: L::Vector,
     cosine: L::Vector,
@@ -189,7 +189,7 @@ struct Pass<L: Lanes> {
     min: L::Vector,
     max: L::Vector,
     second: L::Vector,
-    /// Vector of the maximum, counted in lanes' steps.
+    /// Key index of each lane's maximum.
     argmax: L::Vector,
     key: L::Vector,
     wide: [f64; 3],
@@ -294,7 +294,7 @@ impl<L: Lanes> Pass<L> {
     }
 }
 
-/// Of scale·q·k, where cap or bias make scores of it.
+/// Statistics of scale·q·k, if a cap or bias changes it into another score.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw {
     sum: f64,
@@ -303,7 +303,7 @@ struct Raw {
     squares: f64,
 }
 
-/// Two readings of the row: the mean, then the squares around it, so that a far-off mean costs no digits.
+/// Two passes over the row: the mean, then the squares around it, so that a large mean does not cost digits.
 #[inline(always)]
 fn raw_pass<L: Lanes>(
     l: L,

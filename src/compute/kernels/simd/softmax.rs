@@ -1,4 +1,4 @@
-//! One row of scores becomes weights, and every sum over them in the same reading.
+//! Turns one row of scores into weights, and computes every sum over them in the same pass.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use super::level::{Kernel, Level};
 use super::math::{exp, exp_of_negative};
 use super::scores::{FLUSH, Span};
 
-/// Sums over a row of weights w: e^(s − max) of a softmax over keys, probabilities of one over queries.
+/// Sums over a row of weights w: e^(s − max) for a softmax over keys, probabilities for one over queries.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PatternSums {
     /// Σ w.
     pub sum: f64,
-    /// Σ w·(s − reference): the maximum, or each key's own log-sum-exp.
+    /// Σ w·(s − reference); the reference is the maximum, or each key's own log-sum-exp.
     pub weighted: f64,
     pub sum_2: f64,
     pub sum_3: f64,
@@ -20,7 +20,7 @@ pub struct PatternSums {
     pub distance: f64,
     /// Σ (s − mean)².
     pub squares: f64,
-    /// Of a softmax over queries: Σ e^(s − max), its largest weights, and the first key with the largest.
+    /// Only for a softmax over queries: Σ e^(s − max), the largest weights, and the first key with the largest.
     pub row_sum: f64,
     pub top_1: f32,
     pub top_2: f32,
@@ -29,7 +29,7 @@ pub struct PatternSums {
 
 /// Turns the scores of a row, in `range`, into e^(s − max) in place. Weights are not divided by their sum.
 ///
-/// `visible` is 1 where a key is visible. `max` and `mean` are of the row's scores; a learned sink may have raised `max`.
+/// `visible` is 1 where a key is visible. `max` and `mean` are those of the row's scores; a learned sink may have raised `max`.
 pub fn exp_row(
     level: Level,
     row: &mut [f32],
@@ -49,9 +49,10 @@ pub fn exp_row(
     })
 }
 
-/// Turns the scores of a row, in `range`, into e^(s − log Σ over queries of e^s) in place: the probabilities of a softmax over queries.
+/// Turns the scores of a row, in `range`, into e^(s − log Σ over queries of e^s) in place: the probabilities of a softmax over
+/// queries.
 ///
-/// `log_sums` holds each key's log-sum-exp. The rest is as for [`exp_row`].
+/// `log_sums` holds each key's log-sum-exp. The other arguments are as for [`exp_row`].
 pub fn over_queries_row(
     level: Level,
     row: &mut [f32],
@@ -79,7 +80,7 @@ struct SoftmaxRow<'a, const OVER_QUERIES: bool> {
     row: &'a mut [f32],
     range: Range<usize>,
     visible: Option<&'a [f32]>,
-    /// Of a softmax over queries, one for each key.
+    /// Each key's log-sum-exp, for a softmax over queries.
     log_sums: &'a [f32],
     max: f32,
     mean: f32,
@@ -136,14 +137,14 @@ impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
     }
 }
 
-/// What one vector of scores gives.
+/// Values computed from one vector of scores.
 struct Read<V> {
     weight: V,
     /// Score − reference.
     below: V,
     /// Score − mean.
     off: V,
-    /// e^(s − max), of a softmax over queries.
+    /// e^(s − max), for a softmax over queries.
     of_row: V,
 }
 
@@ -160,7 +161,7 @@ impl<V: Copy> Read<V> {
     }
 }
 
-/// |query − key| of vector after vector.
+/// |query − key| of consecutive vectors of keys.
 struct Distance<L: Lanes> {
     ahead: L::Vector,
 }
@@ -182,7 +183,7 @@ impl<L: Lanes> Distance<L> {
     }
 }
 
-/// Sums in f32 of a part of a row.
+/// Sums in f32 over a part of a row.
 struct Part<L: Lanes> {
     sum: L::Vector,
     weighted: L::Vector,
@@ -243,14 +244,14 @@ fn top_two(weights: &[f32], first: usize, sums: &mut PatternSums) {
     }
 }
 
-/// The maximum of some values, and Σ e^(v − max).
+/// The maximum of some values v, and Σ e^(v − max).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExpSum {
     pub max: f32,
     pub sum: f64,
 }
 
-/// A log-sum-exp in two parts. Where a value is NaN, the sum is; the maximum is that of the others.
+/// Maximum and Σ e^(v − max), which give the log-sum-exp. If a value is NaN, the sum is NaN and the maximum ignores it.
 pub fn exp_sum(level: Level, values: &[f32]) -> ExpSum {
     level.run(ExpSumOf(values))
 }
@@ -266,13 +267,13 @@ impl Kernel for ExpSumOf<'_> {
         let rest = &self.0[vectors.len() * L::N..];
         let mut high = l.splat(f32::NEG_INFINITY);
         for vector in vectors {
-            // The second operand where one is NaN.
+            // The vector maximum returns its second operand if one is NaN.
             high = l.max(*vector, high);
         }
         let high = L::values(&high).iter().chain(rest).copied();
         let max = high.fold(f32::NEG_INFINITY, f32::max);
         if max == f32::NEG_INFINITY {
-            // −∞ alone sums to nothing; beside a NaN it does not.
+            // Values that are all −∞ sum to 0, but with a NaN among them the sum is NaN.
             let nan = self.0.iter().find(|v| v.is_nan());
             let sum = nan.map_or(0.0, |nan| f64::from(*nan));
             return ExpSum { max, sum };

@@ -1,4 +1,4 @@
-//! Sums over one row of weights, each weighed by a number of its key: for contributions and their entropy.
+//! Sums over one row of weights, each multiplied by a number of its key: for contributions and their entropy.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use super::lanes::Lanes;
 use super::level::{Kernel, Level};
 use super::scores::{FLUSH, Span};
 
-/// Numbers of keys, as long as a row of scores, with what the entropy of a weighed row needs of them.
+/// One number per key, padded to the length of a row of scores, with precomputed terms for the entropy.
 #[derive(Debug, Clone, Default)]
 pub struct KeyWeights {
     /// n ≥ 0. // [key]
     numbers: Vec<f32>,
     /// n log n, with 0 log 0 = 0. // [key]
     times_logs: Vec<f32>,
-    /// What the numbers were divided by.
+    /// Common factor that the numbers were divided by.
     unit: f64,
 }
 
 impl KeyWeights {
-    /// `width` is that of a row of scores; keys beyond the last weigh nothing. The numbers are divided by the largest, so that
-    /// no digit is lost in their logarithms.
+    /// `width` is that of a row of scores; padding has weight 0. The numbers are divided by the largest, so that their logarithms
+    /// lose no digits.
     pub fn new(numbers: &[f32], width: usize) -> Self {
         let unit = unit_of(numbers);
         let mut numbers: Vec<f32> = numbers.iter().map(|n| n / unit).collect();
@@ -32,16 +32,16 @@ impl KeyWeights {
         }
     }
 
-    /// The least sum that has shares.
+    /// The smallest sum whose shares can be computed.
     pub fn least_shared(&self) -> f64 {
         LEAST_SHARED * self.unit
     }
 }
 
-/// Shares of a sum that is smaller than this many of the largest number are not told: its parts have no digits left in f32.
+/// Shares of a sum smaller than this times the largest number are not computed: its terms have no digits left in f32.
 pub const LEAST_SHARED: f64 = 1e-30;
 
-/// The largest number; 1 where none is above 0 and finite.
+/// The largest number; 1 if none is positive and finite.
 pub fn unit_of(numbers: &[f32]) -> f32 {
     let most = numbers.iter().copied().fold(0.0f32, f32::max);
     if most > 0.0 && most.is_finite() {
@@ -56,11 +56,11 @@ pub fn unit_of(numbers: &[f32]) -> f32 {
 pub struct WeighedSums {
     /// Σ c.
     pub sum: f64,
-    /// −Σ (c/Σc) log (c/Σc), whatever the weights are divided by; 0 where nothing is weighed.
+    /// −Σ (c/Σc) log (c/Σc), which does not depend on the scale of the weights; 0 if the sum is 0.
     pub entropy: f64,
 }
 
-/// Sums a row. `weights` are e^(s − reference), 0 where not visible; `log_sums` holds each key's own reference where there is no
+/// Sums a row. `weights` are e^(s − reference), 0 where not visible; `log_sums` holds each key's own reference if there is no
 /// common one.
 pub fn weighed_sums(
     level: Level,
@@ -96,12 +96,12 @@ struct WeighedRow<'a> {
     range: Range<usize>,
     keys: &'a KeyWeights,
     reference: f32,
-    /// Empty where all keys have one reference.
+    /// Empty if all keys have one reference.
     log_sums: &'a [f32],
 }
 
 impl Kernel for WeighedRow<'_> {
-    /// Σ w·n and Σ w·n·(log w + log n).
+    /// Returns Σ w·n and Σ w·n·(log w + log n).
     type Output = (f64, f64);
 
     #[inline(always)]
@@ -129,7 +129,7 @@ impl Kernel for WeighedRow<'_> {
             for at in start..end {
                 let reference = log_sums.map_or(common, |all| all[at]);
                 let below = l.sub(scores[at], reference);
-                // What stands beyond the row, or is not visible, is no score.
+                // Values beyond the row, or at hidden keys, are not scores.
                 let is_seen = l.less(zero, weights[at]);
                 let weighed = l.select(is_seen, l.mul(weights[at], numbers[at]), zero);
                 let below = l.select(is_seen, below, zero);
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_and_entropy_are_those_of_the_plain_definition() {
+    fn sums_and_entropy_match_their_definitions() {
         let n = 203;
         let of = |i: usize, k: usize| ((i * k) % 101) as f32 / 101.0;
         let scores: Vec<f32> = (0..256).map(|i| 3.0 * of(i, 37) - 1.0).collect();

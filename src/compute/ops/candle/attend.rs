@@ -1,4 +1,4 @@
-//! One attention on a device of candle, in row blocks: all heads of one or more kv heads × some queries × all their keys.
+//! One attention on a candle device, in row blocks: all heads of one or more kv heads × some queries × all their keys.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use super::scores::Block;
 use crate::attention::{HeadSummary, Pooled, Run, SoftmaxAxis};
 use crate::error::Result;
 
-/// Runs the heads that are asked for: their summaries, and Σ p·v of all heads. // [query, n_heads · d_value]
+/// Runs the requested heads. Returns their summaries, and Σ p·v of all heads. // [query, n_heads · d_value]
 pub(super) fn attend(
     run: &Run<'_>,
     input: Input<'_>,
@@ -29,7 +29,7 @@ pub(super) fn attend(
         None => None,
     };
     let mut summaries = Vec::with_capacity(run.heads.len());
-    // Heads that nobody asks for leave zeros.
+    // Heads that were not requested are zero.
     let zeros = |n_heads: usize| match n_heads {
         0 => Ok(None),
         _ => Tensor::zeros((n_heads, n_queries, spec.d_value), DType::F32, device).map(Some),
@@ -83,7 +83,7 @@ fn attend_together(
     Ok((tally.finish(group)?, Tensor::cat(&z, 1)?))
 }
 
-/// As many queries at once as fit; whole rows of the pooled map where that many do.
+/// Blocks of as many queries as fit; rounded to whole rows of the pooled map if possible.
 fn blocks(group: &Group<'_>, block_values: usize) -> impl Iterator<Item = Range<usize>> + use<> {
     let (n_queries, n_keys) = (group.run.visibility.n_queries, group.run.visibility.n_keys);
     let per_query = (group.n_heads() * n_keys).max(1);
@@ -107,7 +107,7 @@ fn values(group: &Group<'_>, block: &Block, pattern: &Tensor) -> Result<Tensor> 
     Ok(z.reshape((n_heads, block.n_rows(), d_value))?)
 }
 
-/// Brings scores and pattern to whoever asks for them.
+/// Copies scores and pattern to the sink, if there is one.
 fn hand_over(group: &Group<'_>, block: &Block, finished: &Finished) -> Result<()> {
     let Some(sink) = group.run.sink else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What lies on a device of candle: activations, affine maps and norms.
+//! Data on a candle device: activations, affine maps and norms.
 
 use candle_core::{D, DType, Device, Tensor};
 
@@ -29,7 +29,7 @@ pub(super) fn host(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
 /// An affine map on the device.
 #[derive(Debug, Clone)]
 pub struct Affine {
-    /// A view of what was uploaded. // [n_in, n_out]
+    /// A view of the uploaded tensor. // [n_in, n_out]
     weight: Tensor,
     /// [n_out]
     bias: Option<Tensor>,
@@ -62,7 +62,7 @@ impl Affine {
         Ok(self.weight.dim(1)?)
     }
 
-    /// The part of every head's inputs. // [head, d_value, n_out]
+    /// The weights of each head's inputs. // [head, d_value, n_out]
     pub(super) fn by_heads(&self, n_heads: usize) -> Result<Tensor> {
         let (n_in, n_out) = self.weight.dims2()?;
         let whole = self.weight.contiguous()?;
@@ -98,10 +98,10 @@ impl NormWeights {
         })
     }
 
-    /// Each row normalised; gain and bias of several rows' length are for rows in turn. // [row, width]
+    /// Normalises each row; gain and bias of several rows' length apply to rows in turn. // [row, width]
     pub(super) fn of(&self, from: &Tensor) -> Result<Tensor> {
         let (n_rows, width) = from.dims2()?;
-        // Sums in f64: a row's mean may be large beside its deviation.
+        // Summed in f64: a row's mean may be large compared with its deviation.
         let mut wide = from.to_dtype(DType::F64)?;
         if self.removes_mean {
             wide = wide.broadcast_sub(&wide.mean_keepdim(D::Minus1)?)?;

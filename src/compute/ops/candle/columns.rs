@@ -1,14 +1,14 @@
-//! log Σ over queries of exp(s) per key on a device of candle: the first of two passes of a softmax over queries.
+//! log Σ over queries of exp(s) per key on a candle device: the first of two passes of a softmax over queries.
 
 use candle_core::{DType, Result, Tensor};
 
 use super::group::Group;
 use super::scores::{Block, products, scaled, scores};
 
-/// A maximum that nothing is left out by, so that −inf − −inf does not come up.
+/// Initial maximum: finite, so that −inf − −inf does not occur.
 const LOWEST: f32 = f32::MIN;
 
-/// Running sums of all keys, relative to the largest score so far.
+/// Running sums per key, relative to the largest score so far.
 pub(super) struct Columns {
     /// [head, 1, key]
     max: Tensor,
@@ -26,13 +26,13 @@ impl Columns {
         })
     }
 
-    /// Takes in the scores of one block.
+    /// Adds the scores of one block.
     pub fn add(&mut self, group: &Group<'_>, block: &Block) -> Result<()> {
         let scaled = scaled(group, block, &products(group, block)?)?;
         let scores = scores(group, block, &scaled)?;
         let scores = block.where_seen(&scores, f32::NEG_INFINITY)?;
         let max = self.max.maximum(&scores.max_keepdim(1)?)?;
-        // A NaN may be lost in the maximum, and is found again in the sum.
+        // The maximum may lose a NaN, but the sum keeps it.
         let kept = self.max.sub(&max)?.to_dtype(DType::F64)?.exp()?;
         let added = scores.broadcast_sub(&max)?.exp()?.sum_keepdim(1)?;
         self.sum = self.sum.mul(&kept)?.add(&added.to_dtype(DType::F64)?)?;
@@ -40,7 +40,7 @@ impl Columns {
         Ok(())
     }
 
-    /// −inf for a key that no query sees. // [head, 1, key]
+    /// One value per key; −inf for a key that no query sees. // [head, 1, key]
     pub fn log_sum_exp(&self) -> Result<Tensor> {
         let log = self.sum.log()?.add(&self.max.to_dtype(DType::F64)?)?;
         log.to_dtype(DType::F32)

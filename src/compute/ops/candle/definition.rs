@@ -1,6 +1,6 @@
-//! A row block that holds a NaN or an infinity, brought to the host: the definition says what becomes of it.
+//! The reference path on the host for a row block with a NaN or an infinity.
 //!
-//! Maxima of a device may drop a NaN. Broken models are slow here rather than repaired.
+//! A device's maximum may ignore a NaN, so such blocks are recomputed on the host; broken models are slow, but not hidden.
 
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ use super::group::Group;
 use super::scores::Block;
 use crate::attention::{HeadMath, RowSummary, finish_row};
 
-/// Finishes a block from q·k. // products: [head, row, key]
+/// Computes scores, pattern and summaries of a block from q·k. // products: [head, row, key]
 pub(super) fn finish(
     group: &Group<'_>,
     block: &Block,

@@ -1,5 +1,5 @@
-//! Activations, clips and rotations on a device of candle. Maxima and minima of candle drop a NaN on some devices: choices are
-//! made with comparisons, which let it through.
+//! Activations, clips and rotations on a candle device. candle's maxima and minima ignore a NaN on some devices, so comparisons
+//! are used instead, which propagate it.
 
 use candle_core::{Result, Tensor};
 

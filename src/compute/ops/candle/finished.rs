@@ -1,10 +1,10 @@
-//! What comes of a row block.
+//! The result of a row block.
 
 use candle_core::Tensor;
 
 use crate::attention::RowSummary;
 
-/// One row block of all heads of a group, finished.
+/// The result of one row block, for all heads of a group.
 pub(super) struct Finished {
     /// −inf where masked. // [head, row, key]
     pub scores: Tensor,
@@ -12,6 +12,6 @@ pub(super) struct Finished {
     pub pattern: Tensor,
     /// [head · row]
     pub rows: Vec<RowSummary>,
-    /// The pattern once more, where the host computed it.
+    /// A copy of the pattern, if it was computed on the host.
     pub on_host: Option<Vec<f32>>,
 }

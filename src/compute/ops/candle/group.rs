@@ -1,4 +1,4 @@
-//! Heads that run together on a device of candle, and what their rows share.
+//! Heads that run together on a candle device, and the data that their rows share.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::input::Input;
 use crate::attention::{Bias, HeadBias, HeadInput, Run};
 use crate::kernels::simd::unit_of;
 
-/// Which heads run together: those of some kv heads in a row, or a part of one's.
+/// The heads that run together: those of consecutive kv heads, or some of one kv head.
 #[derive(Debug, Clone)]
 pub(super) struct Together {
     pub heads: Range<usize>,
@@ -17,7 +17,8 @@ pub(super) struct Together {
 }
 
 impl Together {
-    /// Cuts the heads of a run into parts whose rows fit into a block of `most_values`; heads of one kv head stay together.
+    /// Splits the heads of a run into groups whose rows fit in a block of `most_values`; heads of one kv head stay together if
+    /// possible.
     pub fn all(run: &Run<'_>, most_values: usize) -> Vec<Self> {
         let spec = run.spec;
         let per_kv = spec.n_heads / spec.n_kv_heads;
@@ -46,16 +47,16 @@ impl Together {
     }
 }
 
-/// What position adds to the scores of some heads.
+/// The position bias of some heads.
 pub(super) enum BiasTable {
     None,
     /// slope · (key − query). // [head, 1, 1]
     Slopes(Tensor),
-    /// One value for each key, whatever the query. // [head, 1, key]
+    /// One value per key, whatever the query. // [head, 1, key]
     OfKeys(Tensor),
-    /// For every distance from −(n_queries − 1) on. // [head, distance]
+    /// One value per distance, from −(n_queries − 1) on. // [head, distance]
     OfDistances(Tensor),
-    /// For every pair. // [head, query, key]
+    /// One value per pair. // [head, query, key]
     OfPairs(Tensor),
 }
 
@@ -71,9 +72,9 @@ pub(super) struct Group<'a> {
     pub v: Tensor,
     /// 1/‖k‖. // [head, 1, key]
     pub inverse_k_norms: Tensor,
-    /// ‖v W_O‖ in units of the head's largest, where it is known. // [head, 1, key]
+    /// ‖v W_O‖ divided by the head's largest, if known. // [head, 1, key]
     pub value_norms: Option<Tensor>,
-    /// The largest ‖v W_O‖. // [head]
+    /// The head's largest ‖v W_O‖. // [head]
     pub value_units: Vec<f32>,
     /// Learned sink logits. // [head, 1, 1]
     pub sinks: Option<Tensor>,
@@ -82,11 +83,11 @@ pub(super) struct Group<'a> {
     pub q_norms: Vec<f32>,
     /// One list per kv head. // [key]
     pub k_norms: Vec<Vec<f32>>,
-    /// What each head adds by learned values.
+    /// The learned bias of each head.
     pub learned: Vec<HeadBias>,
     /// Σ ‖k‖² of the real keys before each key, per kv head. // [key + 1]
     k_norm_sq_before: Vec<Vec<f64>>,
-    /// Real keys before each key. // [key + 1]
+    /// Number of real keys before each key. // [key + 1]
     n_real_before: Vec<usize>,
 }
 
@@ -169,12 +170,12 @@ impl<'a> Group<'a> {
         self.together.heads.len()
     }
 
-    /// The kv head, counted within the group, of a head, counted within the group.
+    /// The kv head of a head; both are indices within the group.
     pub fn kv_of(&self, head_idx: usize) -> usize {
         head_idx / (self.n_heads() / self.together.kv_heads.len())
     }
 
-    /// How many keys a query sees.
+    /// Number of keys that a query sees.
     pub fn n_visible(&self, query_idx: usize) -> usize {
         let range = self.run.visibility.range(query_idx);
         self.n_real_before[range.end] - self.n_real_before[range.start]
@@ -190,14 +191,14 @@ impl<'a> Group<'a> {
         if before.last().is_some_and(|sum| sum.is_finite()) {
             return (before[range.end] - before[range.start]) as f32;
         }
-        // A difference of sums does not get rid of a NaN that lies before its range.
+        // A NaN before the range would remain in a difference of prefix sums.
         let seen = range.filter(|key_idx| self.run.visibility.is_real_key(*key_idx));
         let squares = seen.map(|key_idx| f64::from(self.k_norms[kv_head_idx][key_idx]).powi(2));
         squares.sum::<f64>() as f32
     }
 }
 
-/// Some heads of what a projection leaves. // [position, n_heads · width] → [head, position, width]
+/// Selects the vectors of some heads from a projection's output. // [position, n_heads · width] → [head, position, width]
 fn by_heads(values: &Tensor, n_heads: usize, heads: &Range<usize>) -> Result<Tensor> {
     let (n, width) = values.dims2()?;
     let all = values.reshape((n, n_heads, width / n_heads))?;
@@ -212,7 +213,7 @@ fn norms(vectors: &Tensor) -> Result<Tensor> {
     squares.sum(2)?.sqrt()?.to_dtype(DType::F32)
 }
 
-/// The learned bias of each head; queries and keys come to the host where it depends on them.
+/// The learned bias of each head; queries and keys are copied to the host if it depends on them.
 fn learned(run: &Run<'_>, input: Input<'_>, heads: &Range<usize>) -> Result<Vec<HeadBias>> {
     let depends = matches!(run.spec.bias, Bias::Relative(_));
     let on_host = |values: &Tensor| {

@@ -1,8 +1,8 @@
-//! What attention gets: the projections of a whole block.
+//! The input of attention: the projections of a whole block.
 
 use candle_core::Tensor;
 
-/// Queries, keys and values of all heads, as the projections leave them. // [position, n_heads · width]
+/// Queries, keys and values of all heads, as projected. // [position, n_heads · width]
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     pub q: &'a Tensor,

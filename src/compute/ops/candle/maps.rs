@@ -1,4 +1,5 @@
-//! What row blocks leave beside row summaries: column sums, pooled maps, sampled rows, and the masses of repeated tokens.
+//! Results of row blocks other than row summaries: column sums, pooled maps, sampled rows, and the probability of repeated
+//! tokens.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 
@@ -8,15 +9,15 @@ use super::group::Group;
 use super::scores::Block;
 use crate::attention::{HeadSummary, Pooled, Repeats, RowSummary, sampled_queries};
 
-/// Which tokens are copies of each other: every token by where it stands first.
+/// Which tokens are copies of each other: each token is identified by its first position.
 pub(super) struct Copies {
     first_of: Vec<f32>,
-    /// Of each key the number of its token; of each key that of the token before it. // [1, key] twice
+    /// The token identifier of each key, and that of the token before each key. // [1, key] twice
     tokens: [Tensor; 2],
 }
 
 impl Copies {
-    /// `None` where no token stands twice.
+    /// Returns `None` if no token is repeated.
     pub fn new(repeats: &Repeats, n: usize, device: &Device) -> Result<Option<Self>> {
         let mut first_of: Vec<f32> = Vec::with_capacity(n);
         let mut has_copies = false;
@@ -45,7 +46,7 @@ impl Copies {
         let is_copy = own
             .broadcast_eq(&queries)?
             .mul(&block.key_idx.broadcast_lt(&block.query_idx)?)?; // [row, key]
-        // The copy right before the query is followed by the query itself.
+        // For a copy right before the query, the token after it is the query itself.
         let follows = before
             .broadcast_eq(&queries)?
             .mul(&block.key_idx.broadcast_le(&block.query_idx)?)?;
@@ -57,11 +58,11 @@ impl Copies {
     }
 }
 
-/// What is gathered over the row blocks of a group.
+/// Statistics accumulated over the row blocks of a group.
 pub(super) struct Tally {
     /// In f64. // [head, key]
     column_sums: Tensor,
-    /// One of each for each head.
+    /// One list per head; the same for `pooled` and `samples`.
     rows: Vec<Vec<RowSummary>>,
     pooled: Vec<Pooled>,
     samples: Vec<Vec<f32>>,
@@ -81,7 +82,7 @@ impl Tally {
         })
     }
 
-    /// Takes in a finished block.
+    /// Adds a finished block.
     pub fn add(&mut self, group: &Group<'_>, block: &Block, finished: &Finished) -> Result<()> {
         let visibility = group.run.visibility;
         for (rows, of_head) in self
@@ -101,7 +102,7 @@ impl Tally {
                 samples.extend_from_slice(row);
             }
         }
-        // What a padded query does means nothing: it counts nowhere.
+        // Padded queries are ignored.
         let is_real = |query_idx: usize| visibility.is_real_query(query_idx);
         let counted = if block.queries.clone().all(is_real) {
             finished.pattern.clone()
@@ -109,7 +110,7 @@ impl Tally {
             let real = |row_idx: usize| is_real(block.queries.start + row_idx);
             let real = block.of_rows(|i| f32::from(u8::from(real(i))), group.q.device())?;
             let real = real.broadcast_as(finished.pattern.shape())?;
-            // A comparison, since 0 times NaN is NaN.
+            // Uses a comparison, since 0 times NaN is NaN.
             let zeros = finished.pattern.zeros_like()?;
             real.gt(0f32)?.where_cond(&finished.pattern, &zeros)?
         };
@@ -130,7 +131,7 @@ impl Tally {
         }
     }
 
-    /// Takes the largest value of every tile. // pattern: [head, row, key]
+    /// Takes the maximum of every tile. // pattern: [head, row, key]
     fn pool(&mut self, block: &Block, pattern: &Tensor) -> Result<()> {
         let Some(like) = self.pooled.first() else {
             return Ok(());
@@ -161,7 +162,7 @@ impl Tally {
             let (cell_row, head_idx) = (cell_rows[nth / n_heads], nth % n_heads);
             let cells = &mut self.pooled[head_idx].cells[cell_row * n_cols..][..n_cols];
             for (cell, value) in cells.iter_mut().zip(found) {
-                // A NaN that an earlier block left stays.
+                // A NaN left by an earlier block stays.
                 if *value > *cell {
                     *cell = *value;
                 }
@@ -170,7 +171,7 @@ impl Tally {
         Ok(())
     }
 
-    /// One summary for each head of the group, in order.
+    /// Returns one summary per head of the group, in order.
     pub fn finish(self, group: &Group<'_>) -> Result<Vec<HeadSummary>> {
         let sums: Vec<Vec<f64>> = self.column_sums.to_vec2()?;
         let real_keys = group.run.visibility.real_keys().map(<[bool]>::to_vec);

@@ -1,6 +1,6 @@
-//! A graphics card, through candle: activations stay there between the steps, row summaries come back.
+//! Computation on a GPU through candle: activations stay on the device between steps, and row summaries are copied back.
 //!
-//! It runs on candle's own CPU device as well, which is how it is tested where there is no card.
+//! It also runs on candle's own CPU device, which is used for tests without a GPU.
 
 mod attend;
 mod buffer;
@@ -24,22 +24,22 @@ use crate::error::{Error, Result};
 use crate::kernels::simd::Level;
 use crate::pace::Pace;
 
-/// Values of one row block of all heads that run together: 64 MiB for each tensor of its size, of which about a dozen
-/// live at once.
+/// Number of values in one row block of all heads that run together: 64 MiB per tensor of that size, of which about a dozen exist
+/// at once.
 const BLOCK_VALUES: usize = 16 << 20;
-/// On the CPU a block is to stay in the cache.
+/// On the CPU, a block should stay in the cache.
 const BLOCK_VALUES_CPU: usize = 1 << 18;
 
 /// A device of candle.
 #[derive(Debug, Clone)]
 pub struct Candle {
     device: candle_core::Device,
-    /// Most values of one row block.
+    /// Largest number of values in a row block.
     block_values: usize,
 }
 
 impl Candle {
-    /// Candle's own CPU device: the same arithmetic as on a card, slower than [`super::Cpu`].
+    /// candle's own CPU device: the same arithmetic as on a GPU, slower than [`super::Cpu`].
     pub fn cpu() -> Self {
         Self {
             device: candle_core::Device::Cpu,
@@ -47,13 +47,13 @@ impl Candle {
         }
     }
 
-    /// A CUDA device. A tensor belongs to the thread that made it: every thread opens the device for itself.
+    /// A CUDA device. Tensors belong to the thread that created them, so every thread opens the device itself.
     ///
     /// # Errors
-    /// When there is none of this number, or a library of CUDA is missing.
+    /// When there is no such device, or a CUDA library is missing.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         let device = candle_core::Device::new_cuda(ordinal)?;
-        // Scores keep all digits of f32.
+        // Keeps the full precision of f32 for scores.
         candle_core::cuda::set_gemm_reduced_precision_f32(false);
         Ok(Self {
             device,
@@ -61,7 +61,7 @@ impl Candle {
         })
     }
 
-    /// The device with row blocks of at most so many values: for tests.
+    /// The device with row blocks of at most this many values: for tests.
     #[must_use]
     pub fn with_block_values(self, block_values: usize) -> Self {
         Self {
@@ -73,13 +73,13 @@ impl Candle {
 
 impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Self {
-        // With RUST_BACKTRACE set, a backtrace follows in the lines after the first.
+        // With RUST_BACKTRACE set, a backtrace follows the first line.
         let text = error.to_string();
         Self::Device(text.lines().next().unwrap_or("unknown").trim().to_owned())
     }
 }
 
-/// What is under way on a card cannot be called back: whether to stop is asked before each large step.
+/// Work queued on a GPU cannot be cancelled, so this checks for a stop before each large step.
 fn go_on(pace: &dyn Pace) -> Result<()> {
     if pace.stops() {
         Err(Error::Cancelled)
@@ -116,7 +116,7 @@ impl Ops for Candle {
     }
 
     fn copy(&self, from: &OnCandle, to: &mut OnCandle) -> Result<()> {
-        // Nothing writes into a tensor: two buffers may hold the same one.
+        // Tensors are never modified, so two buffers may share one.
         to.clone_from(from);
         Ok(())
     }
@@ -234,8 +234,8 @@ impl Ops for Candle {
         v: &OnCandle,
         z: &mut OnCandle,
     ) -> Result<Vec<HeadSummary>> {
-        // A row or two: what the device would gain is less than what it takes to lay them out. Global tokens look at keys of
-        // their own, row by row.
+        // For one or two rows, the device gains less than repacking costs. Global tokens have keys of their own and are computed
+        // row by row.
         if run.visibility.first_query() > 0 || run.globals.is_some() {
             let (q, k, v) = (self.get(q)?, self.get(k)?, self.get(v)?);
             let input = HeadInput {
@@ -284,7 +284,7 @@ impl Ops for Candle {
             .to_dtype(DType::F64)?
             .sum(2)?; // [head, position]
         let squared: Vec<Vec<f64>> = squared.to_vec2()?;
-        // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
+        // Rounding may give a tiny negative value where the norm is 0; NaN propagates.
         let norm = |s: f64| if s < 0.0 { 0.0 } else { s.sqrt() as f32 };
         let of_head = |row: Vec<f64>| row.into_iter().map(norm).collect();
         Ok(squared.into_iter().map(of_head).collect())

@@ -1,4 +1,4 @@
-//! Scores become a pattern and one summary per row, on a device of candle: only the summaries come to the host.
+//! Turns scores into a pattern and one summary per row on a candle device; only the summaries are copied to the host.
 
 use candle_core::{D, Result, Tensor};
 
@@ -11,7 +11,7 @@ use super::scores::{Block, products, scaled, scores};
 use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis, Visibility};
 use crate::kernels::simd::LEAST_SHARED;
 
-/// Figures of a row that the device computes.
+/// Number of statistics per row that the device computes.
 const N_FIGURES: usize = 26;
 
 /// Runs one row block.
@@ -44,16 +44,17 @@ pub(super) fn finish(
     })
 }
 
-/// Figures of the seen values of each row, relative to the largest so that large means cost no digits. // [head, row, 1]
+/// Statistics of the visible values of each row, relative to the largest so that a large mean does not cost digits. // [head,
+/// row, 1]
 struct Moments {
-    /// −inf where not seen. // [head, row, key]
+    /// −inf where not visible. // [head, row, key]
     masked: Tensor,
-    /// Value − origin, 0 where not seen. // [head, row, key]
+    /// Value − origin, 0 where not visible. // [head, row, key]
     shifted: Tensor,
-    /// The largest value; the lowest number of all where nothing is seen.
+    /// The largest value; the lowest finite number if nothing is visible.
     origin: Tensor,
     min: Tensor,
-    /// Mean of what is shifted.
+    /// Mean of the shifted values.
     mean: Tensor,
     /// Population variance.
     var: Tensor,
@@ -87,7 +88,7 @@ impl Moments {
     }
 }
 
-/// Masked scores, the pattern, and the figures of every row. // [head, row, key] twice, [figure, head · row]
+/// Masked scores, the pattern, and the statistics of every row. // [head, row, key] twice, [figure, head · row]
 fn figures(
     group: &Group<'_>,
     block: &Block,
@@ -110,7 +111,7 @@ fn figures(
     drop(scaled);
     let raw = raw.unwrap_or_else(|| scores.figures());
 
-    // Scores → pattern, from s − max so that no digit is lost when |s| is large.
+    // Scores → pattern, using s − max so that no digits are lost when |s| is large.
     let max = match &group.sinks {
         Some(sinks) => scores.origin.broadcast_maximum(sinks)?,
         None => scores.origin.clone(),
@@ -123,11 +124,11 @@ fn figures(
     }
     let (pattern, log_p) = match spec.softmax_axis {
         SoftmaxAxis::Keys => {
-            // A row that sees nothing has nothing to divide.
+            // Avoids a division by 0 in a row without visible keys.
             let is_unseeing = |row_idx: usize| f32::from(u8::from(block.n_visible[row_idx] == 0));
             let one = block.of_rows(is_unseeing, weights.device())?;
             let pattern = weights.broadcast_div(&denominator.broadcast_add(&one)?)?;
-            // log p lacks what all keys of a row share, which is put in below.
+            // log p lacks a term that all keys of a row share; it is added in `summary`.
             (pattern, scores.shifted)
         }
         SoftmaxAxis::Queries => {
@@ -143,7 +144,7 @@ fn figures(
     drop(log_p);
     let pattern = filled(group, block, pattern)?;
 
-    // Pattern → its sums.
+    // Pattern → sums.
     let sum = |values: &Tensor| values.sum_keepdim(D::Minus1);
     let squares = pattern.sqr()?;
     let distances = block.key_idx.broadcast_sub(&block.query_idx)?.abs()?;
@@ -193,7 +194,7 @@ fn figures(
     Ok((scores.masked, pattern, figures))
 }
 
-/// Σ c and Σ c log c of c = p·‖v W_O‖ in units of the head's largest ‖v W_O‖. // [head, row, 1] each
+/// Σ c and Σ c log c of c = p·‖v W_O‖, with norms divided by the head's largest. // [head, row, 1] each
 fn carried(pattern: &Tensor, value_norms: &Tensor) -> Result<[Tensor; 2]> {
     let carries = pattern.broadcast_mul(value_norms)?;
     let logs = carries.maximum(f32::MIN_POSITIVE)?.log()?;
@@ -201,7 +202,7 @@ fn carried(pattern: &Tensor, value_norms: &Tensor) -> Result<[Tensor; 2]> {
     Ok([carries.sum_keepdim(D::Minus1)?, with_logs])
 }
 
-/// Rows that see nothing become what the spec says.
+/// Fills rows without visible keys as the spec says.
 fn filled(group: &Group<'_>, block: &Block, pattern: Tensor) -> Result<Tensor> {
     if !block.has_unseeing() || group.run.spec.no_visible != NoVisible::Uniform {
         return Ok(pattern);
@@ -214,13 +215,13 @@ fn filled(group: &Group<'_>, block: &Block, pattern: Tensor) -> Result<Tensor> {
     pattern.broadcast_add(&block.of_rows(of_row, pattern.device())?)
 }
 
-/// The largest probability of each row, the second largest, and the first key that has the largest. // [head, row, 1]
+/// The largest and second largest probability of each row, and the first key with the largest. // [head, row, 1]
 fn top_two(block: &Block, pattern: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let (shape, device) = (pattern.shape(), pattern.device());
     let everywhere = |value: f32| Tensor::full(value, (1, 1, 1), device)?.broadcast_as(shape);
     let keys = block.key_idx.unsqueeze(0)?.broadcast_as(shape)?;
     let top1 = pattern.max_keepdim(D::Minus1)?;
-    // Not the device's argmax, which takes any of several equal ones.
+    // Not the device's argmax, which may return any of several equal keys.
     let is_top = pattern.broadcast_eq(&top1)?;
     let argmax = is_top
         .where_cond(&keys, &everywhere(block.n_keys as f32)?)?
@@ -230,9 +231,9 @@ fn top_two(block: &Block, pattern: &Tensor) -> Result<(Tensor, Tensor, Tensor)> 
     Ok((top1, others.max_keepdim(D::Minus1)?, argmax))
 }
 
-/// Probabilities of the first token, of the query's own and of the one before it. // [head, row, 1] each
+/// Probabilities of the first token, the query's own token, and the one before it. // [head, row, 1] each
 fn chosen_keys(visibility: &Visibility, block: &Block, pattern: &Tensor) -> Result<[Tensor; 3]> {
-    // Where there is no such key, some other is read, and nobody looks at it.
+    // If there is no such key, another one is read and its value is not used.
     let last = block.n_keys - 1;
     let first = visibility.first_real_key().unwrap_or(0);
     let previous = |query_idx| visibility.previous_real_key(query_idx).unwrap_or(0);
@@ -247,7 +248,7 @@ fn chosen_keys(visibility: &Visibility, block: &Block, pattern: &Tensor) -> Resu
     Ok([nth(0)?, nth(1)?, nth(2)?])
 }
 
-/// Puts the figures of a row together; `None` where some are not finite, and the definition is to be asked.
+/// Assembles the summary of a row; `None` if a statistic is not finite, so that the reference path must be used.
 fn summary(
     group: &Group<'_>,
     block: &Block,
@@ -312,7 +313,7 @@ fn summary(
     let mean = f64::from(score_max) + f64::from(score_mean);
     let log_sum_exp = f64::from(max) + f64::from(denominator).ln();
     let entropy = match run.spec.softmax_axis {
-        // log p = (s − largest) − (log Σ exp s − largest), of which the sum has the first part.
+        // log p = (s − largest) − (log Σ exp s − largest); `log_p_sum` contains only the first part.
         SoftmaxAxis::Keys => (log_sum_exp - f64::from(score_max)) * f64::from(mass),
         SoftmaxAxis::Queries => 0.0,
     } - f64::from(log_p_sum);

@@ -1,4 +1,4 @@
-//! Scores of a row block on a device of candle: products, scale, softcap, bias, and which of them are seen.
+//! Scores of a row block on a candle device: products, scale, softcap, bias, and visibility.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use candle_core::{Device, Result, Tensor};
 use super::group::{BiasTable, Group};
 use crate::attention::{Run, Scale, row_scale};
 
-/// Some queries × all keys: what is the same for every head.
+/// Some queries × all keys: data shared by all heads.
 pub(super) struct Block {
     pub queries: Range<usize>,
     pub n_keys: usize,
@@ -17,7 +17,7 @@ pub(super) struct Block {
     pub query_idx: Tensor,
     /// [1, key]
     pub key_idx: Tensor,
-    /// Keys that each query sees. // [row]
+    /// Number of keys that each query sees. // [row]
     pub n_visible: Vec<usize>,
 }
 
@@ -29,7 +29,7 @@ impl Block {
             let values: Vec<f32> = queries.clone().map(of).collect();
             Tensor::from_vec(values, (n_rows, 1), device)
         };
-        // A float holds every index up to 16 million exactly.
+        // f32 represents every index up to 16 million exactly.
         let query_idx = column(&|query_idx| query_idx as f32)?;
         let start = column(&|query_idx| visibility.range(query_idx).start as f32)?;
         let end = column(&|query_idx| visibility.range(query_idx).end as f32)?;
@@ -58,7 +58,7 @@ impl Block {
         self.queries.len()
     }
 
-    /// The values where the query sees the key, and another elsewhere. // [head, row, key]
+    /// `values` where the query sees the key, `elsewhere` where it does not. // [head, row, key]
     pub fn where_seen(&self, values: &Tensor, elsewhere: f32) -> Result<Tensor> {
         let shape = values.shape();
         let elsewhere = Tensor::full(elsewhere, (1, 1, 1), values.device())?.broadcast_as(shape)?;
@@ -67,13 +67,13 @@ impl Block {
             .where_cond(values, &elsewhere)
     }
 
-    /// One number for each row. // [1, row, 1]
+    /// One value per row. // [1, row, 1]
     pub fn of_rows(&self, of: impl Fn(usize) -> f32, device: &Device) -> Result<Tensor> {
         let values: Vec<f32> = (0..self.n_rows()).map(of).collect();
         Tensor::from_vec(values, (1, self.n_rows(), 1), device)
     }
 
-    /// Whether some query sees nothing.
+    /// Whether some query has no visible key.
     pub fn has_unseeing(&self) -> bool {
         self.n_visible.contains(&0)
     }
@@ -100,7 +100,7 @@ pub(super) fn products(group: &Group<'_>, block: &Block) -> Result<Tensor> {
     let (n_kv, _, d_head) = group.k.dims3()?;
     let n_heads = group.n_heads();
     let q = group.q.narrow(1, block.queries.start, block.n_rows())?;
-    // Heads of one kv head lie below each other: one product for all of them.
+    // Heads of one kv head are stacked along the rows, so that one product covers all of them.
     let q = q
         .contiguous()?
         .reshape((n_kv, n_heads / n_kv * block.n_rows(), d_head))?;
