@@ -49,7 +49,7 @@ struct Opened {
     file: File,
     identity: Identity,
     /// Whether a write since then might not show in the file's times.
-    is_unsettled: AtomicBool,
+    may_miss_writes: AtomicBool,
     /// Reads made before that was settled: range and digest.
     early: Mutex<Vec<(Range<usize>, u64)>>,
 }
@@ -76,7 +76,7 @@ impl DataFile {
         read_files::remember(path, &about);
         let identity = Identity::from(&about);
         let opened = Opened {
-            is_unsettled: AtomicBool::new(identity.is_fresh()),
+            may_miss_writes: AtomicBool::new(identity.is_fresh()),
             early: Mutex::default(),
             file,
             identity,
@@ -172,11 +172,11 @@ impl DataFile {
         let Held::Open(opened) = &self.held else {
             return Ok(());
         };
-        if !opened.is_unsettled.load(Ordering::Acquire) {
+        if !opened.may_miss_writes.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut early = opened.early.lock().unwrap_or_else(PoisonError::into_inner);
-        if !opened.is_unsettled.load(Ordering::Acquire) {
+        if !opened.may_miss_writes.load(Ordering::Acquire) {
             return Ok(());
         }
         while let Some(rest) = opened.identity.unsettled() {
@@ -191,7 +191,7 @@ impl DataFile {
             }
         }
         self.unwritten(opened)?;
-        opened.is_unsettled.store(false, Ordering::Release);
+        opened.may_miss_writes.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl DataFile {
 
 impl Opened {
     fn remember(&self, range: Range<usize>, bytes: &[u8]) {
-        if self.is_unsettled.load(Ordering::Acquire) {
+        if self.may_miss_writes.load(Ordering::Acquire) {
             let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
             early.push((range, digest(bytes)));
         }

@@ -48,7 +48,7 @@ impl Dtype {
     }
 
     /// Number of elements that are stored together: 1, or those of a block.
-    pub fn n_together(self) -> usize {
+    pub fn block_len(self) -> usize {
         match self {
             Self::Block(block) => block.n_values,
             Self::Mxfp4 => GROUP,
@@ -58,7 +58,7 @@ impl Dtype {
 
     /// Bytes of a number of elements, which must be whole blocks.
     pub fn n_bytes(self, n_elements: usize) -> usize {
-        n_elements / self.n_together() * self.size()
+        n_elements / self.block_len() * self.size()
     }
 
     /// Whether the elements can be widened to f32.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
-use super::made::{Layout, Made, Quantised};
+use super::made::{ComputedTensor, Layout, Quantised};
 use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
@@ -283,7 +283,7 @@ pub fn open_file(path: &Path) -> Result<(Tensors, Map<String, Value>)> {
                 rounds_to: Dtype::F32,
             };
             TensorInfo {
-                made: Some(Arc::new(Made::Quantised(Box::new(quantised)))),
+                made: Some(Arc::new(ComputedTensor::Quantised(Box::new(quantised)))),
                 ..plain(Dtype::Packed("q8"), shape, bytes)
             }
         } else {

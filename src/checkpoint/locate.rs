@@ -82,7 +82,7 @@ pub fn adapter_below(directory: &Path) -> Result<Option<PathBuf>> {
     if !directory.is_dir() || has_own_weights(directory) {
         return Ok(None);
     }
-    let inside = leads_to(directory)?;
+    let inside = candidate_directories(directory)?;
     Ok(inside.iter().find_map(|path| adapter::directory_at(path)))
 }
 
@@ -96,7 +96,7 @@ fn search(directory: &Path, depth: usize) -> Result<Option<Located>> {
     if depth == 0 {
         return Ok(None);
     }
-    for inside in leads_to(directory)? {
+    for inside in candidate_directories(directory)? {
         if let Some(found) = search(&inside, depth - 1)? {
             return Ok(Some(found));
         }
@@ -165,7 +165,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
 }
 
 /// Lists the directories that may contain the weights of a directory, the likeliest first.
-fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
+fn candidate_directories(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     if let Some(newest) = named_in(&directory.join(LATEST)) {
         let inside = directory.join(&newest);

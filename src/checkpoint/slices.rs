@@ -7,7 +7,7 @@ use std::sync::Arc;
 use attnscope_compute::error::{Error, Result};
 
 use super::data_file::DataFile;
-use super::made::{Joined, Made};
+use super::made::{ComputedTensor, Joined};
 use super::named_paths::file_name;
 use super::pytorch::StateDict;
 use super::tensor_info::TensorInfo;
@@ -101,7 +101,7 @@ pub fn joined(slices: Vec<StateDict>) -> Result<StateDict> {
             shape,
             strides: None,
             scales: None,
-            made: Some(Arc::new(Made::Joined(Joined { parts, axis }))),
+            made: Some(Arc::new(ComputedTensor::Joined(Joined { parts, axis }))),
             ..first
         };
         whole.tensors.index.insert(name, info);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::dtype::Dtype;
-use super::made::Made;
+use super::made::ComputedTensor;
 use super::scales::Scales;
 use super::stored::Stored;
 
@@ -21,7 +21,7 @@ pub struct TensorInfo {
     /// Separate scales by which the values are multiplied.
     pub(super) scales: Option<Scales>,
     /// How it is computed from other tensors, if no file has it as it is.
-    pub(super) made: Option<Arc<Made>>,
+    pub(super) made: Option<Arc<ComputedTensor>>,
 }
 
 impl TensorInfo {
@@ -87,7 +87,7 @@ impl TensorInfo {
         Some(Self {
             shape: shape.to_vec(),
             strides: None,
-            made: Some(Arc::new(Made::Arranged(Box::new(turned)))),
+            made: Some(Arc::new(ComputedTensor::Arranged(Box::new(turned)))),
             ..self.clone()
         })
     }

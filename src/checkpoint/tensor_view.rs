@@ -194,8 +194,8 @@ impl<'a> TensorView<'a> {
         if dtype == Dtype::F32 && cfg!(target_endian = "little") {
             return self.file.read_into(start, bytemuck::cast_slice_mut(to));
         }
-        let n_together = dtype.n_together();
-        let n_at_once = (READ_AT_ONCE / dtype.size()).max(1) * n_together;
+        let block_len = dtype.block_len();
+        let n_at_once = (READ_AT_ONCE / dtype.size()).max(1) * block_len;
         for (idx, to) in to.chunks_mut(n_at_once).enumerate() {
             let start = start + dtype.n_bytes(idx * n_at_once);
             let n_bytes = dtype.n_bytes(to.len());

@@ -9,7 +9,7 @@ use attnscope_compute::error::{Error, Result};
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
-use super::made::{Joined, Made};
+use super::made::{ComputedTensor, Joined};
 use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensor_view::TensorView;
@@ -205,7 +205,7 @@ impl Tensors {
         }
         let mut shape = first.shape.clone();
         shape[0] *= parts.len();
-        let joined = Made::Joined(Joined { parts, axis: 0 });
+        let joined = ComputedTensor::Joined(Joined { parts, axis: 0 });
         let info = TensorInfo {
             shape,
             strides: None,
@@ -224,7 +224,7 @@ impl Tensors {
             return false;
         };
         let is_whole = rows.start <= rows.end && info.shape.first().is_some_and(|n| rows.end <= *n);
-        if !info.is_plain() || info.scales.is_some() || info.dtype.n_together() != 1 || !is_whole {
+        if !info.is_plain() || info.scales.is_some() || info.dtype.block_len() != 1 || !is_whole {
             return false;
         }
         let n_bytes = info.shape.iter().skip(1).product::<usize>() * info.dtype.size();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attnscope_compute::attention::{LayerAudit, Pooled, SoftmaxAxis};
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_spec::{Place, Stack};
 
 use super::collapse::{Design, by_design, has_sink};
@@ -48,7 +48,7 @@ pub struct Evidence<'a> {
     /// Which tokens are delimiters.
     pub delimiters: Delimiters<'a>,
     /// Characters of the text that the tokenizer lost.
-    pub lost: Lost,
+    pub lost: TokenizerLoss,
 }
 
 /// Whether a token separates others: punctuation, a line break, a special token. A function, called only where needed, since it
@@ -68,14 +68,14 @@ impl std::fmt::Debug for Delimiters<'_> {
 }
 
 /// Statistics by id.
-pub type Then = BTreeMap<String, f64>;
+pub type BaselineValues = BTreeMap<String, f64>;
 
 /// One prompt of an earlier report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
     pub loss: Option<f64>,
     /// Statistics by stack, layer and head; without a head, those of the layer.
-    pub places: BTreeMap<(Stack, usize, Option<usize>), Then>,
+    pub places: BTreeMap<(Stack, usize, Option<usize>), BaselineValues>,
 }
 
 /// Maximum probability on forbidden keys, over a whole head, that leaves its entropy meaningful.
@@ -101,7 +101,7 @@ impl<'a> Evidence<'a> {
             loss: None,
             baseline: None,
             delimiters: Delimiters::default(),
-            lost: Lost::default(),
+            lost: TokenizerLoss::default(),
         }
     }
 
@@ -343,7 +343,7 @@ pub enum SeesLabels {
 
 /// A reading: a hypothesis on how the weights were trained, and in which layers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claim {
+pub struct TrainingHypothesis {
     /// Readings of one family change the same thing in different ways.
     pub family: &'static str,
     /// Its name, worded to follow “trained with”.
@@ -365,8 +365,8 @@ pub struct Claim {
 
 /// A reading that was tried, with the model's losses under it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried {
-    pub claim: Claim,
+pub struct TestedHypothesis {
+    pub claim: TrainingHypothesis,
     /// Its index in the catalogue, which lists the most common mistakes of a family first.
     pub order: usize,
     /// Losses in nats, at the positions of one round. // [position]
@@ -377,7 +377,7 @@ pub struct Tried {
     pub of_beginnings: Vec<f32>,
 }
 
-impl Tried {
+impl TestedHypothesis {
     /// The same reading with its losses on beginnings; `None` if not measured.
     pub(super) fn in_beginnings(&self) -> Option<Self> {
         (!self.of_beginnings.is_empty()).then(|| Self {
@@ -400,7 +400,7 @@ pub struct TrainingProbe {
     pub places: Vec<usize>,
     /// Losses as declared on the beginnings of the texts; empty if no text is longer. // [position of all beginnings]
     pub of_beginnings: Vec<f32>,
-    pub readings: Vec<Tried>,
+    pub readings: Vec<TestedHypothesis>,
     /// Number of readings skipped, or dropped before a decision, because of their cost.
     pub n_left_out: usize,
     /// Loss of guessing by the text's own token frequencies, in nats.

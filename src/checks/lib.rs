@@ -63,9 +63,9 @@ mod zero_weights;
 
 pub use attnscope_spec::Place;
 pub use evidence::{
-    Baseline, Claim, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe,
-    Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe,
-    Tried, Worst,
+    Baseline, BaselineValues, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe,
+    LabelsProbe, Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject,
+    TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use attnscope_compute::bootstrap::is_surely_positive;
 use attnscope_spec::Place;
 
-use super::evidence::{TrainingProbe, Tried};
+use super::evidence::{TestedHypothesis, TrainingProbe};
 use super::gain::{Gain, mean};
 use super::trained_otherwise::{CHECK, named};
 use super::verdict::{Finding, Severity, Status, Verdict};
@@ -37,7 +37,7 @@ pub(super) struct Beginnings {
 }
 
 impl Beginnings {
-    fn reach(self, probe: &TrainingProbe, reading: &Tried) -> Reach {
+    fn reach(self, probe: &TrainingProbe, reading: &TestedHypothesis) -> Reach {
         let Some(declared) = probe.declared.last() else {
             return Reach::Everywhere;
         };
@@ -58,7 +58,7 @@ impl Beginnings {
     }
 
     /// Whether a reading lowers the loss only in long texts.
-    pub fn gains_only_far(self, probe: &TrainingProbe, reading: &Tried) -> bool {
+    pub fn gains_only_far(self, probe: &TrainingProbe, reading: &TestedHypothesis) -> bool {
         matches!(self.reach(probe, reading), Reach::OnlyFar(_))
     }
 
@@ -66,7 +66,7 @@ impl Beginnings {
     pub fn finding(
         self,
         probe: &TrainingProbe,
-        reading: &Tried,
+        reading: &TestedHypothesis,
         n_ctx: Option<usize>,
     ) -> Option<Finding> {
         let declared = probe.declared.last()?;
@@ -127,7 +127,12 @@ impl Beginnings {
     }
 
     /// The undecidable verdict, if the beginnings have too few positions to show whether a reading gains there too.
-    pub fn undecided(self, probe: &TrainingProbe, said: &str, reading: &Tried) -> Option<Verdict> {
+    pub fn undecided(
+        self,
+        probe: &TrainingProbe,
+        said: &str,
+        reading: &TestedHypothesis,
+    ) -> Option<Verdict> {
         let Reach::Open(on_beginnings) = self.reach(probe, reading) else {
             return None;
         };

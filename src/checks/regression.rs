@@ -21,7 +21,7 @@
 
 use attnscope_spec::{Place, Stack};
 
-use super::evidence::{Baseline, Evidence, Then};
+use super::evidence::{Baseline, BaselineValues, Evidence};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::{STATISTICS, Values};
@@ -106,7 +106,13 @@ impl Line {
 
     /// The statistic that moved most, if beyond its threshold. Layer means over heads are skipped: the heads themselves are
     /// compared.
-    fn moved(&self, place: Place, is_layer: bool, now: &Values, then: &Then) -> Option<Finding> {
+    fn moved(
+        &self,
+        place: Place,
+        is_layer: bool,
+        now: &Values,
+        then: &BaselineValues,
+    ) -> Option<Finding> {
         let moved = STATISTICS
             .iter()
             .enumerate()
@@ -139,7 +145,12 @@ impl Line {
 
 impl Baseline {
     /// The statistics of a head, or of the layer if `head_idx` is `None`.
-    fn at(&self, stack: Stack, layer_idx: usize, head_idx: Option<usize>) -> Option<&Then> {
+    fn at(
+        &self,
+        stack: Stack,
+        layer_idx: usize,
+        head_idx: Option<usize>,
+    ) -> Option<&BaselineValues> {
         self.places.get(&(stack, layer_idx, head_idx))
     }
 }

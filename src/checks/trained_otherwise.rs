@@ -37,7 +37,7 @@
 use attnscope_compute::bootstrap::positions_wanted;
 use attnscope_spec::{Place, Stack};
 
-use super::evidence::{Evidence, SeesLabels, TrainingProbe, Tried};
+use super::evidence::{Evidence, SeesLabels, TestedHypothesis, TrainingProbe};
 use super::gain::{Gain, may_reach, mean};
 use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};
@@ -112,14 +112,14 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             probe.unigram_loss
         ));
     }
-    let all: Vec<&Tried> = probe
+    let all: Vec<&TestedHypothesis> = probe
         .readings
         .iter()
         .filter(|reading| reading.round + 1 == probe.declared.len())
         .collect();
     // Beyond its training length, a healthy model gains from any reading that keeps attention to near tokens.
     let candidates = against.candidates(all.iter().copied(), thresholds);
-    let (far, mut candidates): (Vec<&Tried>, Vec<&Tried>) = candidates
+    let (far, mut candidates): (Vec<&TestedHypothesis>, Vec<&TestedHypothesis>) = candidates
         .into_iter()
         .partition(|reading| against.beginnings.gains_only_far(probe, reading));
     // If a reading of long texts explains more, drop readings that beginnings cannot test: they are stand-ins.
@@ -142,7 +142,10 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             declared: &probe.of_beginnings,
             ..against
         };
-        let all: Vec<Tried> = all.into_iter().filter_map(Tried::in_beginnings).collect();
+        let all: Vec<TestedHypothesis> = all
+            .into_iter()
+            .filter_map(TestedHypothesis::in_beginnings)
+            .collect();
         let near = in_beginnings.verdict(&in_beginnings.candidates(all.iter(), thresholds));
         verdict = with_long_texts(verdict, near.status, of_long_texts);
     }
@@ -159,18 +162,18 @@ impl Against<'_> {
     /// Credible readings, lowest loss first.
     fn candidates<'t>(
         &self,
-        all: impl Iterator<Item = &'t Tried>,
+        all: impl Iterator<Item = &'t TestedHypothesis>,
         thresholds: &Thresholds,
-    ) -> Vec<&'t Tried> {
+    ) -> Vec<&'t TestedHypothesis> {
         let declared = mean(self.declared);
-        let mut candidates: Vec<&Tried> = all
+        let mut candidates: Vec<&TestedHypothesis> = all
             .filter(|reading| may_be_believed(self.probe, declared, reading, thresholds))
             .collect();
         candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
         candidates
     }
 
-    fn verdict(&self, candidates: &[&Tried]) -> Verdict {
+    fn verdict(&self, candidates: &[&TestedHypothesis]) -> Verdict {
         let (loss, n) = (mean(self.declared), self.declared.len());
         let said = format!("loss {loss:.3} as declared, over {n} positions");
         let unigram = self.probe.unigram_loss;
@@ -217,7 +220,7 @@ impl Against<'_> {
         if !best.claim.parts.is_empty() && !gain.exceeds(self.margin) {
             return self.undecided(&said, best, &gain);
         }
-        let rivals: Vec<&Tried> = candidates
+        let rivals: Vec<&TestedHypothesis> = candidates
             .iter()
             .copied()
             .filter(|other| !self.are_related(best, other) && !is_same(best, other))
@@ -240,18 +243,19 @@ impl Against<'_> {
         )
     }
 
-    fn gain_of(&self, reading: &Tried) -> f64 {
+    fn gain_of(&self, reading: &TestedHypothesis) -> f64 {
         mean(self.declared) - mean(&reading.losses)
     }
 
     /// Whether two readings change the same thing, or one is part of the other. Readings that make attention smoother are
     /// stand-ins for one another: one that explains the text clearly worse is not a rival.
-    fn are_related(&self, a: &Tried, b: &Tried) -> bool {
+    fn are_related(&self, a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
         if a.claim.smooths && b.claim.smooths && self.is_better(a, b) {
             return true;
         }
-        let families = |one: &Tried| {
-            let is_part = |reading: &&Tried| one.claim.parts.contains(&reading.claim.name);
+        let families = |one: &TestedHypothesis| {
+            let is_part =
+                |reading: &&TestedHypothesis| one.claim.parts.contains(&reading.claim.name);
             let parts = self.probe.readings.iter().filter(is_part);
             parts
                 .map(|reading| reading.claim.family)
@@ -263,7 +267,7 @@ impl Against<'_> {
     }
 
     /// Whether a reading explains the text better than another: by the margin, or by half of its own loss if that is smaller.
-    fn is_better(&self, best: &Tried, other: &Tried) -> bool {
+    fn is_better(&self, best: &TestedHypothesis, other: &TestedHypothesis) -> bool {
         let share = if best.claim.family == other.claim.family {
             self.within_family
         } else {
@@ -274,7 +278,7 @@ impl Against<'_> {
             && Gain::of(&other.losses, &best.losses).is_clear(margin)
     }
 
-    fn undecided(&self, said: &str, reading: &Tried, gain: &Gain) -> Verdict {
+    fn undecided(&self, said: &str, reading: &TestedHypothesis, gain: &Gain) -> Verdict {
         let gains = &gain.gains;
         let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
         let n_more = if gain.mean >= self.margin && reading.claim.parts.is_empty() {
@@ -294,8 +298,12 @@ impl Against<'_> {
     }
 
     /// The simplest of the readings that explain the text as well as the best one; in a tie, the most common of its family.
-    fn simplest<'t>(&self, best: &'t Tried, candidates: &[&'t Tried]) -> &'t Tried {
-        let is_as_good = |other: &&Tried| {
+    fn simplest<'t>(
+        &self,
+        best: &'t TestedHypothesis,
+        candidates: &[&'t TestedHypothesis],
+    ) -> &'t TestedHypothesis {
+        let is_as_good = |other: &&TestedHypothesis| {
             let is_part =
                 best.claim.parts.contains(&other.claim.name) && other.claim.layer_idx.is_none();
             let is_kin = other.claim.family == best.claim.family;
@@ -311,9 +319,13 @@ impl Against<'_> {
     }
 
     /// Other readings of the family, applied everywhere, that explain the text as well.
-    fn as_near<'t>(&self, best: &Tried, candidates: &[&'t Tried]) -> Vec<&'t str> {
+    fn as_near<'t>(
+        &self,
+        best: &TestedHypothesis,
+        candidates: &[&'t TestedHypothesis],
+    ) -> Vec<&'t str> {
         const MOST: usize = 4;
-        let is_near = |other: &&Tried| {
+        let is_near = |other: &&TestedHypothesis| {
             other.claim.family == best.claim.family
                 && other.claim.name != best.claim.name
                 && (other.claim.layer_idx, other.claim.head_idx)
@@ -328,10 +340,10 @@ impl Against<'_> {
     fn finding(
         &self,
         said: &str,
-        best: &Tried,
+        best: &TestedHypothesis,
         gain: &Gain,
-        candidates: &[&Tried],
-        rivals: &[&Tried],
+        candidates: &[&TestedHypothesis],
+        rivals: &[&TestedHypothesis],
     ) -> Finding {
         let twins = candidates
             .iter()
@@ -339,7 +351,7 @@ impl Against<'_> {
         let mut twins: Vec<&str> = twins.map(|other| other.claim.name.as_str()).collect();
         twins.dedup();
         // If another layer or head explains the text as well, the place is undecided.
-        let is_elsewhere = |other: &&&Tried| {
+        let is_elsewhere = |other: &&&TestedHypothesis| {
             other.claim.name == best.claim.name
                 && (other.claim.layer_idx, other.claim.head_idx)
                     != (best.claim.layer_idx, best.claim.head_idx)
@@ -409,7 +421,7 @@ impl Against<'_> {
     }
 
     /// The finding that something is wrong that no reading explains.
-    fn unexplained(&self, said: &str, best: &Tried, gain: &Gain) -> Finding {
+    fn unexplained(&self, said: &str, best: &TestedHypothesis, gain: &Gain) -> Finding {
         let (low, high) = gain.interval();
         let evidence = format!(
             "{said}, {:.3} at best (with {}): {:.3} better, 99 % interval {:.3}…{:.3}, and no reading brings back the loss of a \
@@ -440,7 +452,7 @@ impl Against<'_> {
 }
 
 /// Whether two readings have the same loss at every position.
-fn is_same(a: &Tried, b: &Tried) -> bool {
+fn is_same(a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
     let pairs = a.losses.iter().zip(&b.losses);
     a.losses.len() == b.losses.len()
         && pairs
@@ -449,7 +461,7 @@ fn is_same(a: &Tried, b: &Tried) -> bool {
 }
 
 /// Sort key for how special a reading is: number of parts, then limits to a layer or head, then rarity.
-fn rank(reading: &Tried) -> (usize, usize, usize) {
+fn rank(reading: &TestedHypothesis) -> (usize, usize, usize) {
     let place = usize::from(reading.claim.layer_idx.is_some())
         + usize::from(reading.claim.head_idx.is_some());
     (reading.claim.parts.len(), place, reading.order)
@@ -461,7 +473,7 @@ fn rank(reading: &Tried) -> (usize, usize, usize) {
 fn may_be_believed(
     probe: &TrainingProbe,
     declared: f64,
-    reading: &Tried,
+    reading: &TestedHypothesis,
     thresholds: &Thresholds,
 ) -> bool {
     if reading.losses.iter().any(|loss| !loss.is_finite()) {
@@ -480,7 +492,7 @@ fn may_be_believed(
 }
 
 /// The name of a reading, with its place.
-pub(super) fn named(reading: &Tried) -> String {
+pub(super) fn named(reading: &TestedHypothesis) -> String {
     match (reading.claim.layer_idx, reading.claim.head_idx) {
         (Some(layer_idx), Some(head_idx)) => {
             format!(

@@ -4,8 +4,8 @@ use attnscope_spec::{Place, Stack};
 
 use super::trained_otherwise::CHECK;
 use super::{
-    Claim, Evidence, Probed, Probes, SeesLabels, Severity, Status, Subject, Thresholds,
-    TrainingProbe, Tried, Verdict,
+    Evidence, Probed, Probes, SeesLabels, Severity, Status, Subject, TestedHypothesis, Thresholds,
+    TrainingHypothesis, TrainingProbe, Verdict,
 };
 
 fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
@@ -13,9 +13,9 @@ fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
     (0..n).map(loss).collect()
 }
 
-fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
-    Tried {
-        claim: Claim {
+fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> TestedHypothesis {
+    TestedHypothesis {
+        claim: TrainingHypothesis {
             family,
             name: name.to_owned(),
             parts: Vec::new(),
@@ -33,8 +33,8 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
     }
 }
 
-impl Tried {
-    fn claiming(mut self, change: impl FnOnce(&mut Claim)) -> Self {
+impl TestedHypothesis {
+    fn claiming(mut self, change: impl FnOnce(&mut TrainingHypothesis)) -> Self {
         change(&mut self.claim);
         self
     }
@@ -101,7 +101,12 @@ fn a_reading_that_gains_only_in_long_texts_is_information_with_the_length() {
     assert!(open.why.contains("in the first 32 tokens"), "{}", open.why);
 }
 
-fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_loss: f64) -> Verdict {
+fn verdict(
+    declared: Vec<f32>,
+    readings: Vec<TestedHypothesis>,
+    unigram_loss: f64,
+    copy_loss: f64,
+) -> Verdict {
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
             tells_next: true,
@@ -255,7 +260,7 @@ fn a_combination_of_two_readings_is_named_only_if_both_are_needed() {
 #[test]
 fn readings_with_equal_losses_are_named_together_and_equally_good_places_leave_it_open() {
     let best = reading("position", "no rotary positions", noisy(400, 1.0, 0.1));
-    let twin = Tried {
+    let twin = TestedHypothesis {
         order: 1,
         ..reading("position", "rotary positions by head", noisy(400, 1.0, 0.1))
     };

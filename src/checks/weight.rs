@@ -26,7 +26,7 @@ pub enum Loss {
 
 /// Where a statistic was before it crossed its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
+pub enum PreviousState {
     /// Unknown: a checkpoint alone, or the first record of a history.
     Unknown,
     /// Near the threshold.
@@ -48,9 +48,9 @@ pub struct Line {
 
 /// Facts about a head or a layer beyond a threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Crossed {
+pub struct ThresholdCrossing {
     pub line: Line,
-    pub before: Before,
+    pub before: PreviousState,
     pub loss: Loss,
     /// Whether a second record confirms it, since a single record may be an outlier.
     pub is_confirmed: bool,
@@ -68,7 +68,7 @@ pub struct Crossed {
 
 /// A severity, with a short reason.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Weight {
+pub struct SeverityDecision {
     pub severity: Severity,
     pub why: String,
 }
@@ -103,13 +103,13 @@ pub(super) fn alone(
     (n_past, n_heads): (usize, usize),
     (worst, threshold): (f64, f64),
 ) -> Severity {
-    let weight = Crossed {
+    let weight = ThresholdCrossing {
         line: Line {
             is_fault: true,
             excuses_design: true,
             is_of_heads: true,
         },
-        before: Before::Unknown,
+        before: PreviousState::Unknown,
         loss: Loss::Unknown,
         is_confirmed: true,
         n_beyond: (n_past, n_heads),
@@ -127,10 +127,10 @@ pub(super) fn alone(
     weight.severity
 }
 
-impl Crossed {
+impl ThresholdCrossing {
     /// Decides the severity, with a reason.
-    pub fn weigh(&self) -> Weight {
-        let weight = |severity, why: String| Weight { severity, why };
+    pub fn weigh(&self) -> SeverityDecision {
+        let weight = |severity, why: String| SeverityDecision { severity, why };
         if !self.is_confirmed {
             return weight(Severity::Warning, "one record so far".to_owned());
         }
@@ -146,10 +146,10 @@ impl Crossed {
                 ),
             );
         }
-        if self.before != Before::Afar {
+        if self.before != PreviousState::Afar {
             let why = match self.before {
-                Before::Unknown => "it is so from the first record on",
-                Before::Near | Before::Afar => "it was near the line before",
+                PreviousState::Unknown => "present since the first record",
+                PreviousState::Near | PreviousState::Afar => "it was already near the threshold",
             };
             let is_warning = self.line.is_fault && !matches!(self.loss, Loss::Better(..));
             let severity = if is_warning {
@@ -216,7 +216,7 @@ impl Crossed {
             Loss::Better(was, is) => {
                 Some(format!("the loss fell from {was:.3} to {is:.3} meanwhile"))
             }
-            Loss::Alike => Some("the loss gained nothing by it".to_owned()),
+            Loss::Alike => Some("the loss did not improve".to_owned()),
             Loss::Unknown => None,
         }
     }
@@ -226,13 +226,13 @@ impl Crossed {
 mod tests {
     use super::*;
 
-    const HEAD: Crossed = Crossed {
+    const HEAD: ThresholdCrossing = ThresholdCrossing {
         line: Line {
             is_fault: true,
             excuses_design: true,
             is_of_heads: true,
         },
-        before: Before::Unknown,
+        before: PreviousState::Unknown,
         loss: Loss::Unknown,
         is_confirmed: true,
         n_beyond: (1, 4),
@@ -243,15 +243,19 @@ mod tests {
         threshold: 0.05,
     };
 
-    fn severity(crossed: Crossed) -> Severity {
+    fn severity(crossed: ThresholdCrossing) -> Severity {
         crossed.weigh().severity
     }
 
     #[test]
     fn a_layer_past_learning_is_an_error_with_or_without_a_history() {
-        for before in [Before::Unknown, Before::Near, Before::Afar] {
+        for before in [
+            PreviousState::Unknown,
+            PreviousState::Near,
+            PreviousState::Afar,
+        ] {
             for loss in [Loss::Unknown, Loss::Alike, Loss::Worse(2.0, 3.0)] {
-                let lost = Crossed {
+                let lost = ThresholdCrossing {
                     before,
                     loss,
                     n_past: 2,
@@ -262,7 +266,7 @@ mod tests {
         }
         // One of four heads, or the only head of a layer, does not count.
         for (n_past, n_heads) in [(1, 4), (1, 1), (3, 8), (0, 0)] {
-            let alone = Crossed {
+            let alone = ThresholdCrossing {
                 n_past,
                 n_beyond: (n_past, n_heads),
                 ..HEAD
@@ -288,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_single_record_decides_nothing() {
-        let unconfirmed = Crossed {
+        let unconfirmed = ThresholdCrossing {
             is_confirmed: false,
             n_past: 4,
             ..HEAD

@@ -10,7 +10,7 @@ use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
 use attnscope_history::Found;
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_report::{
     Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
     write_verdicts,
@@ -299,7 +299,7 @@ fn judged(
     let Opened { model, named, .. } = opened;
     let baselines = &baselines.of_checkpoint(&model.checkpoint.name)?;
     let lost = named.iter().map(|named| named.prompt.all_lost());
-    let lost = lost.fold(Lost::default(), Lost::and);
+    let lost = lost.fold(TokenizerLoss::default(), TokenizerLoss::and);
     first.extend(lost.much().map(|said| {
         format!(
             "{said}: give text of the kind that the model was trained on, with --text or --inputs"

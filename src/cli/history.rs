@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use attnscope_checkpoint::counted::counted;
 use attnscope_history::{
-    Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
+    Following, History, Judge, News, RereadQueue, Sources, State, Update, document, table, told,
 };
 use attnscope_report::{Output, printable, write_history};
 use clap::ValueEnum;
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         watches: args.watch,
         rereads: true,
         cache: if args.no_cache { None } else { asked.cache() },
-        again: Again::default(),
+        again: RereadQueue::default(),
         opening: asked.run.opening(None),
         sources,
     };

@@ -8,7 +8,8 @@ use attnscope_checkpoint::Opening;
 use attnscope_checks::{CHECKS, Check, Finding, Thresholds, Verdict};
 use attnscope_compute::error::Error;
 use attnscope_history::{
-    Again, Following, History, Judge, LINES, Sources, beginning, grouped, is_checkpoint, on_its_way,
+    Following, History, Judge, LINES, RereadQueue, Sources, beginning, grouped, is_checkpoint,
+    on_its_way,
 };
 use attnscope_report::TargetVerdict;
 
@@ -40,7 +41,7 @@ pub fn read_log(path: &Path) -> Result<History> {
         watches: false,
         rereads: false,
         cache: None,
-        again: Again::default(),
+        again: RereadQueue::default(),
         opening: Opening::default(),
     };
     following.run(&mut |_| Err(Error::Cancelled), &mut |updates| {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use attnscope_compute::error::Error;
 use attnscope_history::log::is_monitor_log;
-use attnscope_history::{Again, Following, Sources, is_checkpoint, training_in};
+use attnscope_history::{Following, RereadQueue, Sources, is_checkpoint, training_in};
 use attnscope_prompt::Request;
 use attnscope_screen::{HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
 use attnscope_spec::Model;
@@ -63,7 +63,7 @@ pub fn run(
         );
     }
     let history = history_of(&sources);
-    let again = Again::default();
+    let again = RereadQueue::default();
     let steps = Steps::Files(Box::new(run.opening(None)), again.clone());
     let remembered = match &sources {
         Sources::Checkpoints(roots) if keeps => {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::{DOCUMENT, TokenizerFile, read_text};
-use attnscope_prompt::{Lost, Reading, Tokenizer};
+use attnscope_prompt::{Reading, Tokenizer, TokenizerLoss};
 use attnscope_report::{Output, TokenList, printable};
 use clap::ValueEnum;
 
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("{}: {}", args.target.display(), reading.describe());
     };
     let tokens = tokenizer.cut(&text, !args.no_special_tokens)?;
-    if let Some(said) = Lost::of(&text, &tokens).words() {
+    if let Some(said) = TokenizerLoss::of(&text, &tokens).words() {
         note(&said);
     }
     let list = TokenList::of(tokenizer, &tokens);

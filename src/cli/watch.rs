@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use attnscope_compute::error::Error;
 use attnscope_history::{
-    Again, Finding, Following, History, Judge, News, Sources, Update, heading,
+    Finding, Following, History, Judge, News, RereadQueue, Sources, Update, heading,
 };
 use attnscope_report::printable;
 
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         watches: args.idle != Some(0),
         rereads: true,
         cache: if args.no_cache { None } else { asked.cache() },
-        again: Again::default(),
+        again: RereadQueue::default(),
         opening: asked.run.opening(None),
         sources,
     };

@@ -309,7 +309,7 @@ impl List {
             rotating(q, &projections.q),
         );
         // Shared keys and values belong to the earlier layer that computes them.
-        let is_own = !projections.takes_keys();
+        let is_own = !projections.reuses_keys();
         if is_own {
             self.linear(
                 format!("{name}.k"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use attnscope_checks::stats::{LayerReport, Stat};
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_run::{HeadQuery, Judging, Kept, Outcome, head_detail};
 use attnscope_spec::Stack;
 
@@ -21,7 +21,7 @@ pub struct Run<'a> {
     pub(crate) layers: Vec<LayerReport>,
     pub(crate) kept: Option<Arc<Kept>>,
     pub(crate) outcome: Outcome,
-    pub(crate) lost: Lost,
+    pub(crate) lost: TokenizerLoss,
 }
 
 /// One head in full.

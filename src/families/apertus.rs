@@ -12,6 +12,6 @@ pub const FAMILY: Family = Family::decoder("apertus", "Apertus", || Recipe {
     o_bias: BiasRule::Key("attention_bias", false),
     activation: ("hidden_act", "xielu"),
     mlp: MlpStore::Learned("act_fn"),
-    states_rope: true,
+    requires_rope_parameters: true,
     ..Recipe::llama()
 });

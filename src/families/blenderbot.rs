@@ -1,6 +1,6 @@
 //! Blenderbot: mBART without a norm on the embeddings, and positions from the first row on.
 
-use attnscope_spec::ReadsAgain;
+use attnscope_spec::DecoderInput;
 
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
@@ -9,6 +9,6 @@ pub const FAMILY: Family = Family::translator("blenderbot", "Blenderbot", || Bar
     positions: Positions::Learned { n_rows_before: 0 },
     norms_before: true,
     norms_embedding: false,
-    reads_again: ReadsAgain::ForLabels,
+    reads_again: DecoderInput::ShiftedForLabels,
     ..BartLike::PLAIN
 });

@@ -13,6 +13,6 @@ pub const FAMILY: Family = Family::decoder("cwm", "Cwm", || Recipe {
         every: 4,
         width: 8192,
     },
-    states_rope: true,
+    requires_rope_parameters: true,
     ..Recipe::llama()
 });

@@ -44,7 +44,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let d_head = attention.d_head;
         (attention.d_value, n_heads) = (2 * d_head, attention.n_heads);
         let maps = &mut own.projections;
-        maps.o = maps.o.clone().on_halves();
+        maps.o = maps.o.clone().for_both_halves();
         let weight = maps.q.weight.trim_end_matches("q_proj.weight");
         maps.difference = Some(Box::new(DifferenceSource {
             lambdas: ["q1", "k1", "q2", "k2"].map(|name| format!("{weight}lambda_{name}")),

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
+use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Stack, StackSpec};
 use serde_json::Value;
 
 use super::direction::check_direction;
@@ -56,7 +56,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     reader.value("tie_word_embeddings");
     let d_vocab = decoder.d_vocab;
     let start = DecoderStart {
-        reads_again: ReadsAgain::Never,
+        reads_again: DecoderInput::Never,
         has_own_vocabulary: encoder.d_vocab != d_vocab,
         ..decoder_start(reader, Some("bos_token_id"), d_vocab)?
     };

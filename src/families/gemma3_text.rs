@@ -36,6 +36,6 @@ pub const FAMILY: Family = Family::decoder("gemma3_text", "Gemma3", || Recipe {
     },
     both_sides: Some("use_bidirectional_attention"),
     // transformers stores this key and does not apply it.
-    stateless: &[("attn_logit_softcapping", "this family caps no scores")],
+    forbidden_keys: &[("attn_logit_softcapping", "this family caps no scores")],
     ..Recipe::llama()
 });

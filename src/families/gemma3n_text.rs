@@ -50,7 +50,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_token_rows = size("n_token_branch_rows", "vocab_size_per_layer_input", 262_144)?;
     check_groups(reader, n_heads, n_kv, "num_key_value_heads")?;
     let widths = widths(reader, n_layers)?;
-    let shut = shut_gates(reader, n_layers)?;
+    let shut = inactive_gate_share(reader, n_layers)?;
     let streams = streams(reader, tensors.len())?;
     let eps = reader.number_or("norm_eps", "rms_norm_eps", 1e-6)?;
     let activation = activation(reader, "hidden_activation", "gelu_pytorch_tanh")?;
@@ -259,7 +259,7 @@ fn widths(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<usize>> {
 }
 
 /// The share of gates that are set to zero, per layer.
-fn shut_gates(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<f32>> {
+fn inactive_gate_share(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<f32>> {
     const KEY: &str = "activation_sparsity_pattern";
     const N_SPARSE: usize = 10;
     let (shares, origin) = match reader.value(KEY) {

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
-use attnscope_spec::{ModelSpec, ReadsAgain, Stack};
+use attnscope_spec::{DecoderInput, ModelSpec, Stack};
 
 use super::Family;
 use super::reading::bart_like::{self, BartLike, Positions};
@@ -20,7 +20,7 @@ const LIKE: BartLike = BartLike {
     ],
     scales: None,
     window: Some("attention_window"),
-    reads_again: ReadsAgain::Shifted,
+    reads_again: DecoderInput::Shifted,
     ..BartLike::PLAIN
 };
 

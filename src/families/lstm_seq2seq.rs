@@ -5,10 +5,10 @@ use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::Prefix;
 use attnscope_spec::recurrent::{
-    Additive, Bridge, ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec,
+    Additive, Bridge, Recurrence, RecurrentDecoderSpec, RecurrentEncoderSpec, ScoreSource, Start,
 };
 use attnscope_spec::{
-    DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, ReadsAgain, Stack,
+    DecoderInput, DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, Stack,
     StackSpec, TableSource,
 };
 
@@ -61,14 +61,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_vocab = reader.size("d_vocab", "tgt_vocab_size")?;
     let encoder = Recurrence::Reader(reads(tensors, &sizes, is_bidirectional));
     let end_tokens = reader.tokens("end_token", "eos_token_id");
-    let writer = WriterSpec {
+    let writer = RecurrentDecoderSpec {
         end_tokens: end_tokens.clone(),
         ..writes(tensors, reader, &sizes)?
     };
     let decoder = Recurrence::Writer(Box::new(writer));
     let output = linear_bias_if_stored(tensors, "output", sizes.d_out, d_vocab);
     let start = DecoderStart {
-        reads_again: ReadsAgain::Never,
+        reads_again: DecoderInput::Never,
         start_token: needed_token(reader, "bos_token_id", d_vocab)?,
         end_tokens,
         prefixes: [Prefix::NONE; 2],
@@ -112,7 +112,7 @@ fn needed_token(reader: &mut Reader<'_>, key: &str, d_vocab: usize) -> Result<u3
     token.ok_or_else(missing)
 }
 
-fn reads(tensors: &Tensors, sizes: &Sizes, is_bidirectional: bool) -> ReaderSpec {
+fn reads(tensors: &Tensors, sizes: &Sizes, is_bidirectional: bool) -> RecurrentEncoderSpec {
     let width = sizes.d_direction;
     let layer = |layer_idx: usize| {
         let n_in = match layer_idx {
@@ -135,12 +135,16 @@ fn reads(tensors: &Tensors, sizes: &Sizes, is_bidirectional: bool) -> ReaderSpec
         });
         cells.collect()
     };
-    ReaderSpec {
+    RecurrentEncoderSpec {
         layers: (0..sizes.n_encoder_layers).map(layer).collect(),
     }
 }
 
-fn writes(tensors: &Tensors, reader: &mut Reader<'_>, sizes: &Sizes) -> Result<WriterSpec> {
+fn writes(
+    tensors: &Tensors,
+    reader: &mut Reader<'_>,
+    sizes: &Sizes,
+) -> Result<RecurrentDecoderSpec> {
     let (d_encoder, d_decoder) = (sizes.d_encoder, sizes.d_decoder);
     let feeds_back = reader.flag_or("input_feeding", "input_feeding", true)?;
     let d_fed = if feeds_back { sizes.d_out } else { 0 };
@@ -194,7 +198,7 @@ fn writes(tensors: &Tensors, reader: &mut Reader<'_>, sizes: &Sizes) -> Result<W
         ..AttentionSpec::plain(1, 1, d_head, false)
     };
     super::reading::note_attention(reader, &attention, Origin::Key("attention".to_owned()));
-    Ok(WriterSpec {
+    Ok(RecurrentDecoderSpec {
         layers: (0..sizes.n_decoder_layers).map(layer).collect(),
         start,
         feeds_back,

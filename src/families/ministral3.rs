@@ -8,7 +8,7 @@ pub const FAMILY: Family = Family::decoder("ministral3", "Ministral3", || Recipe
     norm: NormStyle { eps: 1e-5, ..RMS },
     d_head: Some(128),
     window: WindowRule::Always(None),
-    grows: true,
-    states_rope: true,
+    scales_with_position: true,
+    requires_rope_parameters: true,
     ..Recipe::llama()
 });

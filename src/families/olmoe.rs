@@ -12,6 +12,6 @@ pub const FAMILY: Family = Family::decoder("olmoe", "Olmoe", || Recipe {
         d_expert: "intermediate_size",
         ..ExpertsKeys::PLAIN
     }),
-    stateless: &[("clip_qkv", "clipping after a norm is not read")],
+    forbidden_keys: &[("clip_qkv", "clipping after a norm is not read")],
     ..Recipe::llama()
 });

@@ -1,6 +1,6 @@
 //! Pegasus: mBART with sinusoidal positions and no norm on the embeddings.
 
-use attnscope_spec::ReadsAgain;
+use attnscope_spec::DecoderInput;
 
 use super::Family;
 use super::reading::bart_like::{BartLike, Positions};
@@ -9,6 +9,6 @@ pub const FAMILY: Family = Family::translator("pegasus", "Pegasus", || BartLike 
     positions: Positions::Sinusoid,
     norms_before: true,
     norms_embedding: false,
-    reads_again: ReadsAgain::ForLabels,
+    reads_again: DecoderInput::ShiftedForLabels,
     ..BartLike::PLAIN
 });

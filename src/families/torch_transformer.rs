@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
-use attnscope_spec::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
+use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Stack, StackSpec};
 
 use super::Family;
 use super::reading::bart_like::decoder_start;
@@ -62,7 +62,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_ctx,
         is_causal_lm: head.is_some(),
         decoder_start: Some(DecoderStart {
-            reads_again: ReadsAgain::Never,
+            reads_again: DecoderInput::Never,
             has_own_vocabulary,
             ..start
         }),

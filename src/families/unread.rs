@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::{TensorInfo, Tensors};
-use attnscope_spec::{KeySharing, ModelSpec};
+use attnscope_spec::{KvSharing, ModelSpec};
 
 /// Parts of names of buffers, optimiser states, quantisation tables, and copies for evaluation.
 const NO_WEIGHTS: [&str; 34] = [
@@ -185,11 +185,11 @@ pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     }
     let blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
     let shared = blocks.filter_map(|block| block.own()?.projections.shared.as_deref());
-    let mut in_vain = shared.filter_map(|shared| match shared {
-        KeySharing::Taken { in_vain, .. } => Some(in_vain),
-        KeySharing::Left(_) => None,
+    let mut unread_tensors = shared.filter_map(|shared| match shared {
+        KvSharing::Reuses { unread_tensors, .. } => Some(unread_tensors),
+        KvSharing::Provides(_) => None,
     });
-    if in_vain.any(|names| names.iter().any(|vain| vain == name)) {
+    if unread_tensors.any(|names| names.iter().any(|vain| vain == name)) {
         return true;
     }
     let bias = spec

@@ -18,7 +18,7 @@ use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
 use super::head_order::{from_heads_first, to_heads_first};
 use super::project::{grow, project_only};
-use super::recurrent::Ends;
+use super::recurrent::FinalStates;
 use super::scratch::Scratch;
 use super::sequence::Sequence;
 use super::steps::{normed_in_place, scaled};
@@ -299,7 +299,7 @@ fn attend_group<O: Ops>(
     let (s, shelf) = (&mut s.attention, context.shelf());
     let weights = AttentionWeights::read(shelf, &None, projections, attention.n_heads)?;
     let (hidden, none) = (sources_of(ops, group, whose)?, Sequence::default());
-    let ends = Ends::default();
+    let ends = FinalStates::default();
     let shared = context.bucket_values.as_deref();
     let memory = hidden.as_ref().map(|hidden| Memory {
         hidden,

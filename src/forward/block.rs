@@ -10,7 +10,7 @@ use super::branches::{BlockRun, run_branches};
 use super::context::BlockContext;
 use super::emit::{emit, offer, rows};
 use super::hook::{Hook, Hooks};
-use super::rows::Apart;
+use super::rows::SplitRow;
 use super::scratch::Scratch;
 use super::streams;
 
@@ -45,7 +45,7 @@ fn run_in_row<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
     let (ops, d_model) = (context.ops, row.d_model);
-    let mut apart = Apart::of(ops, row, resid)?;
+    let mut apart = SplitRow::of(ops, row, resid)?;
     let mut main = O::Buffer::default();
     ops.put(&apart.main(row), d_model, &mut main)?;
     offer(ops, hooks, Hook::ResidPre, &mut main)?; // [row, d_model]

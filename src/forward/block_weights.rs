@@ -69,7 +69,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
         };
         let fused = Fused::default();
         let own = |source| -> Result<Option<O::Linear<'a>>> {
-            if spec.takes_keys() {
+            if spec.reuses_keys() {
                 return Ok(None);
             }
             shelf.linear_of(source, &fused).map(Some)

@@ -9,7 +9,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::StackSpec;
 
-use super::recurrent::Ends;
+use super::recurrent::FinalStates;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
@@ -19,7 +19,7 @@ pub struct Memory<'a, O: Ops> {
     pub hidden: &'a O::Buffer,
     pub sequence: &'a Sequence,
     /// Final states of a recurrent encoder.
-    pub ends: &'a Ends,
+    pub ends: &'a FinalStates,
 }
 
 /// Known feed-forward outputs of the first rows, before any norm on them.

@@ -12,7 +12,7 @@ use super::block::run_block;
 use super::block_weights::BlockWeights;
 use super::context::BlockContext;
 use super::hook::Hooks;
-use super::recurrent::{self, Ends};
+use super::recurrent::{self, FinalStates};
 use super::scratch::Scratch;
 
 /// Weights of one layer; those of a recurrent network are read while it runs.
@@ -56,7 +56,7 @@ pub struct LayerRun {
     pub attention: Option<AttentionRun>,
     pub cross: Option<AttentionRun>,
     /// Final states of a recurrent encoder.
-    pub ends: Ends,
+    pub ends: FinalStates,
 }
 
 /// Runs one layer on the residual, in place.
@@ -87,7 +87,7 @@ pub fn run_layer<O: Ops>(
             Ok(LayerRun {
                 attention: ran.attention,
                 cross: ran.cross,
-                ends: Ends::default(),
+                ends: FinalStates::default(),
             })
         }
         (Layers::Blocks(_), None) => Ok(LayerRun::default()),

@@ -89,7 +89,7 @@ pub(super) fn project_only<O: Ops>(
         _ => attn_in,
     };
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
-    if spec.takes_keys() {
+    if spec.reuses_keys() {
         ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
         let keys = [&mut s.k, &mut s.v];
         take(ops, (attention, spec), (&s.q, &s.kept), keys)?;

@@ -16,14 +16,14 @@ pub(super) fn put_columns(rows: &mut [f32], width: usize, first: usize, from: &[
 }
 
 /// A row split into residual streams and the values kept beside them.
-pub(super) struct Apart {
+pub(super) struct SplitRow {
     /// [row, n_streams · d_model]
     pub streams: Vec<f32>,
     /// [row, n_kept]
     pub kept: Vec<f32>,
 }
 
-impl Apart {
+impl SplitRow {
     /// Splits rows.
     pub fn of<O: Ops>(ops: &O, row: &BlockRow, resid: &O::Buffer) -> Result<Self> {
         let host = ops.get(resid)?;
@@ -57,7 +57,7 @@ pub(super) fn read_of<O: Ops>(
     let Some(row) = spec.row.as_deref() else {
         return Ok(None);
     };
-    let apart = Apart::of(context.ops, row, resid)?;
+    let apart = SplitRow::of(context.ops, row, resid)?;
     let mut main = O::Buffer::default();
     context.ops.put(&apart.main(row), row.d_model, &mut main)?;
     if let Some(streams) = &row.streams {

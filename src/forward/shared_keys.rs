@@ -4,7 +4,7 @@ use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{KeySharing, ProjectionSpec};
+use attnscope_spec::{KvSharing, ProjectionSpec};
 
 use super::rows::put_columns;
 use super::scratch::AttentionScratch;
@@ -15,7 +15,7 @@ pub(super) fn leave<O: Ops>(
     spec: &ProjectionSpec,
     s: &mut AttentionScratch<O>,
 ) -> Result<()> {
-    let Some(KeySharing::Left(first)) = spec.shared.as_deref() else {
+    let Some(KvSharing::Provides(first)) = spec.shared.as_deref() else {
         return Ok(());
     };
     let (k, v) = (ops.get(&s.k)?, ops.get(&s.v)?);
@@ -32,7 +32,7 @@ pub(super) fn take<O: Ops>(
     (q, kept): (&O::Buffer, &[f32]),
     [k, v]: [&mut O::Buffer; 2],
 ) -> Result<()> {
-    let Some(KeySharing::Taken { column, .. }) = spec.shared.as_deref() else {
+    let Some(KvSharing::Reuses { column, .. }) = spec.shared.as_deref() else {
         return Ok(());
     };
     let n_rows = {

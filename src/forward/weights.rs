@@ -120,9 +120,9 @@ pub(super) fn read_linear<'a>(
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let takes_bf16 = takes_bf16 && source.factors.is_none();
-    if let Some(half) = source.of_half() {
+    if let Some(half) = source.half_map() {
         let once = read_linear(tensors, &half, false, fused, pace)?;
-        return Ok(on_halves(once));
+        return Ok(for_both_halves(once));
     }
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
@@ -211,7 +211,7 @@ fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
 }
 
 /// Makes a map that applies its matrix to both halves of an input and adds the results.
-fn on_halves(once: HostLinear<'_>) -> HostLinear<'_> {
+fn for_both_halves(once: HostLinear<'_>) -> HostLinear<'_> {
     let values = once.widened();
     let twice: Vec<f32> = if once.is_input_major {
         [&*values, &*values].concat()

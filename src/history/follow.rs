@@ -39,9 +39,9 @@ pub enum Sources {
 
 /// Checkpoints that the user wants read again; requested on one thread, read on another.
 #[derive(Debug, Clone, Default)]
-pub struct Again(Arc<Mutex<Vec<PathBuf>>>);
+pub struct RereadQueue(Arc<Mutex<Vec<PathBuf>>>);
 
-impl Again {
+impl RereadQueue {
     pub fn ask(&self, path: PathBuf) {
         self.asked().push(path);
     }
@@ -65,7 +65,7 @@ pub struct Following {
     /// Whether to read a changed checkpoint again; otherwise it is marked by [`Update::State`].
     pub rereads: bool,
     pub cache: Option<Cache>,
-    pub again: Again,
+    pub again: RereadQueue,
     /// How checkpoints are opened, which determines where their files are.
     pub opening: Opening,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attnscope_checks::stats::STATISTICS;
-use attnscope_checks::weight::Weight;
+use attnscope_checks::weight::SeverityDecision;
 use attnscope_checks::{Severity, Thresholds};
 use attnscope_spec::Place;
 
@@ -239,7 +239,7 @@ impl Judge {
                 let n_beyond = lasting.iter().filter(|of| **of == layer).count();
                 let n_layer = (n_beyond, history.grid().layers()[layer].n_heads);
                 let weight = weigh(history, line, &crossing, n_layer, &self.thresholds);
-                let Some(Weight { severity, why }) = weight else {
+                let Some(SeverityDecision { severity, why }) = weight else {
                     continue;
                 };
                 let key = (nth_line, crossing.unit, crossing.begin);

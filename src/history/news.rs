@@ -18,7 +18,7 @@ pub struct News {
 
 /// A reported change.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct ReportedChange {
     /// `None` for a trend, and for the end of a finding.
     pub severity: Option<Severity>,
     /// The first of the findings that are reported together.
@@ -32,7 +32,7 @@ const AGAIN: usize = 64;
 
 impl News {
     /// Returns everything not reported yet.
-    pub fn of(&mut self, history: &History, judge: &Judge) -> Vec<Told> {
+    pub fn of(&mut self, history: &History, judge: &Judge) -> Vec<ReportedChange> {
         let mut new = Vec::new();
         let mut ended = Vec::new();
         for finding in judge.findings() {
@@ -59,14 +59,14 @@ impl News {
             for line in reasons(history, finding) {
                 lines += &format!("{:<8} {line}\n", "");
             }
-            told.push(Told {
+            told.push(ReportedChange {
                 severity: Some(finding.severity),
                 finding: Some(finding.clone()),
                 lines,
             });
         }
         for (finding, others) in grouped(&ended) {
-            told.push(Told {
+            told.push(ReportedChange {
                 severity: None,
                 finding: None,
                 lines: format!("{:<8} {}\n", "ended", beginning(history, finding, &others)),
@@ -80,7 +80,7 @@ impl News {
                 .is_some_and(|at| trend.at < at + AGAIN);
             if !is_known {
                 self.trends.insert(key, trend.at);
-                told.push(Told {
+                told.push(ReportedChange {
                     severity: None,
                     finding: None,
                     lines: format!("{:<8} {}\n", "trend", on_its_way(history, trend)),

@@ -1,7 +1,9 @@
 //! Evidence about a crossing: the values before it, whether the head does it by design, and the effect on the loss.
 
 use attnscope_checks::Thresholds;
-use attnscope_checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
+use attnscope_checks::weight::{
+    Loss, PreviousState, SeverityDecision, ThresholdCrossing, is_past_learning,
+};
 
 use super::crossing::Crossing;
 use super::lines::{Line, design_of};
@@ -91,16 +93,16 @@ pub fn weigh(
     crossing: &Crossing,
     n_layer: (usize, usize),
     thresholds: &Thresholds,
-) -> Option<Weight> {
+) -> Option<SeverityDecision> {
     let threshold = line.at(thresholds);
     let before = match crossing.from {
-        None => Before::Unknown,
+        None => PreviousState::Unknown,
         Some((_, from))
             if line.is_ordinary(from, threshold) && is_beyond_noise(history, line, crossing) =>
         {
-            Before::Afar
+            PreviousState::Afar
         }
-        Some(_) => Before::Near,
+        Some(_) => PreviousState::Near,
     };
     let since = crossing.from.map_or(crossing.begin, |(since, _)| since);
     let loss = loss_across(history, since, crossing.begin);
@@ -118,10 +120,10 @@ pub fn weigh(
         return None;
     }
     // Uniform from the beginning: an untrained head.
-    if line.check == "entropy-uniform" && before != Before::Afar {
+    if line.check == "entropy-uniform" && before != PreviousState::Afar {
         return None;
     }
-    let crossed = Crossed {
+    let crossed = ThresholdCrossing {
         line: line.kind(),
         before,
         loss,

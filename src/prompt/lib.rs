@@ -22,8 +22,10 @@ pub use chat::{ChatTemplate, Messages};
 pub use inputs::{parse_inputs, read_inputs};
 pub use languages::code_of as language_code;
 pub use limits::Limits;
-pub use lost::Lost;
-pub use picture::{Cubic, Filter, Firsts, Look, Picture, PictureSource, Size, is_picture, taps};
+pub use lost::TokenizerLoss;
+pub use picture::{
+    Cubic, Filter, Firsts, Picture, PicturePreprocessing, PictureSource, Size, is_picture, taps,
+};
 pub use positions::PositionRule;
 pub use prepare::prepare;
 pub use prompt::Prompt;

@@ -1,6 +1,6 @@
 //! What a model allows a prompt to be.
 
-use super::picture::Look;
+use super::picture::PicturePreprocessing;
 use super::positions::PositionRule;
 use super::prompt::Prompt;
 use super::sound::SoundRule;
@@ -21,7 +21,7 @@ pub struct Limits {
     /// The token that a decoder's input begins with, for models with an encoder.
     pub start_token: Option<u32>,
     /// How a picture becomes tokens, for models that see.
-    pub look: Option<Look>,
+    pub look: Option<PicturePreprocessing>,
     /// What follows it.
     pub starts: Starts,
     /// How a sound is heard, for models that hear: a text is the path of one.

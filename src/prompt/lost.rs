@@ -9,7 +9,7 @@ const MUCH: usize = 4;
 
 /// Count of characters that the tokenizer lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Lost {
+pub struct TokenizerLoss {
     /// Visible characters of the text.
     pub n_characters: usize,
     /// Characters covered by an unknown token.
@@ -18,7 +18,7 @@ pub struct Lost {
     pub n_dropped: usize,
 }
 
-impl Lost {
+impl TokenizerLoss {
     /// Counts over the tokens of a text.
     pub fn of(text: &str, tokens: &[Token]) -> Self {
         // What covers each byte: 0 nothing, 1 an unknown token, 2 a known token.
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn characters_are_counted_as_known_unknown_or_dropped() {
         let text = "ab é d";
-        let all = Lost::of(text, &[token(0..2, true), token(2..5, false)]);
+        let all = TokenizerLoss::of(text, &[token(0..2, true), token(2..5, false)]);
         assert_eq!((all.n_characters, all.n_unknown, all.n_dropped), (4, 1, 1));
         let said = all.words().expect("something");
         assert_eq!(
@@ -112,14 +112,14 @@ mod tests {
             "of the text's 4 characters, 1 is unknown to the tokenizer and 1 is dropped by the tokenizer"
         );
         assert!(!all.is_all());
-        assert!(Lost::of("hello world", &[]).is_all());
-        assert!(Lost::of("hello", &[token(0..5, false), token(5..5, true)]).is_all());
+        assert!(TokenizerLoss::of("hello world", &[]).is_all());
+        assert!(TokenizerLoss::of("hello", &[token(0..5, false), token(5..5, true)]).is_all());
     }
 
     #[test]
     fn blanks_combining_marks_and_controls_do_not_count_as_lost() {
         for text in ["", "  \n", "\u{0}\u{7}", "e\u{301}"] {
-            let lost = Lost::of(text, &[token(0..text.len().min(1), true)]);
+            let lost = TokenizerLoss::of(text, &[token(0..text.len().min(1), true)]);
             assert_eq!((lost.words(), lost.is_all()), (None, false), "{text:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use attnscope_compute::error::{Error, Result};
 
 use super::limits::Limits;
-use super::lost::Lost;
+use super::lost::TokenizerLoss;
 use super::picture::{Picture, PictureSource};
 use super::positions::PositionRule;
 use super::prompt::Prompt;
@@ -132,7 +132,7 @@ fn side(
     limits: Limits,
     is_given: bool,
 ) -> Result<Prompt> {
-    let mut lost = Lost::default();
+    let mut lost = TokenizerLoss::default();
     let (mut tokens, mut labels): (Vec<u32>, Vec<String>) = match source {
         Source::Text(text) => {
             let tokenizer = match reading {
@@ -148,7 +148,7 @@ fn side(
                 Vec::new()
             } else {
                 let cut = tokenizer.cut(text, request.special_tokens)?;
-                lost = Lost::of(text, &cut);
+                lost = TokenizerLoss::of(text, &cut);
                 cut.into_iter().map(|token| token.id).collect()
             };
             if lost.is_all() {

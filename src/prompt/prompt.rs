@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::lost::Lost;
+use super::lost::TokenizerLoss;
 use super::picture::Picture;
 use super::positions::PositionRule;
 use super::request::Source;
@@ -30,7 +30,7 @@ pub struct Prompt {
     pub written: String,
     pub sampling: Sampling,
     /// How much of a text came through the tokenizer.
-    pub lost: Lost,
+    pub lost: TokenizerLoss,
     /// What its tokens are patches of.
     pub picture: Option<Arc<Picture>>,
     /// What is heard in place of tokens, which then are only numbers of places.
@@ -83,7 +83,7 @@ impl Prompt {
     }
 
     /// How much did not come through the tokenizer; of a model of two stacks, of both sides.
-    pub fn all_lost(&self) -> Lost {
+    pub fn all_lost(&self) -> TokenizerLoss {
         let source = self.source.as_deref().map(Self::all_lost);
         self.lost.and(source.unwrap_or_default())
     }

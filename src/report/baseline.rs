@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use attnscope_checkpoint::{DOCUMENT, read_text};
-use attnscope_checks::{Baseline, Then};
+use attnscope_checks::{Baseline, BaselineValues};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Stack;
 use serde_json::Value;
@@ -78,7 +78,7 @@ fn stack(value: &Value) -> Option<Stack> {
         .find(|stack| stack.label() == value.as_str())
 }
 
-fn statistics(values: &Value) -> Then {
+fn statistics(values: &Value) -> BaselineValues {
     let values = values.as_object().into_iter().flatten();
     values
         .filter_map(|(id, value)| Some((id.clone(), number(value)?)))

@@ -41,7 +41,7 @@ pub const SEVERAL: u32 = 2;
 /// What every layer and head of several checkpoints does, prompt by prompt.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub struct Several {
+pub struct SeveralReport {
     #[schemars(extend("const" = SEVERAL))]
     pub version: u32,
     pub checkpoints: Vec<CheckpointRecord>,

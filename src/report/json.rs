@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-use super::document::{CheckpointRecord, Report, SEVERAL, Several};
+use super::document::{CheckpointRecord, Report, SEVERAL, SeveralReport};
 use super::plain::is_hidden;
 
 /// Writes the report, indented, with a newline at the end.
@@ -27,7 +27,7 @@ pub fn write_several(
 ) -> std::io::Result<()> {
     let version = SEVERAL;
     write_pretty(
-        &Several {
+        &SeveralReport {
             version,
             checkpoints,
         },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Check, Thresholds, Verdict};
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_run::{Outcome, judge_layers, unasked};
 use attnscope_spec::Model;
 
@@ -26,6 +26,6 @@ pub fn judge_run(
         &probes,
         thresholds,
         // Checks that would want to know are not run.
-        Lost::default(),
+        TokenizerLoss::default(),
     )
 }

@@ -4,7 +4,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 
-use super::document::{Report, Several};
+use super::document::{Report, SeveralReport};
 use super::effect::EffectReport;
 use super::guess::GuessReport;
 use super::head_types::HeadTypes;
@@ -23,7 +23,7 @@ pub const SCHEMAS: &[Described] = &[
     (
         "report-several",
         "attnscope report CHECKPOINT…",
-        of::<Several>,
+        of::<SeveralReport>,
     ),
     (
         "batch-unit",

@@ -13,7 +13,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_spec::{Model, Place, Stack};
 
 use super::job::{Job, Options, Outcome};
@@ -41,7 +41,7 @@ pub struct Judging<'a> {
     pub baselines: &'a BTreeMap<String, Baseline>,
     pub wants: &'a dyn Fn(&Check) -> bool,
     /// How much of the texts the tokenizer does not know.
-    pub lost: Lost,
+    pub lost: TokenizerLoss,
     pub told: &'a mut dyn FnMut(Step),
     pub pace: &'a dyn Pace,
 }
@@ -295,7 +295,7 @@ pub fn judge_layers(
     outcome: &Outcome,
     probes: &Probes,
     thresholds: &Thresholds,
-    lost: Lost,
+    lost: TokenizerLoss,
 ) -> Vec<(&'static Check, Verdict)> {
     let known = Known {
         baseline: None,
@@ -307,7 +307,7 @@ pub fn judge_layers(
 /// Facts about a run from other sources.
 struct Known<'a> {
     baseline: Option<&'a Baseline>,
-    lost: Lost,
+    lost: TokenizerLoss,
 }
 
 fn judge_run(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use attnscope_forward::recurrent::Ends;
+use attnscope_forward::recurrent::FinalStates;
 use attnscope_spec::Stack;
 
 /// A layer by its stack and its index in the stack.
@@ -29,7 +29,7 @@ pub struct Encoded {
     /// [source position, d_model]
     pub hidden: Vec<f32>,
     /// Final states of a recurrent encoder.
-    pub ends: Ends,
+    pub ends: FinalStates,
 }
 
 impl Kept {
@@ -104,7 +104,7 @@ impl Kept {
         self.lock().extend(shared);
     }
 
-    pub fn put_memory(&self, hidden: Vec<f32>, ends: Ends) {
+    pub fn put_memory(&self, hidden: Vec<f32>, ends: FinalStates) {
         // A run has one encoder, so an existing value is the same.
         let _ = self.memory.set(Encoded { hidden, ends });
     }

@@ -7,7 +7,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::first_nonfinite;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
-use attnscope_forward::recurrent::Ends;
+use attnscope_forward::recurrent::FinalStates;
 use attnscope_forward::{
     AttentionRun, BlockContext, Hook, Hooks, Input, KnownRows, LayerWeights, Memory, Recomputed,
     Scratch, Sequence, embed, final_hidden, logits_in_chunks, pool_hidden, run_layer,
@@ -38,7 +38,7 @@ pub struct Pass<'a, O: Ops> {
     /// The encoder's output. // [source position, d_model]
     memory: O::Buffer,
     /// Final states of a recurrent encoder.
-    ends: Ends,
+    ends: FinalStates,
     /// Number of layers that have run.
     n_done: usize,
     pub(super) outcome: Outcome,
@@ -82,7 +82,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             kept,
             shared: None,
             memory: O::Buffer::default(),
-            ends: Ends::default(),
+            ends: FinalStates::default(),
             n_done: 0,
             outcome: Outcome {
                 source_tokens: source
@@ -239,7 +239,7 @@ impl<'a, O: Ops> Pass<'a, O> {
                     head.kind = Some(attnscope_checks::stats::HeadType::Alignment)
                 });
         }
-        if ran.ends != Ends::default() {
+        if ran.ends != FinalStates::default() {
             self.ends = ran.ends;
         }
         if let Some(found) = found {
@@ -466,7 +466,7 @@ fn memory_of<'m, O: Ops>(
     input: &'m Input,
     stack: &StackSpec,
     hidden: &'m O::Buffer,
-    ends: &'m Ends,
+    ends: &'m FinalStates,
 ) -> Option<Memory<'m, O>> {
     let source = input.source.as_ref();
     let source = source.filter(|_| stack.stack == Stack::Decoder);

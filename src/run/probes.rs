@@ -327,7 +327,7 @@ pub fn probe_order<O: Ops>(
     let before = &tokens[..n.saturating_sub(1)];
     if before.iter().all(|token| Some(token) == before.first()) {
         return Ok(Probed::Not(
-            "the tokens before the last are one, in any order: give a longer prompt".to_owned(),
+            "all tokens before the last are identical, so reordering changes nothing; use a longer prompt".to_owned(),
         ));
     }
     let with = |changed: Vec<u32>| {
@@ -372,7 +372,7 @@ pub fn probe_order<O: Ops>(
     // First layer that mixes tokens.
     let first = (0..n_layers).find(|layer_idx| of(*layer_idx).by_content > PADDING_TOLERANCE);
     let (Some(first), Some(last)) = (first, n_layers.checked_sub(1)) else {
-        return Ok(Probed::Not("no layer lets tokens meet".to_owned()));
+        return Ok(Probed::Not("no layer mixes tokens".to_owned()));
     };
     let is_placeless = |block: &BlockSpec| {
         block

@@ -3,7 +3,7 @@
 use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
-use attnscope_forward::recurrent::Ends;
+use attnscope_forward::recurrent::FinalStates;
 use attnscope_forward::{
     BlockContext, Input, LayerWeights, Memory, NoHooks, Scratch, Sequence, attend_heads, run_layer,
 };
@@ -17,7 +17,7 @@ pub(super) struct Streams<'a, O: Ops> {
     pub sequence: &'a Sequence,
     pub encoded: O::Buffer,
     source: Option<&'a Sequence>,
-    ends: Ends,
+    ends: FinalStates,
 }
 
 impl<'a, O: Ops> Streams<'a, O> {
@@ -30,7 +30,7 @@ impl<'a, O: Ops> Streams<'a, O> {
         };
         let mut encoded = O::Buffer::default();
         let is_decoder = matches!(stack, Stack::Decoder | Stack::Cross);
-        let (mut source, mut ends) = (None, Ends::default());
+        let (mut source, mut ends) = (None, FinalStates::default());
         if let (true, Some(sequence), Some(memory)) = (is_decoder, &input.source, kept.memory()) {
             ops.put(&memory.hidden, model.spec.d_model, &mut encoded)?; // [source position, d_model]
             (source, ends) = (Some(sequence), memory.ends.clone());

@@ -492,7 +492,7 @@ fn resized(size: (u16, u16)) -> Msg {
 
 /// Has signals told as messages, as long as what it gives is held.
 #[cfg(unix)]
-fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::Claim {
+fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::TrainingHypothesis {
     let tell = move |asked| {
         // The screen may be gone: then it has ended already.
         let _ = sender.send(match asked {

@@ -4,15 +4,15 @@ use attnscope_prompt::{Prefix, Starts};
 
 /// Whether, and shifted how, a decoder reads the encoder's tokens when no target is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadsAgain {
+pub enum DecoderInput {
     /// Never: a target must be given.
     Never,
     /// After the start token, if the head gives labels.
-    ForLabels,
+    ShiftedForLabels,
     /// After the start token, with any head.
     Shifted,
     /// After the text's last token, which is moved to the front.
-    Rotated,
+    LastTokenFirst,
 }
 
 /// What a decoder must write at one position, whatever the logits say.
@@ -39,7 +39,7 @@ pub struct DecoderStart {
     /// Tokens that are not written first.
     pub never_first: Vec<u32>,
     /// How the decoder reads the encoder's tokens when no target is given.
-    pub reads_again: ReadsAgain,
+    pub reads_again: DecoderInput,
     /// The decoder's token ids belong to another vocabulary than the encoder's.
     pub has_own_vocabulary: bool,
 }

@@ -30,7 +30,7 @@ mod timing;
 
 pub use ablation::Ablation;
 pub use block::{BlockSpec, CrossSpec, Mixer};
-pub use decoder_start::{DecoderStart, Forced, ReadsAgain};
+pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
 pub use embed::{DroppedToken, EmbedSpec, PositionTable, Sines};
 pub use feed_forward::{
@@ -48,7 +48,7 @@ pub use place::{Grid, Place, Places, Stack};
 pub use projected::{LatentSpec, RelativeSource};
 pub use projection::ProjectionSpec;
 pub use quirks::{NarrowBranch, ProbeSpec, TokenBranch};
-pub use rows::{BlockRow, KeySharing, RowSpec, StreamMaps, StreamsSpec};
+pub use rows::{BlockRow, KvSharing, RowSpec, StreamMaps, StreamsSpec};
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource};
 pub use stack::{Layers, StackSpec};

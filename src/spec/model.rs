@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use attnscope_checkpoint::{Checkpoint, Knob};
-use attnscope_prompt::{Limits, Look, PositionRule, Starts};
+use attnscope_prompt::{Limits, PicturePreprocessing, PositionRule, Starts};
 
 use super::decoder_start::DecoderStart;
 use super::head::HeadSpec;
@@ -98,7 +98,7 @@ impl ModelSpec {
     }
 
     /// How a picture becomes tokens, for models that read pictures.
-    pub fn look(&self) -> Option<Look> {
+    pub fn look(&self) -> Option<PicturePreprocessing> {
         let patches = self.stacks[0].embed.patches.as_ref();
         patches.map(|patches| patches.look)
     }

@@ -127,7 +127,7 @@ impl BlockSpec {
         let of_own = self.own().map(|own| &own.projections);
         for projections in of_own.into_iter().chain(of_cross) {
             linears.extend([&projections.q, &projections.o]);
-            if !projections.takes_keys() {
+            if !projections.reuses_keys() {
                 linears.extend([&projections.k, &projections.v]);
             }
             if let Some(latent) = &projections.latent {

@@ -1,6 +1,6 @@
 //! How a picture becomes token rows, as data.
 
-use attnscope_prompt::Look;
+use attnscope_prompt::PicturePreprocessing;
 
 use super::source::LinearSource;
 
@@ -8,7 +8,7 @@ use super::source::LinearSource;
 #[derive(Debug, Clone, PartialEq)]
 pub struct PatchSpec {
     /// How the picture is preprocessed before it is cut into patches.
-    pub look: Look,
+    pub look: PicturePreprocessing,
     /// Map from a patch's values (channels, rows, columns) to a row.
     pub projection: LinearSource,
     /// Learned tokens before the patches, in order.

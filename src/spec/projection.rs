@@ -3,7 +3,7 @@
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::projected::{LatentSpec, RelativeSource};
-use super::rows::KeySharing;
+use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
 /// Query, key, value and output maps of one attention.
@@ -34,7 +34,7 @@ pub struct ProjectionSpec {
     /// Differential attention: the second half's pattern is subtracted from the first's.
     pub difference: Option<Box<DifferenceSource>>,
     /// KV sharing: reads another layer's keys and values, or provides its own to later layers.
-    pub shared: Option<Box<KeySharing>>,
+    pub shared: Option<Box<KvSharing>>,
     /// Linear maps of global tokens, which attend to all other tokens.
     pub global: Option<Box<GlobalMaps>>,
 }
@@ -63,8 +63,8 @@ impl ProjectionSpec {
     }
 
     /// Whether it reuses an earlier layer's keys and values.
-    pub fn takes_keys(&self) -> bool {
-        matches!(self.shared.as_deref(), Some(KeySharing::Taken { .. }))
+    pub fn reuses_keys(&self) -> bool {
+        matches!(self.shared.as_deref(), Some(KvSharing::Reuses { .. }))
     }
 
     /// Whether each head has its own rows and columns of the maps: false with latent vectors or differential attention.

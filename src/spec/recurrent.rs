@@ -23,12 +23,12 @@ impl CellSpec {
 /// A recurrent encoder: each layer reads the output of the layer before, forwards and optionally backwards, and concatenates
 /// both.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReaderSpec {
+pub struct RecurrentEncoderSpec {
     /// Forwards, then backwards. // [layer][direction]
     pub layers: Vec<Vec<CellSpec>>,
 }
 
-impl ReaderSpec {
+impl RecurrentEncoderSpec {
     /// Width of the encoder's output.
     pub fn width(&self) -> usize {
         let last = self.layers.last().into_iter().flatten();
@@ -75,7 +75,7 @@ pub struct Additive {
 
 /// A recurrent decoder that attends to the encoder's states after every step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WriterSpec {
+pub struct RecurrentDecoderSpec {
     pub layers: Vec<CellSpec>,
     pub start: Start,
     /// A step's output is part of the next step's input (input feeding).
@@ -95,8 +95,8 @@ pub struct WriterSpec {
 /// Recurrent layers of one stack.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recurrence {
-    Reader(ReaderSpec),
-    Writer(Box<WriterSpec>),
+    Reader(RecurrentEncoderSpec),
+    Writer(Box<RecurrentDecoderSpec>),
 }
 
 impl Recurrence {

@@ -47,15 +47,15 @@ impl BlockRow {
 
 /// Keys and values shared between layers. They are stored after their norms, before rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySharing {
+pub enum KvSharing {
     /// Keeps its keys and values for later layers, from this column on of the kept part of a row.
-    Left(usize),
+    Provides(usize),
     /// Reads the keys and values of an earlier layer.
-    Taken {
+    Reuses {
         layer_idx: usize,
         column: usize,
         /// The layer's own key and value tensors, which a file may hold but nothing reads.
-        in_vain: Vec<String>,
+        unread_tensors: Vec<String>,
     },
 }
 

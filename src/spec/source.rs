@@ -43,7 +43,7 @@ pub struct LinearSource {
     /// Multiplies the outputs, bias included. // [n_out]
     pub factors: Option<String>,
     /// The stored matrix is applied to both halves of the input.
-    pub meets_halves: bool,
+    pub applies_to_both_halves: bool,
 }
 
 /// Configured factors of an affine map: output · (W·(input · x) + b).
@@ -87,7 +87,7 @@ impl LinearSource {
             scale: MapScale::ONE,
             patch: None,
             factors: None,
-            meets_halves: false,
+            applies_to_both_halves: false,
         }
     }
 
@@ -111,19 +111,19 @@ impl LinearSource {
     }
 
     /// The map of an input twice as wide: the stored matrix is applied to both halves.
-    pub fn on_halves(self) -> Self {
+    pub fn for_both_halves(self) -> Self {
         Self {
             n_in: 2 * self.n_in,
-            meets_halves: true,
+            applies_to_both_halves: true,
             ..self
         }
     }
 
     /// The stored matrix as a map of one half; `None` unless it is applied to both halves of the input.
-    pub fn of_half(&self) -> Option<Self> {
-        self.meets_halves.then(|| Self {
+    pub fn half_map(&self) -> Option<Self> {
+        self.applies_to_both_halves.then(|| Self {
             n_in: self.n_in / 2,
-            meets_halves: false,
+            applies_to_both_halves: false,
             ..self.clone()
         })
     }
@@ -183,7 +183,7 @@ impl LinearSource {
         if let Some(patch) = self.patch {
             return [&[self.n_stored_out], patch.as_slice()].concat();
         }
-        let n_in = if self.meets_halves {
+        let n_in = if self.applies_to_both_halves {
             self.n_in / 2
         } else {
             self.n_in

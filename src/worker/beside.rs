@@ -14,7 +14,7 @@ use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe}
 use attnscope_spec::Model;
 
 use super::against::Against;
-use super::context::{ModelRun, Ran, What};
+use super::context::{ModelRun, RunData, ShownRun};
 use super::event::Event;
 use super::lane::lock;
 use super::run_id::RunId;
@@ -48,7 +48,7 @@ impl Runner {
         };
         match against {
             Against::Prompt(request) => {
-                let What::Model(plain) = a.what else {
+                let RunData::Model(plain) = a.what else {
                     return Err(refuses(format!("{} runs no other prompt", subject.name())));
                 };
                 self.beside_prompt(run, request, &plain.model, pace)
@@ -190,9 +190,9 @@ impl Runner {
         }
         let of_trace = Subject::Trace(recorded.clone());
         fits(subject, &of_trace)?;
-        lock(&self.context).b = Some(Ran {
+        lock(&self.context).b = Some(ShownRun {
             run,
-            what: What::Trace(recorded.clone()),
+            what: RunData::Trace(recorded.clone()),
         });
         (self.sink)(Event::Beside {
             run,
@@ -215,9 +215,9 @@ impl Runner {
 
     fn begin_beside(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
         let input = Arc::new(input_of(&prompt));
-        lock(&self.context).b = Some(Ran {
+        lock(&self.context).b = Some(ShownRun {
             run,
-            what: What::Model(ModelRun::new(model.clone(), input, prompt.all_lost())),
+            what: RunData::Model(ModelRun::new(model.clone(), input, prompt.all_lost())),
         });
         (self.sink)(Event::Beside {
             run,

@@ -9,7 +9,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_run::{Progress, Recorded, Step};
 use attnscope_spec::Model;
 
-use super::context::{Context, ModelRun, What};
+use super::context::{Context, ModelRun, RunData};
 use super::event::{Event, Sink};
 use super::lane::lock;
 use super::own_device::OwnDevice;
@@ -37,14 +37,14 @@ pub(super) fn compare(
         sink(Event::Comparing { pair, step });
     };
     let comparison = match (ran(pair.0), ran(pair.1)) {
-        (Some(What::Model(a)), Some(What::Model(b))) => models(&a, &b, device, &tell, pace)?,
-        (Some(What::Model(a)), Some(What::Trace(b))) => {
+        (Some(RunData::Model(a)), Some(RunData::Model(b))) => models(&a, &b, device, &tell, pace)?,
+        (Some(RunData::Model(a)), Some(RunData::Trace(b))) => {
             beside(&a, (&b, Side::A), device, &tell, pace)?
         }
-        (Some(What::Trace(a)), Some(What::Model(b))) => {
+        (Some(RunData::Trace(a)), Some(RunData::Model(b))) => {
             beside(&b, (&a, Side::B), device, &tell, pace)?
         }
-        (Some(What::Trace(a)), Some(What::Trace(b))) => {
+        (Some(RunData::Trace(a)), Some(RunData::Trace(b))) => {
             let (a, b) = (recording(&a)?, recording(&b)?);
             Comparison::of_recordings(&a, &b, (ID, None))?
         }

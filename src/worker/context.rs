@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_forward::Input;
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_run::align::Aligned;
 use attnscope_run::{Earlier, Kept, Outcome, Recorded, Resume, Shared, Subject};
 use attnscope_spec::Model;
@@ -16,21 +16,21 @@ use super::run_id::RunId;
 pub(super) struct Context {
     pub subject: Option<Subject>,
     /// The last run of the open subject.
-    pub a: Option<Ran>,
+    pub a: Option<ShownRun>,
     /// A second run, compared with it.
-    pub b: Option<Ran>,
+    pub b: Option<ShownRun>,
 }
 
 /// A run on screen.
 #[derive(Clone)]
-pub(super) struct Ran {
+pub(super) struct ShownRun {
     pub run: RunId,
-    pub what: What,
+    pub what: RunData,
 }
 
 /// Data of a run from which questions are answered.
 #[derive(Clone)]
-pub(super) enum What {
+pub(super) enum RunData {
     Model(ModelRun),
     Trace(Arc<Recorded>),
     Alignment(Arc<Aligned>),
@@ -42,14 +42,14 @@ pub(super) struct ModelRun {
     pub model: Arc<Model>,
     pub input: Arc<Input>,
     /// The part of its text that the tokenizer does not know.
-    pub lost: Lost,
+    pub lost: TokenizerLoss,
     pub kept: Option<Arc<Kept>>,
     /// Its results, once it has finished.
     pub seen: Option<Seen>,
 }
 
 impl ModelRun {
-    pub fn new(model: Arc<Model>, input: Arc<Input>, lost: Lost) -> Self {
+    pub fn new(model: Arc<Model>, input: Arc<Input>, lost: TokenizerLoss) -> Self {
         Self {
             model,
             input,
@@ -88,16 +88,16 @@ impl Context {
     /// Returns the open subject, and the one compared with it if that is another.
     pub fn subjects(&self) -> Vec<Subject> {
         let beside = self.b.as_ref().and_then(|ran| match &ran.what {
-            What::Model(ran) => Some(Subject::Model(ran.model.clone())),
-            What::Trace(recorded) => Some(Subject::Trace(recorded.clone())),
-            What::Alignment(_) => None,
+            RunData::Model(ran) => Some(Subject::Model(ran.model.clone())),
+            RunData::Trace(recorded) => Some(Subject::Trace(recorded.clone())),
+            RunData::Alignment(_) => None,
         });
         let mut all: Vec<Subject> = self.subject.iter().cloned().collect();
         all.extend(beside.filter(|beside| !all.iter().any(|open| open.is(beside))));
         all
     }
 
-    pub fn of_run(&self, run: RunId) -> Option<&Ran> {
+    pub fn of_run(&self, run: RunId) -> Option<&ShownRun> {
         let both = [&self.a, &self.b];
         both.into_iter().flatten().find(|ran| ran.run == run)
     }
@@ -107,8 +107,8 @@ impl Context {
         let both = [&mut self.a, &mut self.b];
         let ran = both.into_iter().flatten().find(|ran| ran.run == run)?;
         match &mut ran.what {
-            What::Model(ran) => Some(ran),
-            What::Trace(_) | What::Alignment(_) => None,
+            RunData::Model(ran) => Some(ran),
+            RunData::Trace(_) | RunData::Alignment(_) => None,
         }
     }
 }

@@ -9,14 +9,14 @@ use attnscope_compute::error::Result;
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
-use attnscope_prompt::{Lost, Reading};
+use attnscope_prompt::{Reading, TokenizerLoss};
 use attnscope_run::{Job, KEEP_BYTES, Kept, NonFinite, Observer, Options, Outcome, Progress};
 use attnscope_spec::Model;
 
 use super::context::{Context, ModelRun};
 use super::event::{Event, Sink};
 use super::lane::lock;
-use super::progress::Told;
+use super::progress::ProgressPace;
 use super::run_id::RunId;
 use super::runner::Runner;
 use super::told::{judged, reason, tell_of_change};
@@ -57,7 +57,7 @@ impl Runner {
                 .saturating_sub(attnscope_run::work_spared(model, shared, options))
                 .max(1);
         }
-        let told = Told::new(run, sink, pace, all);
+        let told = ProgressPace::new(run, sink, pace, all);
         let job = Job {
             input,
             observer: &mut relay,
@@ -80,7 +80,7 @@ impl Runner {
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
                 let labels = Arc::new(labels(reading.unwrap_or(&self.reading), model, &outcome));
                 let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
-                let mut lost = Lost::default();
+                let mut lost = TokenizerLoss::default();
                 if let Some(ran) = lock(&self.context).model_run(run) {
                     ran.seen = Some((layers.clone(), outcome.clone()));
                     lost = ran.lost;

@@ -10,7 +10,7 @@ use attnscope_prompt::{Request, Source};
 use attnscope_run::align::Alignment;
 use attnscope_run::{Declared, Recorded, Subject, WhatIf};
 
-use super::context::{Context, Ran, What};
+use super::context::{Context, RunData, ShownRun};
 use super::event::{Event, PromptOrigin};
 use super::lane::lock;
 use super::run_id::RunId;
@@ -29,7 +29,7 @@ impl Runner {
         let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
         let recorded = Arc::new(Recorded::new(captured, &trace));
         let subject = Subject::Trace(recorded.clone());
-        self.shows(run, subject.clone(), What::Trace(recorded.clone()));
+        self.shows(run, subject.clone(), RunData::Trace(recorded.clone()));
         let sink = &self.sink;
         sink(Event::Opened {
             subject,
@@ -69,15 +69,15 @@ impl Runner {
         });
         let aligned = Arc::new(aligned);
         let subject = Subject::Alignment(Arc::new(alignment));
-        self.shows(run, subject, What::Alignment(aligned.clone()));
+        self.shows(run, subject, RunData::Alignment(aligned.clone()));
         tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);
     }
 
     /// Makes a run the only one on screen.
-    fn shows(&self, run: RunId, subject: Subject, what: What) {
+    fn shows(&self, run: RunId, subject: Subject, what: RunData) {
         *lock(&self.context) = Context {
             subject: Some(subject),
-            a: Some(Ran { run, what }),
+            a: Some(ShownRun { run, what }),
             b: None,
         };
     }
@@ -116,9 +116,9 @@ impl Runner {
     ) -> Result<()> {
         let alignment = alignment.supposing(what_ifs)?;
         let aligned = Arc::new(alignment.align());
-        lock(&self.context).b = Some(Ran {
+        lock(&self.context).b = Some(ShownRun {
             run,
-            what: What::Alignment(aligned.clone()),
+            what: RunData::Alignment(aligned.clone()),
         });
         let subject = Subject::Alignment(Arc::new(alignment));
         (self.sink)(Event::Supposed { run, subject });

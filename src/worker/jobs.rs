@@ -13,7 +13,7 @@ use attnscope_spec::Model;
 
 use super::asked::{FirstPrompt, RunJob};
 use super::caught::caught;
-use super::context::{Context, ModelRun, Ran, What};
+use super::context::{Context, ModelRun, RunData, ShownRun};
 use super::event::{Event, PromptOrigin};
 use super::lane::lock;
 use super::run_id::RunId;
@@ -191,9 +191,9 @@ impl Runner {
         let input = Arc::new(attnscope_run::input_of(&prompt));
         {
             let mut context = lock(&self.context);
-            context.a = Some(Ran {
+            context.a = Some(ShownRun {
                 run,
-                what: What::Model(ModelRun::new(
+                what: RunData::Model(ModelRun::new(
                     model.clone(),
                     input.clone(),
                     prompt.all_lost(),
@@ -231,15 +231,15 @@ impl Runner {
         if let Some(Subject::Alignment(alignment)) = subject {
             return self.suppose_alignment(run, &alignment, what_ifs);
         }
-        let Some(What::Model(plain)) = first else {
+        let Some(RunData::Model(plain)) = first else {
             let problem = "nothing ran yet that could be supposed otherwise";
             return Err(Error::Prompt(problem.to_owned()));
         };
         let spec = attnscope_run::supposed(&plain.model.spec, what_ifs)?;
         let model = Arc::new(plain.model.with_spec(spec));
-        lock(&self.context).b = Some(Ran {
+        lock(&self.context).b = Some(ShownRun {
             run,
-            what: What::Model(ModelRun::new(
+            what: RunData::Model(ModelRun::new(
                 model.clone(),
                 plain.input.clone(),
                 plain.lost,

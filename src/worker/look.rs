@@ -11,7 +11,7 @@ use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
 use super::asked::Look;
 use super::caught::caught;
 use super::compare::compare;
-use super::context::{Context, What};
+use super::context::{Context, RunData};
 use super::effect::measure;
 use super::event::{Event, Question, Sink};
 use super::lane::lock;
@@ -109,7 +109,7 @@ impl Looker {
                 });
             }
             Look::Effect(query) => {
-                let Some(What::Model(ran)) = ran(query.run) else {
+                let Some(RunData::Model(ran)) = ran(query.run) else {
                     return Ok(());
                 };
                 let compute = device.get()?;
@@ -124,7 +124,7 @@ impl Looker {
                 });
             }
             Look::Probes(run) => {
-                let Some(What::Model(ran)) = ran(run) else {
+                let Some(RunData::Model(ran)) = ran(run) else {
                     return Ok(());
                 };
                 let Some((layers, outcome)) = ran.seen else {
@@ -205,14 +205,14 @@ fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: 
 
 /// Computes one head of a run in full; `None` if the run keeps no data for it.
 fn detail(
-    what: &What,
+    what: &RunData,
     device: &mut OwnDevice,
     query: HeadQuery,
     pace: &dyn Pace,
 ) -> Option<Result<HeadDetail>> {
     match what {
-        What::Alignment(aligned) => Some(Ok(aligned.detail(query))),
-        What::Trace(recorded) => {
+        RunData::Alignment(aligned) => Some(Ok(aligned.detail(query))),
+        RunData::Trace(recorded) => {
             let names = recorded.arrays_of(query.stack, query.layer_idx);
             Some(attnscope_run::captured_head(
                 &recorded.captured,
@@ -220,7 +220,7 @@ fn detail(
                 query,
             ))
         }
-        What::Model(ran) => {
+        RunData::Model(ran) => {
             let kept = ran.kept.as_ref()?;
             Some(device.get().and_then(|compute| {
                 on_device!(&compute, ops => {

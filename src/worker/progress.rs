@@ -11,7 +11,7 @@ use super::run_id::RunId;
 const STEPS: u64 = 200;
 
 /// A run's pace that also sends progress events.
-pub(super) struct Told<'a> {
+pub(super) struct ProgressPace<'a> {
     run: RunId,
     sink: &'a Sink,
     pace: &'a dyn Pace,
@@ -21,7 +21,7 @@ pub(super) struct Told<'a> {
     told: AtomicU64,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ProgressPace<'a> {
     pub fn new(run: RunId, sink: &'a Sink, pace: &'a dyn Pace, all: u64) -> Self {
         Self {
             run,
@@ -34,7 +34,7 @@ impl<'a> Told<'a> {
     }
 }
 
-impl Pace for Told<'_> {
+impl Pace for ProgressPace<'_> {
     fn stops(&self) -> bool {
         self.pace.stops()
     }
@@ -66,7 +66,7 @@ mod tests {
                 heard.lock().expect("a lock").push(share);
             }
         });
-        let told = Told::new(1, &sink, &|| false, 10_000);
+        let told = ProgressPace::new(1, &sink, &|| false, 10_000);
         (0..10_500).for_each(|_| told.did(1));
         let shares = shares.lock().expect("a lock");
         assert_eq!((shares.len() as u64, shares.last()), (STEPS, Some(&1.0)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Probes, Thresholds};
 use attnscope_compute::error::Error;
-use attnscope_prompt::Lost;
+use attnscope_prompt::TokenizerLoss;
 use attnscope_run::align::Aligned;
 use attnscope_run::{Judgement, Outcome, Recorded, Trace};
 use attnscope_spec::Model;
@@ -34,7 +34,7 @@ pub(super) fn judged(
     sink: &Sink,
     run: RunId,
     model: &Model,
-    (layers, outcome, lost): (&[Arc<LayerReport>], &Outcome, Lost),
+    (layers, outcome, lost): (&[Arc<LayerReport>], &Outcome, TokenizerLoss),
     probes: Option<Probes>,
     thresholds: &Thresholds,
 ) {

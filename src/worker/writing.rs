@@ -12,7 +12,7 @@ use attnscope_prompt::Prompt;
 use attnscope_run::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
 use attnscope_spec::{Model, Stack};
 
-use super::context::{Context, What};
+use super::context::{Context, RunData};
 use super::event::{Event, Sink};
 use super::lane::lock;
 use super::runner::{Remembered, Runner};
@@ -80,7 +80,9 @@ impl Runner {
         let (model, supposed) = {
             let context = lock(&self.context);
             match (&context.subject, &context.a) {
-                (Some(Subject::Model(model)), Some(ran)) if matches!(ran.what, What::Model(_)) => {
+                (Some(Subject::Model(model)), Some(ran))
+                    if matches!(ran.what, RunData::Model(_)) =>
+                {
                     (model.clone(), context.twin_of(model))
                 }
                 _ => {
@@ -233,7 +235,7 @@ fn next<O: Ops>(
 impl Context {
     /// Returns the model compared with A if it is another one, has the same vocabulary limits, and can generate.
     fn twin_of(&self, model: &Arc<Model>) -> Option<Arc<Model>> {
-        let What::Model(ran) = &self.b.as_ref()?.what else {
+        let RunData::Model(ran) = &self.b.as_ref()?.what else {
             return None;
         };
         let limits = [&model.spec, &ran.model.spec].map(|spec| spec.limits());

@@ -9,7 +9,7 @@ use super::config::{AdapterConfig, CONFIG};
 use super::places::{Part, Places, part_of};
 use crate::config::{Knob, Origin};
 use crate::counted::counted;
-use crate::made::{Adapted, Low, Made, Magnitude};
+use crate::made::{Adapted, ComputedTensor, Low, Magnitude};
 use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
@@ -132,7 +132,7 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
             keep_tied_head(&mut checkpoint.tensors, &name, &base);
         }
         let (by_row, by_column) = if is_turned { (a, b) } else { (b, a) };
-        let made = Made::Adapted(Box::new(Adapted {
+        let made = ComputedTensor::Adapted(Box::new(Adapted {
             scale: config.scale(&module, rank)? as f32,
             low: Low {
                 by_row,

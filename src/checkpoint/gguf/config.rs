@@ -296,7 +296,7 @@ pub(super) fn hugging_face(
             config.insert(name.to_owned(), value);
         };
         windows_of(kind, &facts, window, set)?;
-        if kind.states_rope && !config.contains_key("rope_scaling") {
+        if kind.requires_rope_parameters && !config.contains_key("rope_scaling") {
             config.insert("rope_scaling".to_owned(), json!({"rope_type": "default"}));
         }
         kind.rename(&mut config);

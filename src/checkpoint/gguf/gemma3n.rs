@@ -15,7 +15,7 @@ pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
     set(
         config,
         "activation_sparsity_pattern",
-        json!(shut_gates(facts)?),
+        json!(inactive_gate_share(facts)?),
     );
     let has_scale = facts.has("model.layers.0.altup.correct_output_scale");
     set(config, "altup_correct_scale", json!(has_scale));
@@ -42,7 +42,7 @@ pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
 
 /// Computes the share of inactive gates by layer. The file states how many standard deviations above the mean a gate must be
 /// to be active, and minus infinity where all are.
-fn shut_gates(facts: &Facts<'_>) -> Result<Vec<f64>> {
+fn inactive_gate_share(facts: &Facts<'_>) -> Result<Vec<f64>> {
     const KEY: &str = "activation_sparsity_scale";
     let n_layers = facts.sizes.n_layers as usize;
     let Some(list) = facts.metadata.list(&facts.key(KEY))? else {

@@ -199,17 +199,17 @@ fn description(
     let number = cursor.u32(name)?;
     let dtype = element_types::dtype(number)
         .ok_or_else(|| refused(format!("element type {number} is not known")))?;
-    if !row.is_multiple_of(dtype.n_together()) {
+    if !row.is_multiple_of(dtype.block_len()) {
         let problem = format!(
             "expected rows of a multiple of {} values for {dtype}, found {row}",
-            dtype.n_together()
+            dtype.block_len()
         );
         return Err(refused(problem));
     }
     let n_bytes = shape
         .iter()
         .try_fold(1usize, |product, size| product.checked_mul(*size))
-        .and_then(|n| (n / dtype.n_together()).checked_mul(dtype.size()))
+        .and_then(|n| (n / dtype.block_len()).checked_mul(dtype.size()))
         .ok_or_else(|| {
             refused(format!(
                 "shape {shape:?} has more elements than can be counted"

@@ -9,7 +9,7 @@ use attnscope_compute::error::{Error, Result};
 use super::architectures::Architecture;
 use super::facts::Sizes;
 use super::metadata::Metadata;
-use crate::made::{Joined, Made};
+use crate::made::{ComputedTensor, Joined};
 use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
@@ -152,7 +152,7 @@ fn insert(path: &Path, tensors: &mut Tensors, name: String, parts: Vec<TensorInf
     let n_rows = parts.iter().map(|part| part.shape[0]).sum();
     let info = TensorInfo {
         shape: vec![n_rows, first.shape[1]],
-        made: Some(Arc::new(Made::Joined(Joined { parts, axis: 0 }))),
+        made: Some(Arc::new(ComputedTensor::Joined(Joined { parts, axis: 0 }))),
         ..first
     };
     tensors.index.insert(name, info);

@@ -97,7 +97,7 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
         }
         parts.push((file, tensors));
     }
-    let architecture = special::as_meant(
+    let architecture = special::corrected_architecture(
         stated,
         &metadata,
         parts.iter().flat_map(|(_, tensors)| tensors),

@@ -11,7 +11,7 @@ use super::facts::Sizes;
 use super::header::StoredTensor;
 use super::names::Meaning;
 use crate::data_file::DataFile;
-use crate::made::{Joined, Made};
+use crate::made::{ComputedTensor, Joined};
 use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
@@ -107,7 +107,7 @@ impl Placer {
                 of_head(&values, head, [d_value, d_latent], Stored::AsIs),
             ]
         });
-        let joined = Made::Joined(Joined {
+        let joined = ComputedTensor::Joined(Joined {
             parts: parts.collect(),
             axis: 0,
         });
@@ -339,7 +339,7 @@ impl Placer {
             }
         };
         let parts = (0..n_experts).map(part).collect();
-        info.made = Some(Arc::new(Made::Joined(Joined { parts, axis: 0 })));
+        info.made = Some(Arc::new(ComputedTensor::Joined(Joined { parts, axis: 0 })));
         Ok(())
     }
 

@@ -21,7 +21,7 @@ const PHI_JITTER: f64 = 0.01;
 /// Corrects the architecture where a converter uses one name for several kinds: a BERT without segments is a DistilBERT, a
 /// Granite 4 without Granite's multipliers is a Bamba, and a Granite with experts and a shared expert has the tensor names of
 /// Granite 4.
-pub(super) fn as_meant<'a>(
+pub(super) fn corrected_architecture<'a>(
     stated: &'static Architecture,
     metadata: &Metadata<'_>,
     mut tensors: impl Iterator<Item = &'a StoredTensor>,

@@ -19,7 +19,7 @@ use super::tensor_view::TensorView;
 
 /// How a tensor is computed from stored ones. Shapes were checked when it was described.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Made {
+pub(super) enum ComputedTensor {
     /// A matrix plus a low-rank product.
     Adapted(Box<Adapted>),
     /// A concatenation of stored tensors.
@@ -30,7 +30,7 @@ pub(super) enum Made {
     Arranged(Box<TensorInfo>),
 }
 
-impl Made {
+impl ComputedTensor {
     /// Computes indices `rows` of the first dimension of a tensor of this shape, as f32, row-major.
     ///
     /// # Errors

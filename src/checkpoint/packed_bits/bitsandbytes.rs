@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::module::{Module, Paired, ends, expect, matrix};
+use super::module::{CombinedMatrix, Module, ends, expect, matrix};
 use crate::dtype::Dtype;
 use crate::made::{Layout, Nested, Quantised};
 use crate::quantisation::Quantisation;
@@ -16,7 +16,7 @@ const LONGEST_STATE: usize = 1 << 16;
 pub(super) fn four_bit(
     module: &Module<'_>,
     _: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let (codes, scales) = (module.need(".weight")?, module.need(".weight.absmax")?);
     let values = module.need(".weight.quant_map")?;
     let (end, state) = ["nf4", "fp4"]
@@ -112,7 +112,7 @@ pub(super) fn four_bit(
     ]);
     let name = if end.ends_with("nf4") { "nf4" } else { "fp4" };
     used.push(end);
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name,
         shape,
         used,
@@ -135,7 +135,7 @@ pub(super) fn four_bit(
 pub(super) fn eight_bit(
     module: &Module<'_>,
     _: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let (codes, scales) = (module.need(".weight")?, module.need(".SCB")?);
     let [n_out, n_in] = matrix(&codes, "numbers of eight bits")?;
     expect(
@@ -147,7 +147,7 @@ pub(super) fn eight_bit(
             )
         },
     )?;
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name: "int8",
         shape: vec![n_out, n_in],
         used: ends(&[".weight", ".SCB", ".weight_format"]),

@@ -1,6 +1,6 @@
 //! Integers and small floats of GPTQ, AWQ, MLX and compressed-tensors.
 
-use super::module::{Module, Paired, bits_of, ends, expect, is_words, matrix};
+use super::module::{CombinedMatrix, Module, bits_of, ends, expect, is_words, matrix};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::made::{Layout, Quantised};
@@ -13,7 +13,7 @@ const I8: Dtype = Dtype::Other("i8", 1);
 pub(super) fn gptq(
     module: &Module<'_>,
     quantisation: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let Quantisation::Gptq {
         bits,
         group,
@@ -54,7 +54,7 @@ pub(super) fn gptq(
             )
         })?;
     }
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name: "gptq",
         shape: vec![n_out, n_in],
         used: ends(&[".qweight", ".scales", ".qzeros", ".g_idx"]),
@@ -89,7 +89,7 @@ fn check_groups(
 pub(super) fn awq(
     module: &Module<'_>,
     quantisation: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let Quantisation::Awq { group } = quantisation else {
         return Ok(None);
     };
@@ -115,7 +115,7 @@ pub(super) fn awq(
             )
         },
     )?;
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name: "awq",
         shape: vec![n_out, n_in],
         used: ends(&[".qweight", ".scales", ".qzeros"]),
@@ -135,7 +135,7 @@ pub(super) fn awq(
 pub(super) fn mlx(
     module: &Module<'_>,
     quantisation: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let Quantisation::Mlx { group, .. } = quantisation else {
         return Ok(None);
     };
@@ -158,7 +158,7 @@ pub(super) fn mlx(
             )
         },
     )?;
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name: "mlx",
         shape: vec![n_out, n_in],
         used: ends(&[".weight", ".scales", ".biases"]),
@@ -178,7 +178,7 @@ pub(super) fn mlx(
 pub(super) fn compressed(
     module: &Module<'_>,
     _: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let (codes, scales) = (
         module.need(".weight_packed")?,
         module.need(".weight_scale")?,
@@ -240,7 +240,7 @@ pub(super) fn compressed(
     if let Some(groups) = &groups {
         check_groups(module.files(), groups, n_groups)?;
     }
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name: "int-packed",
         shape: vec![n_out, n_in],
         used: ends(&[
@@ -267,7 +267,7 @@ pub(super) fn compressed(
 pub(super) fn scaled(
     module: &Module<'_>,
     _: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let (Some(codes), scales) = (module.get(".weight"), module.need(".weight_scale")?) else {
         return Ok(None);
     };
@@ -304,7 +304,7 @@ pub(super) fn scaled(
             )
         })?;
     }
-    Ok(Some(Paired {
+    Ok(Some(CombinedMatrix {
         name: if is_float { "fp8" } else { "int8" },
         shape: vec![n_out, n_in],
         used: ends(&[

@@ -9,7 +9,7 @@ use attnscope_compute::error::{Error, Result};
 
 use self::bitsandbytes::{eight_bit, four_bit};
 use self::integers::{awq, compressed, gptq, mlx, scaled};
-use self::module::{Module, Paired};
+use self::module::{CombinedMatrix, Module};
 pub(super) use self::torchao::Parts;
 use self::torchao::torchao;
 use super::data_file::DataFile;
@@ -52,7 +52,7 @@ pub(super) fn combine(tensors: &mut Tensors, quantisation: Quantisation) -> Resu
     each(tensors, end, quantisation, pair)
 }
 
-type Pair = fn(&Module<'_>, Quantisation) -> std::result::Result<Option<Paired>, String>;
+type Pair = fn(&Module<'_>, Quantisation) -> std::result::Result<Option<CombinedMatrix>, String>;
 
 /// Pairs every module that has a tensor whose name ends in `end`.
 fn each(tensors: &mut Tensors, end: &str, quantisation: Quantisation, pair: Pair) -> Result<()> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
-use crate::made::{Made, Quantised};
+use crate::made::{ComputedTensor, Quantised};
 use crate::shape::n_elements;
 use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
 
 /// The matrix that a module's tensors become.
-pub(super) struct Paired {
+pub(super) struct CombinedMatrix {
     pub name: &'static str,
     pub shape: Vec<usize>,
     pub quantised: Quantised,
@@ -19,7 +19,7 @@ pub(super) struct Paired {
     pub used: Vec<String>,
 }
 
-impl Paired {
+impl CombinedMatrix {
     pub fn info(self) -> std::result::Result<TensorInfo, String> {
         let codes = &self.quantised.codes;
         let parts = self.quantised.parts();
@@ -39,7 +39,9 @@ impl Paired {
             bytes: codes.bytes.clone(),
             stored: Stored::AsIs,
             scales: None,
-            made: Some(Arc::new(Made::Quantised(Box::new(self.quantised)))),
+            made: Some(Arc::new(ComputedTensor::Quantised(Box::new(
+                self.quantised,
+            )))),
         })
     }
 }

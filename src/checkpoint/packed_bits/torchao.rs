@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::module::{Module, Paired, ends, expect, matrix};
+use super::module::{CombinedMatrix, Module, ends, expect, matrix};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::made::{Layout, Quantised};
@@ -26,7 +26,7 @@ const I8: Dtype = Dtype::Other("i8", 1);
 pub(super) fn torchao(
     module: &Module<'_>,
     _: Quantisation,
-) -> std::result::Result<Option<Paired>, String> {
+) -> std::result::Result<Option<CombinedMatrix>, String> {
     let said = said_of(module)?;
     let class = said.get("_type").and_then(Value::as_str).unwrap_or("none");
     let is_float = match class {
@@ -69,7 +69,10 @@ pub(crate) struct Parts {
     pub zeros: Option<TensorInfo>,
 }
 
-pub(super) fn pair(parts: Parts, files: &[DataFile]) -> std::result::Result<Paired, String> {
+pub(super) fn pair(
+    parts: Parts,
+    files: &[DataFile],
+) -> std::result::Result<CombinedMatrix, String> {
     let Parts {
         is_float,
         rounds_to,
@@ -146,7 +149,7 @@ pub(super) fn pair(parts: Parts, files: &[DataFile]) -> std::result::Result<Pair
         "float32" => Dtype::F32,
         other => return Err(format!("values of type {other:?} cannot be read")),
     };
-    Ok(Paired {
+    Ok(CombinedMatrix {
         name: if is_float { "fp8" } else { "int8" },
         shape: vec![n_out, n_in],
         used: ends(&[CODES, SCALES, ZEROS]),

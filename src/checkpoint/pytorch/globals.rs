@@ -50,7 +50,7 @@ pub enum Scope {
 }
 
 /// Functions that, as far as weights go, return their first argument or an instance of it.
-const PASSING: [&str; 8] = [
+const RETURNS_FIRST_ARGUMENT: [&str; 8] = [
     "torch.jit._pickle.build_intlist",
     "torch.jit._pickle.build_tensorlist",
     "torch.jit._pickle.build_doublelist",
@@ -62,7 +62,7 @@ const PASSING: [&str; 8] = [
 ];
 
 /// Python modules whose functions are known to do no more than build a value.
-const HARMLESS: [&str; 13] = [
+const VALUE_ONLY_MODULES: [&str; 13] = [
     "torch.",
     "torchao.",
     "transformers.",
@@ -82,7 +82,7 @@ const HARMLESS: [&str; 13] = [
 ///
 /// # Errors
 /// When the function is in no library whose functions only build values.
-pub fn call_by_name<'a>(
+pub fn stand_in_for_call<'a>(
     name: &str,
     refusal: &str,
     arguments: &[Value<'a>],
@@ -93,7 +93,7 @@ pub fn call_by_name<'a>(
     {
         return Ok(made);
     }
-    if PASSING.contains(&name) {
+    if RETURNS_FIRST_ARGUMENT.contains(&name) {
         return match arguments.first() {
             Some(Value::Name(class, _)) => Ok(heap.add_object(class.clone())),
             Some(first) => Ok(first.clone()),
@@ -103,7 +103,10 @@ pub fn call_by_name<'a>(
     if name == "collections.defaultdict" {
         return Ok(Value::Dict(heap.add_dict(DictKind::Plain, Vec::new())));
     }
-    if HARMLESS.iter().any(|known| name.starts_with(known)) {
+    if VALUE_ONLY_MODULES
+        .iter()
+        .any(|known| name.starts_with(known))
+    {
         let made = heap.add_object(Rc::from(name));
         // A member of an enumeration is constructed from its value.
         if let (Value::Object(idx), [only @ Value::Int(_)]) = (&made, arguments) {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::globals::{Scope, call_by_name, size};
+use super::globals::{Scope, size, stand_in_for_call};
 use super::pickle::{MOST_CONTAINERS, Machine};
 use super::value::{DictKind, Global, Storage, Value, quote};
 
@@ -36,7 +36,9 @@ impl<'a> Machine<'a> {
         let result = match &callee {
             Value::Global(global) => global.call(&arguments, &mut self.heap),
             Value::Name(name, _) if opcode == "NEWOBJ" => Ok(self.heap.add_object(name.clone())),
-            Value::Name(name, refusal) => call_by_name(name, refusal, &arguments, &mut self.heap),
+            Value::Name(name, refusal) => {
+                stand_in_for_call(name, refusal, &arguments, &mut self.heap)
+            }
             other => Err(format!("calls {}", other.kind())),
         };
         self.heap.lists[*idx] = arguments;

@@ -11,7 +11,7 @@ use attnscope_system::signals::Asked;
 pub struct Stopping {
     stops: Arc<AtomicBool>,
     #[cfg(unix)]
-    _claim: attnscope_system::signals::Claim,
+    _claim: attnscope_system::signals::TrainingHypothesis,
 }
 
 impl Stopping {

@@ -112,7 +112,7 @@ pub struct RecordedCall {
 
 /// What a pattern is compared with.
 #[derive(Debug, Clone, Copy)]
-pub struct Against<'a> {
+pub struct AuditReference<'a> {
     pub visibility: &'a Visibility,
     /// The declared axis.
     pub axis: SoftmaxAxis,
@@ -134,7 +134,7 @@ const LOOSE: f64 = 1e-3;
 
 impl Audit {
     /// Audits a whole pattern. // pattern and scores: [query, key]
-    pub fn of(against: &Against<'_>, pattern: &[f32], scores: Option<&[f32]>) -> Self {
+    pub fn of(against: &AuditReference<'_>, pattern: &[f32], scores: Option<&[f32]>) -> Self {
         let visibility = against.visibility;
         let mut audit = Self {
             has_documents: !against.documents.is_empty(),
@@ -201,8 +201,8 @@ impl Audit {
 
     /// Compares the pattern with the softmax of its scores: over the visible keys, since scores may have been captured before
     /// masking; or over all keys, if forbidden ones took part.
-    fn compare(&mut self, against: &Against<'_>, pattern: &[f32], scores: Option<&[f32]>) {
-        let Against {
+    fn compare(&mut self, against: &AuditReference<'_>, pattern: &[f32], scores: Option<&[f32]>) {
+        let AuditReference {
             visibility, axis, ..
         } = *against;
         let is_masked = self.forbidden_mass() == 0.0;
@@ -323,7 +323,7 @@ mod tests {
         scores: Option<&[f32]>,
     ) -> Audit {
         let visibility = Visibility::of_self(mask, n, real);
-        let against = Against {
+        let against = AuditReference {
             visibility: &visibility,
             axis: SoftmaxAxis::Keys,
             documents: &[],

@@ -6,11 +6,11 @@ use super::fast_row::FastRow;
 use super::plan::HeadPlan;
 use super::spec::SoftmaxAxis;
 use super::summary::RowSummary;
-use crate::kernels::simd::weighed_sums;
+use crate::kernels::simd::contribution_sums;
 
 impl HeadPlan<'_> {
     /// Fills in a row's contribution and its entropy, from its weights and scores; does nothing if value norms are not known.
-    pub(super) fn weigh_values(
+    pub(super) fn fill_contribution(
         &self,
         row: &[f32],
         scores: &[f32],
@@ -26,7 +26,7 @@ impl HeadPlan<'_> {
             SoftmaxAxis::Queries => &self.column_log_sums,
         };
         let reference = (fast.max, log_sums);
-        let sums = weighed_sums(self.level, row, scores, range.clone(), weights, reference);
+        let sums = contribution_sums(self.level, row, scores, range.clone(), weights, reference);
         let carried = sums.sum * f64::from(fast.factor());
         summary.contribution = carried as f32;
         summary.contribution_entropy = if carried < weights.least_shared() || sums.entropy < 0.0 {

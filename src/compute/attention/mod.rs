@@ -37,7 +37,7 @@ mod tally;
 pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override,
 };
-pub use audit::{Against, Audit, Forbidden, LayerAudit, RecordedCall};
+pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall};
 pub use bias::{Alibi, Buckets, Relative};
 pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;

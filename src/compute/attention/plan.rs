@@ -8,7 +8,7 @@ use super::row::HeadMath;
 use super::row_bias::RowBias;
 use super::run::Run;
 use super::spec::NoVisible;
-use crate::kernels::simd::{KeyWeights, Level, RowKnobs};
+use crate::kernels::simd::{KeyNorms, Level, RowKnobs};
 
 /// Queries per block: whole tiles of both products, and few enough that a block of scores stays in the L2 cache.
 const BLOCK_ROWS: usize = 48;
@@ -31,7 +31,7 @@ pub(super) struct HeadPlan<'a> {
     /// log Σ over queries, padded to the length of a row of scores; only for a softmax over queries.
     pub column_log_sums: Vec<f32>,
     /// ‖v W_O‖, if known.
-    pub weights: Option<KeyWeights>,
+    pub weights: Option<KeyNorms>,
     /// Queries whose rows are sampled.
     pub sampled: &'a [usize],
     /// The plan for global tokens, if there are any.
@@ -57,7 +57,7 @@ impl<'a> HeadPlan<'a> {
         math: HeadMath<'a>,
     ) -> Self {
         let head = Head::new(run.spec, input, math.head_idx);
-        let weights = |norms| KeyWeights::new(norms, kv.keys.width());
+        let weights = |norms| KeyNorms::new(norms, kv.keys.width());
         Self {
             run,
             level,

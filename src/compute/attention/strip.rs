@@ -192,7 +192,7 @@ impl HeadPlan<'_> {
             s.factors.push(1.0);
         } else if !is_finite {
             s.ends.push(range.end);
-            summary = self.unfinished_row(row_idx, query_idx, q_norm, keys, s);
+            summary = self.reference_row(row_idx, query_idx, q_norm, keys, s);
         } else {
             if self.run.sink.is_some() {
                 let shown = &mut s.shown_scores[row_idx * n_keys..][range.clone()];
@@ -203,7 +203,7 @@ impl HeadPlan<'_> {
                 s.row_scores.extend_from_slice(row);
             }
             let fast = self.weights(row, (&range, visible), query_idx, scores);
-            self.weigh_values(row, &s.row_scores, &range, &fast, &mut summary);
+            self.fill_contribution(row, &s.row_scores, &range, &fast, &mut summary);
             row[keys.start..range.start].fill(0.0);
             row[range.end..keys.end].fill(0.0);
             s.factors.push(fast.factor());
@@ -271,7 +271,7 @@ impl HeadPlan<'_> {
     }
 
     /// Computes a row with a non-finite score by the reference path, and leaves its probabilities in the row.
-    fn unfinished_row(
+    fn reference_row(
         &self,
         row_idx: usize,
         query_idx: usize,

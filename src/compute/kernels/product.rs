@@ -138,11 +138,11 @@ pub fn product(
         return;
     }
     if out.n_cols == 1 {
-        return beside_zeros(out, left, right, accumulate, threads);
+        return product_padded_column(out, left, right, accumulate, threads);
     }
     let n_least = least_rows(left.n_cols, out.n_cols);
     if out.n_rows < n_least {
-        among_zeros(out, left, right, accumulate, n_least);
+        product_padded_rows(out, left, right, accumulate, n_least);
     } else {
         multiply(out, left, right, accumulate, threads);
     }
@@ -165,7 +165,7 @@ fn least_rows(n_inner: usize, n_outputs: usize) -> usize {
 }
 
 /// Like [`product`], padded with zeros to `n_least` rows.
-fn among_zeros(
+fn product_padded_rows(
     out: &mut MatrixMut<'_>,
     left: Matrix<'_>,
     right: Matrix<'_>,
@@ -195,7 +195,7 @@ fn among_zeros(
 }
 
 /// Like [`product`] for a single output, which `gemm` would sum in lanes: a second output of zeros prevents that.
-fn beside_zeros(
+fn product_padded_column(
     out: &mut MatrixMut<'_>,
     left: Matrix<'_>,
     right: Matrix<'_>,

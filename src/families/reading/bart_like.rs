@@ -6,8 +6,8 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_prompt::{PositionRule, Prefix};
 use attnscope_spec::{
-    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, Forced, HeadSpec, LinearSource,
-    MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack,
+    BlockSpec, CrossSpec, DecoderInput, DecoderStart, EmbedSpec, FeedForward, Forced, HeadSpec,
+    LinearSource, MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, Sines, Stack,
     StackSpec, TableSource,
 };
 
@@ -65,7 +65,7 @@ pub struct BartLike {
     /// No tensor shows that the head is tied, because there is no logit bias.
     pub tied_alone: bool,
     /// What the decoder reads when no target is given and none can be generated.
-    pub reads_again: ReadsAgain,
+    pub reads_again: DecoderInput,
     /// The decoder's first token if the configuration names none.
     pub start_token: Option<&'static str>,
     /// Prefix of the base model's tensors inside a larger model.
@@ -90,7 +90,7 @@ impl BartLike {
         norms_before_positions: false,
         shared_words: None,
         tied_alone: false,
-        reads_again: ReadsAgain::ForLabels,
+        reads_again: DecoderInput::ShiftedForLabels,
         start_token: None,
         base: "model.",
         n_ctx: ["max_position_embeddings"; 2],
@@ -263,7 +263,7 @@ pub fn read(
             reads_again: if shares {
                 like.reads_again
             } else {
-                ReadsAgain::Never
+                DecoderInput::Never
             },
             has_own_vocabulary: !shares,
             ..decoder_start(reader, like.start_token, d_target)?
@@ -357,7 +357,7 @@ pub fn decoder_start(
             .collect(),
         never_written: Vec::new(),
         never_first: Vec::new(),
-        reads_again: ReadsAgain::ForLabels,
+        reads_again: DecoderInput::ShiftedForLabels,
         has_own_vocabulary: false,
         start_token: start,
         end_tokens,

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::KeySharing;
+use attnscope_spec::KvSharing;
 
 const KEY: &str = "num_kv_shared_layers";
 
@@ -104,9 +104,9 @@ impl Sharing {
     }
 
     /// The KV-sharing entry of a layer's projections; `attn` is the name of its attention.
-    pub fn of(&self, layer_idx: usize, attn: &str) -> Option<Box<KeySharing>> {
+    pub fn of(&self, layer_idx: usize, attn: &str) -> Option<Box<KvSharing>> {
         Some(Box::new(match self.layers[layer_idx]? {
-            Place::Leaves(column) => KeySharing::Left(column),
+            Place::Leaves(column) => KvSharing::Provides(column),
             Place::Takes { layer_idx, column } => {
                 const IN_VAIN: [&str; 6] = [
                     "k_proj.weight",
@@ -116,10 +116,10 @@ impl Sharing {
                     "k_norm.weight",
                     "v_norm.weight",
                 ];
-                KeySharing::Taken {
+                KvSharing::Reuses {
                     layer_idx,
                     column,
-                    in_vain: IN_VAIN
+                    unread_tensors: IN_VAIN
                         .iter()
                         .map(|name| format!("{attn}.{name}"))
                         .collect(),

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_prompt::{Filter, Look, Size};
+use attnscope_prompt::{Filter, PicturePreprocessing, Size};
 use serde_json::{Map, Value};
 
 /// The file beside the weights; newer ones are a part of another file.
@@ -59,16 +59,16 @@ pub(super) fn look(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     class: Processor,
-    plain: Look,
+    plain: PicturePreprocessing,
     model_size: [usize; 2],
-) -> Result<Look> {
+) -> Result<PicturePreprocessing> {
     let of_newer = || match checkpoint.beside_config(NEWER.0)?.remove(NEWER.1) {
         Some(Value::Object(values)) => Some((NEWER.0, values)),
         _ => None,
     };
     let stored = checkpoint.beside_config(FILE).map(|values| (FILE, values));
     let Some((name, values)) = stored.or_else(of_newer) else {
-        let look = Look {
+        let look = PicturePreprocessing {
             resize: Some((Size::Exactly(model_size), class.filter)),
             mean: class.mean,
             std: class.std,
@@ -88,7 +88,7 @@ pub(super) fn look(
 }
 
 /// Describes the steps briefly.
-fn steps(look: &Look) -> String {
+fn steps(look: &PicturePreprocessing) -> String {
     let mut steps = Vec::new();
     if let Some((size, filter)) = look.resize {
         steps.push(match size {
@@ -151,7 +151,7 @@ impl Stated {
         }
     }
 
-    fn look(&self, class: Processor, plain: Look) -> Result<Look> {
+    fn look(&self, class: Processor, plain: PicturePreprocessing) -> Result<PicturePreprocessing> {
         for key in [
             "do_pad",
             "do_convert_grayscale",
@@ -194,7 +194,7 @@ impl Stated {
         if std.contains(&0.0) {
             return Err(self.wrong("image_std", "numbers other than 0"));
         }
-        Ok(Look {
+        Ok(PicturePreprocessing {
             resize,
             crop,
             rescale,
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use attnscope_prompt::Firsts;
 
-    fn look(text: &str) -> Result<Look> {
+    fn look(text: &str) -> Result<PicturePreprocessing> {
         let Ok(Value::Object(values)) = serde_json::from_str(text) else {
             panic!("an object");
         };
@@ -291,7 +291,7 @@ mod tests {
             path: PathBuf::from(FILE),
             values,
         };
-        let plain = Look {
+        let plain = PicturePreprocessing {
             n_channels: 3,
             resize: None,
             crop: None,

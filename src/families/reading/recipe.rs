@@ -239,11 +239,11 @@ pub struct Recipe {
     /// Experts, in all or some layers.
     pub experts: Option<ExpertsKeys>,
     /// Queries are scaled by position far into a text, by a key inside the rotary parameters.
-    pub grows: bool,
+    pub scales_with_position: bool,
     /// Keys that the family does not support, and why.
-    pub stateless: &'static [(&'static str, &'static str)],
+    pub forbidden_keys: &'static [(&'static str, &'static str)],
     /// Whether rotary parameters are required: transformers would otherwise use factors that no file states.
-    pub states_rope: bool,
+    pub requires_rope_parameters: bool,
     /// Prefix of tensor names; found by probing if `None`.
     pub base: Option<&'static str>,
 }
@@ -288,9 +288,9 @@ impl Recipe {
             both_sides: None,
             d_head: None,
             experts: None,
-            grows: false,
-            stateless: &[],
-            states_rope: false,
+            scales_with_position: false,
+            forbidden_keys: &[],
+            requires_rope_parameters: false,
             base: None,
         }
     }

@@ -146,7 +146,7 @@ pub(super) fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(S
 /// # Errors
 /// When a value is missing or impossible.
 pub(super) fn growth(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<Option<Growth>> {
-    if !recipe.grows {
+    if !recipe.scales_with_position {
         return Ok(None);
     }
     const BETA: &str = "llama_4_scaling_beta";
@@ -186,7 +186,7 @@ pub(super) fn growth(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<Option<
 /// # Errors
 /// When the configuration does not fit the recipe.
 pub(super) fn check_keys(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<()> {
-    for (key, why) in recipe.stateless {
+    for (key, why) in recipe.forbidden_keys {
         let found = reader.value(key);
         if let Some(found) = found.filter(|found| **found != Value::Bool(false)) {
             let problem = format!("expected null: {why}, found {found}");
@@ -194,7 +194,7 @@ pub(super) fn check_keys(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<()>
         }
     }
     let keys = ["rope_scaling", "rope_parameters"];
-    if recipe.states_rope
+    if recipe.requires_rope_parameters
         && keys
             .iter()
             .all(|key| super::rope::stated(reader, key).is_none())

@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Prefix, SoundRule, language_code};
-use attnscope_spec::{DecoderStart, Forced, ReadsAgain, Timing};
+use attnscope_spec::{DecoderInput, DecoderStart, Forced, Timing};
 use serde_json::{Map, Value};
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -231,7 +231,7 @@ impl Generation {
             forced,
             never_written: self.tokens(reader, "suppress_tokens"),
             never_first: self.tokens(reader, "begin_suppress_tokens"),
-            reads_again: ReadsAgain::Never,
+            reads_again: DecoderInput::Never,
             has_own_vocabulary: false,
         })
     }

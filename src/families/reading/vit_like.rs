@@ -353,7 +353,7 @@ fn of_pictures(
         checkpoint,
         reader,
         pictures.processor,
-        attnscope_prompt::Look {
+        attnscope_prompt::PicturePreprocessing {
             n_channels,
             resize: None,
             crop: None,

@@ -2,7 +2,7 @@
 
 /// Final states of an encoder's layers, the initial states of a decoder.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Ends {
+pub struct FinalStates {
     /// Both directions, concatenated. // [layer][width]
     pub h: Vec<Vec<f32>>,
     pub c: Vec<Vec<f32>>,

@@ -6,6 +6,6 @@ mod reader;
 mod scoring;
 mod writer;
 
-pub use ends::Ends;
+pub use ends::FinalStates;
 pub use reader::read;
 pub use writer::write;

@@ -2,10 +2,10 @@
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
-use attnscope_spec::recurrent::{CellSpec, ReaderSpec};
+use attnscope_spec::recurrent::{CellSpec, RecurrentEncoderSpec};
 
 use super::cell::Cell;
-use super::ends::Ends;
+use super::ends::FinalStates;
 use crate::context::BlockContext;
 use crate::emit::emit;
 use crate::hook::{Hook, Hooks};
@@ -18,17 +18,17 @@ use crate::hook::{Hook, Hooks};
 /// When a tensor differs from its spec, the device fails, or the pace stops it.
 pub fn read<O: Ops>(
     context: &BlockContext<'_, O>,
-    spec: &ReaderSpec,
+    spec: &RecurrentEncoderSpec,
     resid: &mut O::Buffer,
     hooks: &mut dyn Hooks,
-) -> Result<Ends> {
+) -> Result<FinalStates> {
     let ops = context.ops;
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_embed]
     let n = context.sequence.len();
     let real: Vec<usize> = (0..n)
         .filter(|idx| context.sequence.is_real(*idx))
         .collect();
-    let mut ends = Ends::default();
+    let mut ends = FinalStates::default();
     for directions in &spec.layers {
         let width: usize = directions.iter().map(CellSpec::width).sum();
         let mut out = vec![0.0; n * width]; // [position, direction · width]

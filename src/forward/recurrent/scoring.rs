@@ -3,7 +3,7 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::sum_of_squares;
 use attnscope_compute::ops::{HostLinear, Ops};
-use attnscope_spec::recurrent::{ScoreSource, WriterSpec};
+use attnscope_spec::recurrent::{RecurrentDecoderSpec, ScoreSource};
 
 use crate::context::BlockContext;
 
@@ -37,7 +37,7 @@ impl<'a, O: Ops> Scoring<'a, O> {
     /// When a tensor differs from its spec, or the device fails; also for the functions below.
     pub fn of(
         context: &BlockContext<'a, O>,
-        spec: &WriterSpec,
+        spec: &RecurrentDecoderSpec,
         states: &O::Buffer,
     ) -> Result<Self> {
         let (ops, pace, shelf) = (context.ops, context.pace, context.shelf());

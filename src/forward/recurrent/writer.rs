@@ -7,11 +7,11 @@ use attnscope_compute::attention::{
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::sum_of_squares;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::recurrent::{Start, WriterSpec};
+use attnscope_spec::recurrent::{RecurrentDecoderSpec, Start};
 use attnscope_spec::{Ablation, LinearSource};
 
 use super::cell::Cell;
-use super::ends::Ends;
+use super::ends::FinalStates;
 use super::scoring::Scoring;
 use crate::attend::AttentionRun;
 use crate::context::{BlockContext, Memory};
@@ -27,7 +27,7 @@ use crate::hook::{Hook, Hooks, NoHooks};
 /// it.
 pub fn write<O: Ops>(
     context: &BlockContext<'_, O>,
-    spec: &WriterSpec,
+    spec: &RecurrentDecoderSpec,
     resid: &mut O::Buffer,
     hooks: &mut dyn Hooks,
 ) -> Result<AttentionRun> {
@@ -57,7 +57,7 @@ pub fn write<O: Ops>(
 }
 
 /// Returns which keys each step sees. A step whose input is the end token writes nothing, and counts in no statistic.
-fn visibility_of<O: Ops>(context: &BlockContext<'_, O>, spec: &WriterSpec) -> Visibility {
+fn visibility_of<O: Ops>(context: &BlockContext<'_, O>, spec: &RecurrentDecoderSpec) -> Visibility {
     let sequence = context.sequence;
     let n = sequence.len();
     let keys = context.memory.as_ref().map(|memory| memory.sequence);
@@ -75,7 +75,7 @@ fn visibility_of<O: Ops>(context: &BlockContext<'_, O>, spec: &WriterSpec) -> Vi
 /// A run of a decoder in progress.
 struct Decoder<'r, 'a, O: Ops> {
     context: &'r BlockContext<'a, O>,
-    spec: &'r WriterSpec,
+    spec: &'r RecurrentDecoderSpec,
     cells: Vec<Cell<'a, O>>,
     scoring: Scoring<'a, O>,
     combine: O::Linear<'a>,
@@ -96,7 +96,7 @@ struct Decoder<'r, 'a, O: Ops> {
 impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
     fn of(
         context: &'r BlockContext<'a, O>,
-        spec: &'r WriterSpec,
+        spec: &'r RecurrentDecoderSpec,
         memory: &Memory<'a, O>,
         resid: &O::Buffer,
     ) -> Result<Self> {
@@ -349,8 +349,8 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
 /// Sets the layers' initial states.
 fn begin<O: Ops>(
     context: &BlockContext<'_, O>,
-    spec: &WriterSpec,
-    ends: &Ends,
+    spec: &RecurrentDecoderSpec,
+    ends: &FinalStates,
     cells: &mut [Cell<'_, O>],
 ) -> Result<()> {
     let missing = || Error::Prompt("an encoder whose last states were not kept".to_owned());

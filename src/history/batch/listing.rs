@@ -30,7 +30,7 @@ pub struct Unit {
 
 /// A unit without any files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Absent {
+pub struct MissingUnit {
     pub checkpoint: String,
     pub prompts: Vec<String>,
 }
@@ -40,7 +40,7 @@ pub struct Absent {
 pub struct Listing {
     /// Finished and failed units, in the order of the table.
     pub units: Vec<Unit>,
-    pub missing: Vec<Absent>,
+    pub missing: Vec<MissingUnit>,
     /// Records that cannot be read.
     pub damaged: Vec<String>,
     /// Number of units of other weights, prompts, options or versions that newer units replace.
@@ -98,7 +98,7 @@ impl Listing {
             if !is_whole {
                 // Planned units are reported missing by their plan.
                 if nth.0 == usize::MAX {
-                    expected.not_begun.push(Absent {
+                    expected.not_begun.push(MissingUnit {
                         checkpoint: record.checkpoint,
                         prompts: record.prompts,
                     });
@@ -159,8 +159,8 @@ struct Expected {
     units: BTreeMap<String, Option<Planned>>,
     /// Missing units that cannot be found by id: no worker has started the checkpoint, so that the id is unknown, or a unit
     /// that is in no plan has lost its rows.
-    not_begun: Vec<Absent>,
-    names: BTreeMap<String, Absent>,
+    not_begun: Vec<MissingUnit>,
+    names: BTreeMap<String, MissingUnit>,
     /// Planned pairs of checkpoint and prompts: records about them with another id are out of date.
     covered: BTreeSet<String>,
     found: BTreeSet<String>,
@@ -184,7 +184,7 @@ impl Expected {
                     };
                     let n_free = free().count();
                     taken.extend(free());
-                    let absent = || Absent {
+                    let absent = || MissingUnit {
                         checkpoint: target.checkpoint.clone(),
                         prompts: chunk.prompts.clone(),
                     };
@@ -217,7 +217,7 @@ impl Expected {
         expected
     }
 
-    fn missing(self) -> Vec<Absent> {
+    fn missing(self) -> Vec<MissingUnit> {
         let names = self.names.into_iter();
         let absent = names.filter(|(id, _)| !self.found.contains(id));
         let mut missing = self.not_begun;

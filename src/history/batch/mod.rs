@@ -14,7 +14,7 @@ mod shard;
 mod weights;
 
 pub use self::findings::Findings;
-pub use self::listing::{Absent, Listing, Unit};
+pub use self::listing::{Listing, MissingUnit, Unit};
 pub use self::parts::{Parts, State};
 pub use self::plan::{Chunk, Plan, PlannedTarget};
 pub use self::rows::merged;

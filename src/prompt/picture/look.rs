@@ -10,7 +10,7 @@ const MOST_PATCHES: usize = 1 << 16;
 
 /// How a picture becomes patch values, and these become tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct PicturePreprocessing {
     /// 1 for grey, 3 for colour.
     pub n_channels: usize,
     /// Target size and filter; `None` to keep the size.
@@ -30,7 +30,7 @@ pub struct Look {
 }
 
 /// No value is NaN: each was checked when it was read.
-impl Eq for Look {}
+impl Eq for PicturePreprocessing {}
 
 /// Learned tokens before the patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,7 +67,7 @@ pub enum Size {
     Shortest(usize),
 }
 
-impl Look {
+impl PicturePreprocessing {
     /// The size of every picture after resizing and cropping; `None` if it depends on the picture.
     pub fn fixed_size(&self) -> Option<[usize; 2]> {
         match (self.crop, self.resize) {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_picture_cannot_exceed_the_model_limits() {
-        let plain = Look {
+        let plain = PicturePreprocessing {
             n_channels: 3,
             resize: None,
             crop: None,
@@ -216,11 +216,11 @@ mod tests {
             takes: None,
             firsts: Firsts::default(),
         };
-        let resized = |size| Look {
+        let resized = |size| PicturePreprocessing {
             resize: Some((size, Filter::Bilinear)),
             ..plain
         };
-        let cropped = |side| Look {
+        let cropped = |side| PicturePreprocessing {
             crop: Some([side; 2]),
             ..plain
         };
@@ -244,7 +244,7 @@ mod tests {
             ),
             (cropped(8_000), [224, 224], "found 8000 × 8000"),
             (
-                Look {
+                PicturePreprocessing {
                     patch: [8; 2],
                     ..cropped(4_096)
                 },

@@ -8,7 +8,7 @@ mod taps;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use look::{Firsts, Look, Size};
+pub use look::{Firsts, PicturePreprocessing, Size};
 pub use taps::{Cubic, Filter, taps};
 
 use self::image::Image;
@@ -59,7 +59,7 @@ impl Picture {
     ///
     /// # Errors
     /// When the file is not a picture, or the model does not accept its size.
-    pub fn read(source: &PictureSource, look: &Look) -> Result<Self> {
+    pub fn read(source: &PictureSource, look: &PicturePreprocessing) -> Result<Self> {
         let refused = |problem: String| Error::Prompt(format!("{source}: {problem}"));
         let image = match source {
             PictureSource::BuiltIn => {
@@ -233,8 +233,8 @@ fn drawing([height, width]: [usize; 2]) -> Image {
 mod tests {
     use super::*;
 
-    fn look() -> Look {
-        Look {
+    fn look() -> PicturePreprocessing {
+        PicturePreprocessing {
             n_channels: 3,
             resize: None,
             crop: Some([4, 6]),
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_picture_of_a_size_the_model_does_not_accept_is_refused() {
-        let look = Look {
+        let look = PicturePreprocessing {
             takes: Some([8, 8]),
             ..look()
         };

@@ -14,7 +14,7 @@ use attnscope_checkpoint::Knob;
 use attnscope_checkpoint::embeddings::Table;
 use attnscope_checks::stats::{LayerEvidence, LayerReport};
 use attnscope_checks::{Check, Evidence, Probes, Subject, Thresholds, Verdict};
-use attnscope_compute::attention::{Against, Audit, SoftmaxAxis};
+use attnscope_compute::attention::{Audit, AuditReference, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::residual::ResidualShape;
 use attnscope_prompt::Prompt;
@@ -173,7 +173,7 @@ impl Alignment {
             output,
         } = attend(&self.queries, &self.keys, &self.spec);
         let spec = &self.spec.attention;
-        let against = Against {
+        let against = AuditReference {
             visibility: &visibility,
             axis: spec.softmax_axis,
             documents: &[],

@@ -7,7 +7,7 @@ use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
 use attnscope_compute::attention::{
-    Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
+    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::residual::{ResidualShape, shape_of};
@@ -76,7 +76,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         };
         let observed = seen.layers.get(&(*stack, layer.clone()));
         let axes = observed.map_or(Axes::default(), |seen| seen.axes);
-        let found = Captive {
+        let found = CapturedAttention {
             captured,
             stated: &stated,
             ids: &ids,
@@ -146,7 +146,7 @@ fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
 }
 
 /// One attention of the file, with what is known about it.
-struct Captive<'a> {
+struct CapturedAttention<'a> {
     captured: &'a Captured,
     stated: &'a Stated,
     ids: &'a [u32],
@@ -155,7 +155,7 @@ struct Captive<'a> {
     seen: Option<&'a LayerAudit>,
 }
 
-impl Captive<'_> {
+impl CapturedAttention<'_> {
     fn part(&self, part: Part) -> Result<Option<Heads>> {
         let Some(name) = self.parts.get(&part) else {
             return Ok(None);
@@ -328,7 +328,7 @@ impl Captive<'_> {
                 (Some(q), Some(k)) => Some(Vectors { q, k, d_head }),
                 _ => None,
             };
-            let against = Against {
+            let against = AuditReference {
                 visibility: &visibility,
                 axis: spec.softmax_axis,
                 documents: &documents,

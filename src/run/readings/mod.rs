@@ -7,7 +7,7 @@ mod axis;
 mod beginnings;
 mod block;
 mod budget;
-mod entrants;
+mod candidate_readings;
 mod evaluate;
 mod labels;
 mod layout;
@@ -29,7 +29,7 @@ pub use texts::{Text, blind_loss, unigram_loss};
 
 use std::sync::Arc;
 
-use attnscope_checks::{Claim, SeesLabels};
+use attnscope_checks::{SeesLabels, TrainingHypothesis};
 use attnscope_compute::attention::{AttentionOverride, MaskOverride, Scale};
 use attnscope_forward::{Cut, Deviation, DroppedResiduals, Sequence};
 use attnscope_spec::{BlockSpec, Model, ModelSpec};
@@ -133,7 +133,7 @@ impl PositionsAs {
 /// One way in which the weights may be meant to be used.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    pub claim: Claim,
+    pub claim: TrainingHypothesis,
     /// Whether it is also tried in a single layer or head.
     is_local: IsLocal,
     deviation: Deviation,
@@ -168,7 +168,7 @@ impl Reading {
 
     fn new(family: &'static str, name: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            claim: Claim {
+            claim: TrainingHypothesis {
                 family,
                 name: name.into(),
                 parts: Vec::new(),

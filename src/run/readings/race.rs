@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use attnscope_checks::{Probed, SeesLabels, Thresholds, TrainingProbe, Tried};
+use attnscope_checks::{Probed, SeesLabels, TestedHypothesis, Thresholds, TrainingProbe};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
@@ -12,7 +12,7 @@ use attnscope_spec::Model;
 use super::Reading;
 use super::beginnings::{are_short_of, beginnings};
 use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
-use super::entrants::{entrants, heads_left_out};
+use super::candidate_readings::{candidate_readings, heads_left_out};
 use super::evaluate::losses;
 use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 
@@ -128,7 +128,7 @@ pub fn probe_readings<O: Ops>(
         ))?
     };
     let knows = declared_loss < unigram_loss;
-    let mut field = entrants(model, &all);
+    let mut field = candidate_readings(model, &all);
     // A model that predicts well as declared cannot have been trained seeing some of its labels.
     field.retain(|reading| !knows || reading.claim.sees_labels != SeesLabels::Faintly);
     let n_possible = field.len() + heads_left_out(model, &field);
@@ -172,7 +172,7 @@ pub fn probe_readings<O: Ops>(
     let of_beginnings = race.on_beginnings(&all)?;
     told(n_field, n_field);
     let last = race.declared.len() - 1;
-    let shows_labels = |(reading, tried): &(Reading, Tried)| {
+    let shows_labels = |(reading, tried): &(Reading, TestedHypothesis)| {
         tried.round == last && reading.claim.sees_labels != SeesLabels::Not
     };
     let copy_loss = match task {
@@ -210,7 +210,7 @@ pub fn losses_of_all_readings<O: Ops>(
         return Ok(Vec::new());
     };
     let texts = sample(task, inputs, MOST_TOKENS, MOST_POSITIONS);
-    let field = entrants(model, &texts);
+    let field = candidate_readings(model, &texts);
     let running: Vec<&Reading> = field.iter().collect();
     let all = losses(ops, model, &texts, &running, pace)?;
     let declared = std::iter::once(Reading::declared());
@@ -240,7 +240,7 @@ struct Race<'a, O> {
     promise: BTreeMap<Key, f64>,
     /// [round][position]
     declared: Vec<Vec<f32>>,
-    out: Vec<(Reading, Tried)>,
+    out: Vec<(Reading, TestedHypothesis)>,
 }
 
 impl<O: Ops> Race<'_, O> {
@@ -332,11 +332,12 @@ impl<O: Ops> Race<'_, O> {
             return Ok(Vec::new());
         };
         let (n_rounds, margin) = (self.declared.len(), self.lines.margin);
-        let may_gain = |tried: &Tried| {
+        let may_gain = |tried: &TestedHypothesis| {
             tried.round + 1 == n_rounds && Gain::of(last, &tried.losses).high() >= margin
         };
-        let is_asked =
-            |(reading, tried): &(Reading, Tried)| !reading.depends_on_length() && may_gain(tried);
+        let is_asked = |(reading, tried): &(Reading, TestedHypothesis)| {
+            !reading.depends_on_length() && may_gain(tried)
+        };
         let asked: Vec<usize> = (0..self.out.len())
             .filter(|idx| is_asked(&self.out[*idx]))
             .collect();
@@ -363,9 +364,10 @@ impl<O: Ops> Race<'_, O> {
         const MOST: usize = 2;
         let last = self.declared.len() - 1;
         for _ in 0..MOST {
-            let total = |tried: &Tried| mean(&tried.losses);
-            let is_in_last =
-                |(_, tried): &&(Reading, Tried)| tried.round == last && total(tried).is_finite();
+            let total = |tried: &TestedHypothesis| mean(&tried.losses);
+            let is_in_last = |(_, tried): &&(Reading, TestedHypothesis)| {
+                tried.round == last && total(tried).is_finite()
+            };
             let best = self
                 .out
                 .iter()
@@ -441,8 +443,8 @@ fn without_shown(
     pairs.map(choose).collect()
 }
 
-fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> Tried {
-    Tried {
+fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> TestedHypothesis {
+    TestedHypothesis {
         claim: reading.claim.clone(),
         order,
         losses,

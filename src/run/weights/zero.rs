@@ -47,7 +47,7 @@ fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> Vec<
     let (n_heads, n_kv_heads) = (attention.n_heads, attention.n_kv_heads);
     let mut sides = vec![(&projections.q, "the query rows", false, n_heads)];
     // Keys and values of an earlier layer are reported for that layer.
-    if !projections.takes_keys() {
+    if !projections.reuses_keys() {
         sides.extend([
             (&projections.k, "the key rows", false, n_kv_heads),
             (&projections.v, "the value rows", false, n_kv_heads),

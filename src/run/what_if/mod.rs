@@ -8,7 +8,7 @@ pub use words::{KEYS, WhatIf};
 use attnscope_compute::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
-use attnscope_spec::recurrent::{Recurrence, WriterSpec};
+use attnscope_spec::recurrent::{Recurrence, RecurrentDecoderSpec};
 use attnscope_spec::{
     Ablation, CrossSpec, Exceptions, Grid, ModelSpec, NormSource, Place, ProjectionSpec, SelfSpec,
     Stack, Variant,
@@ -142,7 +142,7 @@ pub fn changed(spec: &ModelSpec, place: Place, change: Change) -> ModelSpec {
         if let Some(Recurrence::Writer(writer)) = stack.recurrence_mut()
             && place.holds(Stack::Cross, 0)
         {
-            let WriterSpec {
+            let RecurrentDecoderSpec {
                 attention,
                 qk_norm,
                 ablation,

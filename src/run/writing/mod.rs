@@ -15,7 +15,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::Prompt;
-use attnscope_spec::{Forced, Model, ModelSpec, ReadsAgain};
+use attnscope_spec::{DecoderInput, Forced, Model, ModelSpec};
 use serde_json::Value;
 
 use super::tap::Tap;
@@ -218,10 +218,10 @@ fn reads_again(model: &Model, prompt: &mut Prompt, label: &dyn Fn(u32) -> String
         return true;
     }
     let is_so = match (&spec.head, start.reads_again) {
-        (_, ReadsAgain::Never) => false,
+        (_, DecoderInput::Never) => false,
         (Some(head), _) => head.labels.is_some(),
-        (None, ReadsAgain::ForLabels) => false,
-        (None, ReadsAgain::Shifted | ReadsAgain::Rotated) => true,
+        (None, DecoderInput::ShiftedForLabels) => false,
+        (None, DecoderInput::Shifted | DecoderInput::LastTokenFirst) => true,
     };
     if !is_so {
         return false;
@@ -229,7 +229,7 @@ fn reads_again(model: &Model, prompt: &mut Prompt, label: &dyn Fn(u32) -> String
     let last = given.tokens.last().copied();
     let n = given.tokens.len().saturating_sub(1);
     let again: Vec<u32> = given.tokens[..n].to_vec();
-    let rotates = start.reads_again == ReadsAgain::Rotated;
+    let rotates = start.reads_again == DecoderInput::LastTokenFirst;
     if let (Some(first), Some(last), true) = (prompt.tokens.first_mut(), last, rotates) {
         *first = last;
         prompt.labels[0] = label(last);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
-use attnscope_forward::recurrent::Ends;
+use attnscope_forward::recurrent::FinalStates;
 use attnscope_forward::{
     BlockContext, BlockPast, HeldBytes, Input, LayerRun, LayerWeights, Memory, NoHooks, Recomputed,
     Scratch, Sequence, Unembedding, embed, final_hidden, run_layer, unembedding_for_few_rows,
@@ -42,7 +42,7 @@ pub struct Past<O: Ops> {
     source: Option<Sequence>,
     /// Output of the encoder. // [source position, d_model]
     memory: O::Buffer,
-    ends: Ends,
+    ends: FinalStates,
     blocks: Vec<BlockPast<O>>,
 }
 
@@ -52,7 +52,7 @@ impl<O: Ops> Default for Past<O> {
             sequence: Sequence::default(),
             source: None,
             memory: O::Buffer::default(),
-            ends: Ends::default(),
+            ends: FinalStates::default(),
             blocks: Vec::new(),
         }
     }
@@ -204,14 +204,14 @@ impl<'a, O: Ops> Writer<'a, O> {
         Ok(())
     }
 
-    fn encoder(&self, stack: &StackSpec, source: &Sequence) -> Result<(O::Buffer, Ends)> {
+    fn encoder(&self, stack: &StackSpec, source: &Sequence) -> Result<(O::Buffer, FinalStates)> {
         let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         embed(ops, self.model, stack, source, &mut spare, &mut resid)?;
         let context = BlockContext::of(ops, tensors, stack, source, None, self.pace)?;
         let mut scratch = Scratch::<O>::default();
         let _reuse = reuse_buffers();
-        let mut ends = Ends::default();
+        let mut ends = FinalStates::default();
         for layer_idx in 0..stack.n_layers() {
             let weights = LayerWeights::read(ops, tensors, stack, layer_idx, self.pace)?;
             let at = (stack, layer_idx);

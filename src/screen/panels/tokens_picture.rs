@@ -322,10 +322,10 @@ pub(super) fn step(picture: &Picture, token: usize, down: isize) -> isize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_prompt::{Firsts, Look, PictureSource};
+    use attnscope_prompt::{Firsts, PicturePreprocessing, PictureSource};
 
     fn drawn() -> Picture {
-        let look = Look {
+        let look = PicturePreprocessing {
             n_channels: 3,
             resize: None,
             crop: Some([24, 32]),

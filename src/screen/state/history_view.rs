@@ -9,8 +9,8 @@ use attnscope_checks::stats::STATISTICS;
 use attnscope_checks::{Severity, Thresholds};
 use attnscope_compute::error::Result;
 use attnscope_history::{
-    Again, Finding, History, Judge, Origin, Record, Sink, State, Trend, Update, beginning, grouped,
-    on_its_way,
+    Finding, History, Judge, Origin, Record, RereadQueue, Sink, State, Trend, Update, beginning,
+    grouped, on_its_way,
 };
 use attnscope_spec::Place;
 
@@ -30,7 +30,7 @@ type Key = (Option<PathBuf>, Option<u64>);
 #[derive(Debug, Clone)]
 pub enum Steps {
     /// By its files, read as a person said; what reads them also reads a step again.
-    Files(Box<Opening>, Again),
+    Files(Box<Opening>, RereadQueue),
     /// Some steps are compiled in.
     Bundled(Vec<(u64, &'static Bundle)>),
 }

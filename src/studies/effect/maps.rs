@@ -3,7 +3,7 @@
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_forward::linear_on_host;
-use attnscope_spec::{KeySharing, LinearSource, Model, Place, Stack};
+use attnscope_spec::{KvSharing, LinearSource, Model, Place, Stack};
 use rayon::prelude::*;
 
 use super::eigen::factor;
@@ -69,7 +69,7 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
     let fold = Fold::read(model, &block.attn_pre)?;
     // Shared keys and values of an earlier layer read that layer's input.
     let kv_layer_idx = match projections.shared.as_deref() {
-        Some(KeySharing::Taken { layer_idx, .. }) => *layer_idx,
+        Some(KvSharing::Reuses { layer_idx, .. }) => *layer_idx,
         _ => layer_idx,
     };
     let of_keys = match spec.stack_of(stack).blocks().get(kv_layer_idx) {

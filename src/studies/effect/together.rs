@@ -6,7 +6,7 @@ use std::ops::Range;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
 use attnscope_compute::pace::Pace;
-use attnscope_forward::recurrent::Ends;
+use attnscope_forward::recurrent::FinalStates;
 use attnscope_forward::{
     BlockContext, Input, LayerWeights, Memory, Scratch, final_hidden, run_layer,
 };
@@ -228,7 +228,7 @@ impl<O: Ops> Together<'_, O> {
         let sequence = sequence_of(self.input, stack.stack);
         let source = self.input.source.as_ref();
         let n_source = source.map_or(0, |source| source.len()) * d_model;
-        let (none, mut hidden) = (Ends::default(), O::Buffer::default());
+        let (none, mut hidden) = (FinalStates::default(), O::Buffer::default());
         if let Some((memory, is_shared)) = memory {
             let rows = if is_shared {
                 memory

@@ -132,16 +132,16 @@ pub fn die_if_asked() {
 
 /// Held by a screen while it receives signals.
 #[derive(Debug)]
-pub struct Claim(());
+pub struct TrainingHypothesis(());
 
-impl Drop for Claim {
+impl Drop for TrainingHypothesis {
     fn drop(&mut self) {
         *CLAIMED.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 /// Sends signals to a screen; `at_last` restores the terminal if the screen itself cannot.
-pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> Claim {
+pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> TrainingHypothesis {
     *CLAIMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Claimed {
         tell: Box::new(tell),
         at_last,
@@ -154,7 +154,7 @@ pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> Claim {
             }
         }
     }
-    Claim(())
+    TrainingHypothesis(())
 }
 
 /// Whether there is a shell that could continue the program after it has stopped.

@@ -27,7 +27,7 @@ pub struct Kind {
     /// Whether attention is bidirectional.
     pub sees_both: bool,
     /// Whether unscaled rotary embeddings must be stated, because the family has another default.
-    pub states_rope: bool,
+    pub requires_rope_parameters: bool,
     /// Endings of the keys that the kind's own code reads.
     pub known: &'static [&'static str],
     /// Usual configuration keys, and this kind's names for them; an empty name omits the key.

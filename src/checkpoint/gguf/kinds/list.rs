@@ -28,7 +28,7 @@ static KINDS: &[Kind] = &[
         model_type: "apertus",
         switches: &BIASES_OF_ATTENTION,
         fixed: &[("hidden_act", Fixed::Word("xielu"))],
-        states_rope: true,
+        requires_rope_parameters: true,
         ..PLAIN
     },
     Kind {
@@ -205,7 +205,7 @@ static KINDS: &[Kind] = &[
         ],
         switches: BIASES,
         full_every: Some(2),
-        states_rope: true,
+        requires_rope_parameters: true,
         ..PLAIN
     },
     Kind {

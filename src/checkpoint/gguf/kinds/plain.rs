@@ -16,7 +16,7 @@ pub(super) const PLAIN: Kind = Kind {
     full_every: None,
     divides: false,
     sees_both: false,
-    states_rope: false,
+    requires_rope_parameters: false,
     known: &[],
     renames: &[],
     own: None,

@@ -28,4 +28,4 @@ pub use panels::{scores_of, weigh};
 pub use plain_softmax::softmax_assign;
 pub use scores::{RowKnobs, ScoreSums, score_row};
 pub use softmax::{ExpSum, PatternSums, exp_row, exp_sum, over_queries_row};
-pub use weighed::{KeyWeights, LEAST_SHARED, WeighedSums, unit_of, weighed_sums};
+pub use weighed::{KeyNorms, LEAST_SHARED, WeighedSums, contribution_sums, unit_of};

@@ -8,7 +8,7 @@ use super::scores::{FLUSH, Span};
 
 /// One number per key, padded to the length of a row of scores, with precomputed terms for the entropy.
 #[derive(Debug, Clone, Default)]
-pub struct KeyWeights {
+pub struct KeyNorms {
     /// n ≥ 0. // [key]
     numbers: Vec<f32>,
     /// n log n, with 0 log 0 = 0. // [key]
@@ -17,7 +17,7 @@ pub struct KeyWeights {
     unit: f64,
 }
 
-impl KeyWeights {
+impl KeyNorms {
     /// `width` is that of a row of scores; padding has weight 0. The numbers are divided by the largest, so that their logarithms
     /// lose no digits.
     pub fn new(numbers: &[f32], width: usize) -> Self {
@@ -62,12 +62,12 @@ pub struct WeighedSums {
 
 /// Sums a row. `weights` are e^(s − reference), 0 where not visible; `log_sums` holds each key's own reference if there is no
 /// common one.
-pub fn weighed_sums(
+pub fn contribution_sums(
     level: Level,
     weights: &[f32],
     scores: &[f32],
     range: Range<usize>,
-    keys: &KeyWeights,
+    keys: &KeyNorms,
     (reference, log_sums): (f32, &[f32]),
 ) -> WeighedSums {
     let (sum, with_logs) = level.run(WeighedRow {
@@ -94,7 +94,7 @@ struct WeighedRow<'a> {
     weights: &'a [f32],
     scores: &'a [f32],
     range: Range<usize>,
-    keys: &'a KeyWeights,
+    keys: &'a KeyNorms,
     reference: f32,
     /// Empty if all keys have one reference.
     log_sums: &'a [f32],
@@ -161,7 +161,7 @@ mod tests {
         for i in range.clone().filter(|i| i % 11 != 0) {
             weights[i] = (scores[i] - 2.0).exp();
         }
-        let keys = KeyWeights::new(&norms, 256);
+        let keys = KeyNorms::new(&norms, 256);
         let c: Vec<f64> = (0..n)
             .map(|i| f64::from(weights[i]) * f64::from(norms[i]))
             .collect();
@@ -169,7 +169,8 @@ mod tests {
         let shares = c.iter().filter(|c| **c > 0.0).map(|c| c / sum);
         let entropy: f64 = shares.map(|p| -p * p.ln()).sum();
         for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
-            let found = weighed_sums(level, &weights, &scores, range.clone(), &keys, (2.0, &[]));
+            let found =
+                contribution_sums(level, &weights, &scores, range.clone(), &keys, (2.0, &[]));
             assert!((found.sum / sum - 1.0).abs() < 1e-5, "{level:?}: {found:?}");
             assert!(
                 (found.entropy - entropy).abs() < 1e-5,
@@ -178,9 +179,9 @@ mod tests {
         }
         let references = vec![2.0; 256];
         let level = Level::current();
-        let found = weighed_sums(level, &weights, &scores, range, &keys, (9.0, &references));
+        let found = contribution_sums(level, &weights, &scores, range, &keys, (9.0, &references));
         assert!((found.entropy - entropy).abs() < 1e-5);
-        let nothing = weighed_sums(level, &[0.0; 64], &[1.0; 64], 0..64, &keys, (0.0, &[]));
+        let nothing = contribution_sums(level, &[0.0; 64], &[1.0; 64], 0..64, &keys, (0.0, &[]));
         assert_eq!(nothing, WeighedSums::default());
     }
 }

@@ -8,7 +8,7 @@ use super::buffer::host;
 use super::columns::Columns;
 use super::finished::Finished;
 use super::go_on;
-use super::group::{Group, Together};
+use super::group::{Group, HeadGroup};
 use super::input::Input;
 use super::maps::{Copies, Tally};
 use super::rows::finish;
@@ -35,7 +35,7 @@ pub(super) fn attend(
         _ => Tensor::zeros((n_heads, n_queries, spec.d_value), DType::F32, device).map(Some),
     };
     let mut z = Vec::from_iter(zeros(run.heads.start)?); // [head, query, d_value] each
-    for together in Together::all(run, block_values) {
+    for together in HeadGroup::all(run, block_values) {
         let group = Group::new(run, input, together)?;
         let (of_heads, z_of_heads) = attend_together(&group, copies.as_ref(), block_values)?;
         summaries.extend(of_heads);

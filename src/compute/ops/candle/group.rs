@@ -11,12 +11,12 @@ use crate::kernels::simd::unit_of;
 
 /// The heads that run together: those of consecutive kv heads, or some of one kv head.
 #[derive(Debug, Clone)]
-pub(super) struct Together {
+pub(super) struct HeadGroup {
     pub heads: Range<usize>,
     pub kv_heads: Range<usize>,
 }
 
-impl Together {
+impl HeadGroup {
     /// Splits the heads of a run into groups whose rows fit in a block of `most_values`; heads of one kv head stay together if
     /// possible.
     pub fn all(run: &Run<'_>, most_values: usize) -> Vec<Self> {
@@ -63,7 +63,7 @@ pub(super) enum BiasTable {
 /// Queries, keys and values of heads that run together.
 pub(super) struct Group<'a> {
     pub run: &'a Run<'a>,
-    pub together: Together,
+    pub together: HeadGroup,
     /// [head, query, d_head]
     pub q: Tensor,
     /// [kv_head, key, d_head]
@@ -92,7 +92,7 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub fn new(run: &'a Run<'a>, input: Input<'_>, together: Together) -> Result<Self> {
+    pub fn new(run: &'a Run<'a>, input: Input<'_>, together: HeadGroup) -> Result<Self> {
         let spec = run.spec;
         let (heads, kv_heads) = (together.heads.clone(), together.kv_heads.clone());
         let q = by_heads(input.q, spec.n_heads, &heads)?;

@@ -9,7 +9,7 @@ use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, lo
 const MOST_HEADS: usize = 64;
 
 /// All readings to try: in the whole model, in compatible pairs, in single layers, and in single heads.
-pub(super) fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
+pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> {
     let positions = texts
         .iter()
         .flat_map(|text| text.sequence.positions.iter().copied());
