@@ -1,4 +1,4 @@
-//! The screen: the only room that names ratatui or crossterm.
+//! The terminal screen: the only crate that uses ratatui and crossterm.
 
 mod areas;
 mod beside;
