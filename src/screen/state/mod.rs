@@ -1,4 +1,5 @@
-//! The state of the screen: what is open, what ran, what is selected, how panels show it, and what keys mean. Nothing here draws.
+//! The state of the screen: what is open, what ran, what is selected, how panels show it, and the actions of keys. Nothing here
+//! draws.
 
 pub mod aligned;
 pub mod app;
