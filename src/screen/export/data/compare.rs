@@ -1,4 +1,4 @@
-//! The data of the Compare panel: every statistic in A and in B, how far patterns lie apart, loss, and the predictions after the
+//! The data of the Compare panel: every statistic in A and in B, distances between patterns, loss, and the predictions after the
 //! selected query.
 
 use attnscope_checks::stats::STATISTICS;
