@@ -158,8 +158,7 @@ impl App {
         });
     }
 
-    /// Requests the selected head of the run that is not shown, if a panel compares both, and subtracts the maps once both are
-    /// there.
+    /// If a panel compares both runs, requests the selected head of the one not shown, and subtracts the maps once both exist.
     pub(super) fn ask_both_heads(&mut self, effects: &mut Vec<Effect>) {
         let scene = self.scene();
         let compares = scene.shows_difference() || self.panel.compares();

@@ -5,8 +5,7 @@ use attnscope_worker::Worker;
 use super::state::msg::Effect;
 
 impl Effect {
-    /// Sends the request to the worker. Exports and terminal effects are handled by the drawing loop, which knows what is on
-    /// screen.
+    /// Sends the request to the worker. The drawing loop handles exports and terminal effects, because it knows the screen.
     pub fn ask(self, worker: &Worker) {
         match self {
             Self::Run(request) => worker.run(request),

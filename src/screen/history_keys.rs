@@ -157,7 +157,7 @@ impl App {
         }
     }
 
-    /// Opens the selected step in all panels; a marked step becomes B.
+    /// Opens the selected step as A in all panels; a marked step stays B.
     pub(super) fn open_step(&mut self, effects: &mut Vec<Effect>) {
         let Some(view) = &mut self.training else {
             return;

@@ -6,8 +6,7 @@ use super::state::app::App;
 use super::state::msg::Effect;
 use super::state::run::Run;
 
-/// Multiplications of a run up to which a model is probed automatically. Probing takes a few hundred times as many: a second or
-/// two.
+/// A model is probed automatically up to this many multiplications per run. Probing takes a few hundred times as many: 1 to 2 s.
 const SMALL: u64 = 50_000_000;
 
 impl App {

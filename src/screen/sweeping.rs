@@ -1,5 +1,4 @@
-//! Sweeps of the selected head's scores: requested from the worker while the panel is open, and shown for the requested head and
-//! query only.
+//! Sweeps of the selected head's scores: requested while the panel is open, and shown only for the requested head and query.
 
 use std::sync::Arc;
 

@@ -268,7 +268,7 @@ fn follow(reader: HistoryReader, sender: Sender<Msg>) {
     thread::spawn(move || {
         let mut told = Instant::now();
         let mut sink = |updates: Vec<Update>| {
-            // Send an empty update each second, so that the screen shows the age of the last one.
+            // Without news, send one empty update a second to refresh the age shown.
             if updates.is_empty() && told.elapsed() < SECOND {
                 return ControlFlow::Continue(());
             }

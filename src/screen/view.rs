@@ -57,7 +57,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     leave_hidden_out(frame.buffer_mut());
 }
 
-/// Replaces characters that a terminal would act on: file names and contents may contain any.
+/// Removes characters that a terminal would act on: file names and contents may contain any.
 fn leave_hidden_out(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().len() > 1 && cell.symbol().contains(is_hidden) {

@@ -49,8 +49,7 @@ pub fn csv(app: &App, is_raw: bool) -> io::Result<Vec<u8>> {
     writer.into_inner().map_err(|e| e.into_error())
 }
 
-/// Whether a panel's rows each belong to one run: comparing panels have columns for both, and a story and a training are of
-/// neither.
+/// Whether a panel's rows each belong to one run: comparing panels have columns for both, stories and trainings for neither.
 fn has_sides(panel: Panel) -> bool {
     !panel.compares() && !matches!(panel, Panel::Story | Panel::History)
 }

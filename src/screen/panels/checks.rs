@@ -243,7 +243,7 @@ fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(line, last.intersection(inside));
 }
 
-/// A distinct glyph for each severity, so that severities can be told apart without colour.
+/// A glyph for each severity, to tell them apart without colour.
 pub fn mark(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "✖",

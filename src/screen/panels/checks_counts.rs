@@ -20,8 +20,7 @@ pub fn rank(status: Status) -> usize {
     }
 }
 
-/// A distinct glyph for each status, so that statuses can be told apart without colour; only checks that could have failed get
-/// a tick.
+/// A glyph for each status, to tell them apart without colour; only checks that could have failed get a tick.
 pub fn glyph(status: Status) -> &'static str {
     match status {
         Status::Passed => "✓",

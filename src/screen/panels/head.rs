@@ -256,8 +256,7 @@ pub fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
 /// The colour scale of one of a head's maps.
 pub fn scale_of(detail: &HeadDetail, which: HeadMap, is_log: bool) -> Scale {
     if which == HeadMap::Scores {
-        // Use the range of the histogram, which contains every score: scanning millions of scores again is too slow for a
-        // frame.
+        // The histogram contains every score; scanning millions of scores again is too slow for a frame.
         let (low, high) = match &detail.histogram {
             histogram if histogram.n > 0 => (histogram.min, histogram.max),
             _ => (0.0, 1.0),
@@ -475,8 +474,7 @@ pub fn place_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option
     (query < n_queries && key < n_keys).then_some((query, key))
 }
 
-/// Puts the crosshair under the pointer, or on the key of a clicked line. On the rim beyond the last token, selects the last
-/// one.
+/// Puts the crosshair under the pointer, or on the key of a clicked line; beyond the last token, selects the last one.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let Parts { map, side, .. } = parts(app.scene(), area);
     if let Some(key_idx) = head_row::key_at(app.scene(), side, (column, row)) {

@@ -23,8 +23,7 @@ struct Ranked {
     is_undefined: bool,
 }
 
-/// All heads of the shown type that have run: NaN first, then by decreasing value, then those for which the statistic is not
-/// defined.
+/// All heads of the shown type that have run: NaN first, then by decreasing value, then those without a defined value.
 fn ranked(app: Scene<'_>) -> Vec<Ranked> {
     let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {

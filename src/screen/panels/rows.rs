@@ -104,7 +104,7 @@ pub fn asked(app: Scene<'_>) -> Vec<Question> {
     head.map_or_else(Vec::new, |head| questions(layer, head, &is_delimiter))
 }
 
-/// Suggests a what-if: another scale if the current one is larger than 1/√d, else a temperature.
+/// Suggests a what-if: scale 1/√d if the current scale is larger, else a higher temperature.
 fn hint(app: Scene<'_>) -> &'static str {
     let is_larger = app
         .attention()

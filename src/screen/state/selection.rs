@@ -36,8 +36,7 @@ pub fn step(idx: usize, by: isize, n: usize) -> usize {
     idx.saturating_add_signed(by).min(n.saturating_sub(1))
 }
 
-/// Moves an index by some steps within 0..n, then to the nearest one that `serves`: onward in the same direction first, then
-/// back.
+/// Moves an index by some steps within 0..n, then to the next one that `serves`: in the same direction first, then back.
 pub fn step_to(idx: usize, by: isize, n: usize, serves: impl FnMut(usize) -> bool) -> usize {
     let here = step(idx, by, n);
     let (before, after) = ((0..here).rev(), here + 1..n);

@@ -282,7 +282,7 @@ impl HeatMap<'_> {
         seen.map(|value| self.scale.share(value))
     }
 
-    /// Draws a mark in the middle of the selected cell, which keeps its colour, and lines to it across empty cells.
+    /// Draws a mark in the middle of the selected cell, which keeps its colour, and lines to it across masked cells.
     fn draw_crosshair(&self, area: Rect, buffer: &mut Buffer) {
         let Some((row, col)) = self.crosshair else {
             return;

@@ -1,5 +1,4 @@
-//! The overlay for text generation: the text, the selected token with its alternatives, and the attention of one head when it was
-//! predicted.
+//! The overlay for text generation: the text, the selected token with its alternatives, and one head's attention for it.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_spec::Stack;

@@ -12,8 +12,7 @@ pub struct Solid {
     pub fill: Rgb,
 }
 
-/// Joins adjacent rectangles of one colour: first within a row, then equal ones in consecutive rows. Returns them in reading
-/// order.
+/// Joins adjacent rectangles of one colour: within a row, then equal ones of consecutive rows. The result is in reading order.
 pub fn merged(mut solids: Vec<Solid>) -> Vec<Solid> {
     solids.sort_by_key(|s| (s.y, s.height, s.fill, s.x));
     solids.dedup_by(|next, last| {
