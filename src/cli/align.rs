@@ -9,7 +9,7 @@ use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::ops::Device;
 use attnscope_report::{AlignShown, Output, printable, write_arrays};
 use attnscope_run::align::Alignment;
-use attnscope_screen::InFront;
+use attnscope_screen::InitialState;
 use clap::ValueEnum;
 
 use super::WhatIfArgs;
@@ -116,10 +116,10 @@ pub fn show(
     };
     if !is_report && stdout().is_terminal() && stdin().is_terminal() {
         let terms = settings::terms(Device::default(), false);
-        let in_front = InFront {
+        let in_front = InitialState {
             notice,
             setup: screen.setup()?,
-            ..InFront::default()
+            ..InitialState::default()
         };
         return Ok(attnscope_screen::run_alignment(alignment, terms, in_front)?);
     }

@@ -10,7 +10,7 @@ use attnscope_checkpoint::nearest::nearest;
 use attnscope_history::is_checkpoint;
 use attnscope_prompt::{Request, Source, is_sound};
 use attnscope_report::record::natural;
-use attnscope_screen::{InFront, Panel, Remembered, Session, Shown, Start};
+use attnscope_screen::{InitialState, Panel, Remembered, Session, Shown, Start};
 use attnscope_spec::Model;
 use attnscope_worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
 use clap::CommandFactory;
@@ -321,7 +321,7 @@ pub fn run(args: &Args) -> Result<()> {
         opening,
         first,
         terms: settings::terms(chosen.device, args.run.force),
-        in_front: InFront {
+        in_front: InitialState {
             notice: chosen.fell_back.or(word),
             shown,
             against,
@@ -335,7 +335,7 @@ pub fn run(args: &Args) -> Result<()> {
                     .map(|path| path.display().to_string())
                     .collect(),
             ),
-            ..InFront::default()
+            ..InitialState::default()
         },
         story: None,
     })?)

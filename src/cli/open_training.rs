@@ -8,7 +8,9 @@ use attnscope_compute::error::Error;
 use attnscope_history::log::is_monitor_log;
 use attnscope_history::{Following, RereadQueue, Sources, is_checkpoint, training_in};
 use attnscope_prompt::Request;
-use attnscope_screen::{HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
+use attnscope_screen::{
+    HistoryReader, HistoryView, InitialState, Remembered, Setup, Steps, Training,
+};
 use attnscope_spec::Model;
 use attnscope_worker::{PromptOrigin, UsualPrompt};
 
@@ -101,7 +103,7 @@ pub fn run(
             ),
         })
     });
-    let in_front = InFront {
+    let in_front = InitialState {
         notice: chosen.fell_back,
         training: Some(Training {
             view: HistoryView::new(history, steps).judged_by(settings::thresholds(None)?),
@@ -109,7 +111,7 @@ pub fn run(
         }),
         remembered,
         setup,
-        ..InFront::default()
+        ..InitialState::default()
     };
     Ok(attnscope_screen::run_training(
         usual,

@@ -1,16 +1,16 @@
-//! Where the parts of a frame lie, and how small a terminal may be.
+//! Layout of a frame, and the smallest terminal it fits.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 
 /// The smallest terminal that shows everything.
 pub const SMALLEST: (u16, u16) = (80, 24);
 
-/// Whether a terminal of a size shows more than what it needs.
+/// Whether a terminal of this size is large enough to show more than the bare minimum.
 pub fn has_room((width, height): (u16, u16)) -> bool {
     width >= SMALLEST.0 && height >= SMALLEST.1
 }
 
-/// Where the parts of a frame lie.
+/// Rectangles of the parts of a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Areas {
     pub header: Rect,
@@ -19,7 +19,7 @@ pub struct Areas {
     pub footer: Rect,
 }
 
-/// The parts of a frame of a given size.
+/// Divides a frame of a given size into its parts.
 pub fn areas((width, height): (u16, u16)) -> Areas {
     let rows = [
         Constraint::Length(1),

@@ -1,4 +1,4 @@
-//! A second run beside the first: asking for it, showing it, and what it is less the first.
+//! A second run B beside A: requests it, shows it and subtracts A from it.
 
 use std::sync::Arc;
 
@@ -11,35 +11,35 @@ use super::state::aligned::Aligned;
 use super::state::app::App;
 use super::state::msg::Effect;
 use super::state::run::{Run, RunState};
-use super::state::runs::{Second, Shows, Way};
+use super::state::runs::{Second, SecondRunKind, Shows};
 use super::state::scene::Scene;
 
 impl App {
-    /// Supposes something more; it runs once the run on screen is over.
+    /// Adds a what-if; B runs once the run on screen has finished.
     pub fn suppose(&mut self, what_if: WhatIf) {
         let mut what_ifs = self.drop_what_ifs();
-        // The newest of two that contradict each other is what is meant.
+        // Of two what-ifs that contradict each other, the newer one wins.
         what_ifs.retain(|known| !known.contradicts(&what_if));
         what_ifs.push(what_if);
-        self.begin_second(Way::WhatIf(what_ifs), Shows::B);
+        self.begin_second(SecondRunKind::WhatIf(what_ifs), Shows::B);
     }
 
-    /// Takes the last what-if back.
+    /// Removes the last what-if.
     pub fn suppose_less(&mut self) {
         let mut what_ifs = self.drop_what_ifs();
         what_ifs.pop();
         if !what_ifs.is_empty() {
-            self.begin_second(Way::WhatIf(what_ifs), Shows::B);
+            self.begin_second(SecondRunKind::WhatIf(what_ifs), Shows::B);
         }
     }
 
-    /// Compares what is on screen with something else; it runs once the run on screen is over.
+    /// Compares the run on screen with something else, which runs once the run on screen has finished.
     pub fn compare_with(&mut self, against: Against) {
         self.drop_second();
-        self.begin_second(Way::Against(against), Shows::Difference);
+        self.begin_second(SecondRunKind::Against(against), Shows::Difference);
     }
 
-    /// Compares with something without which there is nothing to show.
+    /// Compares with something required: if it cannot be opened, the screen quits.
     pub fn must_compare_with(&mut self, against: Against) {
         self.compare_with(against);
         if let Some(second) = &mut self.runs.b {
@@ -47,27 +47,27 @@ impl App {
         }
     }
 
-    fn begin_second(&mut self, way: Way, shows: Shows) {
+    fn begin_second(&mut self, way: SecondRunKind, shows: Shows) {
         self.runs.b = Some(Second::new(way));
         self.runs.shows = shows;
     }
 
-    /// Back to A alone; gives what B was.
-    pub fn drop_second(&mut self) -> Option<Way> {
+    /// Drops B and shows A alone; returns how B was made.
+    pub fn drop_second(&mut self) -> Option<SecondRunKind> {
         self.select_on(false);
         self.runs.shows = Shows::A;
         self.runs.b.take().map(|second| second.way)
     }
 
-    /// Back to A alone; gives what was supposed.
+    /// Drops B and shows A alone; returns B's what-ifs.
     fn drop_what_ifs(&mut self) -> Vec<WhatIf> {
         match self.drop_second() {
-            Some(Way::WhatIf(what_ifs)) => what_ifs,
-            Some(Way::Against(_)) | None => Vec::new(),
+            Some(SecondRunKind::WhatIf(what_ifs)) => what_ifs,
+            Some(SecondRunKind::Against(_)) | None => Vec::new(),
         }
     }
 
-    /// A begins anew, with another text or as its files are now: what stood beside it stands beside it again, once it has run.
+    /// Queues B again when A restarts, with another text or because its files changed.
     pub(super) fn second_again(&mut self) {
         let shows = self.runs.shows;
         if let Some(way) = self.drop_second() {
@@ -75,20 +75,20 @@ impl App {
         }
     }
 
-    /// Asks for B, once A is over.
+    /// Requests B once A has finished.
     pub(super) fn ask_second(&mut self, effects: &mut Vec<Effect>) {
         let is_over = |run: &Run| matches!(run.state, RunState::Done { .. });
         let is_over = self.runs.a.as_ref().is_some_and(is_over);
         if let Some(second) = self.runs.b.as_mut().filter(|b| !b.is_asked && is_over) {
             second.is_asked = true;
             effects.push(match &second.way {
-                Way::WhatIf(what_ifs) => Effect::Suppose(what_ifs.clone()),
-                Way::Against(against) => Effect::Against(against.clone()),
+                SecondRunKind::WhatIf(what_ifs) => Effect::Suppose(what_ifs.clone()),
+                SecondRunKind::Against(against) => Effect::Against(against.clone()),
             });
         }
     }
 
-    /// B has begun: with the prompt of A, unless it has its own.
+    /// Takes in that B has started, with A's prompt unless it has its own.
     pub(super) fn second_started(
         &mut self,
         id: RunId,
@@ -108,7 +108,7 @@ impl App {
         }
     }
 
-    /// B could not be: A is shown alone. Gives why, in words of the screen.
+    /// Drops B because it cannot run; returns the reason without flag names.
     pub(super) fn second_refused(&mut self, reason: String) -> String {
         let awaits = |second: &&Second| second.is_asked && second.run.is_none();
         if let Some(second) = self.runs.b.as_ref().filter(awaits) {
@@ -118,14 +118,14 @@ impl App {
             }
             self.drop_second();
         }
-        // On screen it was no flag.
+        // On screen nobody typed a flag.
         match reason.strip_prefix("--what-if ") {
             Some(reason) => reason.to_owned(),
             None => reason,
         }
     }
 
-    /// Moves the selection to the tokens of B that stand for those of A, or back.
+    /// Moves the selection to the tokens of B aligned with those of A, or back.
     fn select_on(&mut self, is_of_b: bool) {
         let Some(second) = self.runs.b.as_ref().filter(|second| second.run.is_some()) else {
             return;
@@ -137,7 +137,7 @@ impl App {
         (self.selection.query_idx, self.selection.key_idx) = (query_idx, key_idx);
     }
 
-    /// Shows A, B or the difference, where there is a B.
+    /// Shows A, B or the difference, if there is a B.
     pub fn show_side(&mut self, side: Shows) {
         if self.runs.b.is_some() {
             let is_of_b = side != Shows::A;
@@ -149,7 +149,7 @@ impl App {
         }
     }
 
-    /// The next side in turn.
+    /// Shows the next side in turn.
     pub fn next_side(&mut self) {
         self.show_side(match self.runs.shows {
             Shows::A => Shows::B,
@@ -158,11 +158,11 @@ impl App {
         });
     }
 
-    /// Asks for the selected head of the run that is not shown, where both are looked at; and subtracts once both are there.
+    /// If a panel compares both runs, requests the selected head of the one not shown, and subtracts the maps once both exist.
     pub(super) fn ask_both_heads(&mut self, effects: &mut Vec<Effect>) {
         let scene = self.scene();
         let compares = scene.shows_difference() || self.panel.compares();
-        // One after the other: of two questions about heads, the newer one stands.
+        // One request at a time: a newer request for a head replaces the older one.
         if !compares || scene.both_runs().is_none() || scene.shown_detail().is_none() {
             return;
         }
@@ -182,10 +182,10 @@ impl App {
 }
 
 impl Scene<'_> {
-    /// The selected head's map of B less A's, with what it is of; `None` until both are there.
+    /// The selected head's map of B minus A's, with the head and map that it belongs to; `None` until both are there.
     fn subtracted(self) -> Option<(HeadQuery, HeadMap, Arc<Pyramid>)> {
         let [a, b] = self.both_details()?;
-        // Of texts of two lengths, maps stand side by side: no cell of one is a cell of the other.
+        // With texts of different lengths the cells do not correspond, so the maps are shown side by side instead.
         let sizes = |detail: &HeadDetail| {
             let map = detail.pattern.finest();
             (
@@ -204,7 +204,7 @@ impl Scene<'_> {
     }
 }
 
-/// One map less another; hidden cells stay hidden where both hide them, and count as 0 where one does.
+/// Subtracts one map from another. Cells hidden in both stay hidden; cells hidden in one count as 0 there.
 fn less(after: &Pooled, before: &Pooled) -> Pyramid {
     let of = |value: f32| {
         if value == f32::NEG_INFINITY {

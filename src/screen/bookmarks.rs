@@ -1,4 +1,4 @@
-//! Views that a person comes back to: bookmarks are set, listed and gone to.
+//! Bookmarks: sets, lists and opens saved views.
 
 use super::state::app::{App, Overlay};
 use super::state::find::{Find, Item, Target};
@@ -7,7 +7,7 @@ use super::state::selection::step;
 use super::state::views::Axis;
 
 impl App {
-    /// Sets a bookmark where the screen is, or takes back the one that is there; the oldest gives way to one too many.
+    /// Sets a bookmark at the current view, or removes the one that is there; drops the oldest if there are too many.
     pub(super) fn toggle_bookmark(&mut self) {
         let here = self.look();
         let n_before = self.bookmarks.len();
@@ -25,7 +25,7 @@ impl App {
         });
     }
 
-    /// The list of bookmarks, the newest first.
+    /// Opens the list of bookmarks, the newest first.
     pub(super) fn open_bookmarks(&mut self) {
         self.overlay = Some(Overlay::Palette(Find::new(self.bookmark_items())));
     }
@@ -37,7 +37,7 @@ impl App {
             .collect()
     }
 
-    /// Goes where a bookmark is, as far as what is open has such a place.
+    /// Goes to a bookmark, as far as the open model has that place.
     pub(super) fn go_to_bookmark(&mut self, idx: usize) {
         let Some(look) = self.bookmarks.get(idx).cloned() else {
             return;

@@ -1,4 +1,4 @@
-//! Charts as plain text, for commands: the same cells that a screen shows, without colour.
+//! Charts as plain text, for commands: the cells of the screen without colour.
 
 use attnscope_report::chart::Figure;
 use attnscope_terminal::theme::{Depth, Theme};
@@ -7,13 +7,13 @@ use ratatui::layout::Rect;
 
 use super::widgets::chart::draw_chart;
 
-/// Columns that a chart needs beside others.
+/// Columns that a chart needs when it is next to others.
 const LEAST_WIDTH: u16 = 19;
-/// Rows of charts side by side, and of one that stands alone.
+/// Rows of charts side by side, and of a single chart.
 const ROWS: u16 = 13;
 const ROWS_ALONE: u16 = 20;
 
-/// Columns of the terminal that standard output goes to; `None` where it goes elsewhere.
+/// Columns of the terminal behind standard output; `None` if it is not a terminal.
 pub fn terminal_width() -> Option<u16> {
     use std::io::IsTerminal;
     if !std::io::stdout().is_terminal() {
@@ -22,7 +22,7 @@ pub fn terminal_width() -> Option<u16> {
     crossterm::terminal::size().ok().map(|(width, _)| width)
 }
 
-/// A figure in lines of at most `width` columns, its title first.
+/// Renders a figure as lines of at most `width` columns, its title first.
 pub fn figure_text(figure: &Figure, width: u16) -> String {
     let theme = Theme::new(Depth::None);
     let mut text = figure.title.clone() + "\n\n";
@@ -31,7 +31,7 @@ pub fn figure_text(figure: &Figure, width: u16) -> String {
         .n_columns
         .clamp(1, fits)
         .min(figure.charts.len().max(1));
-    // As even as can be: four charts of which three fit stand in two rows of two.
+    // Spread charts evenly: four charts, of which three fit in a row, become two rows of two.
     let n_rows = figure.charts.len().div_ceil(most);
     let n_columns = figure.charts.len().div_ceil(n_rows.max(1)).max(1);
     let height = match figure.charts.len() {

@@ -1,4 +1,4 @@
-//! The comparison of A and B in lockstep: asked of the worker where a panel shows it.
+//! Comparison of A and B in lockstep: requests it from the worker when a panel shows it.
 
 use attnscope_compare::Comparison;
 use attnscope_forward::Hook;
@@ -12,7 +12,7 @@ use super::state::runs::Comparing;
 use super::state::scene::compared::has_hooks;
 
 impl App {
-    /// Asks for the comparison, once both runs are over and a panel shows it.
+    /// Requests the comparison once both runs have finished and a panel shows it.
     pub(super) fn ask_for_comparison(&mut self, effects: &mut Vec<Effect>) {
         let scene = self.scene();
         let is_shown = match self.panel {
@@ -35,7 +35,7 @@ impl App {
         }
     }
 
-    /// Selects the place at which A and B differ first, as far as the hook has one.
+    /// Selects the first place at which A and B differ, as far as the hook has one.
     pub(super) fn go_to_first(&mut self) {
         let first = self
             .scene()
@@ -54,7 +54,7 @@ impl App {
         self.select_grid(stack);
         self.selection.layer_idx = layer_idx;
         if let Some(head_idx) = first.head_idx {
-            // Keys and values are counted by kv head: the first head that reads it stands for it.
+            // Keys and values are indexed by KV head: select the first query head that reads it.
             let per_kv = match (first.hook, self.scene().attention()) {
                 (Hook::K | Hook::V | Hook::RotK, Some(spec)) => {
                     spec.n_heads / spec.n_kv_heads.max(1)
@@ -69,7 +69,7 @@ impl App {
         self.select_grid(stack);
     }
 
-    /// Takes in what is told of a comparison, unless it is of runs that are no longer on screen.
+    /// Takes in a progress or result message of a comparison, unless its runs are no longer on screen.
     pub(super) fn take_comparing(&mut self, pair: Pair, told: Comparing) {
         let is_current = self.runs.both().is_some_and(|[a, b]| (a.id, b.id) == pair);
         if let Some(second) = self.runs.b.as_mut().filter(|_| is_current) {

@@ -1,4 +1,4 @@
-//! What can be copied of a view, and how a terminal is handed it: OSC 52, which works over ssh too.
+//! Text that can be copied from a view, and how it reaches the terminal's clipboard: OSC 52, which also works over ssh.
 
 use attnscope_checks::stats::STATISTICS;
 use attnscope_prompt::Source;
@@ -13,14 +13,14 @@ use super::state::copied::Copied;
 use super::state::editor::as_text;
 use super::state::msg::Effect;
 use super::state::panel::Panel;
-use super::state::runs::Way;
+use super::state::runs::SecondRunKind;
 use super::state::scene::Scene;
 use super::state::views::Axis;
 
-/// Terminals take about 100 000 bytes of a sequence at most; base64 makes 4 bytes of 3.
+/// Terminals accept sequences of about 100 000 bytes; base64 turns 3 bytes into 4.
 pub const MOST_BYTES: usize = 74_000;
 
-/// All that can be copied of what is on screen.
+/// Everything that can be copied from the current view.
 pub fn offers(app: Scene<'_>) -> Vec<Copied> {
     let offer = |key: char, what: &'static str, text: Option<String>| {
         text.map(|text| Copied { key, what, text })
@@ -44,7 +44,7 @@ impl App {
         }
     }
 
-    /// Hands something to the clipboard, or says why not.
+    /// Copies a text to the clipboard, or says why it cannot.
     pub(super) fn copy(&mut self, copied: &Copied, effects: &mut Vec<Effect>) {
         let n_bytes = copied.text.len();
         if !self.has_clipboard {
@@ -67,7 +67,7 @@ impl App {
     }
 }
 
-/// The value that is selected, with all its digits.
+/// The selected value with all its digits.
 fn number(app: Scene<'_>) -> Option<String> {
     let value = match app.panel {
         Panel::Head | Panel::Tokens => {
@@ -80,7 +80,7 @@ fn number(app: Scene<'_>) -> Option<String> {
 }
 
 fn digits(value: f64) -> String {
-    // Values of f32 are shortest as f32.
+    // An f32 value is shortest when it is printed as f32.
     let single = value as f32;
     if f64::from(single) == value || value.is_nan() {
         single.to_string()
@@ -89,7 +89,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A table of lines: the keys of the selected query, or the statistics of the selected head.
+/// A row as tab-separated lines: the keys of the selected query, or the statistics of the selected head.
 fn row(app: Scene<'_>) -> Option<String> {
     let lines: Vec<String> = match app.panel {
         Panel::Head | Panel::Tokens | Panel::Sweep => {
@@ -124,7 +124,7 @@ fn row(app: Scene<'_>) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// The selection as `--at` takes it.
+/// The selection in the syntax of `--at`.
 fn place(app: Scene<'_>) -> Option<String> {
     app.run()?;
     let at = app.selection;
@@ -136,7 +136,7 @@ fn place(app: Scene<'_>) -> Option<String> {
     })
 }
 
-/// The command that draws the same view again.
+/// The command line that draws the same view again.
 fn command(app: Scene<'_>) -> Option<String> {
     let run = app.runs.a.as_ref()?;
     let target = app
@@ -186,7 +186,7 @@ fn command(app: Scene<'_>) -> Option<String> {
             ids @ Source::Ids(_) => ["--tokens".to_owned(), as_text(ids).replace(", ", ",")],
         });
     }
-    if let Some(Way::WhatIf(what_ifs)) = app.runs.b.as_ref().map(|b| &b.way) {
+    if let Some(SecondRunKind::WhatIf(what_ifs)) = app.runs.b.as_ref().map(|b| &b.way) {
         for what_if in what_ifs {
             words.extend(["--what-if".to_owned(), what_if.to_string()]);
         }
@@ -201,7 +201,7 @@ fn command(app: Scene<'_>) -> Option<String> {
     )
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -211,8 +211,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The bytes that hand a text to the clipboard of the terminal. tmux passes them on as its own setting wants, or wrapped, as its
-/// pass-through wants: it gets both.
+/// Escape sequence that copies a text to the terminal's clipboard. Inside tmux it is sent twice: plain for tmux's own clipboard
+/// setting, and wrapped for its pass-through.
 pub fn sequence(text: &str, is_in_tmux: bool) -> String {
     let plain = format!("\x1b]52;c;{}\x07", STANDARD.encode(text));
     if is_in_tmux {
@@ -228,13 +228,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_handed_over_as_base64_and_twice_to_tmux() {
+    fn a_text_is_sent_as_base64_and_inside_tmux_twice() {
         assert_eq!(sequence("0.5", false), "\x1b]52;c;MC41\x07");
         assert_eq!(
             sequence("0.5", true),
             "\x1b]52;c;MC41\x07\x1bPtmux;\x1b\x1b]52;c;MC41\x07\x1b\\"
         );
-        // Nothing of a text reaches the terminal as it is.
+        // No byte of the text reaches the terminal unencoded.
         let hostile = sequence("\x1b]0;title\x07", false);
         assert_eq!(hostile.matches('\x1b').count(), 1);
         assert!(sequence(&"x".repeat(MOST_BYTES), false).len() < 100_000);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_the_digits_that_read_back() {
+    fn numbers_are_written_with_the_digits_that_read_back_exactly() {
         assert_eq!(digits(f64::from(0.1f32)), "0.1");
         assert_eq!(digits(0.1), "0.1");
         assert_eq!(digits(f64::NAN), "NaN");

@@ -1,4 +1,4 @@
-//! The field of text over the panels: what it begins with, and what is done with what was typed.
+//! The text field over the panels: its initial text, and what happens to what was typed.
 
 use attnscope_prompt::{PictureSource, Request, Source};
 use attnscope_worker::Against;
@@ -12,17 +12,17 @@ use super::state::keys::Action;
 use super::state::msg::Effect;
 use super::state::panel::Panel;
 use super::state::run::Preparing;
-use super::state::runs::Way;
+use super::state::runs::SecondRunKind;
 
 impl App {
-    /// Whether the model that runs reads pictures.
+    /// Whether the running model takes pictures.
     pub(super) fn sees(&self) -> bool {
         let run = self.runs.a.as_ref();
         let model = run.and_then(|run| run.subject.model());
         model.is_some_and(|model| model.spec.look().is_some())
     }
 
-    /// Opens the field with the text of A, or with the one that is compared with it.
+    /// Opens the text field with the prompt of A, or with the prompt compared with it.
     pub(super) fn edit(&mut self, is_beside: bool) {
         let empty = if self.sees() {
             Source::Picture(PictureSource::BuiltIn)
@@ -32,7 +32,7 @@ impl App {
             Source::Ids(Vec::new())
         };
         let beside = self.runs.b.as_ref().and_then(|second| match &second.way {
-            Way::Against(Against::Prompt(request)) => Some(&request.source),
+            SecondRunKind::Against(Against::Prompt(request)) => Some(&request.source),
             _ => None,
         });
         let run = self.runs.a.as_ref().map(|run| &run.source);
@@ -46,7 +46,7 @@ impl App {
         self.overlay = Some(Overlay::Edit(Box::new(editor)));
     }
 
-    /// What to say of a text of which much is unknown to the tokenizer: how to run one that the model knows.
+    /// Notice for a text with many unknown tokens: how to run one that the model knows.
     pub(super) fn unknown_text(&self) -> Option<String> {
         let unknown = self.runs.a.as_ref()?.prompt.all_lost().much()?;
         let [edits, finds] = [Action::Edit, Action::Palette].map(|action| self.keys.key(action));
@@ -59,7 +59,7 @@ impl App {
         })
     }
 
-    /// Runs what was typed, alone or beside A, and keeps it for next time.
+    /// Runs the submitted text, alone or as B beside A, and stores it for the next session.
     pub(super) fn submitted(
         &mut self,
         request: Request,
@@ -79,7 +79,7 @@ impl App {
         }
     }
 
-    /// Goes to what was chosen from a list; an action that cannot be says why.
+    /// Goes to an item chosen from a list; says why if its action is not possible.
     pub(super) fn choose(&mut self, target: Target, effects: &mut Vec<Effect>) {
         self.notice = None;
         match target {
@@ -88,7 +88,7 @@ impl App {
         }
     }
 
-    /// Does what a key, a hint or a line of the palette stands for, or says why not.
+    /// Performs the action of a key, a hint or a palette line, or says why it is not possible.
     pub(super) fn act_if_enabled(&mut self, action: Action, effects: &mut Vec<Effect>) {
         let mut all = keys::BINDINGS.iter();
         let here = all.find(|row| row.action == action && row.is_in(self.panel));
@@ -99,7 +99,7 @@ impl App {
         }
     }
 
-    /// What a key means now.
+    /// The action of a key in the current panel and state.
     pub(super) fn meant_by(&self, key: KeyEvent) -> Option<Action> {
         let action = self.keys.binding_of(key, self.panel).map(|row| row.action);
         let letter = match key.code {
@@ -107,11 +107,11 @@ impl App {
             _ => return action,
         };
         match (letter, action) {
-            // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
+            // While a run is marked as changed on disk, `r` reads it again, as the mark says, in every panel.
             ('r', _) if self.changed.is_some() && self.panel != Panel::History => {
                 Some(Action::ReadAgain)
             }
-            // Beside a training, 8 is that of its history.
+            // When a training is open, 8 opens its history.
             ('8', Some(Action::Go(Panel::Rows))) if self.training.is_some() => {
                 Some(Action::Go(Panel::History))
             }

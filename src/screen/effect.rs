@@ -1,11 +1,11 @@
-//! Effects that are the worker's to bring about.
+//! Effects that the worker carries out.
 
 use attnscope_worker::Worker;
 
 use super::state::msg::Effect;
 
 impl Effect {
-    /// Asks the worker. What is on screen is not known here: an export, and the terminal, are for whoever draws.
+    /// Sends the request to the worker. The drawing loop handles exports and terminal effects, because it knows the screen.
     pub fn ask(self, worker: &Worker) {
         match self {
             Self::Run(request) => worker.run(request),

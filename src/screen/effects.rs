@@ -1,4 +1,4 @@
-//! What the heads of the run on screen do: asked of the worker while the Effect panel is open, and shown as it comes.
+//! Effects of single heads: requested from the worker while the Effect panel is open, and shown as they arrive.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::state::run::RunState;
 use super::state::selection::step;
 
 impl App {
-    /// Asks for what the Effect panel shows, once the run is over.
+    /// Requests what the Effect panel shows, once the run has finished.
     pub(super) fn ask_for_effects(&mut self, effects: &mut Vec<Effect>) {
         if self.panel != Panel::Effect {
             return;
@@ -40,7 +40,7 @@ impl App {
         }
     }
 
-    /// The next measure.
+    /// Switches to the next measure.
     pub(super) fn next_measure(&mut self) {
         if let Some(why) = self.scene().no_predictions() {
             self.notice = Some(format!("{why}; contribution needs none"));
@@ -67,7 +67,7 @@ impl App {
         self.selection.head_idx = place.head_idx.unwrap_or(0);
     }
 
-    /// Supposes that the selected head writes nothing.
+    /// Adds a what-if in which the selected head writes nothing.
     pub(super) fn drop_head(&mut self) {
         let words = format!("drop=zero@{}", self.scene().selected_place());
         match words.parse::<WhatIf>() {

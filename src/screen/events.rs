@@ -1,4 +1,4 @@
-//! What the worker tells → state.
+//! Turns the worker's events into state.
 
 use attnscope_worker::{Event, Question, RunId};
 
@@ -29,7 +29,7 @@ impl App {
                 self.has_tokenizer = has_tokenizer;
                 self.tokenizer = tokenizer;
                 if is_again {
-                    // The head that was looked at stays selected, or the last one that there is.
+                    // Keep the selected head, or select the last one if there are fewer.
                     self.step_layer(0);
                 }
             }
@@ -51,8 +51,8 @@ impl App {
                 self.preparing = None;
                 let unknown = self.unknown_text();
                 self.notice = self.opening_notice.take().or(unknown);
-                // The last token of a text is where a causal model has seen it all.
-                // Of a picture, the first token stands for all of it.
+                // In a text, select the last token: in a causal model it sees all others. In a picture, select the first token,
+                // which represents the whole.
                 let run = self.runs.a.as_ref();
                 let sees = run.is_some_and(|run| run.prompt.picture.is_some());
                 let last = self.scene().n_along(Axis::Query).saturating_sub(1);
@@ -130,14 +130,14 @@ impl App {
         }
     }
 
-    /// Why something could not be answered, where the notice does not say already that the files changed.
+    /// Shows why a request failed, unless the notice already says that the files changed.
     fn take_failure(&mut self, reason: String) {
         if self.changed.as_ref() != Some(&reason) {
             self.notice = Some(reason);
         }
     }
 
-    /// The files were read again: nothing of what they held before is shown with what they hold now.
+    /// Drops all results of the files' previous contents, because the files were read again.
     fn forget(&mut self) {
         self.second_again();
         if let Some(run) = self.runs.a.take() {
@@ -151,7 +151,7 @@ impl App {
     }
 
     fn event_of_run(&mut self, id: RunId, event: Event) {
-        // What an older run still sends is of no interest.
+        // Ignore events of runs that are no longer on screen.
         let Some(run) = self.runs.of(id) else { return };
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
@@ -208,7 +208,7 @@ impl App {
                         let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
                         self.take_comparing(pair, Comparing::Ended(reason.clone()));
                     }
-                    // A newer question took the place of this one.
+                    // A newer request replaced this one.
                     Question::Effect(of) if !self.effect_view.end(of) => return,
                     Question::Effect(_) => {}
                     Question::Part

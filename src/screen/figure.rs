@@ -1,9 +1,9 @@
-//! Numbers as screens show them: the same digits in a column, whatever their size.
+//! Numbers and labels as the screen shows them, in columns of constant width.
 
 use attnscope_checks::stats::{Span, Statistic};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A number in at most `width` columns, right-aligned.
+/// Formats a number in at most `width` columns, right-aligned.
 pub fn figure(value: f64, width: usize) -> String {
     let text = match value {
         v if v.is_nan() => "NaN".to_owned(),
@@ -21,7 +21,7 @@ pub fn figure(value: f64, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// How far a value moved, with its sign; 0 where rounding alone moved it.
+/// Formats the signed change of a value; 0 if it is within rounding error.
 pub fn change(before: f64, after: f64, width: usize) -> String {
     let moved = after - before;
     let is_rounding = moved.abs() <= 1e-6 * before.abs().max(after.abs());
@@ -33,13 +33,13 @@ pub fn change(before: f64, after: f64, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// A number in `width` columns with as many decimals as fit, right-aligned.
+/// Formats a number in `width` columns with as many decimals as fit, right-aligned.
 pub fn figure_within(value: f64, width: usize) -> String {
     let usual = figure(value, width);
     if usual.len() <= width || !value.is_finite() {
         return usual;
     }
-    // Without the 0 before the point, where that is what is too much.
+    // Drop the leading 0 if that makes it fit.
     let bare = usual.trim().replacen("-0.", "-.", 1);
     if bare.starts_with("-.") && bare.len() <= width {
         return format!("{bare:>width$}");
@@ -51,7 +51,7 @@ pub fn figure_within(value: f64, width: usize) -> String {
         .unwrap_or(usual)
 }
 
-/// The range over which a statistic is coloured: its own limits, or those of the values at hand.
+/// Range over which a statistic is coloured: its own bounds, or those of the given values.
 pub fn colour_range(statistic: &Statistic, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
         .filter(|v| v.is_finite())
@@ -68,12 +68,12 @@ pub fn colour_range(statistic: &Statistic, values: impl Iterator<Item = f64>) ->
     }
 }
 
-/// Where a value lies between low and high, from 0 to 1; NaN stays NaN.
+/// Position of a value between low and high, from 0 to 1; NaN stays NaN.
 pub fn share(value: f64, (low, high): (f64, f64)) -> f32 {
     ((value - low) / (high - low)).clamp(0.0, 1.0) as f32
 }
 
-/// A text cut or padded to exactly `width` columns.
+/// Cuts or pads a text to exactly `width` columns.
 pub fn fit(text: &str, width: usize) -> String {
     let mut fitted = cut(text, width);
     let used = fitted.width();
@@ -81,7 +81,7 @@ pub fn fit(text: &str, width: usize) -> String {
     fitted
 }
 
-/// A text cut to at most `width` columns, with an ellipsis where something is missing.
+/// Cuts a text to at most `width` columns, ending in an ellipsis if something is missing.
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -102,7 +102,7 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// The end of a text in at most `width` columns, with an ellipsis where something is missing before it.
+/// Keeps the end of a text in at most `width` columns, starting with an ellipsis if something is missing.
 pub fn cut_left(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -121,7 +121,7 @@ pub fn cut_left(text: &str, width: usize) -> String {
     kept.into_iter().rev().collect()
 }
 
-/// A token's label on one line: line breaks and tabs shown, blanks trimmed, never empty.
+/// A token's label on one line: line breaks and tabs as symbols, spaces trimmed, never empty.
 pub fn token_label(label: &str) -> String {
     let shown: String = label
         .trim_matches(' ')
@@ -140,7 +140,7 @@ pub fn token_label(label: &str) -> String {
     }
 }
 
-/// A horizontal bar of up to `width` columns, in eighths.
+/// A horizontal bar of up to `width` columns, in steps of an eighth.
 pub fn bar(share: f32, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if !share.is_finite() {
@@ -152,7 +152,7 @@ pub fn bar(share: f32, width: usize) -> String {
     text
 }
 
-/// Words on lines of at most a width.
+/// Wraps words into lines of at most `width` columns.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_keep_their_width_whatever_their_size() {
+    fn figures_of_any_size_fill_exactly_their_width() {
         let values = [
             0.0,
             0.12345,
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn in_narrow_places_figures_are_rounded_not_cut() {
+    fn in_narrow_columns_figures_are_rounded_instead_of_cut() {
         assert_eq!(figure_within(0.609, 4), "0.61");
         assert_eq!(figure_within(-12.345, 4), " -12");
         assert_eq!(figure_within(0.5, 6), " 0.500");
     }
 
     #[test]
-    fn text_is_cut_by_columns_not_by_letters() {
+    fn text_is_cut_by_columns_instead_of_characters() {
         assert_eq!(cut("attention", 5), "atte…");
         assert_eq!(fit("猫と犬", 4), "猫… ");
         assert_eq!(cut("猫", 2), "猫");

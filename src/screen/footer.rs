@@ -1,4 +1,4 @@
-//! The last line: a notice, what was written, the cell under the pointer, or the keys that matter here.
+//! The last line: a notice, the last file written, the cell under the pointer, or the keys that matter here.
 
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
@@ -8,10 +8,10 @@ use super::panels;
 use super::state::keys::{Action, Binding};
 use super::state::scene::Scene;
 
-/// What stands before the keys.
+/// Text before the hints.
 const MOVE: &str = " ←↓↑→ move";
 
-/// The line.
+/// Builds the line.
 pub fn footer(app: Scene<'_>, width: u16) -> Line<'static> {
     let theme = &app.theme;
     let room = (width as usize).saturating_sub(1);
@@ -32,18 +32,18 @@ pub fn footer(app: Scene<'_>, width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-/// What the panel tells of the place under the pointer.
+/// Description of the place under the pointer, as the panel gives it.
 fn under_pointer(app: Scene<'_>) -> Option<String> {
     let at = app.pointer.filter(|_| app.overlay.is_none())?;
     panels::told_at(app, super::areas::areas(app.size).body, at)
 }
 
-/// Columns of a hint.
+/// Width of a hint in columns.
 fn width_of((binding, shown): &(&Binding, String)) -> usize {
     3 + Span::raw(shown.as_str()).width() + 1 + binding.label.chars().count()
 }
 
-/// The hints that there is room for.
+/// The hints that fit.
 fn hints(app: Scene<'_>, width: u16) -> Vec<(&'static Binding, String)> {
     let enabled: Vec<(&'static Binding, String)> = app
         .keys
@@ -51,7 +51,7 @@ fn hints(app: Scene<'_>, width: u16) -> Vec<(&'static Binding, String)> {
         .filter(|(binding, _)| app.lacks(binding.needs).is_none())
         .map(|(binding, shown)| (binding, shown.to_owned()))
         .collect();
-    // Whoever is lost needs these: the others have what room they leave.
+    // These help a user who is lost, so they always stay; the others get the remaining room.
     let is_kept = |hint: &(&Binding, String)| matches!(hint.0.action, Action::Help | Action::Quit);
     let kept: usize = enabled
         .iter()
@@ -74,7 +74,7 @@ fn hints(app: Scene<'_>, width: u16) -> Vec<(&'static Binding, String)> {
     shown
 }
 
-/// The action whose hint is at a place of the line.
+/// The action whose hint is at a position of the line.
 pub fn action_at(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> Option<Action> {
     let says_else = app.notice.is_some() || app.written.is_some();
     if says_else || !line.contains(Position::new(column, row)) {
@@ -83,7 +83,7 @@ pub fn action_at(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> Optio
     let mut start = line.x as usize + MOVE.chars().count();
     hints(app, line.width).into_iter().find_map(|hint| {
         let end = start + width_of(&hint);
-        // The blanks between two hints are neither's.
+        // The gap between two hints belongs to neither.
         let is_hit = (start + 3..end).contains(&(column as usize));
         start = end;
         is_hit.then_some(hint.0.action)

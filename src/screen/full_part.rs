@@ -1,4 +1,4 @@
-//! Maps too long to hold whole: what is on screen is computed at full resolution, with a margin to scroll into.
+//! Maps too long to keep whole: the visible part is computed at full resolution, with a margin for scrolling.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::state::scene::part::covers;
 use super::state::views::Axis;
 
 impl App {
-    /// Asks for what the Head panel shows, where it is not there yet.
+    /// Requests the part that the Head panel shows, unless it is there already.
     pub(super) fn ask_for_part(&mut self, effects: &mut Vec<Effect>) {
         let scene = self.scene();
         if self.panel != Panel::Head || !scene.shows_part() {
@@ -30,7 +30,7 @@ impl App {
         }
         let rows = scene.shown_detail().and_then(|detail| detail.rows.clone());
         let Some(rows) = rows else { return };
-        // As much again on every side, so that scrolling finds it there.
+        // The same size again on every side, so that scrolling finds it computed.
         let wider = |range: &Range<usize>, n: usize| {
             range.start.saturating_sub(range.len())..(range.end + range.len()).min(n)
         };
@@ -40,7 +40,7 @@ impl App {
         if let Some(run) = self.runs.of(run_id) {
             run.awaited_part = Some((head, queries.clone(), keys.clone()));
         }
-        // What was asked about the other run gets no answer any more, and may be asked again.
+        // Requests for the other run are no longer answered; allow them to be sent again.
         let others = self.runs.others_than(run_id);
         others.for_each(|run| run.awaited_part = None);
         let query = PartQuery {

@@ -1,4 +1,4 @@
-//! The first line: what is open, where one is in it, what runs, and the worst that was found.
+//! The first line: what is open, the current place in it, what runs, and the worst finding.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Severity;
@@ -15,10 +15,10 @@ use super::panels::checks_counts::n_not_run;
 use super::state::keys::Action;
 use super::state::panel::Panel;
 use super::state::run::{Preparing, Run, RunState};
-use super::state::runs::{Second, Way};
+use super::state::runs::{Second, SecondRunKind};
 use super::state::scene::Scene;
 
-/// Line 1: what is open, what runs, and the worst that was found.
+/// Builds line 1: what is open, what runs, and the worst finding.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     if (app.panel == Panel::History || app.subject().is_none())
         && let Some((left, right)) = panels::history_head::header(app, width)
@@ -26,22 +26,22 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         return spread(left, right, width);
     }
     let theme = &app.theme;
-    // A narrow terminal needs the room for what is open.
+    // On a narrow terminal, leave the room to the name of what is open.
     let program = if width < 100 { " " } else { " attnscope  " };
     let mut left = vec![Span::styled(program, theme.title())];
     let mut shown_facts = None;
     match app.subject() {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(subject) => {
-            // Beside the name of B stands that of A, whichever is shown.
+            // When there is a B, show A's name too, whichever side is shown.
             let a = app.runs.a.as_ref().filter(|_| app.runs.b.is_some());
             let name = a.map_or_else(|| subject.name(), |a| a.subject.name());
-            // Where one is must be read: of a long name, the end says more than the beginning.
+            // Leave room for the current place: cut a long name on the left, because its end says more than its beginning.
             let name = cut_left(&name, (width as usize / 3).max(16));
             left.push(Span::styled(name, theme.strong()));
             let crumbs = Span::raw(crumbs(app));
             match &app.runs.b {
-                // What is shown is not the checkpoint: that matters more than anything else.
+                // Panels show B or the difference, not the checkpoint alone: more important than any fact.
                 Some(second) => {
                     left.extend(banner(app, second, width as usize / 2));
                     left.push(crumbs);
@@ -79,9 +79,9 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         right.push(badge(app, run));
         right.push(Span::raw(" "));
     }
-    // As many facts as fit whole.
+    // Show as many facts as fit uncut.
     let used: usize = left.iter().chain(&right).map(Span::width).sum();
-    // A run that takes a little longer must not hide a fact.
+    // Reserve room for a longer run time, so that it does not hide a fact.
     let for_time = app.run().map_or(0, |run| spare_room_of_time(app, run));
     let mut room = (width as usize).saturating_sub(used + for_time + 2);
     let mut facts = shown_facts.unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     spread(left, right, width)
 }
 
-/// Where one is in what is open: the panel, and the layer and head where it is about one.
+/// The current place in the model: the panel, plus layer and head if the panel is about one.
 fn crumbs(app: Scene<'_>) -> String {
     let panel = app.panel.title();
     let at = app.selection;
@@ -111,14 +111,14 @@ fn crumbs(app: Scene<'_>) -> String {
     format!(" › {panel} › {layer} › H{}", at.head_idx)
 }
 
-/// Whether a place in the line is the badge of findings.
+/// Whether a position of the line is on the badge of findings.
 pub fn is_badge(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> bool {
     let width = app.run().map_or(0, |run| badge(app, run).width() as u16);
     let end = line.right().saturating_sub(1);
     line.contains(Position::new(column, row)) && (end.saturating_sub(width)..end).contains(&column)
 }
 
-/// What is open: its kind, its sizes, its element type, and what computes; before each, the place at which it gets room.
+/// Facts about what is open: kind, sizes, element type and device, each with its priority for room (0 first).
 fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
     let sizes = subject.sizes();
     let n_layers: Vec<String> = sizes.n_layers.iter().map(usize::to_string).collect();
@@ -135,14 +135,14 @@ fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
         Some((0, subject.kind().to_owned())),
         Some((1, heads)),
         sizes.d_head.map(|d_head| (4, format!("d_head {d_head}"))),
-        // Without weights there is no type of theirs.
+        // Without weights there is no element type.
         Some((3, subject.dtype_label())).filter(|(_, label)| !label.is_empty()),
         Some((2, app.device.to_string())),
     ];
     parts.into_iter().flatten().collect()
 }
 
-/// What B is, and which side is shown.
+/// How B was made, and which side is shown.
 fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     let style = app
         .theme
@@ -150,12 +150,12 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
         .add_modifier(Modifier::REVERSED | Modifier::BOLD);
     let shown = second.way.label(app.runs.shows).to_uppercase();
     let [what, note] = second.way.banner(app.runs.shows);
-    // What is shown must be read: of a long name, the end says more than the beginning.
+    // The shown side must stay readable: cut a long name on the left, because its end says more than its beginning.
     let room = room.saturating_sub(what.len() + shown.len() + 8);
     let words = match second.way {
-        Way::WhatIf(_) => second.way.words(),
-        Way::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
-        Way::Against(Against::Prompt(_)) => cut(&second.way.words(), room),
+        SecondRunKind::WhatIf(_) => second.way.words(),
+        SecondRunKind::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
+        SecondRunKind::Against(Against::Prompt(_)) => cut(&second.way.words(), room),
     };
     [
         Span::raw("  "),
@@ -164,7 +164,7 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     ]
 }
 
-/// The worst that is known of the run so far.
+/// The worst finding of the run so far.
 fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
     let theme = &app.theme;
     match &run.nonfinite {
@@ -179,7 +179,7 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
             let notes = counted(findings.len(), "note");
             Span::styled(format!("○ {notes}"), theme.accent())
         }
-        // What was not run found nothing either.
+        // Checks that were not run cannot have findings.
         (0, 0) if n_not_run(app) > 0 => {
             let n = n_not_run(app);
             Span::styled(format!("○ no findings, {n} not run"), theme.accent())
@@ -191,7 +191,7 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
     }
 }
 
-/// How much of something is done, what it is, and how to stop it.
+/// Progress bar with what is being done and the key that stops it.
 fn gauge(app: Scene<'_>, share: f32, what: &str) -> Vec<Span<'static>> {
     let (theme, stops) = (&app.theme, app.keys.key(Action::StopRun));
     let bar = bar(share, 10);
@@ -205,7 +205,7 @@ fn gauge(app: Scene<'_>, share: f32, what: &str) -> Vec<Span<'static>> {
 fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
     let theme = &app.theme;
     match &run.state {
-        // What is shown is not what the file holds: that matters more than how long it took.
+        // The run shown is no longer what the file contains: more important than the time it took.
         RunState::Done { .. } | RunState::Ended(_) if app.changed.is_some() => {
             vec![Span::styled(
                 "changed on disk · r reads it again",
@@ -248,7 +248,7 @@ fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
     }
 }
 
-/// Seconds, or milliseconds where seconds would say 0.
+/// A time in seconds, or in milliseconds if it is short.
 fn duration(took: std::time::Duration) -> String {
     match took.as_secs_f64() {
         seconds if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
@@ -256,7 +256,7 @@ fn duration(took: std::time::Duration) -> String {
     }
 }
 
-/// Columns that the time of a run would take if it took up to ten seconds, beyond those that it takes.
+/// Extra columns to reserve so that the run time could grow to ten seconds.
 fn spare_room_of_time(app: Scene<'_>, run: &Run) -> usize {
     match run.state {
         RunState::Done { took, .. } if app.shows_times => {
@@ -266,7 +266,7 @@ fn spare_room_of_time(app: Scene<'_>, run: &Run) -> usize {
     }
 }
 
-/// Left and right ends of one line; the left is cut where both do not fit.
+/// Puts spans at the left and right ends of one line; cuts the left ones if both do not fit.
 pub fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Line<'static> {
     let right_width: usize = right.iter().map(Span::width).sum();
     let mut room = (width as usize).saturating_sub(right_width + 1);

@@ -1,4 +1,4 @@
-//! What keys do in the History panel, and what arrives for it.
+//! Keys and updates of the History panel.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use super::state::run::Preparing;
 use super::state::selection::step;
 
 impl App {
-    /// Shows a training; one of its steps may be open in the other panels already.
+    /// Shows a training; one of its steps may already be open in the other panels.
     pub fn show_training(&mut self, view: HistoryView) {
         let is_opening = view.opened().is_some();
         self.training = Some(view);
@@ -44,7 +44,7 @@ impl App {
         }
     }
 
-    /// To another step, or to another head in reading order; layers where the statistic is one of layers.
+    /// Moves to another step, and to another head in reading order (another layer if the statistic is per layer).
     pub(super) fn step_history(&mut self, across: isize, down: isize) {
         let Some(view) = &mut self.training else {
             return;
@@ -65,7 +65,7 @@ impl App {
         at.head_idx = place.head_idx.unwrap_or(0);
     }
 
-    /// To the step and head at which the next thing begins, coloured by the statistic that tells of it.
+    /// Moves to the step and head of the next onset and selects its statistic.
     pub(super) fn step_onset(&mut self, by: isize) {
         let Some(view) = &mut self.training else {
             return;
@@ -98,7 +98,7 @@ impl App {
         at.head_idx = place.head_idx.unwrap_or(at.head_idx);
     }
 
-    /// To a step, from the palette.
+    /// Goes to a step chosen in the palette.
     pub(super) fn go_to_step(&mut self, record_idx: usize) {
         if let Some(view) = &mut self.training {
             let n = view.history.records().len();
@@ -107,9 +107,9 @@ impl App {
         self.go(Panel::History);
     }
 
-    /// The last steps of the training, and what begins in it, for the palette.
+    /// The last steps of the training and its onsets, for the palette.
     pub(super) fn history_items(&self) -> Vec<Item> {
-        /// More steps than anybody looks through.
+        /// More steps than anybody scrolls through.
         const MOST: usize = 2000;
         let Some(view) = &self.training else {
             return Vec::new();
@@ -131,7 +131,7 @@ impl App {
         onsets.chain(steps).collect()
     }
 
-    /// Reads the selected step again; the run of the other panels too, where its files have changed.
+    /// Reads the selected step again, and also the open run if its files have changed.
     pub(super) fn read_step_again(&mut self, effects: &mut Vec<Effect>) {
         let Some(view) = &self.training else { return };
         let said = view.read_again();
@@ -141,7 +141,7 @@ impl App {
         self.notice = Some(said);
     }
 
-    /// To the same head of another layer.
+    /// Moves to the same head of another layer.
     pub(super) fn step_history_layer(&mut self, by: isize) {
         let Some(view) = &self.training else { return };
         let layers = view.history.grid().layers();
@@ -157,7 +157,7 @@ impl App {
         }
     }
 
-    /// Opens the selected step in all panels; a step that is marked already stands beside it.
+    /// Opens the selected step as A in all panels; a marked step stays B.
     pub(super) fn open_step(&mut self, effects: &mut Vec<Effect>) {
         let Some(view) = &mut self.training else {
             return;
@@ -175,7 +175,7 @@ impl App {
         }
     }
 
-    /// Opens the newest checkpoint of a training of which nothing is open: without one, all other panels are empty.
+    /// Opens the newest checkpoint of a training if none is open: otherwise all other panels are empty.
     pub(super) fn open_newest_step(&mut self, effects: &mut Vec<Effect>) {
         let is_free = self.opened.is_none() && self.preparing.is_none();
         let Some(view) = self.training.as_mut().filter(|_| is_free) else {
@@ -191,7 +191,7 @@ impl App {
         }
     }
 
-    /// Marks the selected step for comparing, or takes the mark back.
+    /// Marks the selected step for comparison, or removes the mark.
     pub(super) fn mark_step(&mut self) {
         let marked = self.marked_step();
         let Some(view) = &mut self.training else {

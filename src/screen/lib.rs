@@ -1,4 +1,4 @@
-//! The screen: the only room that names ratatui or crossterm.
+//! The terminal screen: the only crate that uses ratatui and crossterm.
 
 mod areas;
 mod beside;
@@ -58,9 +58,9 @@ pub use state::runs::Shows;
 pub use state::scene::Scene;
 pub use state::setup::Setup;
 pub use state::shown::Shown;
-pub use state::story_view::{StoryView, Storyteller};
+pub use state::story_view::{StoryLoader, StoryView};
 pub use state::views::{Axis, HeadView};
 pub use state::written::Written;
-pub use terminal::{InFront, Start, Training, run, run_alignment, run_training};
+pub use terminal::{InitialState, Start, Training, run, run_alignment, run_training};
 pub use view::draw;
 pub use widgets::chart::draw_chart;

@@ -1,4 +1,4 @@
-//! What clicks, drags and the wheel do.
+//! Mouse input: clicks, drags and the wheel.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
@@ -29,7 +29,7 @@ impl App {
                     self.pointer = None;
                     self.act_if_enabled(action, effects);
                 } else {
-                    // What was said is read by now.
+                    // A click means that the message was read.
                     (self.notice, self.written) = (None, None);
                     panels::click(self, areas.body, at);
                 }

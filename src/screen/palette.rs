@@ -1,4 +1,4 @@
-//! The palette: everything that the program can do or go to, from the tables that say so, in one list.
+//! The palette: one list of every action and place, built from the tables that define them.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use super::state::keys::{Action, Binding, Group};
 use super::state::panel::Panel;
 use super::state::statistics::{n_statistics, statistic};
 
-/// What a line that compares begins with.
+/// Prefix of a line that compares.
 const COMPARE: &str = "compare with ";
 
-/// Columns of a text that a line shows.
+/// Characters of a text shown in a line.
 const QUOTED: usize = 60;
 
 impl App {
@@ -27,7 +27,7 @@ impl App {
         self.overlay = Some(Overlay::Palette(Find::palette(items, typed)));
     }
 
-    /// The palette of statistics alone, with the one in force marked.
+    /// Opens the palette with statistics only, the current one marked.
     pub(super) fn open_statistics(&mut self) {
         let items = self.statistic_items();
         let is_current = |item: &Item| item.target == Target::Statistic(self.statistic_idx);
@@ -76,7 +76,7 @@ impl App {
             .collect()
     }
 
-    /// What keys do here, those that move the selection aside.
+    /// The actions of keys here, except those that move the selection.
     fn action_items(&self) -> Vec<Item> {
         let groups = Group::ALL.into_iter();
         let all = groups.flat_map(|group| self.keys.of_group(group));
@@ -113,7 +113,7 @@ impl App {
             .collect()
     }
 
-    /// What a run can be compared with: checkpoints that lie beside the one that is open.
+    /// What a run can be compared with: checkpoints next to the open one.
     fn compare_items(&self) -> Vec<Item> {
         let of = |path: &std::path::PathBuf| {
             let against = Against::Target(Opening::from(Some(path.clone())));
@@ -140,7 +140,7 @@ impl App {
             .collect()
     }
 
-    /// What is kept as text: ids where there is no tokenizer.
+    /// Reads a stored prompt: as ids if there is no tokenizer.
     fn source_of(&self, text: &str) -> Source {
         let ids = text.split(|c: char| c == ',' || c.is_whitespace());
         let ids = ids.filter(|word| !word.is_empty()).map(str::parse);
@@ -152,7 +152,7 @@ impl App {
     }
 }
 
-/// What a query stands for beside a search: a path or a text to compare with.
+/// Interprets a query as a command: a path or a text to compare with.
 fn typed(query: &str) -> Option<Item> {
     let named = query.strip_prefix(COMPARE)?.trim();
     if named.is_empty() {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_after_compare_with_is_a_path_or_a_text() {
+    fn text_after_compare_with_is_read_as_a_path_or_a_text() {
         let of = |query: &str| typed(query).map(|item| item.target);
         let path = Against::Target(Opening::from(Some("runs/b".into())));
         assert_eq!(of("compare with runs/b"), Some(Target::Against(path)));

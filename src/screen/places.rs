@@ -1,4 +1,4 @@
-//! Places one can jump to: what the finder lists, where it goes, and where findings are.
+//! Places to jump to: entries of the finder, their targets, and where findings are.
 
 use attnscope_prompt::Request;
 use attnscope_spec::Place;
@@ -13,7 +13,7 @@ use super::state::selection::{step, step_to};
 use super::state::views::Axis;
 
 impl App {
-    /// Selects a layer above or below; those that do not attend have no head to select.
+    /// Selects a layer above or below; skips layers without attention, which have no head to select.
     pub(super) fn step_layer(&mut self, by: isize) {
         let (here, n_layers) = (self.selection.layer_idx, self.scene().n_layers());
         self.selection.layer_idx = step_to(here, by, n_layers, |layer_idx| {

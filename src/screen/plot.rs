@@ -1,4 +1,4 @@
-//! One frame without a terminal: runs the model as the screen does, waits for all that a panel shows, and takes it.
+//! One frame without a terminal: runs the model as the screen does, waits for everything the panel shows, and renders it.
 
 use std::sync::{Arc, mpsc};
 
@@ -20,33 +20,33 @@ use super::state::views::Axis;
 
 /// What to run, and what to show of it.
 pub struct Plot {
-    /// What is opened, until it has a name of its own.
+    /// Name of the checkpoint until it is open.
     pub name: String,
-    /// Starts the run that is shown.
+    /// Starts the run.
     pub begin: Box<dyn FnOnce(Sink) -> Worker>,
     pub theme: Theme,
     /// Columns and rows.
     pub size: (u16, u16),
     pub shown: Shown,
     pub what_ifs: Vec<WhatIf>,
-    /// What stands beside the run, in place of what-ifs.
+    /// What the run is compared with, instead of what-ifs.
     pub against: Option<Against>,
-    /// Leaves texts in the table as they are, also those that a spreadsheet would compute.
+    /// Leave cells of the CSV file as they are, even those that a spreadsheet would read as formulas.
     pub is_raw_csv: bool,
-    /// The story of a demo, and which of its pages is open.
+    /// The story of a demo and its open page.
     pub story: Option<StoryView>,
-    /// The data alone, for paper, in place of the screen.
+    /// Draw only the data, as a figure for paper, instead of the screen.
     pub figure: Option<(Paper, Format)>,
 }
 
 impl Shown {
-    /// Shows the panel.
+    /// Opens the panel.
     pub(super) fn begin(&self, app: &mut App) {
         (app.panel, app.statistic_idx) = (self.panel, self.statistic_idx);
         (app.head_view, app.tokens_view.shows_received) = (self.head_view, self.shows_received);
     }
 
-    /// Selects the place, once the text has its tokens.
+    /// Selects the place, once the text is tokenized.
     pub(super) fn select(&self, app: &mut App) -> Result<()> {
         let Some(subject) = app.opened.clone() else {
             return Ok(());
@@ -64,10 +64,10 @@ impl Shown {
     }
 }
 
-/// Runs, waits and draws; `told` hears what share of the run is done.
+/// Runs the model, waits and draws; calls `told` with the completed share of the run.
 ///
 /// # Errors
-/// When something cannot be opened, run or shown: what, in one line.
+/// When something cannot be opened, run or shown, with the reason in one line.
 pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     let (sender, events) = mpsc::channel();
     let mut app = App::new(plot.theme, plot.size, plot.name);
@@ -146,7 +146,7 @@ fn take_in(
     Ok(())
 }
 
-/// Whether all that the panel shows is there.
+/// Whether everything that the panel shows has arrived.
 fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
     if is_compared {
         let are_judged = |both: [&Run; 2]| both.iter().all(|run| run.judgement.is_some());
@@ -170,7 +170,7 @@ fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
             && (!app.scene().shows_part()
                 || app.scene().part_with(&view.queries, &view.keys).is_some())
     };
-    // What was asked of a tensor has its answer.
+    // Every requested tensor statistic has arrived.
     let has_figures = || app.model_view.stats.values().all(Option::is_some);
     (!shown.is_probed || run.is_probed)
         && (app.panel != Panel::Sweep

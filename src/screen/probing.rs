@@ -1,4 +1,4 @@
-//! The model asked on changed prompts and its weights looked at: by a key, and by itself where that takes no time that anybody would see.
+//! Probing: runs the model on changed prompts and examines its weights, on a key press or automatically if that is quick.
 
 use attnscope_run::{Options, Step, input_of, work_of};
 
@@ -6,11 +6,11 @@ use super::state::app::App;
 use super::state::msg::Effect;
 use super::state::run::Run;
 
-/// Multiplications of a run up to which a model is asked by itself. Asking takes a few hundred times as many: a second or two.
+/// A model is probed automatically up to this many multiplications per run. Probing takes a few hundred times as many: 1 to 2 s.
 const SMALL: u64 = 50_000_000;
 
 impl App {
-    /// Asks the model on changed prompts, and looks at its weights.
+    /// Runs the model on changed prompts and examines its weights.
     pub(super) fn probe(&mut self, effects: &mut Vec<Effect>) {
         if let Some(run) = self.runs.shown_mut(self.runs.shows) {
             run.was_considered = true;
@@ -23,7 +23,7 @@ impl App {
         }
     }
 
-    /// Asks the model of the run that is shown without a key: once, when nothing else runs, and only where the model is small.
+    /// Probes the model of the shown run without a key press: once, when nothing else runs, and only if the model is small.
     pub(super) fn probe_by_itself(&mut self, effects: &mut Vec<Effect>) {
         if !self.asks_by_itself || self.preparing.is_some() {
             return;
@@ -46,7 +46,7 @@ impl App {
     }
 }
 
-/// Whether a run is of a model that is asked by itself.
+/// Whether a run's model is small enough to be probed automatically.
 fn is_small(run: &Run) -> bool {
     let options = Options {
         keep_bytes: None,

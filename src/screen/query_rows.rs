@@ -1,4 +1,4 @@
-//! What the selected query gives to each key, asked of the worker where maps are pooled.
+//! Attention from the selected query to each key, requested from the worker where maps are pooled.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::state::run::{Run, RunState};
 use super::state::runs::Shows;
 use super::state::scene::token_statistics::is_whole;
 
-/// Every head of a run in grids that have the selected query, where maps are pooled.
+/// Heads of a run with pooled maps, in the grids that have the selected query.
 fn pooled_heads(run: &Run, grid: Stack) -> Vec<(Stack, usize, usize)> {
     let layers = run.layers.get(&grid).into_iter().flatten();
     let heads = layers.flat_map(|layer| {
@@ -29,14 +29,14 @@ fn pooled_heads(run: &Run, grid: Stack) -> Vec<(Stack, usize, usize)> {
 }
 
 impl App {
-    /// Asks what the selected query gives to each key, where heads are sorted by it and maps are pooled.
+    /// Requests attention from the selected query where heads are sorted by it and maps are pooled.
     pub(super) fn ask_for_query_rows(&mut self, effects: &mut Vec<Effect>) {
         let is_shown = matches!(self.panel, Panel::Overview | Panel::Compare)
             && self.statistic_idx == STATISTICS.len() + 1;
         if !is_shown {
             return;
         }
-        // One question at a time: of two, the newer one would stand.
+        // One request at a time, because a newer one would replace the older.
         let is_open = |view: &RowsView, nth: usize| {
             let asked = view.asked[nth].as_ref();
             asked.is_some_and(|asked| view.rows[nth].as_ref().is_none_or(|(of, _)| of != asked))
@@ -66,7 +66,7 @@ impl App {
                 continue;
             }
             view.asked[nth(*side)] = Some(query.clone());
-            // What was asked of the other side, and is still open, gets no answer any more.
+            // An open request for the other side is no longer answered.
             let other = 1 - nth(*side);
             if is_open(view, other) {
                 view.asked[other] = None;

@@ -1,4 +1,4 @@
-//! How the same is shown otherwise: types of heads, zoom, colours.
+//! Ways to change the display: head types, zoom, colours.
 
 use attnscope_terminal::theme::{Colours, Depth, Diverging, Ground, Look, Sequential, Theme};
 
@@ -9,7 +9,7 @@ use super::state::find::{Item, Target};
 use super::state::views::Axis;
 
 impl App {
-    /// Takes what the terminal says of its background.
+    /// Applies the background colour that the terminal reported.
     pub(super) fn take_ground(&mut self, ground: Ground) {
         self.theme = Theme::with(ground, self.theme.depth, self.theme.look);
     }
@@ -41,7 +41,7 @@ impl App {
         };
     }
 
-    /// What the palette offers of colours.
+    /// Colour themes and maps for the palette.
     pub(super) fn colour_items(&self) -> Vec<Item> {
         let item = |label: String, about: &str, colours: Colours| Item {
             also: "colour color".to_owned(),
@@ -92,7 +92,7 @@ impl App {
         all.chain(depths).collect()
     }
 
-    /// Shows heads of the next type that there is, all after the last; the selection goes to a head that is shown.
+    /// Shows only heads of the next type present, or all after the last type; moves the selection to a shown head.
     pub(super) fn next_type(&mut self) {
         let types = self.scene().head_types();
         if types.is_empty() {
@@ -111,7 +111,7 @@ impl App {
         self.select_shown_type();
     }
 
-    /// Goes to the first head of the type that is looked for, unless the selected head is one.
+    /// Selects the first head of the shown type, unless the selected head has it.
     fn select_shown_type(&mut self) {
         let scene = self.scene();
         let at = scene.selection;
@@ -119,7 +119,7 @@ impl App {
         if selected.is_some_and(|head| scene.is_of_shown_type(head)) {
             return;
         }
-        // The selected grid first.
+        // Search the selected grid first.
         let mut grids = scene.grids();
         grids.sort_by_key(|grid| *grid != at.stack);
         let found = grids.into_iter().find_map(|grid| {
@@ -135,12 +135,12 @@ impl App {
         }
     }
 
-    /// Zooms about the crosshair.
+    /// Zooms around the crosshair.
     pub(super) fn zoom(&mut self, by: i32) {
         let body = areas(self.size).body;
         let now = panels::head::zoom(self.scene(), body);
         let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
-        // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
+        // Zoom levels 0 and 1 are the same scale, one cell per pixel: skip one of them.
         let next = match (now, by) {
             (1, -1) => -1,
             (-1, 1) => 1,
@@ -148,7 +148,7 @@ impl App {
         };
         let detail = self.scene().shown_detail();
         let has_full = detail.is_some_and(|detail| detail.pooling() > 1 && detail.rows.is_some());
-        // Beyond one pooled cell a pixel, single cells; and back.
+        // Zooming in beyond one pooled cell per pixel switches to single cells; zooming out switches back.
         let (is_full, next) = match self.head_view.is_full && has_full {
             false if has_full && now >= 1 && by > 0 => (true, 1),
             true if next < 1 => (false, 1),

@@ -1,5 +1,4 @@
-//! Sweeping the selected head's scores: asked of the worker while the panel is open, and shown for the head and query that it
-//! was asked for.
+//! Sweeps of the selected head's scores: requested while the panel is open, and shown only for the requested head and query.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use super::state::msg::Effect;
 use super::state::panel::Panel;
 
 impl App {
-    /// Asks for the sweep of the selected row, once the head's scores are there.
+    /// Requests the sweep of the selected row, once the head's scores are there.
     pub(super) fn ask_for_sweep(&mut self, effects: &mut Vec<Effect>) {
         if self.panel != Panel::Sweep
             || self.scene().swept().is_some()
@@ -36,7 +35,7 @@ impl App {
         effects.push(Effect::Sweep(SweepQuery { of, detail, marks }));
     }
 
-    /// Asks for the sweep of the layer, once its run has come so far.
+    /// Requests the sweep of the layer, once the run has reached it.
     pub(super) fn ask_for_layer_sweep(&mut self, effects: &mut Vec<Effect>) {
         let is_due = self.panel == Panel::Sweep && self.scene().awaits_layer_sweep();
         if !is_due || self.scene().no_sweep().is_some() || self.scene().swept().is_none() {

@@ -1,4 +1,4 @@
-//! Telling a story: its pages arrive, and keys walk through them.
+//! Stories: takes in their pages and moves through them.
 
 use attnscope_compute::error::Result;
 use attnscope_report::Page;
@@ -11,7 +11,7 @@ use super::state::selection::step;
 use super::state::story_view::StoryView;
 
 impl App {
-    /// To another page, or along the text of this one.
+    /// Moves to another page, or scrolls the text of this one.
     pub(super) fn step_story(&mut self, across: isize, down: isize) {
         let body = areas(self.size).body;
         let Some(story) = &mut self.story else { return };

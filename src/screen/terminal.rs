@@ -1,4 +1,4 @@
-//! The terminal itself: taken, drawn to, and given back whatever happens.
+//! The terminal: takes it over, draws to it, and always restores it.
 
 use std::io::{self, Write, stdout};
 use std::ops::ControlFlow;
@@ -41,27 +41,27 @@ use super::state::remembered::{Remembered, Session};
 use super::state::runs::Shows;
 use super::state::setup::Setup;
 use super::state::shown::Shown;
-use super::state::story_view::{StoryView, Storyteller};
+use super::state::story_view::{StoryLoader, StoryView};
 
-/// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
+/// Time to wait for an error on opening before taking over the terminal: most failures arrive sooner.
 const GRACE: Duration = Duration::from_millis(30);
-/// What has queued is taken in for so long before the next frame.
+/// Longest time to process queued messages before drawing the next frame.
 const FRAME: Duration = Duration::from_millis(50);
-/// Ages are told in seconds.
+/// Ages are shown in seconds.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What to open the screen with.
+/// How to open the screen with a model.
 pub struct Start {
-    /// What to open; the demo when it names no path.
+    /// The checkpoint to open; the demo if it names no path.
     pub opening: Opening,
     pub first: FirstPrompt,
     pub terms: Terms,
-    pub in_front: InFront,
-    /// Tells the story of a demo.
-    pub story: Option<Storyteller>,
+    pub in_front: InitialState,
+    /// Produces the story of a demo.
+    pub story: Option<StoryLoader>,
 }
 
-/// A training to show, and what reads it as long as the screen is open.
+/// A training to show, and its reader, which runs while the screen is open.
 pub struct Training {
     pub view: HistoryView,
     pub reader: Option<HistoryReader>,
@@ -74,54 +74,54 @@ impl std::fmt::Debug for Training {
     }
 }
 
-/// What is in front when the screen opens.
+/// What to show when the screen opens.
 #[derive(Debug, Default)]
-pub struct InFront {
-    /// What a person is to know first.
+pub struct InitialState {
+    /// Notice to show first.
     pub notice: Option<String>,
-    /// What a person would press keys for, once the first text has its tokens.
+    /// The view to open, once the first text is tokenized.
     pub shown: Option<Shown>,
-    /// What is supposed of it.
+    /// What-ifs to apply.
     pub what_ifs: Vec<WhatIf>,
-    /// What it is compared with.
+    /// What to compare with.
     pub against: Option<Against>,
     /// The training whose history is shown.
     pub training: Option<Training>,
-    /// Checkpoints beside the one that is open.
+    /// Checkpoints next to the open one.
     pub beside: Vec<PathBuf>,
-    /// Prompts that lie beside it, to be offered.
+    /// Prompts found next to the checkpoint, to offer.
     pub offered: Vec<Request>,
-    /// Where prompts are kept for the next session, where they are.
+    /// Store of prompts for the next session; `None` if they are not stored.
     pub remembered: Option<Remembered>,
     /// Colours, keys and limits.
     pub setup: Setup,
-    /// What is opened, as words of a command line; `None` where none draws it.
+    /// Command-line words that open the same thing; `None` if no command draws it.
     pub target: Option<Vec<String>>,
 }
 
-/// Who does what updates ask for.
-struct Hands {
+/// Carries out the effects of updates.
+struct EffectRunner {
     worker: Worker,
     writer: Writer,
-    /// What is to be selected and supposed when the first text has its tokens.
+    /// View and what-ifs to apply once the first text is tokenized.
     place: Option<Shown>,
     what_ifs: Vec<WhatIf>,
     against: Option<Against>,
     remembered: Option<Remembered>,
-    /// Whether the program is to stop, and whether the terminal is no longer ours.
+    /// Whether to suspend the program, and whether the terminal is gone.
     stops: bool,
     is_lost: bool,
-    /// Whether everything is to be drawn again.
+    /// Whether to redraw everything.
     is_resized: bool,
-    /// What was asked of the terminal.
+    /// Query sent to the terminal, awaiting its answer.
     question: Option<Question>,
     graphics: Graphics,
 }
 
-/// Opens the screen and stays until the person leaves.
+/// Opens the screen and returns when the user quits.
 ///
 /// # Errors
-/// When the checkpoint or the first prompt cannot be used, or the terminal fails; the terminal is restored first.
+/// When the checkpoint or the first prompt cannot be used, or the terminal fails. The terminal is restored first.
 pub fn run(start: Start) -> Result<()> {
     let opening = match &start.opening.path {
         Some(path) => path.display().to_string(),
@@ -134,24 +134,24 @@ pub fn run(start: Start) -> Result<()> {
     stay(begin, opening, start.in_front, start.story)
 }
 
-/// Opens the screen with a training; a step of it is opened when a person asks for it.
+/// Opens the screen with a training; its steps are opened on request.
 ///
 /// # Errors
 /// When the terminal fails.
-pub fn run_training(usual: UsualPrompt, terms: Terms, in_front: InFront) -> Result<()> {
+pub fn run_training(usual: UsualPrompt, terms: Terms, in_front: InitialState) -> Result<()> {
     let training = in_front.training.as_ref();
     let opening = training.map_or(String::new(), |of| of.view.history.name.clone());
     let begin = |sink| Worker::waiting(usual, terms, sink);
     stay(begin, opening, in_front, None)
 }
 
-/// Opens the screen with an alignment of two sentences: its one head.
+/// Opens the screen with an alignment of two sentences, which has a single head.
 ///
 /// # Errors
 /// When the terminal fails.
-pub fn run_alignment(alignment: Alignment, terms: Terms, in_front: InFront) -> Result<()> {
+pub fn run_alignment(alignment: Alignment, terms: Terms, in_front: InitialState) -> Result<()> {
     let opening = alignment.name();
-    let in_front = InFront {
+    let in_front = InitialState {
         shown: Some(Shown::of(Panel::Head)),
         ..in_front
     };
@@ -166,15 +166,15 @@ pub fn run_alignment(alignment: Alignment, terms: Terms, in_front: InFront) -> R
 fn stay(
     begin: impl FnOnce(Sink) -> Worker,
     opening: String,
-    in_front: InFront,
-    story: Option<Storyteller>,
+    in_front: InitialState,
+    story: Option<StoryLoader>,
 ) -> Result<()> {
     tell_panics_apart();
     let begun = Instant::now();
     let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
-        // The screen may be gone when a late event arrives: nobody misses it.
+        // The screen may have closed before a late event arrives.
         begin(Arc::new(move |event| {
             drop(sender.send(Msg::Worker(event)));
         }))
@@ -185,7 +185,7 @@ fn stay(
             drop(sender.send(Msg::Exported(written)));
         })
     };
-    let mut hands = Hands {
+    let mut hands = EffectRunner {
         worker,
         writer,
         place: in_front.shown.clone(),
@@ -238,7 +238,7 @@ fn stay(
         #[cfg(unix)]
         let _claim = hear_signals(sender.clone());
         listen(sender);
-        let terminal = Taking {
+        let terminal = TerminalSetup {
             begun,
             asks_ground,
             takes_mouse,
@@ -256,19 +256,19 @@ fn stay(
         .map_or(Ok(()), |reason| Err(Error::Prompt(reason)))
 }
 
-/// How the terminal is taken.
-struct Taking {
+/// Options for taking over the terminal.
+struct TerminalSetup {
     begun: Instant,
     asks_ground: bool,
     takes_mouse: bool,
 }
 
-/// Reads a training on a thread of its own, which ends with the program.
+/// Reads a training on its own thread, which ends with the program.
 fn follow(reader: HistoryReader, sender: Sender<Msg>) {
     thread::spawn(move || {
         let mut told = Instant::now();
         let mut sink = |updates: Vec<Update>| {
-            // Without news, time passes: the screen says how old the last ones are.
+            // Without news, send one empty update a second to refresh the age shown.
             if updates.is_empty() && told.elapsed() < SECOND {
                 return ControlFlow::Continue(());
             }
@@ -284,35 +284,35 @@ fn follow(reader: HistoryReader, sender: Sender<Msg>) {
     });
 }
 
-/// Draws and waits in turn: what has queued is taken in before the next frame.
+/// Draws and waits in turn: processes all queued messages before the next frame.
 fn show(
     app: &mut App,
-    hands: &mut Hands,
+    hands: &mut EffectRunner,
     receiver: &Receiver<Msg>,
-    taking: Taking,
+    taking: TerminalSetup,
 ) -> io::Result<()> {
     let guard = Guard::take(taking.takes_mouse)?;
     if taking.asks_ground {
         let term = std::env::var("TERM").unwrap_or_default();
         hands.question = Question::ask(&term)?;
     }
-    // It may have changed before anybody listened.
+    // The size may have changed before the listener started.
     app.size = size();
-    // Of our own size, not the terminal's: a terminal may say any.
+    // Use the bounded size: a terminal may report any.
     let viewport = Viewport::Fixed(area_of(app.size));
     let mut terminal = Terminal::with_options(
         CrosstermBackend::new(stdout()),
         TerminalOptions { viewport },
     )?;
-    // A frame in the wrong colours would be seen: the answer of a terminal at hand comes at once.
-    let left = |hands: &Hands| {
+    // Wait for the terminal's answer about its background: it comes at once, and a frame in the wrong colours would be visible.
+    let left = |hands: &EffectRunner| {
         let question = hands.question.as_ref()?;
         question.left_before_frame(taking.begun)
     };
     wait_for_answer(app, hands, receiver, left);
     let mut pictures = Pictures::of(hands.graphics);
     while !app.is_over {
-        // Also to the size it had: what a terminal keeps of its cells when it changes there and back is its own affair.
+        // Resize even if the size is unchanged: a terminal may lose cells when it is resized back and forth.
         if std::mem::take(&mut hands.is_resized) {
             terminal.resize(area_of(app.size))?;
             pictures.forget(hands.graphics);
@@ -320,7 +320,7 @@ fn show(
         pictures.draw(&mut terminal, app)?;
         let Ok(msg) = receiver.recv() else { break };
         take_in(app, hands, msg);
-        // A long log comes in many parts: the screen is drawn between them.
+        // A long log arrives in many parts: draw between them.
         let begun = Instant::now();
         while begun.elapsed() < FRAME
             && let Ok(msg) = receiver.try_recv()
@@ -337,7 +337,7 @@ fn show(
             hands.is_resized = true;
         }
     }
-    // An answer that comes after the end would be typed into the shell.
+    // An answer that arrives after the end would be typed into the shell.
     wait_for_answer(app, hands, receiver, |hands| {
         hands.question.as_ref()?.left()
     });
@@ -345,12 +345,12 @@ fn show(
     Ok(())
 }
 
-/// Takes in what comes until the terminal has answered, or until there is no time left.
+/// Processes messages until the terminal has answered or the time is up.
 fn wait_for_answer(
     app: &mut App,
-    hands: &mut Hands,
+    hands: &mut EffectRunner,
     receiver: &Receiver<Msg>,
-    left: impl Fn(&Hands) -> Option<Duration>,
+    left: impl Fn(&EffectRunner) -> Option<Duration>,
 ) {
     while let Some(left) = left(hands) {
         match receiver.recv_timeout(left) {
@@ -360,10 +360,10 @@ fn wait_for_answer(
     }
 }
 
-/// No screen is larger; a terminal that says so would have us hold gigabytes of cells.
+/// Largest screen drawn; a terminal that reports more would make us allocate gigabytes of cells.
 const LARGEST: (u16, u16) = (1000, 1000);
 
-/// The terminal's size, as far as it is drawn on.
+/// The terminal's size, limited to what is drawn.
 fn size() -> (u16, u16) {
     bounded(crossterm::terminal::size().unwrap_or((80, 24)))
 }
@@ -376,7 +376,7 @@ fn area_of((width, height): (u16, u16)) -> Rect {
     Rect::new(0, 0, width, height)
 }
 
-/// Gives the terminal to the shell, until the shell continues the program.
+/// Suspends the program and restores the terminal, until the shell continues it.
 fn stop(app: &mut App) {
     #[cfg(unix)]
     if attnscope_system::signals::can_stop() {
@@ -387,7 +387,7 @@ fn stop(app: &mut App) {
     app.notice = Some("there is no shell to go back to".to_owned());
 }
 
-fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
+fn take_in(app: &mut App, hands: &mut EffectRunner, msg: Msg) {
     let msg = match msg {
         Msg::Answer(answer) => {
             let question = hands.question.as_mut();
@@ -415,7 +415,7 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
         if let Some(against) = hands.against.take() {
             app.must_compare_with(against);
         }
-        // A story is of the checkpoint as it is.
+        // A story is about the checkpoint without what-ifs.
         if app.panel == Panel::Story {
             app.show_side(Shows::A);
         }
@@ -436,7 +436,7 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
             }
             Effect::Remember(prompt) => {
                 let kept = hands.remembered.as_ref().map(|to| to.add(&prompt));
-                // A full disk must not end a session.
+                // A full disk must not end the session.
                 if let Some(Err(e)) = kept {
                     log::warn!("the prompt is not kept: {e}");
                 }
@@ -446,7 +446,7 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
     }
 }
 
-/// Hands a text to the clipboard of the terminal.
+/// Copies a text to the terminal's clipboard.
 fn copy(text: &str) -> io::Result<()> {
     let is_in_tmux = std::env::var_os("TMUX").is_some_and(|value| !value.is_empty());
     let mut out = stdout();
@@ -454,7 +454,7 @@ fn copy(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Panics as the screen itself would, for the test of what is left of the terminal. No build that anyone installs has this.
+/// Panics on request, for the test that the terminal is restored. No released build contains this.
 #[cfg(debug_assertions)]
 fn panic_if_asked(msg: &Msg) {
     let is_asked = || std::env::var_os("ATTNSCOPE_TEST_PANIC").is_some();
@@ -463,7 +463,7 @@ fn panic_if_asked(msg: &Msg) {
     }
 }
 
-/// Turns what the person and the system do into messages, on threads that end with the program.
+/// Turns input and signals into messages, on threads that end with the program.
 fn listen(sender: Sender<Msg>) {
     thread::spawn(move || {
         read_input(|input| {
@@ -490,11 +490,11 @@ fn resized(size: (u16, u16)) -> Msg {
     Msg::Resize(width, height)
 }
 
-/// Has signals told as messages, as long as what it gives is held.
+/// Turns signals into messages while the returned claim is held.
 #[cfg(unix)]
 fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::TrainingHypothesis {
     let tell = move |asked| {
-        // The screen may be gone: then it has ended already.
+        // The screen may already have ended.
         let _ = sender.send(match asked {
             Asked::End => Msg::Terminate,
             Asked::Stop => Msg::Stop,

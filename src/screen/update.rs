@@ -1,4 +1,4 @@
-//! Messages → state. Nothing here draws, waits or computes.
+//! Turns messages into state. Nothing here draws, waits or computes.
 
 use attnscope_spec::Stack;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -22,17 +22,17 @@ use super::state::statistics::n_statistics;
 use super::state::views::Axis;
 use super::state::written::Written;
 
-/// Rows or columns of a page.
+/// Rows or columns per page.
 const PAGE: isize = 10;
 
 impl App {
-    /// Takes in one message; gives what is to be done elsewhere.
+    /// Handles one message; returns the effects to carry out elsewhere.
     pub fn update(&mut self, msg: Msg) -> Vec<Effect> {
         let mut effects = Vec::new();
         match msg {
             Msg::Terminate => self.is_over = true,
             Msg::Stop => effects.push(Effect::Stop),
-            // Whoever asked knows whether it still counts.
+            // Handled by the terminal loop, which asked.
             Msg::Continued | Msg::Answer(_) => {}
             Msg::Resize(width, height) => self.size = (width, height),
             Msg::Ground(ground) => self.take_ground(ground),
@@ -46,7 +46,7 @@ impl App {
             Msg::Mouse(mouse) => self.mouse(mouse, &mut effects),
             Msg::Worker(event) => self.event(event),
             Msg::Exported(Ok(Written { svg, .. })) => {
-                // Both have one name.
+                // Both files have the same stem.
                 self.written = Some(format!("wrote {} and .csv", svg.display()));
             }
             Msg::Story(told) => self.take_story(told),
@@ -70,7 +70,7 @@ impl App {
         effects
     }
 
-    /// The selected tokens are some of the run that is shown: another text may be shorter.
+    /// Moves the selected tokens inside the shown run, whose text may be shorter.
     fn keep_selection_inside(&mut self) {
         let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         let at = &mut self.selection;
@@ -82,7 +82,7 @@ impl App {
     }
 
     fn key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) {
-        // These two are the terminal's own: they mean the same in every field of text.
+        // Ctrl-C and Ctrl-Z keep their usual meaning in every text field.
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
                 KeyCode::Char('c') => {
@@ -105,7 +105,7 @@ impl App {
             }
             return;
         }
-        // One layer gets the key: what lies on top.
+        // Only the topmost overlay gets the key.
         match &mut self.overlay {
             Some(Overlay::Edit(editor)) => match editor.key(key) {
                 Edited::Going => {}
@@ -163,7 +163,7 @@ impl App {
         }
     }
 
-    /// Whether a key writes the screen: over the panels as in them, except where its letter is text.
+    /// Whether a key exports the screen: always, unless a text field reads its letter as text.
     fn exports(&self, key: KeyEvent) -> bool {
         let is_text = matches!(
             self.overlay,
@@ -286,7 +286,7 @@ impl App {
         }
     }
 
-    /// The next panel of those that there are, the first after the last.
+    /// Opens the next available panel, the first after the last.
     fn next_panel(&mut self, by: isize) {
         let panels: Vec<Panel> = self.panels().collect();
         let here = panels.iter().position(|panel| *panel == self.panel);
@@ -300,7 +300,7 @@ impl App {
         }
     }
 
-    /// Moves what the panel moves: a head in grids, the crosshair on maps, a token in the text, a tensor in lists.
+    /// Moves the panel's selection: a head in grids, the crosshair on maps, a token in the text, a tensor in lists.
     pub(super) fn step(&mut self, across: isize, down: isize) {
         let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         match self.panel {
@@ -356,16 +356,16 @@ impl App {
         }
     }
 
-    /// Tokens to the one above or below, as the text is wrapped on screen.
+    /// Number of tokens to the line above or below, as the text is wrapped on screen.
     fn tokens_down(&self, down: isize) -> isize {
-        // Between two texts, what is moved is not what is wrapped on screen.
+        // In cross-attention the selection moves in a text that is not the wrapped one.
         if down.abs() > PAGE || self.selection.stack == Stack::Cross {
             return down;
         }
         panels::tokens::step_line(self.scene(), areas(self.size).body, down)
     }
 
-    /// Selects a grid of heads, and keeps the rest of the selection inside it.
+    /// Selects a grid of heads and keeps the rest of the selection inside it.
     pub(super) fn select_grid(&mut self, grid: Stack) {
         self.selection.stack = grid;
         self.step_layer(0);
@@ -382,7 +382,7 @@ impl App {
         self.select_grid(grids[next]);
     }
 
-    /// The next head in reading order.
+    /// Selects the next head in reading order.
     pub(super) fn next_head(&mut self, by: isize) {
         let n_heads = self.scene().n_heads();
         if n_heads == 0 {
@@ -396,7 +396,7 @@ impl App {
         (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
     }
 
-    /// Moves along the list of statistics that are known.
+    /// Selects another available statistic.
     fn step_statistic(&mut self, by: isize) {
         let scene = self.scene();
         let known: Vec<usize> = (0..n_statistics())
@@ -434,11 +434,11 @@ impl App {
         }
     }
 
-    /// Asks for the selected head of a run in full, once its layer is there and a panel shows it.
+    /// Requests the selected head of a run in full, once its layer is there and a panel shows it.
     pub(super) fn ask_for_head(&mut self, shows: Shows, effects: &mut Vec<Effect>) {
         let scene = Scene::of(self, shows);
         let wanted = scene.wanted_head();
-        // The overview's small map is of what is kept anyway, but for the difference of two.
+        // The Overview panel's small map needs only stored data, except for the difference of two runs.
         let shows_change = self.panel == Panel::Overview && self.scene().shows_difference();
         let is_due = (self.panel.shows_head() || shows_change) && scene.layer().is_some();
         if !is_due || scene.shown_detail().is_some() {
@@ -449,7 +449,7 @@ impl App {
             run.awaited = Some(wanted);
             let id = run.id;
             effects.push(Effect::LookAt(id, wanted));
-            // What was asked about the other run gets no answer any more, and may be asked again.
+            // Requests for the other run are no longer answered.
             self.runs.others_than(id).for_each(|run| run.awaited = None);
         }
     }

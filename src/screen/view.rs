@@ -1,4 +1,4 @@
-//! State → one frame: header, tabs, the panel, the footer, and what lies over them. Changes nothing.
+//! Draws one frame from the state: header, tabs, panel, footer and overlays. Changes nothing.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_report::is_hidden;
@@ -57,7 +57,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     leave_hidden_out(frame.buffer_mut());
 }
 
-/// Takes letters out that a terminal would act on: names and texts of files may hold any.
+/// Removes characters that a terminal would act on: file names and contents may contain any.
 fn leave_hidden_out(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().len() > 1 && cell.symbol().contains(is_hidden) {
@@ -67,7 +67,7 @@ fn leave_hidden_out(buffer: &mut Buffer) {
     }
 }
 
-/// The tabs as text, in order; titles are cut alike where they do not all fit.
+/// Labels of the tabs in order; titles are cut to the same length if they do not all fit.
 fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
     let texts = |most: usize| -> Vec<(Panel, String)> {
         let text =
@@ -82,7 +82,7 @@ fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
     };
     let fitting = (1..=longest).rev().map(texts).find(|texts| fits(texts));
     let mut texts = fitting.unwrap_or_else(|| texts(1));
-    // What room is left makes titles whole again: that of the open panel first.
+    // Spend the remaining room on uncut titles, the open panel's first.
     let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
     let mut room = (width as usize).saturating_sub(used + 1);
     let mut order: Vec<usize> = (0..texts.len()).collect();
@@ -99,7 +99,7 @@ fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
     texts
 }
 
-/// Line 2: the panels, and what text is on screen.
+/// Builds line 2: the panels, and the current text.
 fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
     let theme = &app.theme;
     let style = |panel: Panel| {
@@ -113,7 +113,7 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
         .into_iter()
         .map(|(panel, text)| Span::styled(text, style(panel)))
         .collect();
-    // The tabs are buttons: what stands beside them is cut, not they.
+    // Tabs are buttons, so the text is cut instead of them.
     let used: usize = left.iter().map(Span::width).sum();
     let room = (width as usize).saturating_sub(used + 2);
     let right = match app.run() {
@@ -147,7 +147,7 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
             let lost = run.prompt.lost_words();
             let lost = lost.map_or(String::new(), |said| format!(" · {said}"));
             let text = format!("{}{beyond}{dropped}{origin}{ids}{lost}", n_tokens(run));
-            // Less than a number of tokens says nothing.
+            // Too narrow for even the number of tokens.
             if room < 6 {
                 Vec::new()
             } else {
@@ -158,7 +158,7 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
     spread(left, right, width)
 }
 
-/// How many tokens the run has, on both sides where there are two.
+/// Number of tokens of the run, on both sides if there are two.
 fn n_tokens(run: &Run) -> String {
     let n = run.prompt.tokens.len();
     match &run.prompt.source {
@@ -167,7 +167,7 @@ fn n_tokens(run: &Run) -> String {
     }
 }
 
-/// The panel whose tab is at a place.
+/// The panel whose tab is at a position.
 pub fn tab_at(app: Scene<'_>, tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
     if !tabs.contains(Position::new(column, row)) {
         return None;

@@ -1,4 +1,4 @@
-//! The model writes behind the text: what keys do meanwhile, and what arrives.
+//! Text generation: the keys while the model writes, and the tokens that arrive.
 
 use attnscope_prompt::{Request, Source, Target};
 use attnscope_worker::Event;
@@ -40,7 +40,7 @@ impl App {
             KeyCode::Char('o') => self.next_grid(),
             KeyCode::Char('q') => self.is_over = true,
             KeyCode::Esc | KeyCode::Enter => {
-                // The row that a token was read off is that of the token before it.
+                // A token is predicted from the row of the token before it.
                 let row = view.shown().map(|(idx, _)| view.given.len() + idx);
                 let was_going = view.is_going();
                 self.overlay = None;
@@ -93,7 +93,7 @@ impl App {
                     return;
                 };
                 view.state = why.map_or(WritingState::Ended, WritingState::BrokeOff);
-                // What was written is a text like any other: it runs as a whole, and every panel shows it.
+                // Run the generated text as an ordinary prompt, so that every panel shows it.
                 view.to_run = (n_written > 0).then(|| {
                     let (source, target) = match given {
                         Some(given) => (given, Target::Ids(tokens)),
@@ -111,7 +111,7 @@ impl App {
         }
     }
 
-    /// Says that the model does not write after all.
+    /// Closes the overlay if the model cannot start writing.
     pub(super) fn give_up_writing(&mut self) {
         if let Some(Overlay::Writing(view)) = &self.overlay
             && view.tokens().is_empty()
@@ -120,7 +120,7 @@ impl App {
         }
     }
 
-    /// Runs what was written.
+    /// Runs the generated text.
     pub(super) fn ask_to_run_written(&mut self, effects: &mut Vec<Effect>) {
         let Some(Overlay::Writing(view)) = &mut self.overlay else {
             return;

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Cpu;
-use attnscope_prompt::{Firsts, Look, Picture, PictureSource, Reading, Request, Source};
+use attnscope_prompt::{
+    Firsts, Picture, PicturePreprocessing, PictureSource, Reading, Request, Source,
+};
 use attnscope_run::{Options, Silent, input_of};
 use safetensors::SafeTensors;
 use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
@@ -57,8 +59,8 @@ fn every_processor_makes_the_values_that_transformers_makes() {
 }
 
 /// A look that changes nothing: bytes as they are.
-fn plain() -> Look {
-    Look {
+fn plain() -> PicturePreprocessing {
+    PicturePreprocessing {
         n_channels: 3,
         resize: None,
         crop: None,

@@ -8,7 +8,7 @@ use attnscope_checkpoint::Opening;
 use attnscope_checks::Thresholds;
 use attnscope_checks::stats::{STATISTICS, Stat};
 use attnscope_history::{
-    Again, Grid, History, Judge, LayerShape, Numbers, Reading, Update, of_text,
+    Grid, History, Judge, LayerShape, Numbers, Reading, RereadQueue, Update, of_text,
 };
 use attnscope_prompt::Request;
 use attnscope_screen::{Depth, HistoryView, Steps};
@@ -54,7 +54,7 @@ pub fn log(name: &str, size: (u16, u16), depth: Depth) -> Screen {
 }
 
 pub fn files() -> Steps {
-    Steps::Files(Box::default(), Again::default())
+    Steps::Files(Box::default(), RereadQueue::default())
 }
 
 pub fn of_view(view: HistoryView, size: (u16, u16), depth: Depth) -> Screen {

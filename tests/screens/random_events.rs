@@ -11,7 +11,8 @@ use attnscope_checkpoint::Opening;
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_history::{
-    Again, Batch, Grid, History, LayerShape, Numbers, Origin, Reading, State, Update, batch_of,
+    Batch, Grid, History, LayerShape, Numbers, Origin, Reading, RereadQueue, State, Update,
+    batch_of,
 };
 use attnscope_prompt::{PictureSource, Request, Source};
 use attnscope_screen::{Depth, HistoryView, Msg, Panel, Steps};
@@ -187,7 +188,7 @@ fn pictures() -> Screen {
 
 fn training(origin: Origin) -> Screen {
     let history = History::new("runs".to_owned(), origin);
-    let steps = Steps::Files(Box::default(), Again::default());
+    let steps = Steps::Files(Box::default(), RereadQueue::default());
     let view = HistoryView::new(history, steps);
     Screen::of_training(
         view,

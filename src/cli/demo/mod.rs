@@ -25,7 +25,7 @@ use attnscope_compute::ops::{Compute, Device};
 use attnscope_report::{Output, Page, printable};
 use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
-use attnscope_screen::{InFront, Panel, Shown, Start, Storyteller};
+use attnscope_screen::{InitialState, Panel, Shown, Start, StoryLoader};
 use attnscope_worker::FirstPrompt;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
@@ -160,7 +160,7 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
         opening: story.opening(&run.set),
         first: story.first_prompt(),
         terms: settings::terms(chosen.device, run.force),
-        in_front: InFront {
+        in_front: InitialState {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
             shown: Some(story.shown()),
             what_ifs: story.what_ifs()?,
@@ -171,7 +171,7 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
             },
             setup: screen.setup()?,
             target: Some(vec!["--demo".to_owned(), story.name.to_owned()]),
-            ..InFront::default()
+            ..InitialState::default()
         },
         story: storyteller(story, chosen.device, run.set.clone()),
     })?)
@@ -228,7 +228,7 @@ fn storyteller(
     story: &'static Story,
     device: Device,
     set: Vec<(String, String)>,
-) -> Option<Storyteller> {
+) -> Option<StoryLoader> {
     let (Figures::Pages(pages) | Figures::CommandAndPages(_, pages)) = story.figures else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! What a picture is of, in words: for readers of screens, search, and whoever finds the file later.
+//! Captions of exported pictures: a description for screen readers, search, and later readers.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_prompt::Source;
@@ -6,7 +6,7 @@ use attnscope_prompt::Source;
 use super::svg::Caption;
 use crate::state::scene::Scene;
 
-/// Letters of the text that are quoted.
+/// Characters quoted from the text.
 const QUOTED: usize = 300;
 
 pub fn caption(app: Scene<'_>) -> Caption {
@@ -44,7 +44,7 @@ pub fn caption(app: Scene<'_>) -> Caption {
     }
 }
 
-/// The text or the ids that were asked for, cut where they are long.
+/// The requested text or ids, shortened if long.
 fn quoted(source: &Source) -> String {
     let text = match source {
         Source::Text(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! Where exports go: beside each other under a name that is free, from a thread that the screen does not wait for.
+//! Writes exports to numbered files that do not exist yet, on a thread that the screen does not wait for.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
@@ -11,14 +11,14 @@ use attnscope_worker::caught;
 use super::Export;
 use crate::state::written::Written;
 
-/// More exports of one thing in a directory than anyone makes.
+/// Maximum number of exports with one name in a directory.
 const MOST: usize = 10_000;
 
 impl Export {
-    /// Writes picture and data to a directory under the first number that is free for both: nothing is written over.
+    /// Writes picture and data to a directory under the first number free for both; never overwrites a file.
     ///
     /// # Errors
-    /// When nothing can be written there; then nothing was.
+    /// When nothing can be written there; no file is left behind.
     pub fn write(&self, directory: &Path) -> Result<Written> {
         for n in 1..=MOST {
             let number = if n == 1 {
@@ -41,7 +41,7 @@ impl Export {
             let pair = Pair::open([&written.svg, &written.csv], false);
             match pair.and_then(|pair| pair.write([&self.picture, &self.csv])) {
                 Ok(()) => return Ok(written),
-                // Somebody else was faster: the next number.
+                // Another process took this number: try the next.
                 Err(_) if is_taken() => {}
                 Err(e) => return Err(e),
             }
@@ -51,14 +51,14 @@ impl Export {
     }
 }
 
-/// Writes exports one after another; dropped, it finishes what it has begun.
+/// Writes exports one after another on its own thread; dropping it first finishes all queued ones.
 pub struct Writer {
     exports: Option<Sender<Export>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// `told` hears of each, from the writer's thread.
+    /// Starts the thread, which calls `told` with the result of each export.
     pub fn start(directory: PathBuf, told: impl Fn(Result<Written>) + Send + 'static) -> Self {
         let (exports, received) = mpsc::channel::<Export>();
         let body = move || {
@@ -87,7 +87,7 @@ impl Writer {
 
     pub fn write(&self, export: Export) {
         if let Some(exports) = &self.exports {
-            // Without its thread, there is nobody to write: that was logged.
+            // If the thread is gone, nobody can write; that was logged.
             let _ = exports.send(export);
         }
     }
@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn both_files_get_the_first_number_that_is_free_for_both() {
+    fn both_files_get_the_first_number_free_for_both() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         let first = export().write(directory.path()).expect("writes");
         assert_eq!(first.svg, at("gpt2-head.svg"));
         assert_eq!(first.csv, at("gpt2-head.csv"));
         std::fs::write(&first.svg, "changed since").expect("writes");
-        // Only one of the two is taken.
+        // Only one of the two names is taken.
         std::fs::write(at("gpt2-head-2.csv"), "another's").expect("writes");
         let next = export().write(directory.path()).expect("writes");
         assert_eq!(next.svg, at("gpt2-head-3.svg"));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_written_it_says_so_in_one_line() {
+    fn an_unwritable_directory_is_reported_in_one_line() {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("missing");
         let said = export().write(&missing).expect_err("refused").to_string();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_written_before_the_writer_is_gone() {
+    fn dropping_the_writer_first_writes_all_queued_exports() {
         let directory = tempfile::tempdir().expect("a directory");
         let (sender, told) = mpsc::channel();
         let writer = Writer::start(directory.path().to_owned(), move |written| {

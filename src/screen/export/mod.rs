@@ -1,4 +1,4 @@
-//! What is on screen as a picture, and the data behind it as a table: made from the state, written elsewhere.
+//! Exports: the screen as a picture, and its data as a table. Built from the state here, written to files elsewhere.
 
 mod caption;
 mod data;
@@ -26,15 +26,15 @@ use super::view;
 /// A picture and its data, ready to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// What both files are called, before an ending or a number.
+    /// Name of both files, without number and extension.
     pub name: String,
     pub picture: Vec<u8>,
     pub csv: Vec<u8>,
-    /// The picture has a sign in the place of letters that its font lacks.
+    /// Whether the picture's font lacks some characters, which are replaced by a sign.
     pub lacks_letters: bool,
 }
 
-/// How a figure is stored.
+/// File format of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Svg,
@@ -43,12 +43,12 @@ pub enum Format {
 }
 
 impl Export {
-    /// Takes what is on screen now; of a difference both runs.
+    /// Exports the current screen; for a difference, the data of both runs.
     ///
-    /// `is_raw_csv` leaves texts in the table as they are, also those that a spreadsheet would compute.
+    /// `is_raw_csv` leaves cells of the table as they are, even those that a spreadsheet would read as formulas.
     ///
     /// # Errors
-    /// None that writing to memory has.
+    /// Never in practice: it writes to memory.
     pub fn of(app: &App, is_raw_csv: bool) -> Result<Self> {
         let name = name::name_of(app.scene());
         let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
@@ -64,7 +64,7 @@ impl Export {
         })
     }
 
-    /// What a key asked for: the screen, or its data as a figure.
+    /// Exports what an effect requests: the screen, or its data as a figure.
     ///
     /// # Errors
     /// When the panel has no figure.
@@ -75,7 +75,7 @@ impl Export {
         }
     }
 
-    /// The figure of what is on screen: its data alone, for paper.
+    /// Exports the data of the current panel as a figure for paper.
     ///
     /// # Errors
     /// When the panel has no figure, or nothing to draw.
@@ -97,7 +97,7 @@ impl Export {
     }
 }
 
-/// One frame as the terminal would get it.
+/// Draws one frame, as the terminal would get it.
 fn frame(app: &App) -> Buffer {
     let (width, height) = app.size;
     let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));

@@ -1,4 +1,4 @@
-//! What files are called: `gpt2-head-L3H5-pattern`.
+//! File names of exports, such as `gpt2-head-L3H5-pattern`.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::state::app::Overlay;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
-/// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
+/// Approximate bytes of a model's name, so that the whole file name fits on a line.
 const LONGEST: usize = 32;
 
-/// The name of an export without its ending: the model, the panel, the head where one is shown, and what is shown of it.
+/// The name of an export without extension: the model, the panel, the head if one is shown, and the shown map or statistic.
 pub fn name_of(app: Scene<'_>) -> String {
     let mut parts = vec![
         model(app),
@@ -59,7 +59,7 @@ pub fn name_of(app: Scene<'_>) -> String {
     parts.join("-")
 }
 
-/// The model, or what is being opened, as part of a file's name.
+/// The model, or what is being opened, as part of a file name.
 fn model(app: Scene<'_>) -> String {
     let name = match app.subject() {
         Some(subject) => subject.name(),
@@ -72,7 +72,7 @@ fn model(app: Scene<'_>) -> String {
     plain(&name)
 }
 
-/// Letters, digits, points and dashes: nothing that a shell or a file system reads otherwise.
+/// Keeps letters, digits, points and dashes: nothing that a shell or a file system treats specially.
 fn plain(name: &str) -> String {
     let mut plain = String::new();
     for c in name.chars() {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_hold_nothing_that_a_file_system_reads_otherwise() {
+    fn names_contain_nothing_that_a_file_system_treats_specially() {
         for (name, expected) in [
             ("gpt2", "gpt2"),
             ("org/My model (v2)", "org-My-model-v2"),

@@ -1,10 +1,10 @@
-//! The page of exports in the docs, from what the panels give.
+//! Generates the docs page about exports from the panels' data.
 
 use std::fmt::Write as _;
 
 use super::data::PANELS;
 
-/// Names, pictures, and the columns of every panel's table.
+/// The docs page: file names, pictures, and the columns of every panel's table.
 pub fn export_page() -> String {
     let mut page = ABOUT.to_owned();
     for data in PANELS {

@@ -1,4 +1,4 @@
-//! The table of a panel as CSV: each row says which run it is of where there are two, and a difference has rows of both.
+//! The table of a panel as CSV: with two runs each row names its run, and a difference has rows of both.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,7 +14,7 @@ use crate::state::scene::Scene;
 /// Name of the last column of every table.
 pub const COLUMN: &str = "side";
 
-/// The table of the panel that is open. `is_raw` leaves texts as they are, also those that a spreadsheet would compute.
+/// The table of the open panel as CSV. `is_raw` leaves cells as they are, even those that a spreadsheet would read as formulas.
 pub fn csv(app: &App, is_raw: bool) -> io::Result<Vec<u8>> {
     let sheet = data::of(app.panel).sheet;
     let tables = match (&app.runs.b, app.runs.both()) {
@@ -49,7 +49,7 @@ pub fn csv(app: &App, is_raw: bool) -> io::Result<Vec<u8>> {
     writer.into_inner().map_err(|e| e.into_error())
 }
 
-/// Whether a panel's rows are of one run: those that compare have columns for both, and a story and a training are of neither.
+/// Whether a panel's rows each belong to one run: comparing panels have columns for both, stories and trainings for neither.
 fn has_sides(panel: Panel) -> bool {
     !panel.compares() && !matches!(panel, Panel::Story | Panel::History)
 }

@@ -1,4 +1,4 @@
-//! A map as an image of few colours: what the half-blocks of the screen show, at the resolution of its pixels.
+//! A map as an image with a palette: the content of the screen's half-blocks, at pixel resolution.
 
 use std::ops::Range;
 
@@ -7,25 +7,25 @@ use ratatui::style::Color;
 
 use crate::widgets::heatmap::HeatMap;
 
-/// Shares of the scale that have a colour.
+/// Number of palette colours for the scale.
 const N_SHARES: usize = 120;
 
-/// The colour of the frame around the selected cell: none that a map has.
+/// Colour of the frame around the selected cell, which no map uses.
 const MARK: [u8; 3] = [255, 80, 80];
 
-/// An image with a palette; colour 0 is nothing.
+/// An image with a palette; colour 0 is transparent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub width: usize,
     pub height: usize,
-    /// Nothing, every share, what is not a number, and the mark of the selected cell.
+    /// Transparent, the colours of the scale, the colour of NaN, and the mark of the selected cell.
     pub palette: Vec<[u8; 3]>,
     /// Row by row. // [y, x]
     pub pixels: Vec<u8>,
 }
 
 impl Image {
-    /// The map in an area whose cells have so many pixels.
+    /// Draws the map for an area whose cells have the given number of pixels.
     pub fn of(map: &HeatMap<'_>, area: Rect, cell: (u16, u16)) -> Self {
         let rgb = |colour: Color| match colour {
             Color::Rgb(r, g, b) => [r, g, b],
@@ -56,7 +56,7 @@ impl Image {
             && let Some(across) = frame_of(&columns, level, key)
             && let Some(down) = frame_of(&rows, level, query)
         {
-            // A frame around the selected cell: its colour stays what it was.
+            // Draw a frame around the selected cell, so that it keeps its colour.
             for y in down.clone() {
                 for x in across.clone() {
                     let is_edge = y == down.start
@@ -78,7 +78,7 @@ impl Image {
     }
 }
 
-/// The colour of a place of the matrix.
+/// Palette index of a cell of the matrix.
 fn index(map: &HeatMap<'_>, level: usize, row_idx: usize, column_idx: usize) -> u8 {
     let pooled = map.values.level(level);
     let (row, column) = (row_idx >> level, column_idx >> level);
@@ -96,7 +96,7 @@ fn index(map: &HeatMap<'_>, level: usize, row_idx: usize, column_idx: usize) -> 
     1 + (share * (N_SHARES - 1) as f32).round() as u8
 }
 
-/// Where a cell's frame lies along one side, given the cells that its pixels show; `None` where it is not in sight.
+/// Range of a cell's frame along one side, given the cells that its pixels show; `None` if the cell is not visible.
 fn frame_of(shown: &[usize], level: usize, cell: usize) -> Option<Range<usize>> {
     let shows = |idx: &usize| idx >> level == cell >> level;
     let begins = shown.iter().position(shows)?;

@@ -1,4 +1,4 @@
-//! Pictures in iTerm2's protocol, which WezTerm has too: a PNG, whole.
+//! Pictures in iTerm2's protocol, which WezTerm supports too: one whole PNG.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use super::image::Image;
 use super::kitty::png;
 
-/// Stands where the cursor is and covers an area.
+/// Writes an image at the cursor, scaled to an area.
 pub fn write(image: &Image, area: Rect, out: &mut impl Write) -> io::Result<()> {
     let bytes = png(image)?;
     write!(

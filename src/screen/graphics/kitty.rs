@@ -8,13 +8,13 @@ use ratatui::layout::Rect;
 
 use super::image::Image;
 
-/// The number of our one picture.
+/// Id of our only picture.
 const ID: u32 = 4_207;
 
 /// Bytes of a part.
 const PART: usize = 4096;
 
-/// Stands where the cursor is and covers an area; the terminal answers nothing and leaves the cursor alone.
+/// Writes an image at the cursor, scaled to an area; the terminal sends no answer and leaves the cursor in place.
 pub fn write(image: &Image, area: Rect, out: &mut impl Write) -> io::Result<()> {
     let data = STANDARD.encode(png(image)?);
     let mut parts = data.as_bytes().chunks(PART).peekable();
@@ -30,12 +30,12 @@ pub fn write(image: &Image, area: Rect, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// Takes the picture away, and the memory that it has in the terminal.
+/// Deletes the picture and frees its memory in the terminal.
 pub fn delete(out: &mut impl Write) -> io::Result<()> {
     write!(out, "\x1b_Ga=d,d=I,i={ID},q=2\x1b\\")
 }
 
-/// The image as PNG; nothing is transparent.
+/// Encodes the image as PNG; colour 0 is transparent.
 pub(super) fn png(image: &Image) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, image.width as u32, image.height as u32);

@@ -1,7 +1,7 @@
-//! Maps as pictures, where the terminal has a graphics protocol: finer than its cells.
+//! Maps as pictures, finer than terminal cells, if the terminal has a graphics protocol.
 //!
-//! Nothing is asked of the terminal and nothing is waited for: its own variables say which protocol it has, and the size of its window
-//! how large a cell is. A frame is drawn as anywhere else; then the cells of its map are taken out, and the picture stands there.
+//! No query is sent to the terminal: its environment variables say which protocol it has, and its window size gives the size of a
+//! cell. A frame is drawn as usual; then the cells of its map are cleared, and the picture is shown there.
 
 use super::state::protocol::{Graphics, Protocol};
 
@@ -26,26 +26,26 @@ use super::state::app::App;
 use super::state::panel::Panel;
 use super::view;
 
-/// A picture and its place.
+/// A picture and its area.
 #[derive(Debug, Clone, PartialEq)]
 struct Placed {
     area: Rect,
     image: Image,
 }
 
-/// What stands on the screen beside its cells.
+/// The picture on the screen and the one of the next frame.
 #[derive(Debug, Default)]
 pub struct Pictures {
     protocol: Option<Protocol>,
-    /// Pixels of a cell.
+    /// Size of a cell in pixels.
     cell: (u16, u16),
     shown: Option<Placed>,
-    /// What the frame that is being drawn shows.
+    /// Picture of the frame being drawn.
     next: Option<Placed>,
 }
 
 impl Pictures {
-    /// Those of this terminal; none where it does not say how large its cells are.
+    /// The state for this terminal; shows no pictures if the cell size is unknown.
     pub fn of(graphics: Graphics) -> Self {
         let protocol = graphics.protocol(|name| std::env::var(name).ok());
         let size = crossterm::terminal::window_size().ok();
@@ -60,14 +60,14 @@ impl Pictures {
         }
     }
 
-    /// The protocol, where it can be used.
+    /// The protocol, if it can be used.
     fn in_use(&self) -> Option<Protocol> {
         let is_known = |n: u16| (2..=200).contains(&n);
         self.protocol
             .filter(|_| is_known(self.cell.0) && is_known(self.cell.1))
     }
 
-    /// Forgets what is on the screen: it is about to be cleared, or was another program's meanwhile.
+    /// Forgets the picture on screen, because the screen is about to be cleared or was used by another program.
     pub fn forget(&mut self, graphics: Graphics) {
         *self = Self::of(graphics);
     }
@@ -90,7 +90,7 @@ impl Pictures {
         self.show(&mut stdout())
     }
 
-    /// Takes the map's cells out of a frame that is drawn, where a picture is to stand there; what stood elsewhere is erased first.
+    /// Clears the map's cells in a drawn frame if a picture goes there; first erases a picture shown elsewhere.
     ///
     /// # Errors
     /// When the terminal cannot be written to.
@@ -120,7 +120,7 @@ impl Pictures {
         Ok(())
     }
 
-    /// Shows the picture of the frame that was drawn, unless it is there already.
+    /// Shows the picture of the drawn frame, unless it is already there.
     ///
     /// # Errors
     /// When the terminal cannot be written to.
@@ -132,7 +132,7 @@ impl Pictures {
             return Ok(());
         }
         let (area, image) = (next.area, &next.image);
-        // Sixels that are not set keep what was there.
+        // Transparent sixels keep the previous pixels.
         if protocol == Protocol::Sixel && self.shown.is_some() {
             erase(protocol, area, out)?;
         }
@@ -147,7 +147,7 @@ impl Pictures {
         Ok(())
     }
 
-    /// The picture of a frame: none where something lies over the map.
+    /// The picture of a frame; `None` if an overlay covers the map.
     fn placed(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
         if app.panel != Panel::Head || !app.theme.has_colour() {
             return None;
@@ -155,7 +155,7 @@ impl Pictures {
         let body = areas(app.size).body;
         head::with_heat_map(app.scene(), body, |area, map| {
             let area = area.intersection(*buffer.area());
-            // The last row stays free: a picture that ends there would move the screen up.
+            // Keep the last row free: a picture that ends there would scroll the screen.
             let fits = area.width > 0 && area.height > 0 && area.bottom() < buffer.area().bottom();
             let is_bare = |cell: &Cell| matches!(cell.symbol(), " " | "▀" | "▄");
             let is_map = fits && area.positions().all(|position| is_bare(&buffer[position]));
@@ -167,7 +167,7 @@ impl Pictures {
     }
 }
 
-/// Removes a picture: blank cells are what the next frame takes for granted there.
+/// Erases a picture, leaving the blank cells that the next frame expects.
 fn erase(protocol: Protocol, area: Rect, out: &mut impl Write) -> io::Result<()> {
     if protocol == Protocol::Kitty {
         kitty::delete(out)?;

@@ -1,4 +1,4 @@
-//! Pictures as sixels: six rows of pixels at a time, one colour after the other.
+//! Pictures as sixels: bands of six pixel rows, one colour after the other.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,14 @@ use super::image::Image;
 /// Rows of a band.
 const BAND: usize = 6;
 
-/// Stands where the cursor is; pixels of nothing keep what was there.
+/// Writes an image at the cursor; transparent pixels keep what was there.
 pub fn write(image: &Image, out: &mut impl Write) -> io::Result<()> {
     write!(out, "\x1bP0;1;0q\"1;1;{};{}", image.width, image.height)?;
     let mut is_used = vec![false; image.palette.len()];
     for pixel in &image.pixels {
         is_used[usize::from(*pixel)] = true;
     }
-    // Parts of a colour are hundredths here.
+    // Sixel colour components are percentages.
     for (idx, [r, g, b]) in image.palette.iter().enumerate().skip(1) {
         if is_used[idx] {
             let [r, g, b] = [r, g, b].map(|part| (u32::from(*part) * 100 + 127) / 255);
@@ -23,7 +23,7 @@ pub fn write(image: &Image, out: &mut impl Write) -> io::Result<()> {
     }
     for band in image.pixels.chunks(BAND * image.width) {
         write_band(image.width, band, out)?;
-        // The next band.
+        // Next band.
         write!(out, "-")?;
     }
     write!(out, "\x1b\\")
@@ -48,7 +48,7 @@ fn write_band(width: usize, band: &[u8], out: &mut impl Write) -> io::Result<()>
                 n => write!(out, "!{n}{letter}")?,
             }
         }
-        // Back to the beginning of the band.
+        // Return to the start of the band.
         write!(out, "$")?;
     }
     Ok(())

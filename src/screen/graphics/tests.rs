@@ -1,4 +1,4 @@
-//! What goes to the terminal, read back as a terminal would read it.
+//! Tests that parse the bytes sent to the terminal as a terminal would.
 
 use std::io::Cursor;
 
@@ -46,7 +46,7 @@ fn a_protocol_is_used_only_where_the_terminal_says_that_it_has_one() {
     assert_eq!(chosen.protocol(with(&kitty)), Some(Protocol::Sixel));
 }
 
-/// A matrix of n × n whose diagonal is 1, with nothing above it, in so many cells.
+/// Image of an n × n matrix in an area of the given width; its diagonal is 1, with nothing above it.
 fn image(n: usize, columns: u16, zoom: i32, crosshair: Option<(usize, usize)>) -> Image {
     let mut pooled = Pooled::with_cells(n, n, n);
     for row_idx in 0..n {
@@ -81,7 +81,7 @@ fn image(n: usize, columns: u16, zoom: i32, crosshair: Option<(usize, usize)>) -
 
 #[test]
 fn a_map_of_512_tokens_has_a_pixel_for_each_pair() {
-    // Sixty-four columns: a half-block stands for 8 × 8 tokens, and has 8 × 8 pixels.
+    // 64 columns: a half-block covers 8 × 8 tokens and has 8 × 8 pixels.
     let image = image(512, 64, -3, None);
     assert_eq!((image.width, image.height), (512, 512));
     let at = |x: usize, y: usize| image.pixels[y * image.width + x];
@@ -93,7 +93,7 @@ fn a_map_of_512_tokens_has_a_pixel_for_each_pair() {
 
 #[test]
 fn a_small_map_fills_the_pixels_of_its_half_blocks() {
-    // Two half-blocks for each token.
+    // Two half-blocks per token.
     let image = image(4, 8, 2, None);
     assert_eq!((image.width, image.height), (64, 64));
     let at = |x: usize, y: usize| image.pixels[y * 64 + x];
@@ -109,7 +109,7 @@ fn the_selected_cell_is_framed_and_keeps_its_colour() {
     let changed = |(x, y): (usize, usize)| at(&plain, x, y) != at(&framed, x, y);
     let all = (0..64).flat_map(|y| (0..64).map(move |x| (x, y)));
     let found: Vec<(usize, usize)> = all.filter(|place| changed(*place)).collect();
-    // Query 2 and key 1 take 16 × 16 pixels from (16, 32) on; the frame lies around them.
+    // Query 2 and key 1 take 16 × 16 pixels from (16, 32); the frame is around them.
     let is_edge = |(x, y): &(usize, usize)| {
         let (across, down) = (15..=32, 31..=48);
         across.contains(x) && down.contains(y) && (*x == 15 || *x == 32 || *y == 31 || *y == 48)
@@ -137,7 +137,7 @@ fn decoded(bytes: &[u8]) -> (Vec<u8>, Vec<u8>, (u32, u32)) {
 }
 
 #[test]
-fn kittys_parts_are_one_png_and_say_where_it_stands() {
+fn kitty_parts_form_one_png_and_give_its_position() {
     let image = image(96, 12, -3, None);
     let area = Rect::new(3, 2, 12, 6);
     let mut written = Vec::new();
@@ -185,7 +185,7 @@ fn iterms_file_is_a_png_of_the_stated_size() {
     assert_eq!(decoded(&bytes).0, image.pixels);
 }
 
-/// The pixels of sixels: the numbers of their colours.
+/// Parses sixels into colour numbers of pixels.
 fn of_sixels(text: &str, width: usize, height: usize) -> Vec<u8> {
     let body = text.strip_prefix("\x1bP0;1;0q").expect("a beginning");
     let body = body.strip_suffix("\x1b\\").expect("an end");
@@ -292,7 +292,7 @@ fn a_picture_is_sent_once_replaced_in_place_and_erased_where_it_was() {
     assert!(shown(&mut pictures, placed(2, 96)).is_empty());
     let second = shown(&mut pictures, placed(2, 48));
     assert!(second.contains(&" ".repeat(12)), "what stood there is gone");
-    // The next frame has no map: its place is blanked before the frame is written.
+    // The next frame has no map: its area is blanked before the frame is written.
     let app = App::new(Theme::new(Depth::Truecolor), (80, 24), "a".to_owned());
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     let mut out = Vec::new();
@@ -305,7 +305,7 @@ fn a_picture_is_sent_once_replaced_in_place_and_erased_where_it_was() {
 }
 
 #[test]
-fn without_the_size_of_a_cell_nothing_is_a_picture() {
+fn without_the_cell_size_no_picture_is_shown() {
     let mut pictures = pictures(Protocol::Kitty);
     pictures.cell = (0, 0);
     assert_eq!(pictures.in_use(), None);

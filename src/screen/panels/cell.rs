@@ -1,10 +1,10 @@
-//! One cell of the selected head's map: its value, and what is told of it under the pointer.
+//! One cell of the selected head's map: its value, and its description under the pointer.
 
 use crate::figure::figure;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
 
-/// A cell of the selected head's map, pooled where the head is; none where it is masked.
+/// Value of a cell of the selected head's map, pooled if the map is; `None` if it is masked.
 pub fn cell(app: Scene<'_>, query_idx: usize, key_idx: usize) -> Option<f32> {
     let detail = app.shown_detail()?;
     let map = match app.shown_difference() {
@@ -18,7 +18,7 @@ pub fn cell(app: Scene<'_>, query_idx: usize, key_idx: usize) -> Option<f32> {
     (value != f32::NEG_INFINITY).then_some(value)
 }
 
-/// What is told of a cell of the map under the pointer.
+/// Describes the cell of the map under the pointer.
 pub fn told_of_cell(app: Scene<'_>, query_idx: usize, key_idx: usize) -> String {
     let [query, key] = [(Axis::Query, query_idx), (Axis::Key, key_idx)]
         .map(|(axis, idx)| format!("{idx} “{}”", app.token(axis, idx)));

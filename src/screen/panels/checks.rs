@@ -1,4 +1,4 @@
-//! Findings by severity and layer, each with how far past its threshold it is; below, what is known of the selected line.
+//! Findings by severity and layer, each with how far past its threshold it is; below them, details of the selected line.
 
 use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
 use attnscope_report::one_line;
@@ -26,9 +26,9 @@ const FULL_BAR: f64 = 100.0;
 /// Columns of a check's name and of a place.
 const NAME: usize = 18;
 const PLACE: usize = 22;
-/// Columns that say which of two runs have a finding.
+/// Columns of the label for which of two runs have a finding.
 const SIDES: usize = 12;
-/// Columns of the names beside a finding's parts.
+/// Columns of the labels next to a finding's parts.
 const LABEL: usize = 11;
 /// Columns of the influence map's box.
 const MAP: u16 = 40;
@@ -36,7 +36,7 @@ const MAP: u16 = 40;
 /// One line of the list.
 enum Entry<'a> {
     Finding(&'a Finding),
-    /// A finding of A, of B or of both, where the screen shows a difference.
+    /// A finding of A, of B or of both, when the screen shows the difference.
     Side(&'a Finding, Sides),
     /// A check without findings.
     Check(&'static Check, &'a Verdict),
@@ -46,7 +46,7 @@ fn judgement(app: Scene<'_>) -> Option<&Judgement> {
     app.run()?.judgement.as_deref()
 }
 
-/// Findings first; then the checks that found nothing, those that were not run before all others.
+/// Entries of the list: findings, then checks that were not run, then the other checks without findings.
 fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
     let both = both_findings(app).map(|both| {
         let entry = |(finding, sides)| Entry::Side(finding, sides);
@@ -91,7 +91,7 @@ pub fn palette_items(app: Scene<'_>) -> Vec<Item> {
     entries(app).iter().enumerate().map(of).collect()
 }
 
-/// The first line that is about a check.
+/// Index of the first line about a check.
 pub fn line_of(app: Scene<'_>, id: &str) -> Option<usize> {
     entries(app).iter().position(|entry| match entry {
         Entry::Finding(finding) | Entry::Side(finding, _) => finding.check == id,
@@ -126,11 +126,11 @@ pub fn selected_check(app: Scene<'_>) -> Option<&'static Check> {
     }
 }
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     list: Rect,
     detail: Rect,
-    /// Beside the detail, where a map belongs to it and there is room.
+    /// Next to the details, if the finding has a map and it fits.
     map: Option<Rect>,
 }
 
@@ -155,7 +155,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     }
 }
 
-/// The influence map, where the selected line is about it.
+/// The influence map, if the selected line has one.
 pub fn influence(app: Scene<'_>) -> Option<&Influence> {
     let is_shown = selected_check(app).is_some_and(|check| check.id == "future-leak");
     match &judgement(app)?.probes.future {
@@ -211,7 +211,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
 }
 
-/// What is inside the frame of the list, without the line on how the checkpoint was read, where there is one.
+/// The inside of the list's frame, without the line about how the checkpoint was read, if there is one.
 fn lines_inside(app: Scene<'_>, list: Rect) -> Rect {
     let inside = ratatui::widgets::Block::bordered().inner(list);
     let n_taken = u16::from(!remarks(app).is_empty());
@@ -225,7 +225,7 @@ fn remarks(app: Scene<'_>) -> Vec<String> {
     app.subject().map_or_else(Vec::new, Subject::remarks)
 }
 
-/// The last line of the list: what there is to say of how the checkpoint was read, as what a file of settings beside it changed.
+/// Draws the last line of the list: remarks on how the checkpoint was read, such as changes by a settings file next to it.
 fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let remarks = remarks(app);
     if remarks.is_empty() {
@@ -243,7 +243,7 @@ fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(line, last.intersection(inside));
 }
 
-/// A glyph for each severity, so that colour is not needed to tell them apart.
+/// A glyph for each severity, to tell them apart without colour.
 pub fn mark(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "✖",
@@ -282,7 +282,7 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
             };
             let used = 4 + n_sides + NAME + PLACE + BAR + 3 + 20;
             let room = width.saturating_sub(used);
-            // A few letters say nothing: the box below has the sentence.
+            // In very little room, leave the evidence to the box below.
             let evidence = if room >= 16 {
                 fit(&finding.evidence, room)
             } else {
@@ -329,7 +329,7 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
     Line::from(spans)
 }
 
-/// Part of the bar: from the threshold to a hundred times it, on a logarithmic scale.
+/// Length of the bar: from the threshold to a hundred times the threshold, on a logarithmic scale.
 fn excess(finding: &Finding) -> f32 {
     let excess = finding.excess();
     if !excess.is_finite() {
@@ -404,7 +404,7 @@ fn against(finding: &Finding) -> String {
     )
 }
 
-/// The part of a check's page that says why, on one line.
+/// The part of a check's page that says why it matters, on one line.
 fn why_it_matters(check: &Check) -> String {
     let page = page(check);
     let part = page.split("## Why it matters").nth(1).unwrap_or_default();
@@ -412,10 +412,10 @@ fn why_it_matters(check: &Check) -> String {
     part.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Changed positions against those that moved.
+/// Draws the influence map: changed positions against the positions whose output moved.
 fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, influence: &Influence) {
     let inside = framed(frame, area, app, " influence: changed ↓ moved → ");
-    // Positions are pooled to the columns there are; the few that were changed keep their rows.
+    // Pool positions to the available columns; the few changed ones keep their rows.
     let most = influence.changed.len().max(inside.width as usize);
     let map = Pyramid::new(influence.map(most));
     let largest = map.level(usize::MAX).cells[0];

@@ -1,4 +1,4 @@
-//! What the Checks panel counts: findings, checks that ran, and those that did not.
+//! Counts of the Checks panel: findings, checks that ran, and checks that did not.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::{Severity, Status};
@@ -8,7 +8,7 @@ use super::checks_sides::{Sides, both_findings};
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
 
-/// Where checks of a status stand in the list: what was not run right under the findings.
+/// Sort order of check statuses in the list: checks that were not run come right after the findings.
 pub fn rank(status: Status) -> usize {
     match status {
         Status::Fired => 0,
@@ -20,7 +20,7 @@ pub fn rank(status: Status) -> usize {
     }
 }
 
-/// A glyph for each status, so that colour is not needed to tell them apart; only what could have failed has a tick.
+/// A glyph for each status, to tell them apart without colour; only checks that could have failed get a tick.
 pub fn glyph(status: Status) -> &'static str {
     match status {
         Status::Passed => "✓",
@@ -31,7 +31,7 @@ pub fn glyph(status: Status) -> &'static str {
     }
 }
 
-/// What the list calls a status.
+/// The name of a status in the list.
 pub fn words(status: Status) -> &'static str {
     match status {
         Status::NotTested => "not run",
@@ -44,7 +44,7 @@ fn n_with(judgement: &Judgement, has: impl Fn(Status) -> bool) -> usize {
     verdicts.filter(|(_, verdict)| has(verdict.status)).count()
 }
 
-/// Checks that can be run on what is shown, and were not.
+/// Number of checks that could be run on the shown subject and were not.
 pub fn n_not_run(app: Scene<'_>) -> usize {
     let judgement = app.run().and_then(|run| run.judgement.as_deref());
     judgement.map_or(0, |judgement| {
@@ -52,7 +52,7 @@ pub fn n_not_run(app: Scene<'_>) -> usize {
     })
 }
 
-/// How many of each, in one line of at most so many columns: what comes last is left out first.
+/// Counts of each kind in one line of at most `width` columns; drops the last ones first.
 pub fn title(app: Scene<'_>, width: usize) -> String {
     let Some(run) = app.run() else {
         return " checks ".to_owned();

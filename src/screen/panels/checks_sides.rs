@@ -1,4 +1,4 @@
-//! The findings of two runs: those of one alone, and those of both.
+//! Findings of two runs: those of only one run, and those of both.
 
 use attnscope_checks::Finding;
 
@@ -13,10 +13,10 @@ pub enum Sides {
     Both,
 }
 
-/// The findings of both runs: those of B alone first, then those of A alone, then those of both.
+/// Findings of both runs: first those of B only, then those of A only, then those of both.
 pub fn both_findings(app: Scene<'_>) -> Option<Vec<(&Finding, Sides)>> {
     let [a, b] = app.both_runs().filter(|_| app.shows_difference())?;
-    // One finding is of one check and one head or layer, whatever its figures.
+    // Findings match if check, layer and head are equal, whatever their values.
     let is_one = |one: &Finding, other: &Finding| {
         let place = |finding: &Finding| {
             (

@@ -1,5 +1,5 @@
-//! A, B and the difference side by side: every head by one statistic or by the distance of its patterns, the selected head's
-//! maps, figures, loss and predictions, and what differs in the order of execution.
+//! A, B and the difference side by side: every head by one statistic or by the distance of its patterns; the selected head's
+//! maps, figures, loss and predictions; and the differences in execution order.
 
 use attnscope_checks::stats::{HeadReport, Stat};
 use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
@@ -21,13 +21,13 @@ use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::Scale;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
-/// Predictions that are shown of either side.
+/// Number of predictions shown of each side.
 const N_PREDICTED: usize = 3;
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     grids: Vec<Rect>,
-    /// Where there is room for it.
+    /// Only if it fits.
     predictions: Option<Rect>,
     maps: [Rect; 3],
     figures: Rect,
@@ -55,7 +55,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let columns = |area: Rect, shares: [u16; 2]| {
         Layout::horizontal(shares.map(Constraint::Percentage)).areas::<2>(area)
     };
-    // Heads left of the maps where both have room; else below them, beside the figures.
+    // Put heads left of the maps if both fit, else below them, next to the figures.
     let (grids, maps, figures, predictions) = if is_wide {
         let [grids, maps] = columns(above, [36, 64]);
         let [figures, predictions] = columns(below, [62, 38]);
@@ -155,7 +155,7 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
         .zip(titles)
         .map(|(area, title)| framed(frame, *area, app, cut(&title, area.width as usize - 2)))
         .collect();
-    // Frames that differ by a column must not make one map twice as large as another.
+    // Give all maps the same width, even if their frames differ by a column.
     let width = insides.iter().map(|inside| inside.width).min();
     for inside in &mut insides {
         inside.width = width.unwrap_or(inside.width);
@@ -170,7 +170,7 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
         let cells = map.level(usize::MAX).cells[0];
         if cells.is_finite() { cells } else { 0.0 }
     };
-    // One scale for both: otherwise they could not be compared.
+    // Use one scale for both, so that they can be compared.
     let scale = if which == HeadMap::Scores {
         let ends = details.map(|detail| (detail.histogram.min, detail.histogram.max));
         Scale {
@@ -233,7 +233,7 @@ fn draw_map(
     draw_whole(frame, area, &whole);
 }
 
-/// Figures of the selected head in both runs.
+/// Draws the figures of the selected head in both runs.
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let inside = framed(frame, area, app, selection_title(app, " · figures"));
@@ -283,7 +283,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// Loss, and the likeliest tokens after the selected query.
+/// Draws the loss and the likeliest tokens after the selected query.
 fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
     let theme = &app.theme;
     let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
@@ -296,7 +296,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
         top.copied().collect::<Vec<TopToken>>()
     };
     let (before, after) = (of(before, Shows::A), of(after, Shows::B));
-    // Side by side where there is room, one below the other where there is none.
+    // Side by side if they fit, else one below the other.
     let is_wide = inside.width >= 44;
     let width = if is_wide {
         (inside.width as usize).saturating_sub(1) / 2
@@ -336,7 +336,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// The layer or head of a grid under the pointer.
+/// The layer or head under the pointer.
 pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
     app.both_runs()?;
     let mut grids = app.grids().into_iter().zip(parts(app, area).grids);

@@ -1,4 +1,4 @@
-//! What differs between A and B, in the order of execution: the first hook that does, layers, knobs and tensors.
+//! Differences between A and B in execution order: the first hook that differs, layers, knobs and tensors.
 
 use attnscope_compare::{Comparison, HookDifference, Side};
 use attnscope_report::Difference;
@@ -11,14 +11,14 @@ use ratatui::widgets::Paragraph;
 
 use crate::figure::{cut, figure};
 use crate::state::run::Run;
-use crate::state::runs::{Comparing, Way};
+use crate::state::runs::{Comparing, SecondRunKind};
 use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
 
-/// Tensors and knobs that a line names.
+/// Tensors and knobs named in a line.
 const MOST_NAMED: usize = 24;
 
-/// A part of a line, and whether it lies beyond its tolerance.
+/// A part of a line, and whether it is within tolerance.
 struct Link {
     text: String,
     is_same: bool,
@@ -40,12 +40,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// The comparison, or why there is none yet, in a sentence.
+/// The comparison, or the reason that there is none yet, as a sentence.
 fn said(app: Scene<'_>) -> Result<&Comparison, String> {
     let (Some(second), Some([a, b])) = (&app.state().runs.b, app.both_runs()) else {
         return Err(String::new());
     };
-    if let Way::Against(Against::Prompt(_)) = &second.way {
+    if let SecondRunKind::Against(Against::Prompt(_)) = &second.way {
         let [aligned, _] = &second.aligned;
         let n = |run: &Run| run.prompt.tokens.len();
         return Err(format!(
@@ -87,7 +87,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     let mut lines = Vec::new();
     let n_headline = if inside.height >= 8 { 2 } else { 1 };
     let room = width.saturating_sub(2);
-    // Knobs and tensors stand below as well, so that the longest words that fit are enough.
+    // Knobs and tensors are also listed below, so use the longest headline that fits.
     let all = difference.headlines().into_iter();
     let mut wrapped = all.map(|said| crate::figure::wrapped(&said, room));
     let fitting = wrapped.clone().find(|lines| lines.len() <= n_headline);
@@ -95,7 +95,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
         let line = cut(&format!(" {line}"), width);
         lines.push(Line::styled(line, style));
     }
-    // It may be broken later than it differs first.
+    // A NaN or infinity may appear later than the first difference.
     let broken = comparison.nonfinite().filter(|hook| !hook.is_same);
     let is_told = comparison
         .first()
@@ -123,7 +123,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
         .both_runs()
         .is_some_and(|both| both.iter().all(|run| run.subject.model().is_some()));
     let said = knobs(comparison);
-    // A trace has neither; what its values tell of a knob is listed.
+    // A trace has neither knobs nor tensors; list the knobs that its values imply.
     if are_models || !said.is_empty() {
         lines.push(named(app, "knobs ", said, width));
     }
@@ -137,8 +137,8 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     lines
 }
 
-/// Layers and hooks in turn, on at most so many lines: every hook of the layer that differs first, and of those before it that
-/// the lines have room for.
+/// Layers and hooks in execution order, on at most `n_lines` lines: every hook of the first layer that differs, and as many
+/// layers before it as fit.
 fn chain(
     app: Scene<'_>,
     comparison: &Comparison,
@@ -153,7 +153,7 @@ fn chain(
         let is_first_layer = first.is_some_and(|first| first.stack.zip(first.layer_idx) == place);
         match place {
             Some((stack, layer_idx)) if !is_first_layer => {
-                // One link for a whole layer.
+                // One link for the whole layer.
                 if at != place {
                     let of_layer = comparison
                         .hooks
@@ -177,7 +177,7 @@ fn chain(
         }
         at = place;
     }
-    // What differs first is to be seen: where there is no room for all that runs before it, the chain begins later.
+    // Keep the first difference visible: if not everything before it fits, start the chain later.
     let first_idx = links.iter().position(|link| !link.is_same).unwrap_or(0);
     let all = lines_of(app, &links, width, n_lines);
     match all {
@@ -192,7 +192,7 @@ fn chain(
     }
 }
 
-/// Links on at most so many lines, and how many of them fit.
+/// Wraps links into at most `n_lines` lines; also returns how many links fit.
 fn lines_of(
     app: Scene<'_>,
     links: &[Link],
@@ -245,12 +245,12 @@ fn link(hook: &HookDifference, is_first: bool, begins: bool) -> Link {
     }
 }
 
-/// Knobs that differ, as sentences name them.
+/// Knobs that differ, as text.
 pub fn knobs(comparison: &Comparison) -> Vec<String> {
     comparison.knobs.iter().map(ToString::to_string).collect()
 }
 
-/// Tensors that differ, or that one side lacks.
+/// Names of tensors that differ or that one side lacks.
 pub fn tensors(comparison: &Comparison) -> Vec<String> {
     let weights = &comparison.weights;
     let differ = weights.differ.iter().map(|tensor| {

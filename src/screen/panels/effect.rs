@@ -1,4 +1,4 @@
-//! What heads do, not only where they look: heads by a measure, the way of a logit through the layers, and the lens.
+//! Effects of heads on the output: heads by a measure, the path of a logit through the layers, and the logit lens.
 
 use attnscope_report::chart::{Axis as ChartAxis, Chart, Series};
 use attnscope_spec::Place;
@@ -20,13 +20,13 @@ use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
 
-/// Rows of the grid beyond its layers: border, head numbers, legend.
+/// Rows of the grid besides its layers: border, head numbers, legend.
 const AROUND: usize = 4;
 
 /// Columns of a layer's label.
 const LABEL: usize = 6;
 
-/// Where things lie.
+/// Layout of the panel.
 struct Parts {
     grid: Rect,
     ranking: Rect,
@@ -91,7 +91,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     draw_path(frame, parts.path, app, shown);
 }
 
-/// Where a value between −most and most stands between 0 and 1.
+/// Maps a value between −most and most to 0..1.
 fn share(value: f64, most: f64) -> f32 {
     ((value / most + 1.0) / 2.0) as f32
 }
@@ -109,7 +109,7 @@ fn title(app: Scene<'_>, shown: &EffectShown) -> String {
     format!(" {grid}{title}{}{so_far} ", side(app))
 }
 
-/// Which run is measured, where the screen shows a difference: effects are of one.
+/// Label of the measured run when the screen shows a difference: effects are measured on one run.
 fn side(app: Scene<'_>) -> String {
     let second = app.runs.b.as_ref().filter(|_| app.shows_difference());
     second.map_or(String::new(), |second| {
@@ -234,7 +234,7 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
 /// Columns of the scale below the grid, with the numbers at its ends.
 const SCALE: usize = 28;
 
-/// Rows below the scale that say what a number means; none where that stands beside the scale.
+/// Rows below the scale for the meaning of a number; 0 if the meaning fits next to the scale.
 fn n_below(app: Scene<'_>, width: u16) -> u16 {
     let about = app.effect_measure().about();
     let width = (width as usize).saturating_sub(3);
@@ -245,7 +245,7 @@ fn n_below(app: Scene<'_>, width: u16) -> u16 {
     }
 }
 
-/// A bar around 0: to the left for what lies below it.
+/// A bar that starts at 0 in the middle: to the left for negative values.
 fn bar_around(value: f64, most: f64, width: usize) -> String {
     let half = width.saturating_sub(1) / 2;
     let n = ((value.abs() / most) * half as f64).round() as usize;
@@ -267,7 +267,7 @@ fn bar_around(value: f64, most: f64, width: usize) -> String {
     }
 }
 
-/// What the chosen measure says of the selected head.
+/// The selected head's value of the chosen measure.
 pub fn selected_value(app: Scene<'_>) -> Option<f64> {
     let here = app.selected_place();
     let mut heads = app.effects()?.heads.iter();
@@ -275,7 +275,7 @@ pub fn selected_value(app: Scene<'_>) -> Option<f64> {
     found.map(|(_, value)| *value)
 }
 
-/// What is ranked: heads, and in attribution every other part that the logit is made of.
+/// Entries of the ranking: heads, and for attribution every other part that contributes to the logit.
 fn entries(shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
     let heads = shown
         .heads
@@ -290,7 +290,7 @@ fn entries(shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
     all
 }
 
-/// The title of the ranking, as much of it as there is room for.
+/// The title of the ranking, shortened to fit.
 fn ranking_title(app: Scene<'_>, width: usize) -> String {
     let (key, side) = (app.keys.key(Action::DropHead), side(app));
     let titles = [
@@ -325,7 +325,7 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
             } else {
                 Style::new()
             };
-            // The colours of the grid's ends: a bar and a cell of one sign look alike.
+            // Use the colours at the ends of the grid's scale, so that a bar and a cell of the same sign have the same colour.
             let end = if *value < 0.0 { 0.0 } else { 1.0 };
             let bar_style = Style::new().fg(differences.heat(end));
             Line::from(vec![
@@ -364,7 +364,7 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         cut(&heading, inside.width as usize),
         app.theme.dim(),
     )];
-    // The last depths matter most where not all fit.
+    // If not all fit, show the last depths, which matter most.
     let n_rows = (inside.height as usize).saturating_sub(1);
     let first = shown.lens.len().saturating_sub(n_rows);
     for row in &shown.lens[first..] {
@@ -378,7 +378,7 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
             depth => depth.to_string(),
         };
         let mut text = format!(" {depth:<7}{} {rank:>6}  ", figure(row.kl, 7));
-        // As many as fit whole; the likeliest in any case.
+        // Show as many as fit uncut, and the likeliest one always.
         for (nth, part) in top.enumerate() {
             let part = if nth == 0 {
                 part

@@ -20,14 +20,14 @@ use crate::widgets::heatmap::{HeatMap, LOG_FLOOR, Ratio, Scale, Window};
 use crate::widgets::legend::legend;
 use crate::widgets::margins::{Margin, draw_columns, draw_rows};
 
-/// Columns for query labels, rows for key labels, columns for the rows' entropies.
+/// Columns for query labels, rows for key labels, columns for the row entropies.
 const QUERY_LABELS: u16 = 10;
 const KEY_LABELS: u16 = 5;
 const KEY_LABELS_LEAST: u16 = 3;
 const KEY_LABELS_MOST: u16 = 14;
 const ENTROPIES: u16 = 6;
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     frame: Rect,
     map: Rect,
@@ -43,10 +43,10 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         x: frame.x + 1 + QUERY_LABELS,
         y: frame.y + 1,
         width: frame.width.saturating_sub(2 + QUERY_LABELS + ENTROPIES),
-        // Below the map: what keys receive, their labels, the legend.
+        // Below the map: attention received by keys, key labels, legend.
         height: frame.height.saturating_sub(2 + 1 + n_key_labels + 1),
     };
-    // Short labels where they let the map show more; longer ones where it leaves rows free.
+    // Use short labels if they let the map show more, and longer ones if it leaves rows free.
     let [usual, short] = [KEY_LABELS, KEY_LABELS_LEAST].map(|n| scale_in(app, map_with(n)));
     let n_labels = if short.zoom() > usual.zoom() {
         KEY_LABELS_LEAST
@@ -66,7 +66,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         frame,
         map: Rect {
             height: map.height - n_spare,
-            // Bars of the rows stand at the map, not at the end of its place.
+            // Align the row bars with the map, which may be narrower than its area.
             width: map.width.min(u16::try_from(n_across).unwrap_or(u16::MAX)),
             ..map
         },
@@ -75,7 +75,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     }
 }
 
-/// The scale in force in a map: what was chosen, or what fits.
+/// The scale of the map: the chosen one, or the largest that fits.
 fn scale_in(app: Scene<'_>, map: Rect) -> Ratio {
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| n_cells(app, axis));
     let (rows, cols) = (2 * map.height as usize, map.width as usize);
@@ -83,20 +83,20 @@ fn scale_in(app: Scene<'_>, map: Rect) -> Ratio {
     app.head_view.zoom.map_or_else(fitting, Ratio::of_zoom)
 }
 
-/// The zoom in force, or the one nearest below the scale that fits.
+/// The current zoom, or the nearest zoom below the scale that fits.
 pub fn zoom(app: Scene<'_>, area: Rect) -> i32 {
-    // Longer labels take only rows that the map does not need: its scale stays the same.
+    // Longer labels only take rows that the map leaves free, so the scale is the same.
     let fits = || scale_in(app, parts(app, area).map).zoom();
     app.head_view.zoom.unwrap_or_else(fits)
 }
 
-/// Cells of the finest level along an axis.
+/// Number of cells of the finest level along an axis.
 fn n_cells(app: Scene<'_>, axis: Axis) -> usize {
     let pooling = app.pooling();
     app.n_along(axis).div_ceil(pooling)
 }
 
-/// The first query and key to show, such that the crosshair is in sight.
+/// The first query and key to show, so that the crosshair is visible.
 pub fn window_start(app: Scene<'_>, area: Rect) -> (usize, usize) {
     let map = parts(app, area).map;
     let window = Window::whole(scale_in(app, map));
@@ -108,7 +108,7 @@ pub fn window_start(app: Scene<'_>, area: Rect) -> (usize, usize) {
             .min(selected)
             .max((selected + 1).saturating_sub(n_shown))
             .min(last_start);
-        // Zoomed out, a pixel begins at a multiple of what it covers.
+        // Zoomed out, a pixel starts at a multiple of the cells that it covers.
         let level = window.scale.level;
         kept >> level << level
     };
@@ -137,11 +137,11 @@ fn window(app: Scene<'_>, area: Rect) -> Window {
     }
 }
 
-/// The cells on screen, when each is one query and one key.
+/// The visible queries and keys, for a map whose cells are single pairs of tokens.
 pub fn shown_cells(app: Scene<'_>, area: Rect) -> (Range<usize>, Range<usize>) {
     let (map, window) = (parts(app, area).map, window(app, area));
     let along = |axis: Axis, first: usize, n_pixels: usize| {
-        // A cell that is cut off is on screen too.
+        // A partly visible cell counts as visible.
         first..(first + window.cells_in(n_pixels) + 1).min(n_cells(app, axis))
     };
     (
@@ -150,7 +150,7 @@ pub fn shown_cells(app: Scene<'_>, area: Rect) -> (Range<usize>, Range<usize>) {
     )
 }
 
-/// What of the map is in view.
+/// The visible part of the map.
 pub struct View {
     pub queries: Range<usize>,
     pub keys: Range<usize>,
@@ -158,7 +158,7 @@ pub struct View {
     pub level: usize,
 }
 
-/// The tokens in view, cells that are cut off among them.
+/// The visible tokens, including those of partly visible cells.
 pub fn view(app: Scene<'_>, area: Rect) -> View {
     let (map, window, pooling) = (parts(app, area).map, window(app, area), app.pooling());
     let along = |axis: Axis, first: usize, n_pixels: usize| {
@@ -219,7 +219,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
 }
 
-/// Colours of values, or of what they changed by.
+/// The theme for values, or for changes.
 fn map_theme(app: Scene<'_>) -> Theme {
     match app.shown_difference() {
         Some(_) => app.theme.diverging(),
@@ -227,7 +227,7 @@ fn map_theme(app: Scene<'_>) -> Theme {
     }
 }
 
-/// What the map shows: what changed, or one of the head's maps.
+/// The values shown: the change, or one of the head's maps.
 pub fn values<'a>(app: Scene<'a>, detail: &'a HeadDetail) -> &'a Pyramid {
     match app.shown_difference() {
         Some(difference) => difference,
@@ -235,7 +235,7 @@ pub fn values<'a>(app: Scene<'a>, detail: &'a HeadDetail) -> &'a Pyramid {
     }
 }
 
-/// The colour scale of what is shown.
+/// The colour scale of the values shown.
 pub fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
     if let Some(difference) = app.shown_difference() {
         let most = difference.level(usize::MAX).cells[0].abs();
@@ -256,7 +256,7 @@ pub fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
 /// The colour scale of one of a head's maps.
 pub fn scale_of(detail: &HeadDetail, which: HeadMap, is_log: bool) -> Scale {
     if which == HeadMap::Scores {
-        // The histogram has seen every score: looking through millions again would take longer than the frame.
+        // The histogram contains every score; scanning millions of scores again is too slow for a frame.
         let (low, high) = match &detail.histogram {
             histogram if histogram.n > 0 => (histogram.min, histogram.max),
             _ => (0.0, 1.0),
@@ -267,7 +267,7 @@ pub fn scale_of(detail: &HeadDetail, which: HeadMap, is_log: bool) -> Scale {
             is_log: false,
         };
     }
-    // The coarsest level holds the maximum of all.
+    // The coarsest level holds the maximum of all cells.
     let map = detail.map(which).unwrap_or(&detail.pattern);
     let largest = map.level(usize::MAX).cells[0];
     let high = if largest > 0.0 && largest.is_finite() {
@@ -282,7 +282,7 @@ pub fn scale_of(detail: &HeadDetail, which: HeadMap, is_log: bool) -> Scale {
     }
 }
 
-/// Hands on the map as it is drawn, and where; `None` where there is none yet.
+/// Passes the map as drawn, and its area, to a function; returns `None` if there is no map yet.
 pub fn with_heat_map<T>(
     app: Scene<'_>,
     area: Rect,
@@ -313,13 +313,13 @@ pub fn with_heat_map<T>(
                 heat_map.values = part.map(app.head_map()).unwrap_or(&part.pattern);
                 heat_map.window.first_query -= part.queries.start;
                 heat_map.window.first_key -= part.keys.start;
-                // A crosshair outside of the part is nowhere on it.
+                // Hide a crosshair outside the part.
                 heat_map.crosshair = crosshair.and_then(|(query, key)| {
                     let query = query.checked_sub(part.queries.start)?;
                     Some((query, key.checked_sub(part.keys.start)?))
                 });
             }
-            // Until it is computed, the pooled cells stand in its place.
+            // Until the part is computed, show the pooled cells.
             None => {
                 let coarse = detail.pooling();
                 heat_map.window = Window {
@@ -346,7 +346,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
     draw_legend(frame, parts, app, window, scale, pooling);
 }
 
-/// Labels of queries on the left, and the entropy of each row on the right.
+/// Draws query labels on the left, and the entropy of each row on the right.
 fn draw_query_axis(
     frame: &mut Frame<'_>,
     map: Rect,
@@ -371,7 +371,7 @@ fn draw_query_axis(
     draw_rows(frame, map, &app.theme, window, &margin, widths);
 }
 
-/// What a key receives on average from the queries that see it: later keys are seen by fewer.
+/// Mean attention that a key receives from the queries that see it: later keys are seen by fewer.
 pub fn received(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option<f32> {
     let n = summary.rows.len();
     let spec = app.attention();
@@ -379,7 +379,7 @@ pub fn received(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option
     Some(summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
 }
 
-/// What keys receive, below the map, and their labels.
+/// Draws the attention received by keys below the map, and the key labels.
 fn draw_key_axis(
     frame: &mut Frame<'_>,
     parts: &Parts,
@@ -426,7 +426,7 @@ fn draw_legend(
     };
     let ends = [low, scale.high].map(|end| figure(f64::from(end), 0));
     let log = if scale.is_log { " log" } else { "" };
-    // The most useful first: as many as fit whole.
+    // In order of importance, as many as fit uncut.
     let needed = format!("{log}{resolution}");
     let room = (parts.frame.width as usize).saturating_sub(2);
     let free = room.saturating_sub(3 + ends[0].len() + ends[1].len() + needed.chars().count());
@@ -452,7 +452,7 @@ fn draw_legend(
     frame.render_widget(line, at);
 }
 
-/// How many tokens a pixel covers, in words: a number, or the least and the most.
+/// Number of tokens per pixel as text: one number, or the smallest and the largest.
 pub fn covered(scale: Ratio, pooling: usize) -> String {
     match scale.cells_per_pixel() {
         (least, most) if least == most => (most * pooling).to_string(),
@@ -460,7 +460,7 @@ pub fn covered(scale: Ratio, pooling: usize) -> String {
     }
 }
 
-/// The query and key under the pointer; the first ones, where a pixel covers several.
+/// The query and key under the pointer; the first ones if a pixel covers several.
 pub fn place_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<(usize, usize)> {
     let map = parts(app, area).map;
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.n_along(axis));
@@ -474,7 +474,7 @@ pub fn place_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option
     (query < n_queries && key < n_keys).then_some((query, key))
 }
 
-/// Puts the crosshair under the pointer, or on the key whose line is there. On the rim beyond the last token, that is the last one.
+/// Puts the crosshair under the pointer, or on the key of a clicked line; beyond the last token, selects the last one.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let Parts { map, side, .. } = parts(app.scene(), area);
     if let Some(key_idx) = head_row::key_at(app.scene(), side, (column, row)) {

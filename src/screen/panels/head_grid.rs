@@ -24,7 +24,7 @@ use crate::state::statistics::n_statistics;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
 
-/// Columns of a layer's label, and of its bar where there is room for one.
+/// Columns of a layer's label, and of its bar if one fits.
 const LABEL: usize = 5;
 
 const BAR: usize = 8;
@@ -32,18 +32,18 @@ const BAR: usize = 8;
 /// Columns of a layer's value.
 const VALUE: usize = 8;
 
-/// Rows that are not cells: the border, head numbers above, a blank line, legend and definition below.
+/// Rows besides cells: the border, head numbers above, a blank line, legend and definition below.
 const AROUND: usize = 6;
 
-/// Rows around the cells of a grid without legend and definition, where several grids share the height.
+/// Rows besides cells in a grid without legend and definition, used when several grids share the height.
 const AROUND_COMPACT: usize = 3;
 
-/// How many rows the grid needs when a layer takes `pitch` of them.
+/// Number of rows that the grid needs when a layer takes `pitch` of them.
 pub fn height(n_layers: usize, pitch: usize) -> usize {
     AROUND + n_layers * pitch
 }
 
-/// How the grid of heads lies in its box.
+/// Layout of a grid of heads in its box.
 struct Grid {
     grid: Stack,
     inside: Rect,
@@ -96,7 +96,7 @@ impl Grid {
         }
     }
 
-    /// Filled rows of a cell; the others keep layers apart.
+    /// Filled rows of a cell; the remaining row separates layers.
     fn n_filled(&self) -> usize {
         (self.pitch - 1).max(1)
     }
@@ -150,7 +150,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
     }
 }
 
-/// What the grid shows, and which part of it where not all fits.
+/// What the grid shows, and which part of it if not all fits.
 fn title(app: Scene<'_>, grid: &Grid) -> String {
     let part = |what: &str, shown: &Range<usize>, n: usize| {
         if shown.is_empty() && n > 0 {
@@ -178,7 +178,7 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
         let (nth, n) = (app.statistic_idx + 1, n_statistics());
         let title = format!("{change}{}", app.statistic().title);
         let count = format!(" · {nth} of {n}");
-        // The count goes first where there is no room for both.
+        // Drop the count if there is no room for both.
         let room = (grid.inside.width as usize).saturating_sub(2 + label.chars().count());
         if title.chars().count() + count.len() <= room {
             title + &count
@@ -193,7 +193,7 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
     )
 }
 
-/// What is coloured of a layer: its heads, or the layer where the statistic has no heads.
+/// Values of a layer's cells: its heads, or the layer itself if the statistic is per layer.
 fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
     if app.statistic().is_per_head() || app.shows_distance() {
         let heads = 0..app.n_heads_of(grid);
@@ -205,7 +205,7 @@ fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
     }
 }
 
-/// One terminal row of a layer; numbers stand in its middle row only.
+/// Draws one terminal row of a layer; values are in its middle row only.
 fn layer_line(
     app: Scene<'_>,
     grid: &Grid,
@@ -285,7 +285,7 @@ fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
     let mut text = " ".repeat(LABEL);
     let at = LABEL + grid.cell_width * grid.heads.len();
     if is_per_head {
-        // Narrow cells have room for a number every few heads.
+        // Narrow cells only have room for a number every few heads.
         let every = if grid.cell_width >= 3 { 1 } else { 5 };
         let room = grid.cell_width * every;
         for head_idx in grid.heads.clone().filter(|idx| idx % every == 0) {
@@ -303,18 +303,18 @@ fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
     Line::raw(format!("{text:<at$}   layer"))
 }
 
-/// What stands around a head's number.
+/// Decorations of a head's cell.
 struct Marks {
     is_selected: bool,
     worst: Option<Severity>,
     kind: Option<HeadType>,
-    /// Another type of head is looked for.
+    /// Another head type is highlighted.
     is_dimmed: bool,
-    /// There is no value here, and nothing is broken.
+    /// The value is not defined here, which is no fault.
     is_undefined: bool,
 }
 
-/// Colours of values, or of what they changed by.
+/// The theme for values, or for changes.
 fn grid_theme(app: Scene<'_>) -> Theme {
     if app.grid_differs() {
         app.theme.diverging()
@@ -323,8 +323,8 @@ fn grid_theme(app: Scene<'_>) -> Theme {
     }
 }
 
-/// One row of a head's cell: its colour, its number where there is room, the worst finding before and the head's type after
-/// it; brackets where it is selected.
+/// Draws one row of a head's cell: its colour, its value if it fits, the worst finding before it, the head type after it, and
+/// brackets if it is selected.
 fn cell(
     app: Scene<'_>,
     width: usize,
@@ -414,7 +414,7 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     let n_swatches = if is_wide { 16 } else { 6 };
     let undefined = undefined_in(app, grid);
     let mut line = match undefined {
-        // Colours stand for nothing that is here.
+        // No value is defined here, so a colour scale would mean nothing.
         Some((_, true)) => Line::default(),
         _ => legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches),
     };
@@ -442,7 +442,7 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     let defined = wrapped(definition, width.saturating_sub(1).max(1));
     let n_taken = 2 + grid.layers.len() * grid.pitch - usize::from(grid.pitch > 1);
     let n_free = (grid.inside.height as usize).saturating_sub(n_taken).max(1);
-    // Whole, on lines of their own where rows are free; else each on one line.
+    // Use lines of their own for the full texts if rows are free; else cut each to one line.
     let mut below = Vec::new();
     let is_whole = usize::from(!is_beside) + defined.len() <= n_free;
     if is_beside || !is_whole {
@@ -463,7 +463,7 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     }
 }
 
-/// Why some heads that are shown have no value, and whether that holds of all of them.
+/// Why some shown heads have no value, and whether that applies to all of them.
 fn undefined_in(app: Scene<'_>, grid: &Grid) -> Option<(&'static str, bool)> {
     let is_per_head = app.statistic().is_per_head() || app.shows_distance();
     let shown = grid
@@ -480,7 +480,7 @@ fn undefined_in(app: Scene<'_>, grid: &Grid) -> Option<(&'static str, bool)> {
     Some((first, reasons.iter().all(Option::is_some)))
 }
 
-/// The layer under the pointer, and the head where it is over one.
+/// The layer under the pointer, and the head if it is over one.
 pub fn place_at(
     app: Scene<'_>,
     area: Rect,

@@ -1,4 +1,4 @@
-//! The selected query's row: its figures at the crosshair, and the keys it gives most to.
+//! The selected query's row: its figures at the crosshair, and its strongest keys.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::frame::framed;
 
-/// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.
+/// Draws the selected query's figures and strongest keys; those of A and B when the difference is shown.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDetail) {
     let query = app.selection.query_idx;
     let both = both(app);
@@ -34,7 +34,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// The key that a line under the pointer is of.
+/// The key of the line under the pointer.
 pub fn key_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<usize> {
     let inside = Block::bordered().inner(area);
     if !inside.contains(Position::new(column, row)) {
@@ -44,7 +44,7 @@ pub fn key_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<u
     lines.get(usize::from(row - inside.y))?.1
 }
 
-/// All lines, and of which key each of them is, where it is of one.
+/// All lines, each with the key that it is about, if any.
 fn lines(
     app: Scene<'_>,
     both: Option<[&HeadDetail; 2]>,
@@ -113,7 +113,7 @@ fn lines(
     lines
 }
 
-/// The head in A and in B, where the difference is shown and a row of one is a row of the other.
+/// The head in A and in B, if the difference is shown and their rows correspond.
 fn both(app: Scene<'_>) -> Option<[&HeadDetail; 2]> {
     let details = app.both_details().filter(|_| app.shows_difference())?;
     let sizes = details.map(|detail| {
@@ -123,7 +123,7 @@ fn both(app: Scene<'_>) -> Option<[&HeadDetail; 2]> {
     (sizes[0] == sizes[1] && !app.shows_part()).then_some(details)
 }
 
-/// How many digits there is room for: those of two sides stand on one line.
+/// Number of digits that fit: values of two sides share a line.
 #[derive(Clone, Copy, PartialEq)]
 enum Digits {
     All,
@@ -139,7 +139,7 @@ impl Digits {
     }
 }
 
-/// Figures of the crosshair and its row, with their names.
+/// Figures of the crosshair and its row, with their labels.
 fn figures(
     app: Scene<'_>,
     (detail, head): (&HeadDetail, Option<&HeadReport>),
@@ -178,7 +178,7 @@ fn figures(
         return found;
     };
     let mut entry = |name: &str, value: String| found.push((name.to_owned(), value));
-    // Its keys and values are not those that lengths are kept of.
+    // A global token has its own keys and values, whose norms are not stored.
     let is_global = head.summary.global_tokens.contains(&query);
     let norm = head.summary.value_norms.get(key);
     if let Some(norm) = norm.filter(|_| !is_global) {
@@ -190,10 +190,10 @@ fn figures(
     }
     let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
     let spec = app.attention();
-    // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
+    // With softcap or bias, q·k cannot be recovered from the score.
     let is_plain = spec
         .is_some_and(|s| s.softcap.is_none() && s.bias == attnscope_compute::attention::Bias::None);
-    // The scale is that of the run on screen.
+    // The scale is that of the run on screen only.
     if is_shown && is_plain && app.knows_width() && !masked && pooling == 1 {
         let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
         entry("q·k", figure(f64::from(product), 0));
@@ -227,7 +227,7 @@ fn figures(
     found
 }
 
-/// The keys that a row of A or of B gives most to, with both probabilities and the change.
+/// The strongest keys of a row in A or B, with both probabilities and the change.
 fn keys_of_both(
     app: Scene<'_>,
     both: [&HeadDetail; 2],
@@ -238,7 +238,7 @@ fn keys_of_both(
     const NARROW: usize = 34;
     let theme = &app.theme;
     let width = inside.width as usize;
-    // Without room for names, what changed can be seen from the two.
+    // In little room, leave out the change, which follows from the two values.
     let has_change = width >= NARROW;
     let n_numbers = if has_change { 3 } else { 2 };
     let name_width = width.saturating_sub(n_numbers * NUMBER + 1);
@@ -287,7 +287,7 @@ fn keys_of_both(
     lines
 }
 
-/// The likeliest keys of a row as labelled bars, or those that it carries most of, highest first.
+/// The strongest keys of a row as labelled bars, by probability or by contribution, highest first.
 fn top_keys(
     app: Scene<'_>,
     detail: &HeadDetail,

@@ -1,5 +1,4 @@
-//! The number that grids and rankings show of a head or a layer: a statistic, what it changed by, or how far two patterns lie
-//! apart.
+//! The number that grids and rankings show for a head or a layer: a statistic, its change, or the distance between two patterns.
 
 use attnscope_checks::stats::{Compute, LayerReport, STATISTICS, Values};
 use attnscope_spec::Stack;
@@ -7,7 +6,7 @@ use attnscope_spec::Stack;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 
-/// The value of a head, or of a layer; NaN where there is none yet.
+/// The value of a head or a layer; NaN if there is none yet.
 pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
     if app.shows_distance() {
         return distance(app, grid, layer_idx, head_idx);
@@ -23,7 +22,7 @@ pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usi
     layer.map_or(f64::NAN, |layer| of(app, side, layer, head_idx))
 }
 
-/// Why the value that is shown is not defined here; `None` where it has one, and where it should have one.
+/// Why the value is not defined here; `None` if it is defined, or should be and is not.
 pub fn why_undefined(
     app: Scene<'_>,
     grid: Stack,
@@ -35,7 +34,7 @@ pub fn why_undefined(
     }
     let why = |layer: &LayerReport| layer.why_undefined(app.statistic_idx, head_idx);
     if app.grid_differs() {
-        // A side that is broken is not excused by the other.
+        // If one side is broken, do not report the value as undefined because of the other.
         let both = app.both_layers(grid, layer_idx)?;
         let values = both.map(|layer| match head_idx {
             Some(idx) => layer
@@ -56,7 +55,7 @@ pub fn why_undefined(
     why(app.layers_of(grid).get(layer_idx)?)
 }
 
-/// The chosen statistic among values; NaN for one of tokens.
+/// The chosen statistic from a set of values; NaN for a statistic of tokens.
 fn stat(app: Scene<'_>, values: &Values) -> f64 {
     match app.statistic_idx {
         idx if idx < STATISTICS.len() => values.at(idx),
@@ -64,11 +63,11 @@ fn stat(app: Scene<'_>, values: &Values) -> f64 {
     }
 }
 
-/// The chosen statistic of a head, or of a layer, on one side.
+/// The chosen statistic of a head or a layer on one side.
 fn of(app: Scene<'_>, side: Shows, layer: &LayerReport, head_idx: Option<usize>) -> f64 {
     match head_idx {
         None => match app.statistic().compute {
-            // Heads of other types are dimmed, and count no more.
+            // Heads of other types are dimmed and left out.
             Compute::Head(_, gather) if app.shown_type.is_some() => {
                 let shown = layer.heads.iter().enumerate();
                 let shown = shown.filter(|(_, head)| app.is_of_shown_type(head));
@@ -86,7 +85,7 @@ fn of(app: Scene<'_>, side: Shows, layer: &LayerReport, head_idx: Option<usize>)
     }
 }
 
-/// How far the patterns of a head lie apart in A and B; of a layer, the mean over its heads.
+/// Distance between a head's patterns in A and B; for a layer, the mean over its heads.
 fn distance(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
     let of = |head_idx: usize| {
         let head = app.compared_head(grid, layer_idx, head_idx);

@@ -1,4 +1,4 @@
-//! A training: steps × heads by one statistic, the loss below, curves of the selected head beside it, and what begins at which step.
+//! A training: steps × heads by one statistic, the loss below, curves of the selected head next to it, and onsets by step.
 
 use attnscope_checks::Severity;
 use attnscope_history::{Origin, reasons};
@@ -22,7 +22,7 @@ use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
 use crate::widgets::legend::legend;
 
-/// The parts of the panel inside their frames.
+/// Layout of the panel inside its frames.
 struct Parts {
     left: Rect,
     right: Rect,
@@ -35,9 +35,9 @@ struct Parts {
     told: Rect,
 }
 
-/// A panel of fewer rows has no room for a frame around what begins.
+/// Below this height there is no room for a frame around the onsets.
 const LOW: u16 = 26;
-/// Rows of the loss at most.
+/// Maximum rows of the loss.
 const LOSS: u16 = 24;
 
 fn parts(area: Rect) -> Parts {
@@ -104,7 +104,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Some(range) => draw_range(parts.left, title_width, range, app, buf),
         None => draw_why_empty(strip.cells, view, app, buf),
     }
-    // A strip of few rows leaves room: the loss gets it.
+    // If the strip leaves rows free, the loss gets them.
     let unused = parts.cells.height - strip.cells.height;
     let up = |rect: Rect| Rect {
         y: rect.y - unused,
@@ -133,7 +133,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     draw_told(frame, told, view, app);
 }
 
-/// What the colours mean, at the right of the title where there is room.
+/// Draws the colour scale at the right of the title, if it fits.
 fn draw_range(
     frame: Rect,
     title_width: u16,
@@ -155,7 +155,7 @@ fn draw_range(
     }
 }
 
-/// Why there are no cells: a statistic that is known of runs need not be known of a training.
+/// Draws why there are no cells: a statistic of runs may not be recorded in a training.
 fn draw_why_empty(cells: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
     let why = view.why_without(app.statistic_idx).unwrap_or_default();
     let key = app.keys.key(Action::NextStatistic);
@@ -166,7 +166,7 @@ fn draw_why_empty(cells: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buf
     }
 }
 
-/// What there is to say while no step was read.
+/// Text to show until the first step is read.
 fn waiting(view: &HistoryView) -> String {
     let name = &view.history.name;
     let failed = view.history.records().iter();
@@ -199,7 +199,7 @@ fn waiting(view: &HistoryView) -> String {
     format!(" {said}{}", failed.concat())
 }
 
-/// The selected step, what begins, and what is on its way.
+/// Draws the selected step, onsets and trends.
 fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'_>) {
     let (theme, history) = (&app.theme, &view.history);
     let width = area.width as usize;
@@ -218,7 +218,7 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
     };
     let n_why = why.len().min(room / 2);
     let room = room - n_why;
-    // Where some are left out, what to do is not.
+    // If lines are dropped, keep the last one, which says what to do.
     let (n_first, n_last) = (n_why.saturating_sub(1), why.len().saturating_sub(1));
     let why = why.iter().enumerate();
     let why = why.filter(|(nth, _)| *nth < n_first || n_why > 0 && *nth == n_last);
@@ -255,16 +255,16 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// A line of the list of what begins.
+/// A line of the list of onsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Onset(usize),
-    /// So many are not shown.
+    /// The number of onsets not shown.
     Left(usize),
 }
 
-/// The lines that are shown where there is room for some: the first ones, or those about the one that was gone to. What is on its
-/// way can still be stopped: half of the lines are for it.
+/// The lines shown in limited room: the first ones, or those around the chosen one. Trends can still be stopped, so half of the
+/// lines are for them.
 fn parts_shown(onsets: &[Onset<'_>], chosen: Option<usize>, room: usize) -> Vec<Part> {
     let n = onsets.len();
     if n <= room {
@@ -304,7 +304,7 @@ fn look(onset: &Onset<'_>, app: Scene<'_>) -> (&'static str, Style) {
     }
 }
 
-/// The selected step in words: its name, its state, its loss, and the value of the selected head.
+/// The selected step as text: its name, its state, its loss, and the value of the selected head.
 fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
     let Some(record) = view.record() else {
         return Line::default();
@@ -331,7 +331,7 @@ fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
     ])
 }
 
-/// What is told of the step and head under the pointer.
+/// Description of the step and head under the pointer.
 pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
     let view = app.state().training.as_ref()?;
     let strip = Strip::new(app, view, parts(area).cells);

@@ -1,4 +1,4 @@
-//! Curves of the selected head over the steps: the chosen statistic and those that warn, with the lines of the checks.
+//! Curves of the selected head over the steps: the chosen statistic and early-warning ones, with the thresholds of checks.
 
 use attnscope_checks::stats::{Compute, Span, Stat, Statistic, index_of};
 use attnscope_history::lines_of;
@@ -13,22 +13,22 @@ use crate::state::scene::Scene;
 use crate::state::statistics::statistic;
 use crate::widgets::chart::draw_chart;
 
-/// Rows that a chart needs to say something.
+/// Minimum rows of a chart.
 const ROWS: u16 = 9;
-/// What stands beside the chosen statistic, in this order.
+/// Statistics shown next to the chosen one, in this order.
 const BESIDE: [Stat; 3] = [
     Stat::EntropyRelative,
     Stat::MaxAbsScore,
     Stat::SaturatedRows,
 ];
-/// A line of a check that lies further from the values than so many times their range would leave no room for them.
+/// A threshold further from the values than this many times their range is left out, because it would flatten the curve.
 const FAR: f64 = 3.0;
 /// A curve that spans more than this factor is drawn on a logarithmic axis.
 const EXPLODES: f64 = 30.0;
-/// Points of a curve at most: more than any chart has columns.
+/// Maximum points of a curve: more than any chart has columns.
 const MOST_POINTS: usize = 2000;
 
-/// The recorded statistics that are drawn: the chosen one first.
+/// The recorded statistics to draw, the chosen one first.
 fn shown(app: Scene<'_>, view: &HistoryView, n: usize) -> Vec<&'static Statistic> {
     let beside = BESIDE.iter().map(|stat| stat.idx());
     let chosen = std::iter::once(app.statistic_idx);
@@ -41,7 +41,7 @@ fn shown(app: Scene<'_>, view: &HistoryView, n: usize) -> Vec<&'static Statistic
     indices.into_iter().map(statistic).collect()
 }
 
-/// Draws as many as there is room for, one below the other.
+/// Draws as many charts as fit, one below the other.
 pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
     let n = (area.height / ROWS).clamp(1, 3);
     let all = shown(app, view, n as usize);
@@ -52,7 +52,7 @@ pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
             height: each,
             ..area
         };
-        // A legend takes a row for each line of a check: a small chart names them in its title.
+        // A legend takes a row for each threshold, so a small chart names them in its title instead.
         let names_lines = place.width >= 48 && place.height >= 12;
         draw_chart(
             &chart(app, view, statistic, names_lines),
@@ -63,7 +63,7 @@ pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
     }
 }
 
-/// A limit without the zeros behind it.
+/// Formats a threshold without trailing zeros.
 fn short(at: f64) -> String {
     let digits = digits(at);
     if digits.contains('.') {
@@ -76,7 +76,7 @@ fn short(at: f64) -> String {
     }
 }
 
-/// One statistic of the selected head, or of its layer.
+/// Chart of one statistic of the selected head, or of its layer.
 fn chart(
     app: Scene<'_>,
     view: &HistoryView,
@@ -102,7 +102,7 @@ fn chart(
     let (low, high) = finite.fold((f64::MAX, f64::MIN), |(low, high), y| {
         (low.min(y), high.max(y))
     });
-    // Scores explode by powers of ten: what led there is to be seen too.
+    // Scores can explode by powers of ten; a logarithmic axis keeps the values before that visible.
     let is_logarithmic =
         matches!(statistic.span, Span::Positive) && low > 0.0 && high > EXPLODES * low;
     let reach = FAR * (high - low).max(0.1 * high.abs()).max(1e-9);

@@ -1,4 +1,4 @@
-//! The first line of the screen beside a training: what it is, how far it is read, and the worst that begins in it.
+//! The first line of the screen when a training is open: its name, how far it is read, and its worst onset.
 
 use attnscope_checks::Severity;
 use attnscope_history::heading;
@@ -22,7 +22,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Spa
         _ => theme.dim(),
     };
     let mut right = vec![Span::styled(state(view, app.shows_times), style)];
-    // The worst, as the box of what begins counts it.
+    // The worst severity, as counted in the box of onsets.
     let worst = view.counts().into_iter().next().unwrap_or_default();
     right.push(if view.n_begin(Severity::Error) > 0 {
         Span::styled(format!("  ✖ {worst} "), theme.bad())
@@ -34,7 +34,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Spa
     Some((left, right))
 }
 
-/// How far reading is, in words.
+/// Progress of reading as text.
 pub fn state(view: &HistoryView, shows_times: bool) -> String {
     let n = view.history.records().len();
     let age = match view.age.filter(|_| shows_times) {

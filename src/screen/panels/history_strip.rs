@@ -1,4 +1,5 @@
-//! Steps × heads by one statistic: columns and rows as many as there are cells, the steps that are read, open, marked and selected
+//! Steps × heads by one statistic, pooled to the available cells. Signs above mark the steps read, open, marked and selected;
+//! below are the onsets.
 //! above, the steps at which something begins below.
 
 use attnscope_checks::Severity;
@@ -15,12 +16,12 @@ use crate::figure::{colour_range, cut, figure, fit, share};
 use crate::state::history_view::HistoryView;
 use crate::state::scene::Scene;
 
-/// Columns of the labels of rows.
+/// Columns of the row labels.
 const LABELS: u16 = 9;
-/// Columns that a step is given at most.
+/// Maximum columns of a step.
 const WIDEST: usize = 8;
 
-/// How values of several steps or heads become one cell.
+/// How the values of several steps or heads are pooled into one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
     Least,
@@ -29,7 +30,7 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// The one that hides no fault: towards the line of the first check that draws one.
+    /// The pooling that hides no fault: towards the threshold of the first check on this statistic.
     pub fn of(statistic: &str) -> Self {
         match LINES.iter().find(|line| line.statistic == statistic) {
             Some(line) if line.side == Side::Below => Self::Least,
@@ -46,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// A value that is not a number shows through.
+    /// Pools values; a NaN makes the result NaN.
     fn pooled(self, values: impl Iterator<Item = f64>) -> Option<f64> {
         let mut n = 0.0;
         let whole = values.fold(None, |pooled: Option<f64>, value| {
@@ -65,25 +66,25 @@ impl Pool {
     }
 }
 
-/// Where steps and rows lie.
+/// Layout of steps and rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strip {
-    /// Where the cells are.
+    /// Area of the cells.
     pub cells: Rect,
     pub n_records: usize,
-    /// Records of a column.
+    /// Records per column.
     pub per_column: usize,
     pub n_columns: usize,
-    /// The first cell of the grid, and how many there are.
+    /// The first cell shown of the grid, and how many.
     pub first_cell: usize,
     pub n_cells: usize,
-    /// Cells of the grid of a row.
+    /// Grid cells per row.
     pub per_row: usize,
     pub n_rows: usize,
 }
 
 impl Strip {
-    /// Lays a training out in an area, with the labels of its rows at the left.
+    /// Lays out a training in an area, with row labels at the left.
     pub fn new(app: Scene<'_>, view: &HistoryView, area: Rect) -> Self {
         let grid = view.history.grid();
         let (first_cell, n_cells) = if is_of_layers(app) {
@@ -114,7 +115,7 @@ impl Strip {
         }
     }
 
-    /// The columns of the terminal of a column of the strip: the newest ends at the right edge.
+    /// Terminal columns of a strip column; the newest ends at the right edge.
     fn span(&self, column: usize) -> (u16, u16) {
         let at =
             |column: usize| (self.cells.width as usize * column / self.n_columns.max(1)) as u16;
@@ -140,7 +141,7 @@ impl Strip {
         self.first_cell + first..self.first_cell + (first + self.per_row).min(self.n_cells)
     }
 
-    /// The record and the cell of the grid at a place.
+    /// The record and the grid cell at a position.
     pub fn at(&self, (column, row): (u16, u16)) -> Option<(usize, usize)> {
         if !self.cells.contains((column, row).into()) {
             return None;
@@ -150,7 +151,7 @@ impl Strip {
         Some((self.records_of(here).end - 1, cell))
     }
 
-    /// What a cell stands for.
+    /// What a cell covers, as text.
     pub fn pooling(&self, pool: Pool, rows: &str) -> String {
         match (self.per_column, self.per_row) {
             (1, 1) => format!("step × {rows}"),
@@ -161,12 +162,12 @@ impl Strip {
     }
 }
 
-/// Whether the chosen statistic is one of whole layers.
+/// Whether the chosen statistic is per layer.
 pub fn is_of_layers(app: Scene<'_>) -> bool {
     matches!(app.statistic().compute, Compute::Layer(_))
 }
 
-/// The numbers of the steps, as many as there is room for.
+/// Draws the numbers of the steps, as many as fit.
 pub fn draw_steps(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf: &mut Buffer) {
     let mut free = strip.cells.x;
     for column in 0..strip.n_columns {
@@ -183,7 +184,7 @@ pub fn draw_steps(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf
     }
 }
 
-/// The sign of a state that is not simply read.
+/// The sign of a state other than read.
 fn sign(state: &State) -> Option<&'static str> {
     match state {
         State::Done => None,
@@ -196,7 +197,7 @@ fn sign(state: &State) -> Option<&'static str> {
     }
 }
 
-/// What the signs above the strip mean, those that are there.
+/// Explains the signs that are used above the strip.
 pub fn signs(view: &HistoryView) -> String {
     let mut known: Vec<String> = Vec::new();
     for record in view.history.records() {
@@ -210,7 +211,7 @@ pub fn signs(view: &HistoryView) -> String {
     known.join("  ")
 }
 
-/// Signs of steps that are not read, then A and B, then the selected step.
+/// Draws signs of steps that are not read, then of A and B, then of the selected step.
 pub fn draw_signs(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf: &mut Buffer) {
     let theme = &app.theme;
     for (idx, record) in view.history.records().iter().enumerate() {
@@ -250,7 +251,7 @@ pub fn draw_signs(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf
     buf.set_string(x, y, arrow, theme.accent().patch(strong));
 }
 
-/// The cells, with the labels of their rows. Gives the range of their colours.
+/// Draws the cells with the labels of their rows; returns the range of their colours.
 pub fn draw_cells(
     strip: &Strip,
     view: &HistoryView,
@@ -320,7 +321,7 @@ pub fn draw_cells(
     Some(range)
 }
 
-/// The first head of a row, and the last where there are several.
+/// Label of a row: its first head, and its last if it has several.
 fn row_label(strip: &Strip, view: &HistoryView, row: usize) -> String {
     let grid = view.history.grid();
     let cells = strip.cells_of(row);
@@ -338,7 +339,7 @@ fn row_label(strip: &Strip, view: &HistoryView, row: usize) -> String {
     }
 }
 
-/// The steps at which something begins.
+/// Draws the steps at which onsets are.
 pub fn draw_onsets(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf: &mut Buffer) {
     let theme = &app.theme;
     let findings = view.judge.findings();
@@ -356,7 +357,7 @@ pub fn draw_onsets(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, bu
     }
 }
 
-/// The loss under the columns of its steps.
+/// Draws the loss under the columns of its steps.
 pub fn draw_loss(strip: &Strip, view: &HistoryView, area: Rect, app: Scene<'_>, buf: &mut Buffer) {
     let records = view.history.records();
     let points: Vec<(f64, f64)> = (0..strip.n_columns)
@@ -390,7 +391,7 @@ pub fn draw_loss(strip: &Strip, view: &HistoryView, area: Rect, app: Scene<'_>, 
     let usual = [high, low].map(|end| figure(end, width));
     let is_alike = usual[0] == usual[1];
     for (y, value) in [(area.y, high), (area.bottom() - 1, low)] {
-        // A loss that hardly moves needs more digits to be two numbers.
+        // A nearly constant loss needs more digits for its two ends to differ.
         let label = if is_alike {
             fit(&format!("{value:>width$.5}"), width)
         } else {

@@ -40,7 +40,7 @@ use crate::state::app::App;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
-/// Draws the panel that is open.
+/// Draws the open panel.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     match app.panel {
         Panel::Overview => overview::draw(frame, area, app),
@@ -58,7 +58,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
 }
 
-/// Takes a click inside the panel that is open.
+/// Handles a click inside the open panel.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     match app.panel {
         Panel::Overview => overview::click(app, area, at),
@@ -75,7 +75,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     }
 }
 
-/// What the panel that is open tells of a place under the pointer: the value of a cell; `None` where there is none.
+/// The open panel's description of the place under the pointer, such as the value of a cell; `None` if there is none.
 pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
     match app.panel {
         Panel::Overview => told_of_head(app, overview::head_at(app, area, at)?),
@@ -100,7 +100,7 @@ pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
     }
 }
 
-/// A head and its value of the statistic that is shown.
+/// Describes a head and its value of the shown statistic.
 fn told_of_head(app: Scene<'_>, place: Place) -> Option<String> {
     let value = head_value::value(app, place.grid(), place.layer_idx?, place.head_idx);
     let statistic = app.statistic();
@@ -123,7 +123,7 @@ fn told_of_head(app: Scene<'_>, place: Place) -> Option<String> {
     )
 }
 
-/// The value of the selected head in the panel that is open; `None` where there is none.
+/// The value of the selected head in the open panel; `None` if there is none.
 pub fn selected_value(app: Scene<'_>) -> Option<f64> {
     let at = app.selection;
     let value = match app.panel {

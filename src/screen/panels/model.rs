@@ -1,4 +1,4 @@
-//! How the checkpoint was read: every knob and where it came from, what was never read, and every tensor.
+//! How the checkpoint was read: every knob and its origin, keys that were never read, and every tensor.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::state::app::App;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     knobs: Rect,
     unread: Rect,
@@ -78,7 +78,7 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subje
     frame.render_widget(Paragraph::new(shown), inside);
 }
 
-/// Name, value and origin of every knob; an origin that does not fit beside its value stands below it.
+/// Name, value and origin of every knob; an origin that does not fit next to its value goes below it.
 fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
     let longest = knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
     let name_width = longest.min(20);
@@ -107,7 +107,7 @@ fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>
     lines
 }
 
-/// What ids come from; a reason for having none goes over several lines.
+/// The tokenizer's name; a reason for having none is wrapped over several lines.
 fn tokenizer_lines(app: Scene<'_>, name_width: usize, room: usize) -> Vec<Line<'static>> {
     let letters: Vec<char> = app.tokenizer.chars().collect();
     let line = |(idx, part): (usize, &[char])| {
@@ -147,7 +147,7 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subj
     if lines.len() > n_rows {
         lines.truncate(n_rows);
         if let Some((last, _)) = lines.last_mut() {
-            // A blank and the ellipsis, or the ellipsis in the place of the last letters.
+            // Append an ellipsis, in place of the last letters if necessary.
             *last = cut(&format!("{last} ………"), (last.width() + 2).min(width));
         }
     }
@@ -156,7 +156,7 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subj
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-/// The first tensor shown, such that the selected one is in sight.
+/// The first tensor shown, so that the selected one is visible.
 fn first_tensor(app: Scene<'_>, n_tensors: usize, n_rows: usize) -> usize {
     app.model_view
         .tensor_idx

@@ -1,4 +1,4 @@
-//! Knobs and tensors in which A and B differ, the likeliest causes first.
+//! Knobs and tensors that differ between A and B, the likeliest causes first.
 
 use attnscope_compare::{Comparison, KnobKind, TensorDifference};
 use ratatui::Frame;
@@ -15,7 +15,7 @@ use crate::widgets::frame::framed;
 /// Columns of a number.
 const FIGURE: usize = 10;
 
-/// Draws both lists; the first line of each that is shown is as far down as the panel is scrolled.
+/// Draws both lists, starting at the panel's scroll position.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
     let are_models = both.iter().all(|run| run.subject.model().is_some());
     let Some(comparison) = app.comparison().filter(|_| are_models) else {

@@ -1,4 +1,4 @@
-//! Layers × heads by one statistic; beside them the selected head, pooled, with its key figures.
+//! Layers × heads by one statistic; next to them the selected head's pooled map and key figures.
 
 use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
 use attnscope_compute::attention::Pooled;
@@ -21,15 +21,15 @@ use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::widgets::legend::legend;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
-/// Rows that a list of heads needs to be worth its box.
+/// Minimum rows of the ranking.
 const RANKING: usize = 8;
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     grids: Vec<(Stack, Rect)>,
     /// Rows from one layer of a grid to the next.
     pitch: usize,
-    /// Where the grids leave room.
+    /// If the grids leave room.
     ranking: Option<Rect>,
     map: Rect,
     figures: Rect,
@@ -50,7 +50,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
             .map(|grid| head_grid::height(n_layers(grid), pitch))
             .collect()
     };
-    // The tallest cells that leave room for the ranking, or else the lowest.
+    // Use the tallest cells that leave room for the ranking, else the lowest.
     let room = left.height as usize;
     let fits = |pitch: usize| heights(pitch).iter().sum::<usize>() + RANKING <= room;
     let pitch = [4, 3, 2]
@@ -86,7 +86,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if let Some(area) = parts.ranking {
         ranking::draw(frame, area, app);
     }
-    // Until both heads are there, the map is of one side, and says of which.
+    // Until both heads are there, the map shows one side, which the title names.
     let change = app.shown_difference().filter(|_| app.shows_difference());
     let side = app.runs.b.as_ref().filter(|_| app.shows_difference());
     let side = side.map_or(String::new(), |second| {
@@ -126,7 +126,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
         map.width as usize,
     );
     let window = Window::whole(ratio);
-    // At most 64 × 64 cells: reducing them once a frame costs nothing.
+    // At most 64 × 64 cells: building the pyramid for each frame costs nothing.
     let pyramid = Pyramid::new(pooled.clone());
     let width = ratio.pixels_for(pooled.n_cols) as u16;
     let map = Rect {
@@ -162,7 +162,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
         ("1", "1") => "query ↓ key →".to_owned(),
         (queries, keys) => format!("query ↓ key → · cell = max of {queries} × {keys}"),
     };
-    // Fewer colours side by side where the words would not fit.
+    // Use fewer colours if the text would not fit next to them.
     let free = (below.width as usize).saturating_sub(6 + high.len() + per_cell.chars().count());
     let mut line = legend(&app.theme, " 0", &high, free.clamp(6, 12));
     let room = (below.width as usize).saturating_sub(line.width());
@@ -171,7 +171,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
     frame.render_widget(line, below);
 }
 
-/// The selected head's map in B less the one in A, as the Compare panel shows it.
+/// Draws the selected head's map in B minus the one in A, as the Compare panel does.
 fn draw_change(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, change: &Pyramid, title: &str) {
     let inside = framed(frame, area, app, title.to_owned());
     let theme = app.theme.diverging();
@@ -194,7 +194,7 @@ fn draw_change(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, change: &Pyram
     draw_whole(frame, inside, &whole);
 }
 
-/// What a person wants to know of a head first.
+/// Key figures of a head, the most useful first.
 const FIGURES: [Stat; 20] = [
     Stat::Entropy,
     Stat::EntropyRelative,
@@ -218,12 +218,12 @@ const FIGURES: [Stat; 20] = [
     Stat::MeanDistance,
 ];
 
-/// Those that compare a query's position with a key's.
+/// Figures that compare a query's position with a key's.
 const BY_POSITION: [Stat; 3] = [Stat::PreviousMass, Stat::DiagonalMass, Stat::MeanDistance];
 
-/// The figures that have a meaning for the selected head.
+/// The figures that are defined for the selected head.
 pub fn figures(app: Scene<'_>) -> impl Iterator<Item = Stat> + use<> {
-    // Between two texts, positions do not compare.
+    // In cross-attention, positions of the two texts do not compare.
     let compares = app.selection.stack != Stack::Cross;
     let is_known = |stat: &Stat| app.knows(stat.idx());
     let figures = FIGURES.into_iter().filter(is_known);
@@ -244,7 +244,7 @@ fn draw_figures(
         format!("· {} ", second.way.label(Shows::B))
     });
     let inside = framed(frame, area, app, format!(" key figures {kind}{side}"));
-    // Two to a line where both names have room.
+    // Use two columns if both labels fit.
     let n_columns = if inside.width >= 48 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;
     let one = |stat: &Stat| -> Vec<Span<'static>> {
@@ -265,7 +265,7 @@ fn draw_figures(
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// The layer or head of a grid under the pointer.
+/// The layer or head under the pointer.
 pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
     let parts = parts(app, area);
     let mut grids = parts.grids.iter();

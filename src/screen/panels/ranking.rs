@@ -1,4 +1,4 @@
-//! Heads in the order of the chosen statistic: where to look first in a model of hundreds.
+//! Heads ordered by the chosen statistic: where to look first in a model with hundreds of heads.
 
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
@@ -23,7 +23,7 @@ struct Ranked {
     is_undefined: bool,
 }
 
-/// All heads of the shown type that have run, NaN first, then highest first; last those of which the statistic is not defined.
+/// All heads of the shown type that have run: NaN first, then by decreasing value, then those without a defined value.
 fn ranked(app: Scene<'_>) -> Vec<Ranked> {
     let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {
@@ -43,7 +43,7 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
             })
     });
     let mut heads: Vec<Ranked> = heads.collect();
-    // Of changes, the largest come first, whichever way they go.
+    // Order changes by magnitude.
     let order = |head: &Ranked| {
         let value = nan_first(head.value);
         if app.grid_differs() {
@@ -59,12 +59,12 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
     heads
 }
 
-/// The value, every NaN with the same sign: `total_cmp` puts it above all others.
+/// Gives every NaN the same sign, so that `total_cmp` puts all of them above numbers.
 fn nan_first(value: f64) -> f64 {
     if value.is_nan() { f64::NAN } else { value }
 }
 
-/// What stands in each of two columns: everything in turn, or the top and the bottom.
+/// Entries of the two columns: all in order, or the top and the bottom ones.
 fn columns(app: Scene<'_>, n_rows: usize) -> [Vec<Ranked>; 2] {
     let mut all = ranked(app);
     if all.len() <= n_rows {

@@ -1,4 +1,4 @@
-//! Every row of the selected head in numbers, and the questions that lead from a collapse to its cause.
+//! Figures of every row of the selected head, and the questions that lead from a collapse to its cause.
 
 use attnscope_compute::attention::{HeadSummary, RowSummary};
 use attnscope_run::{Ability, Bearing, Question, questions, separates};
@@ -18,10 +18,10 @@ use crate::widgets::frame::{framed, selection_title, waiting};
 const TOKEN: usize = 12;
 const FIGURE: usize = 9;
 
-/// What stands in a row's columns, whether a narrow screen shows it, and where it comes from.
+/// A column: its title, whether a narrow screen shows it, and its value.
 type Column = (&'static str, bool, fn(&RowSummary, f32) -> f32);
 
-/// The argument of the last is the mean norm of the head's keys.
+/// The second argument is the mean norm of the head's keys.
 const COLUMNS: [Column; 8] = [
     ("‖q‖", true, |row, _| row.q_norm),
     ("mean ‖k‖", false, |_, k_norm| k_norm),
@@ -33,14 +33,14 @@ const COLUMNS: [Column; 8] = [
     ("largest", true, |row, _| row.top1),
 ];
 
-/// The figures of a row, as the panel's columns have them.
+/// The figures of a row, in the panel's columns.
 pub fn figures(row: &RowSummary, k_norm: f32) -> impl Iterator<Item = (&'static str, f32)> + '_ {
     COLUMNS
         .iter()
         .map(move |(name, _, of)| (*name, of(row, k_norm)))
 }
 
-/// Whether each column can be told of what is open: of a model all can, and a NaN is something to see.
+/// Whether each column is available. For a model all are, because a NaN must be visible.
 pub fn known_columns(app: Scene<'_>, head: &HeadSummary) -> [bool; COLUMNS.len()] {
     let is_model = app
         .subject()
@@ -52,7 +52,7 @@ pub fn known_columns(app: Scene<'_>, head: &HeadSummary) -> [bool; COLUMNS.len()
     })
 }
 
-/// Whether each column is on a screen of some width.
+/// Whether each column is shown at a screen width.
 fn shown_columns(app: Scene<'_>, head: &HeadSummary, width: usize) -> [bool; COLUMNS.len()] {
     let known = known_columns(app, head);
     let n_known = known.iter().filter(|is_known| **is_known).count();
@@ -71,7 +71,7 @@ pub fn mean_key_norm(head: &HeadSummary) -> f32 {
     sum / n
 }
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 fn parts(area: Rect) -> [Rect; 2] {
     let n_questions = if area.height >= 30 { 10 } else { 7 };
     Layout::vertical([Constraint::Length(n_questions), Constraint::Min(0)]).areas(area)
@@ -83,7 +83,7 @@ pub fn head(app: Scene<'_>) -> Option<&HeadSummary> {
     Some(&head.summary)
 }
 
-/// The selected head's summary in A, where the screen shows a difference.
+/// The selected head's summary in A, when the screen shows a difference.
 fn head_before(app: Scene<'_>) -> Option<&HeadSummary> {
     let both = app.both_layers(app.selection.stack, app.selection.layer_idx);
     let [before, _] = both.filter(|_| app.shows_difference())?;
@@ -104,7 +104,7 @@ pub fn asked(app: Scene<'_>) -> Vec<Question> {
     head.map_or_else(Vec::new, |head| questions(layer, head, &is_delimiter))
 }
 
-/// A change worth a try: the scale where it is larger than 1/√d, a temperature where it is not.
+/// Suggests a what-if: scale 1/√d if the current scale is larger, else a higher temperature.
 fn hint(app: Scene<'_>) -> &'static str {
     let is_larger = app
         .attention()
@@ -161,7 +161,7 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// The first row that is shown, such that the selected one is in sight.
+/// The first row shown, so that the selected one is visible.
 fn first_row(app: Scene<'_>, n: usize, n_shown: usize) -> usize {
     let at = app.selection.query_idx;
     at.saturating_sub(n_shown / 2)

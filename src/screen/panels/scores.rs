@@ -1,4 +1,4 @@
-//! The statistics of a head beside its layer's and the model's, its scores against chance, its rows one by one.
+//! The statistics of a head next to its layer's and the model's, its scores against chance, and its rows one by one.
 
 use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
 use attnscope_compute::attention::RowSummary;
@@ -54,13 +54,13 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
         })
 }
 
-/// Between what a statistic lies; infinity and its negative where it has no such range.
+/// Ranges of a statistic; (infinity, −infinity) if it has none.
 pub struct Ranges {
     pub in_layer: (f64, f64),
     pub in_model: (f64, f64),
 }
 
-/// The ranges of a statistic among the heads of a layer and of all layers of the stack, or among layers alone.
+/// Ranges of a statistic among the heads of a layer and of all layers of the stack; among layers only, for a layer statistic.
 pub fn ranges(app: Scene<'_>, layer: &LayerReport, idx: usize) -> Ranges {
     let layers = app.layers_of(app.selection.stack).iter();
     let of_heads = |layer: &LayerReport| -> Vec<f64> {
@@ -78,11 +78,11 @@ pub fn ranges(app: Scene<'_>, layer: &LayerReport, idx: usize) -> Ranges {
     }
 }
 
-/// Columns of two numbers, and of the mark that places a value in the model's range.
+/// Columns of two numbers, and of the gauge that shows a value in the model's range.
 const RANGE: usize = 14;
 const GAUGE: usize = 8;
 
-/// `0.12   0.98`, or nothing where the statistic has no such range.
+/// Formats a range as `0.12   0.98`, or blank if the statistic has none.
 fn range_text((low, high): (f64, f64)) -> String {
     if low > high {
         fit("", RANGE)
@@ -100,7 +100,7 @@ fn draw_table(
 ) {
     let theme = &app.theme;
     let inside = framed(frame, area, app, selection_title(app, " · statistics"));
-    // A blank, the head's value, the layer's two numbers, the model's two where there is room, the gauge.
+    // A space, the head's value, the layer's range, the model's range if it fits, the gauge.
     let fixed = 1 + 7 + RANGE;
     let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
     let fixed = fixed + GAUGE + if wide { RANGE } else { 0 };
@@ -178,7 +178,7 @@ fn draw_table(
     frame.render_widget(Paragraph::new(notes), note);
 }
 
-/// Where a value lies in a range: a mark on a line.
+/// A value's position in a range: a mark on a line.
 fn gauge(value: f64, (low, high): (f64, f64)) -> String {
     let width = GAUGE - 2;
     if !value.is_finite() || low >= high {
@@ -191,7 +191,7 @@ fn gauge(value: f64, (low, high): (f64, f64)) -> String {
     format!("  {line}")
 }
 
-/// Names what a chart shows in lines above it, where they cover no data; gives what is left for the chart.
+/// Draws a chart's legend in lines above it, where it covers no data; returns the remaining area.
 fn below_names(frame: &mut Frame<'_>, area: Rect, names: &[(&'static str, Style)]) -> Rect {
     let width = area.width as usize;
     let mut lines: Vec<Line<'static>> = vec![Line::raw(" ")];
@@ -222,12 +222,12 @@ fn axis(app: Scene<'_>, bounds: [f64; 2]) -> Axis<'static> {
         .labels_alignment(Alignment::Right)
 }
 
-/// The density of a normal distribution about 0.
+/// The density of a normal distribution with mean 0.
 pub fn normal_density(variance: f64, x: f64) -> f64 {
     (-x * x / (2.0 * variance)).exp() / (std::f64::consts::TAU * variance).sqrt()
 }
 
-/// The normal density that independent components would give.
+/// The normal density expected for independent components.
 fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
     const STEPS: usize = 120;
     (0..=STEPS)
@@ -251,7 +251,7 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
     draw_densities(frame, inside, app, histogram, variance);
 }
 
-/// The densities as points so close that bins wider than a column leave no gaps, which would look like empty bins.
+/// The densities as points close enough that bins wider than a column leave no gaps, which would look like empty bins.
 fn filled(histogram: &Histogram) -> Vec<(f64, f64)> {
     const POINTS: i32 = 8;
     let width = histogram.bin_width() / f64::from(POINTS);
@@ -314,13 +314,13 @@ fn draw_densities(
     frame.render_widget(chart, place);
 }
 
-/// Rows with an entropy to speak of, by query.
+/// Rows that see enough keys for an entropy, by query.
 fn judged_rows(head: &HeadReport) -> impl Iterator<Item = (usize, &RowSummary)> {
     let rows = head.summary.rows.iter().enumerate();
     rows.filter(|(_, row)| row.is_real && row.n_visible >= 2 && row.entropy.is_finite())
 }
 
-/// Entropy of each row of log n, by query.
+/// Entropy of each row divided by log n, by query.
 pub fn relative_entropies(head: &HeadReport) -> Vec<(f64, f64)> {
     let relative = |row: &RowSummary| f64::from(row.entropy) / f64::from(row.n_visible).ln();
     judged_rows(head)

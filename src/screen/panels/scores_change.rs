@@ -1,4 +1,4 @@
-//! The statistics of a head with what is supposed and without: numbers, scores and entropies of both.
+//! The statistics of a head with and without the what-ifs: numbers, scores and entropies of both.
 
 use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS};
 use attnscope_report::chart::{Axis, Chart, Series};
@@ -18,7 +18,7 @@ use crate::widgets::frame::{framed, selection_title, waiting};
 /// Columns of a number.
 const FIGURE: usize = 10;
 
-/// Draws both of a layer, before and after.
+/// Draws a layer's statistics before and after.
 pub fn draw(
     frame: &mut Frame<'_>,
     [left, top, bottom]: [Rect; 3],

@@ -1,13 +1,13 @@
-//! The number of a statistic as text, and what stands for it where it is not defined.
+//! Values of statistics as text, and the placeholder for undefined ones.
 
 use attnscope_checks::stats::LayerReport;
 
 use crate::figure::figure;
 
-/// What stands for the value of a statistic that is not defined here.
+/// Placeholder for a value that is not defined.
 pub const UNDEFINED: &str = "–";
 
-/// The number of a statistic of a head, or of the layer; a dash where it is not defined here.
+/// Formats the value of a head's or the layer's statistic; a dash if it is not defined.
 pub fn statistic_figure(
     layer: &LayerReport,
     (idx, head_idx): (usize, usize),

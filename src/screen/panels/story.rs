@@ -1,4 +1,4 @@
-//! The story of a demo: a page says one thing, and shows it.
+//! The story of a demo: each page states one thing and shows it.
 
 use attnscope_report::chart::Chart;
 use attnscope_report::{Map, Page, Passage, Picture, Sheet, wrapped};
@@ -68,7 +68,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Line::styled(hint, theme.dim()), parts.hint);
 }
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     words: Rect,
     picture: Rect,
@@ -90,26 +90,26 @@ fn parts(area: Rect, page: &Page) -> Parts {
     }
 }
 
-/// What the page says, in lines.
+/// The text of the page, in lines.
 fn words(page: &Page, area: Rect) -> Vec<String> {
     let width = (area.width as usize).saturating_sub(4);
     let lines = wrapped(&page.words, width, "");
     lines.lines().map(str::to_owned).collect()
 }
 
-/// How a line of text looks.
+/// Style of a line of text.
 enum Look {
     Plain,
     Title,
     Heading,
 }
 
-/// A picture that is text.
+/// A picture made of text.
 struct Text {
     lines: Vec<(String, Look)>,
-    /// Lines that stay when the others move.
+    /// Leading lines that do not scroll.
     n_fixed: usize,
-    /// Columns of a table for which there is no room.
+    /// Columns of a table that do not fit.
     n_left_out: usize,
 }
 
@@ -144,7 +144,7 @@ fn text(page: &Page, width: u16) -> Text {
     }
 }
 
-/// Columns of a passage at most: longer lines are hard to read.
+/// Maximum columns of a passage: longer lines are hard to read.
 const MEASURE: usize = 110;
 
 fn passage_lines(passage: &Passage, width: usize) -> Vec<(String, Look)> {
@@ -158,7 +158,7 @@ fn passage_lines(passage: &Passage, width: usize) -> Vec<(String, Look)> {
     lines
 }
 
-/// Lines by which the text of a page can be moved up.
+/// Maximum scroll of a page, in lines.
 pub fn most_scroll(page: &Page, area: Rect) -> usize {
     let picture = parts(area, page).picture;
     let text = text(page, picture.width);
@@ -167,7 +167,7 @@ pub fn most_scroll(page: &Page, area: Rect) -> usize {
     n_lines.saturating_sub(picture.height as usize)
 }
 
-/// What can be done on a page.
+/// Hint about the keys of a page.
 fn hint(story: &StoryView, page: &Page, area: Rect) -> String {
     let next = match story.pages.get(story.page_idx + 1) {
         Some(next) => format!(" → next: {}", next.title),
@@ -200,7 +200,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, charts: &[Char
     }
 }
 
-/// The sheets of the selected head, side by side, in one scale: otherwise they could not be compared.
+/// Draws the maps of the selected head side by side, in one scale so that they can be compared.
 fn draw_maps(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, maps: &[Map]) {
     let (layer_idx, head_idx) = (app.selection.layer_idx, app.selection.head_idx);
     let sheets: Vec<(&Map, &Sheet)> = maps
@@ -292,7 +292,7 @@ fn draw_sheet(
     draw_whole(frame, below, &whole);
 }
 
-/// The least and the largest of some sums.
+/// The smallest and the largest of some sums, as text.
 fn ends(sums: &[f32]) -> Option<String> {
     let low = sums.iter().copied().reduce(f32::min)?;
     let high = sums.iter().copied().reduce(f32::max)?;
@@ -304,7 +304,7 @@ fn ends(sums: &[f32]) -> Option<String> {
     })
 }
 
-/// To the next page on the right half, back on the left.
+/// Goes to the next page on a click in the right half, and back in the left.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     if area.contains(Position::new(column, row)) {
         let is_right = column >= area.x + area.width / 2;

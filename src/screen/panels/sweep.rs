@@ -1,4 +1,4 @@
-//! Largest probability and entropy of the selected head against the scale of its scores, and where one is now.
+//! Largest probability and entropy of the selected head against the scale of its scores, with the current scale marked.
 
 use attnscope_report::chart::{Axis as ChartAxis, Chart, Mark, Series};
 use attnscope_report::{NOW, qk_norm_mark, rule_marks};
@@ -15,7 +15,7 @@ use crate::state::views::Axis;
 use crate::widgets::chart::{chart_places, draw_chart};
 use crate::widgets::frame::{framed, selection_title, waiting};
 
-/// What is drawn: title, axis, and the figure of a point.
+/// A chart's title, axis label, and value at a point.
 type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);
 
 const DRAWN: [Drawn; 2] = [
@@ -56,7 +56,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(words(app, swept)), below);
 }
 
-/// Scales with a meaning, as multiples of the one that is in force.
+/// Scales with a meaning, as multiples of the current one.
 pub fn marks(app: Scene<'_>) -> Vec<Mark> {
     let Some(spec) = app.attention() else {
         return Vec::new();
@@ -67,7 +67,7 @@ pub fn marks(app: Scene<'_>) -> Vec<Mark> {
     });
     let mut marks = rule_marks(spec);
     if !app.knows_width() {
-        // Nothing tells what the scores were made of.
+        // The head size is unknown, so other scales cannot be named.
         marks.truncate(1);
         marks[0].label = NOW.to_owned();
         return marks;
@@ -101,7 +101,7 @@ fn chart(app: Scene<'_>, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
     }
 }
 
-/// The figures at the scales that have a meaning.
+/// The figures at the marked scales.
 fn words(app: Scene<'_>, swept: &Swept) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let mut lines = vec![Line::styled(

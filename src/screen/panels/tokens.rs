@@ -1,4 +1,4 @@
-//! The text, each token shaded by what the selected query gives or the selected key receives, and the predictions.
+//! The text, each token shaded by attention from the selected query or to the selected key, and the predictions.
 
 use attnscope_run::{Ability, Predictions};
 use attnscope_spec::Stack;
@@ -17,7 +17,7 @@ use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::legend::legend;
 
-/// Where things lie inside the panel.
+/// Layout of the panel.
 struct Parts {
     text: Rect,
     predictions: Rect,
@@ -28,7 +28,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         .subject()
         .and_then(|subject| subject.why_not(Ability::Predict));
     let has_predictions = cannot.is_none();
-    // The text takes the lines it needs, and leaves half of the panel to the predictions; a picture leaves less.
+    // The text takes the lines it needs, up to half of the panel; the rest is for predictions. A picture takes more.
     let picture = tokens_picture::picture(app);
     let n_lines = match picture {
         Some(picture) => tokens_picture::wanted_height(picture, words(area).width, area.height),
@@ -52,7 +52,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     Parts { text, predictions }
 }
 
-/// Where the words lie: inside the border, above the legend.
+/// Area of the words: inside the border, above the legend.
 fn words(area: Rect) -> Rect {
     Rect {
         x: area.x + 2,
@@ -62,7 +62,7 @@ fn words(area: Rect) -> Rect {
     }
 }
 
-/// Tokens by line, as they are wrapped: each with its first column and its width.
+/// Wraps tokens into lines; each token has its first column and its width.
 fn wrapped(app: Scene<'_>, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
     let mut lines = vec![Vec::new()];
     let mut column = 0;
@@ -81,7 +81,7 @@ fn wrapped(app: Scene<'_>, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
     lines
 }
 
-/// The line that is shown first, such that the selected token is in sight.
+/// The first line shown, so that the selected token is visible.
 fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -> usize {
     let token = selected(app);
     let line = lines
@@ -92,7 +92,7 @@ fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usi
         .min(lines.len().saturating_sub(n_shown))
 }
 
-/// How many tokens lie between the selected one and the one above or below it.
+/// Number of tokens between the selected one and the one above or below it.
 pub fn step_line(app: Scene<'_>, area: Rect, down: isize) -> isize {
     if let Some(picture) = tokens_picture::picture(app) {
         return tokens_picture::step(picture, selected(app), down);
@@ -244,7 +244,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Pre
     let token = selected(app);
     let n_shown = (area.height as usize).saturating_sub(1);
     let n = predictions.top.len();
-    // What one position alone says stays in sight.
+    // If only one position has predictions, keep it visible.
     let mut said = (0..n).filter(|idx| !predictions.top[*idx].is_empty());
     let around = match (said.next(), said.next()) {
         (Some(only), None) => only,
@@ -337,7 +337,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     let Some(idx) = token_at(app.scene(), area, at) else {
         return;
     };
-    // Between two texts, what is shaded is not what is moved: a click turns the view round.
+    // In cross-attention, a click on the shaded text selects there and swaps the direction of shading.
     if app.selection.stack == Stack::Cross {
         app.tokens_view.shows_received = !app.tokens_view.shows_received;
     }

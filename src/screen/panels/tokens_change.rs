@@ -1,4 +1,4 @@
-//! What is predicted after each token with what is supposed and without, and what that does to the loss.
+//! Predictions after each token with and without the what-ifs, and the change of the loss.
 
 use attnscope_run::{Ability, Predictions};
 use ratatui::Frame;
@@ -17,7 +17,7 @@ use crate::widgets::frame::framed;
 /// Columns of a number.
 const FIGURE: usize = 8;
 
-/// The frame of what both sides predict, with what that does to the loss; says why where one predicts nothing.
+/// Draws the frame for both sides' predictions, with the change of the loss; says why if one side predicts nothing.
 pub fn both_predictions<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -58,7 +58,7 @@ pub fn both_predictions<'a>(
                 .unwrap_or(0);
             let reason = of(missing).unwrap_or("nothing was predicted");
             &match app.compared_predictions() {
-                // A trace may hold logits, though no run of it predicts.
+                // A trace may hold logits, although it cannot be run for predictions.
                 Some(found) => format!(
                     "of {} there are recorded logits: KL {} nats, the likeliest token is the same at {:.0} % of positions",
                     labels[missing],
@@ -77,7 +77,7 @@ pub fn both_predictions<'a>(
     Some((inside, [before, after]))
 }
 
-/// Draws the likeliest token of both sides, one position a line; of two texts, tokens that stand for each other share one.
+/// Draws the likeliest token of both sides, one position per line; aligned tokens of two texts share a line.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
     let theme = &app.theme;
     let Some((inside, predictions)) = both_predictions(frame, area, app, both) else {
@@ -137,7 +137,7 @@ fn line(
         None => theme.dim(),
         _ => Style::new(),
     };
-    // A token of one side only says of which.
+    // For a token on one side only, show which side.
     let (sign, label) = match pair {
         [Some(at), None] => ("−", Scene::of(app.state(), Shows::A).predicted_after(at)),
         [None, Some(at)] => ("+", app.predicted_after(at)),
@@ -174,7 +174,7 @@ fn line(
     if let Some(kl) = kl {
         let text = match kl {
             None => " ".repeat(FIGURE),
-            // Rounding of f32 logits alone gives as much.
+            // Rounding of f32 logits alone can cause this much.
             Some(kl) if kl.abs() < 1e-5 => format!("{:>FIGURE$}", "<1e-5"),
             Some(kl) => figure(kl, FIGURE),
         };

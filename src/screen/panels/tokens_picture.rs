@@ -1,4 +1,4 @@
-//! A picture whose patches are the tokens: in half-blocks, two pixels to a cell, as it is and shaded by what its patches give or receive.
+//! A picture whose patches are the tokens: in half-blocks, two pixels per cell, plain and shaded by the attention of its patches.
 
 use attnscope_prompt::Picture;
 use attnscope_terminal::theme::Theme;
@@ -10,28 +10,28 @@ use ratatui::text::{Line, Span};
 use super::tokens_shades::{Shades, axes, selected};
 use crate::state::scene::Scene;
 
-/// How much of a shaded pixel is the shade; the rest is the picture.
+/// Weight of the shade in a pixel; the rest is the picture.
 const SHADE: f32 = 0.7;
 /// Columns between the two pictures.
 const GAP: u16 = 3;
 
-/// The picture that the tokens on screen are patches of.
+/// The picture whose patches are the shown tokens.
 pub fn picture(app: Scene<'_>) -> Option<&Picture> {
     app.run()?.prompt.picture.as_deref()
 }
 
-/// Where the parts of the view lie.
+/// Layout of the view.
 struct Parts {
-    /// The learned tokens before the patches.
+    /// The learned tokens before the patches, such as a class token.
     firsts: Rect,
-    /// The picture as it is, where there is room for it.
+    /// The picture without shading, if it fits.
     plain: Option<Rect>,
     shaded: Rect,
-    /// Pixels, two to the height of a cell. // [rows, columns]
+    /// Pixels, two per cell height. // [rows, columns]
     pixels: [usize; 2],
 }
 
-/// Pixels of a picture in so many cells: whole ones for each patch where there is room.
+/// Size of a picture in pixels for an area in cells; each patch gets a whole number of pixels if possible.
 fn pixels(picture: &Picture, width: u16, height: u16) -> [usize; 2] {
     let ([rows, columns], [tall, wide]) = (picture.grid(), picture.patch_size());
     let (most_rows, most_columns) = (2 * usize::from(height), usize::from(width));
@@ -58,7 +58,7 @@ fn parts(picture: &Picture, place: Rect) -> Parts {
     let alone = pixels(picture, below.width, below.height);
     let beside = pixels(picture, below.width.saturating_sub(GAP) / 2, below.height);
     let cells = |pixels: [usize; 2]| (pixels[1] as u16, pixels[0].div_ceil(2) as u16);
-    // Two of them only where neither is smaller for it.
+    // Show two pictures only if that makes neither smaller.
     if beside == alone {
         let (width, height) = cells(beside);
         let at = |x| Rect {
@@ -87,13 +87,13 @@ fn parts(picture: &Picture, place: Rect) -> Parts {
     }
 }
 
-/// Lines that the view wants at a width, the learned tokens included.
+/// Rows that the view wants at a width, including the learned tokens.
 pub fn wanted_height(picture: &Picture, width: u16, most: u16) -> u16 {
     let [rows, _] = pixels(picture, width, most);
     rows.div_ceil(2) as u16 + u16::from(!picture.firsts.is_empty())
 }
 
-/// The patch that a pixel lies in, by the middle of the pixel.
+/// The patch that contains the centre of a pixel.
 fn patch_at(
     picture: &Picture,
     [n_rows, n_columns]: [usize; 2],
@@ -171,7 +171,7 @@ pub(super) fn draw(
         let shade = theme.heat(shades.at(n_firsts + patch_idx));
         match shade {
             Color::Rgb(r, g, b) => {
-                // Of the picture its light alone: colours are those of the legend.
+                // Keep only the brightness of the picture: hue is that of the legend.
                 let light = f32::from(grey(colour(picture, parts.pixels, row, column)));
                 let [r, g, b] =
                     [r, g, b].map(|shade| (SHADE * f32::from(shade) + (1.0 - SHADE) * light) as u8);
@@ -182,7 +182,7 @@ pub(super) fn draw(
     });
 }
 
-/// A colour that the terminal has: of few, a grey.
+/// The nearest colour that the terminal has; with few colours, a grey.
 fn nearest(theme: &Theme, [r, g, b]: [u8; 3]) -> Color {
     if matches!(theme.heat(0.5), Color::Rgb(..)) {
         return Color::Rgb(r, g, b);
@@ -200,12 +200,12 @@ fn nearest(theme: &Theme, [r, g, b]: [u8; 3]) -> Color {
     }
 }
 
-/// How light a colour is.
+/// Brightness of a colour.
 fn grey([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 3 + u32::from(g) * 6 + u32::from(b)) / 10) as u8
 }
 
-/// Whether a pixel is one of those around a patch, or the patch is too small to have others.
+/// Whether a pixel is on the edge of its patch, or the patch is too small to have an interior.
 fn is_edge(picture: &Picture, pixels: [usize; 2], row: usize, column: usize) -> bool {
     let own = patch_at(picture, pixels, row, column);
     let is_other = |row: Option<usize>, column: Option<usize>| match (row, column) {
@@ -244,7 +244,7 @@ fn halves(
     }
 }
 
-/// The shades alone, a glyph to a cell, where there are no colours.
+/// Draws only the shades, one glyph per cell, for terminals without colour.
 fn draw_glyphs(
     frame: &mut Frame<'_>,
     parts: &Parts,
@@ -300,7 +300,7 @@ pub(super) fn token_at(
     is_inside.then(|| n_firsts + patch_at(picture, parts.pixels, row, column))
 }
 
-/// How many tokens lie between one and the one above or below it.
+/// Number of tokens between one and the one above or below it.
 pub(super) fn step(picture: &Picture, token: usize, down: isize) -> isize {
     let (n_firsts, [rows, columns]) = (picture.firsts.len(), picture.grid());
     let to = match token.checked_sub(n_firsts) {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_have_whole_pixels_where_there_is_room_and_are_found_again() {
+    fn patches_get_whole_pixels_if_possible_and_are_found_at_their_pixels() {
         let picture = drawn();
         assert_eq!(pixels(&picture, 40, 10), [18, 24]);
         assert_eq!(pixels(&picture, 3, 10), [2, 3]);

@@ -1,4 +1,4 @@
-//! What tokens are shaded by: what the selected one gives to them, or receives from them.
+//! Shading of tokens: by attention from the selected token to them, or from them to it.
 
 use attnscope_run::HeadDetail;
 use attnscope_terminal::theme::Theme;
@@ -9,7 +9,7 @@ use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
 
-/// The axis of the token that the panel moves, and the axis of those it shades.
+/// The axis of the token that the panel moves, and the axis of the tokens it shades.
 pub fn axes(app: Scene<'_>) -> (Axis, Axis) {
     if app.tokens_view.shows_received {
         (Axis::Key, Axis::Query)
@@ -28,12 +28,12 @@ pub fn selected(app: Scene<'_>) -> usize {
     }
 }
 
-/// What the selected token gives to, or receives from, every other.
+/// Attention between the selected token and every other.
 pub fn shares(app: Scene<'_>) -> Option<Vec<f32>> {
     Some(shares_of(app, app.shown_detail()?))
 }
 
-/// By how much that changes with what is supposed, where the screen shows changes.
+/// Change of that attention from A to B, if the screen shows the difference.
 fn changes(app: Scene<'_>) -> Option<Vec<f32>> {
     let [of_a, of_b] = app.both_details().filter(|_| app.shows_difference())?;
     let side = |side: Shows, detail: &HeadDetail| {
@@ -47,7 +47,7 @@ fn changes(app: Scene<'_>) -> Option<Vec<f32>> {
     };
     let (before, after) = (side(Shows::A, of_a), side(Shows::B, of_b));
     let axis = axes(app).1;
-    // A token that A does not have was given nothing there.
+    // A token missing in A received nothing there.
     let was = |idx: usize| {
         let idx = app.counterpart(axis, idx);
         idx.and_then(|idx| before.get(idx)).copied().unwrap_or(0.0)
@@ -60,7 +60,7 @@ fn shares_of(app: Scene<'_>, detail: &HeadDetail) -> Vec<f32> {
     shares_from(app, selected(app), detail)
 }
 
-/// What one token gives to, or receives from, every other.
+/// Attention between one token and every other.
 fn shares_from(app: Scene<'_>, token_idx: usize, detail: &HeadDetail) -> Vec<f32> {
     let finest = detail.pattern.finest();
     let pooling = detail.pooling();
@@ -75,7 +75,7 @@ fn shares_from(app: Scene<'_>, token_idx: usize, detail: &HeadDetail) -> Vec<f32
     (0..app.n_along(axes(app).1)).map(at).collect()
 }
 
-/// What tokens are shaded by: shares, or changes of them, between two ends.
+/// Shading values of tokens: attention, or its change, with their range.
 pub struct Shades {
     pub theme: Theme,
     pub values: Option<Vec<f32>>,
@@ -107,13 +107,13 @@ impl Shades {
         }
     }
 
-    /// Where a token lies between the ends.
+    /// Position of a token's value in the range.
     pub fn at(&self, idx: usize) -> f32 {
         let value = self.values.as_ref().and_then(|values| values.get(idx));
         value.map_or(0.0, |value| share(f64::from(*value), self.range))
     }
 
-    /// How a token is shown.
+    /// Style of a token.
     pub fn style(&self, idx: usize) -> Style {
         let at = self.at(idx);
         if self.theme.has_colour() && self.values.is_some() {
@@ -125,7 +125,7 @@ impl Shades {
         }
     }
 
-    /// What stands behind a token: without colour its shade.
+    /// Text after a token: without colour, its shade.
     pub fn gap(&self, idx: usize) -> String {
         if self.theme.has_colour() {
             " ".to_owned()

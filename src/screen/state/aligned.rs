@@ -1,18 +1,18 @@
-//! The tokens of two prompts laid side by side: which position of one stands for which of the other.
+//! Alignment of the tokens of two prompts: which position of one corresponds to which of the other.
 
 use attnscope_prompt::Prompt;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// Positions of A and of B that stand for each other, in order; `None` where a token is on one side only.
+/// Corresponding positions of A and B, in order; `None` where only one side has the token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Aligned {
     pub pairs: Vec<[Option<usize>; 2]>,
-    /// Whether both sides have as many tokens, each pair at one position.
+    /// Whether both sides have equally many tokens, paired position by position.
     pub is_plain: bool,
 }
 
 impl Aligned {
-    /// Tokens that are equal stand for each other; of tokens that were replaced, the first for the first.
+    /// Aligns equal tokens; pairs replaced tokens in order, the first with the first.
     pub fn of(a: &[u32], b: &[u32]) -> Self {
         let mut pairs = Vec::new();
         for op in capture_diff_slices(Algorithm::Patience, a, b) {
@@ -47,7 +47,7 @@ impl Aligned {
         Self { pairs, is_plain }
     }
 
-    /// The tokens of two prompts, and of what their encoders were given.
+    /// Aligns the tokens of two prompts, and the inputs of their encoders.
     pub fn of_prompts(a: &Prompt, b: &Prompt) -> [Self; 2] {
         [
             Self::of(&a.tokens, &b.tokens),
@@ -55,7 +55,7 @@ impl Aligned {
         ]
     }
 
-    /// The position on the other side that stands for one; the nearest before it where it has none.
+    /// The corresponding position on the other side, or that of the nearest earlier token that has one.
     pub fn other(&self, idx: usize, is_of_b: bool) -> usize {
         if self.is_plain {
             return idx;
@@ -71,7 +71,7 @@ impl Aligned {
         nearest
     }
 
-    /// The position of A that stands for one of B.
+    /// The position in A that corresponds to one in B.
     pub fn of_b(&self, idx: usize) -> Option<usize> {
         if self.is_plain {
             return Some(idx);
@@ -80,7 +80,7 @@ impl Aligned {
         pair[0]
     }
 
-    /// How many pairs hold one token on both sides, as equal or replaced.
+    /// Number of positions present on both sides, with equal or replaced tokens.
     pub fn n_paired(&self) -> usize {
         self.pairs
             .iter()
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inserted_token_shifts_what_follows() {
+    fn an_inserted_token_shifts_the_tokens_after_it() {
         let aligned = Aligned::of(&[1, 2, 3], &[1, 9, 2, 3]);
         assert_eq!(
             aligned.pairs,
@@ -107,12 +107,12 @@ mod tests {
         );
         assert!(!aligned.is_plain);
         assert_eq!((aligned.other(1, false), aligned.other(2, true)), (2, 1));
-        // What has no counterpart stands where the token before it stands.
+        // A token without a counterpart maps to the position of the token before it.
         assert_eq!(aligned.other(1, true), 0);
     }
 
     #[test]
-    fn replaced_tokens_stand_for_each_other_one_by_one() {
+    fn replaced_tokens_are_paired_in_order() {
         let aligned = Aligned::of(&[1, 2, 3, 4], &[1, 7, 8, 4]);
         assert!(aligned.is_plain);
         assert_eq!(aligned.n_paired(), 4);

@@ -1,4 +1,4 @@
-//! The state of the screen as a whole, and what lies over its panels.
+//! The state of the whole screen and of the overlay in front of its panels.
 
 use attnscope_checks::Check;
 use attnscope_checks::stats::HeadType;
@@ -31,7 +31,7 @@ use super::sweep_view::SweepView;
 use super::views::{ChecksView, CompareView, HeadView, ModelView, TokensView};
 use super::writing_view::WritingView;
 
-/// What lies over the panels and takes the keys.
+/// An overlay in front of the panels, which gets the keys.
 #[derive(Debug)]
 pub enum Overlay {
     Help {
@@ -43,13 +43,13 @@ pub enum Overlay {
         scroll: usize,
     },
     Find(Find),
-    /// Everything there is, or statistics alone.
+    /// Everything that can be searched, or statistics only.
     Palette(Find),
     Edit(Box<Editor>),
     WhatIf(Chooser),
-    /// What can be copied.
+    /// Texts that can be copied.
     Copy(Vec<Copied>),
-    /// What the model writes.
+    /// Text that the model generates.
     Writing(Box<WritingView>),
 }
 
@@ -58,42 +58,42 @@ pub enum Overlay {
 pub struct App {
     pub theme: Theme,
     pub keys: Keymap,
-    /// Whether text may be handed to the terminal's clipboard.
+    /// Whether the terminal's clipboard may be written.
     pub has_clipboard: bool,
     pub limits: Limits,
-    /// What was opened, as words of a command line; `None` where none draws it.
+    /// Command-line words that open the same thing; `None` if no command draws it.
     pub target: Option<Vec<String>>,
-    /// Views to come back to, the newest last.
+    /// Saved views, the newest last.
     pub bookmarks: Vec<Look>,
-    /// Where the pointer rests, as long as no key is pressed.
+    /// Position of the mouse pointer, until a key is pressed.
     pub pointer: Option<(u16, u16)>,
     pub size: (u16, u16),
     pub panel: Panel,
-    /// Panels to go back to.
+    /// Panels to return to.
     pub history: Vec<Panel>,
     pub selection: Selection,
-    /// What to call the checkpoint before it is open.
+    /// Name of the checkpoint until it is open.
     pub opening: String,
-    /// What was opened last: that of A, unless nothing of it has run yet.
+    /// The model opened last: A's, unless nothing of it has run yet.
     pub opened: Option<Subject>,
     pub has_tokenizer: bool,
-    /// What ids come from, or why prompts can only be ids.
+    /// Name of the tokenizer, or the reason that prompts can only be ids.
     pub tokenizer: String,
     pub runs: Runs,
     pub known: Known,
-    /// What the last run was of, where the files were read again and nothing runs yet.
+    /// Prompt of the last run, kept while the files are read again and nothing runs yet.
     pub last_source: Option<Source>,
-    /// Why what is shown is no longer what the files of the checkpoint hold.
+    /// Why the run shown no longer matches the checkpoint's files.
     pub changed: Option<String>,
     pub sweep: SweepView,
     pub effect_view: EffectView,
-    /// The training that is open, whether or not a step of it is.
+    /// The open training, whether or not one of its steps is open.
     pub training: Option<HistoryView>,
-    /// What a demo tells.
+    /// The story of a demo.
     pub story: Option<StoryView>,
-    /// What computes.
+    /// The device that computes.
     pub device: Device,
-    /// What happens to a prompt that was handed over and does not run yet.
+    /// Stage of a submitted prompt whose run has not started.
     pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
     pub head_view: HeadView,
@@ -102,21 +102,21 @@ pub struct App {
     pub checks_view: ChecksView,
     pub compare_view: CompareView,
     pub rows_view: RowsView,
-    /// Heads of this type stand out; all do where there is none.
+    /// Heads of this type are highlighted; without a type, all are.
     pub shown_type: Option<HeadType>,
     pub overlay: Option<Overlay>,
-    /// One line about the last thing that was refused.
+    /// One line about the last request that was refused.
     pub notice: Option<String>,
-    /// One line about the last thing that was written.
+    /// One line about the last file written.
     pub written: Option<String>,
-    /// Whether small models are asked on changed prompts without a key: pictures wait for nothing that they do not show.
+    /// Whether small models are probed without a key press. Plots turn it off: they only compute what they show.
     pub asks_by_itself: bool,
-    /// Whether the header says how long a run took: pictures that are made again are to be the same.
+    /// Whether the header shows how long a run took. Plots turn it off, to be reproducible.
     pub shows_times: bool,
-    /// What a person is to know when the first run begins.
+    /// Notice to show when the first run starts.
     pub opening_notice: Option<String>,
     pub is_over: bool,
-    /// Why there is nothing to show: printed after the terminal is restored.
+    /// Why there is nothing to show; printed after the terminal is restored.
     pub fatal: Option<String>,
 }
 
@@ -166,7 +166,7 @@ impl App {
             fatal: None,
         }
     }
-    /// Takes what settings say of the screen.
+    /// Applies the settings of the screen.
     pub fn set_up(&mut self, setup: Setup) {
         self.theme = setup.theme;
         self.keys = setup.keys;
@@ -175,7 +175,7 @@ impl App {
         self.statistic_idx = setup.statistic_idx;
     }
 
-    /// Where the screen is now, to come back to it.
+    /// The current view, to return to later.
     pub fn look(&self) -> Look {
         let at = self.selection;
         Look {
@@ -191,7 +191,7 @@ impl App {
         }
     }
 
-    /// The panels that there are here: only demos tell stories, and only a training has a history.
+    /// The available panels: only demos have a story, and only a training has a history.
     pub fn panels(&self) -> impl Iterator<Item = Panel> + use<> {
         let (has_story, has_history) = (self.story.is_some(), self.training.is_some());
         let all = Panel::ALL.into_iter();
@@ -202,7 +202,7 @@ impl App {
         })
     }
 
-    /// The key that opens a panel here: beside a training, 8 is its history.
+    /// The key that opens a panel; 8 opens the history when a training is open.
     pub fn key_of(&self, panel: Panel) -> char {
         match (panel, self.training.is_some()) {
             (Panel::History, true) => '8',
@@ -211,7 +211,7 @@ impl App {
         }
     }
 
-    /// How the key that opens a panel is written, as settings may have changed it.
+    /// Name of the key that opens a panel, as settings may have changed it.
     pub fn key_name_of(&self, panel: Panel) -> String {
         if self.keys.is_changed(Action::Go(panel)) {
             self.keys.key(Action::Go(panel))
@@ -220,13 +220,13 @@ impl App {
         }
     }
 
-    /// The step that is compared with, as far as it still is.
+    /// The step marked for comparison, unless B was closed.
     pub fn marked_step(&self) -> Option<usize> {
         let is_beside = self.runs.b.is_some() || self.runs.a.is_none();
         self.training.as_ref()?.marked().filter(|_| is_beside)
     }
 
-    /// The place that the panel's cells are of: a layer where the statistic is one of layers.
+    /// The place that a cell of the History panel refers to: a layer if the statistic is per layer, else a head.
     pub fn history_place(&self, is_of_layers: bool) -> Place {
         let head = self.selection.head();
         if is_of_layers {

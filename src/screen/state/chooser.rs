@@ -1,10 +1,10 @@
-//! What could be supposed, as a list to choose from: a few letters narrow it, and any what-if can be typed whole.
+//! The list of what-ifs to choose from: a few letters narrow it, and any what-if can be typed in full.
 
 use attnscope_run::WhatIf;
 use attnscope_spec::{Place, Stack};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Changes worth a line of their own, and what they ask.
+/// Common what-ifs, each with a description.
 const CHOICES: &[(&str, &str)] = &[
     ("scale=inv_sqrt_d", "scores divided by √d"),
     ("scale=none", "scores as the products are"),
@@ -37,7 +37,7 @@ const CHOICES: &[(&str, &str)] = &[
     ("drop=mean", "the head's output becomes its mean"),
 ];
 
-/// Where a chosen change is to hold.
+/// Where a chosen what-if applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     Head,
@@ -45,25 +45,25 @@ pub enum Reach {
     Everywhere,
 }
 
-/// The list while a person chooses.
+/// State of the list while it is open.
 #[derive(Debug)]
 pub struct Chooser {
     pub typed: String,
     pub cursor: usize,
     pub reach: Reach,
-    /// The head that is selected.
+    /// The selected head.
     at: Place,
-    /// Why what was typed cannot be.
+    /// Why the typed what-if is invalid.
     pub problem: Option<String>,
 }
 
-/// What a key did to the list.
+/// Result of a key in the list.
 #[derive(Debug, PartialEq)]
 pub enum Chose {
     Going,
     Dismissed,
     Supposed(Box<WhatIf>),
-    /// The last what-if is taken back.
+    /// Remove the last what-if.
     Less,
 }
 
@@ -78,7 +78,7 @@ impl Chooser {
         }
     }
 
-    /// The place that a reach means; empty for everywhere.
+    /// The place that a reach selects; `None` for everywhere.
     pub fn place(&self, reach: Reach) -> Option<Place> {
         match reach {
             Reach::Head => Some(self.at),
@@ -90,9 +90,9 @@ impl Chooser {
         }
     }
 
-    /// The choices that what is typed leaves.
+    /// The choices that match the typed text.
     ///
-    /// A number is taken as it is typed: `temperature=0` is not a beginning of `temperature=0.5`.
+    /// A complete number matches exactly: `temperature=0` is not a prefix of `temperature=0.5`.
     pub fn shown(&self) -> Vec<(&'static str, &'static str)> {
         let typed = self.typed.to_lowercase();
         let is_number = typed.contains('=')
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_narrow_the_list_and_the_reach_says_where() {
+    fn letters_narrow_the_list_and_the_reach_selects_the_place() {
         let mut chooser = Chooser::new(Stack::Only, 3, 5);
         chooser.key(KeyEvent::from(KeyCode::Tab));
         assert_eq!(
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn any_what_if_can_be_typed_and_what_is_none_is_said() {
+    fn any_what_if_can_be_typed_and_an_invalid_one_is_reported() {
         let mut chooser = Chooser::new(Stack::Only, 0, 0);
         assert_eq!(
             words(typed(&mut chooser, "temperature=1.7@L0H1")),
@@ -212,7 +212,7 @@ mod tests {
         );
         let mut chooser = Chooser::new(Stack::Only, 0, 0);
         assert_eq!(words(typed(&mut chooser, "softcap=7.5")), "softcap=7.5");
-        // Numbers that begin like those of the list.
+        // Numbers that begin like those in the list.
         for own in [
             "mask=window:6",
             "softcap=3",
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(typed(&mut chooser, wrong), Chose::Going, "{wrong}");
             assert!(chooser.problem.expect("a reason").contains("expected"));
         }
-        // Letters may stand for the rest of a word.
+        // A prefix can stand for the whole word.
         let mut chooser = Chooser::new(Stack::Only, 0, 0);
         assert_eq!(words(typed(&mut chooser, "scale=no")), "scale=none");
     }

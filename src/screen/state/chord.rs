@@ -1,11 +1,11 @@
-//! Keys as text: how they are written on screen and in settings, and what a text stands for.
+//! Key chords as text: their names on screen and in settings, and the parser of these names.
 
 use crossterm::event::{KeyCode, KeyModifiers};
 
-/// A key and what is held with it.
+/// A key and its modifiers.
 pub type Chord = (KeyCode, KeyModifiers);
 
-/// Names of keys that are no letters, as they are shown; other spellings follow the first.
+/// Names of keys that are not letters: the name shown, followed by other spellings.
 const NAMED: [(KeyCode, &[&str]); 16] = [
     (KeyCode::Enter, &["Enter", "Return"]),
     (KeyCode::Esc, &["Esc", "Escape"]),
@@ -25,10 +25,10 @@ const NAMED: [(KeyCode, &[&str]); 16] = [
     (KeyCode::Right, &["→", "Right"]),
 ];
 
-/// Keys that mean one thing whatever is open, in every field of text.
+/// Ctrl chords with a fixed meaning everywhere, also in text fields.
 const FIXED: [(char, &str); 2] = [('c', "quits"), ('z', "suspends")];
 
-/// How a key is written.
+/// Formats a chord.
 pub fn name_of((code, modifiers): Chord) -> String {
     let mut name = String::new();
     for (modifier, word) in [
@@ -53,7 +53,7 @@ pub fn name_of((code, modifiers): Chord) -> String {
     name
 }
 
-/// The key that a text stands for.
+/// Parses a chord.
 pub fn parse(text: &str) -> Result<Chord, String> {
     let expected = || format!("expected a key as in \"y\", \"Ctrl-S\" or \"PgDn\", found {text:?}");
     let mut rest = text;
@@ -92,7 +92,7 @@ pub fn parse(text: &str) -> Result<Chord, String> {
         _ => return Err(expected()),
     };
     let (code, modifiers) = match code {
-        // A letter with Ctrl is one, large or small.
+        // With Ctrl, upper and lower case are the same.
         KeyCode::Char(c) if modifiers.contains(KeyModifiers::CONTROL) => (
             KeyCode::Char(c.to_ascii_lowercase()),
             modifiers - KeyModifiers::SHIFT,
@@ -121,7 +121,7 @@ mod tests {
     use crate::state::keys::BINDINGS;
 
     #[test]
-    fn what_is_written_is_what_is_parsed() {
+    fn every_formatted_chord_parses_back() {
         for binding in BINDINGS {
             for chord in binding.chords {
                 let name = name_of(*chord);

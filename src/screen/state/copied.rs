@@ -1,6 +1,6 @@
-//! Something of a view that can be copied.
+//! Text of a view that can be copied.
 
-/// Something that can be copied.
+/// Text that can be copied, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
     /// The key that copies it.

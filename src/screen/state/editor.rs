@@ -1,27 +1,27 @@
-//! The field in which the prompt is edited in place.
+//! The text field for editing the prompt.
 
 use attnscope_prompt::{PictureSource, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::{CursorMove, TextArea};
 
-/// A prompt being edited: its text, or its ids where there is no tokenizer.
+/// A prompt being edited: its text, or its ids if there is no tokenizer.
 #[derive(Debug)]
 pub struct Editor {
     pub area: TextArea<'static>,
     pub edits_ids: bool,
-    /// What is typed is the path of a picture.
+    /// Whether the text is the path of a picture.
     pub edits_picture: bool,
-    /// Whether what is submitted becomes B.
+    /// Whether the submitted prompt becomes B.
     pub is_beside: bool,
-    /// Prompts of this session and of those before it, the newest last.
+    /// Prompts of this and earlier sessions, the newest last.
     pub past: Vec<String>,
-    /// Which of them is shown, and what was typed before they were.
+    /// Index of the past prompt shown, and the text typed before it.
     pub at: Option<usize>,
     pub draft: String,
     pub problem: Option<String>,
 }
 
-/// A prompt as it is typed.
+/// Formats a prompt as it would be typed.
 pub fn as_text(source: &Source) -> String {
     match source {
         Source::Text(text) => text.clone(),
@@ -34,7 +34,7 @@ pub fn as_text(source: &Source) -> String {
     }
 }
 
-/// A field with a text and the cursor at its end.
+/// Creates a text area with the cursor at its end.
 fn area_of(text: &str) -> TextArea<'static> {
     let mut area = TextArea::new(text.lines().map(str::to_owned).collect());
     area.move_cursor(CursorMove::Bottom);
@@ -44,7 +44,7 @@ fn area_of(text: &str) -> TextArea<'static> {
     area
 }
 
-/// What a key did to the editor.
+/// Result of a key in the editor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Edited {
     Going,
@@ -66,7 +66,7 @@ impl Editor {
         }
     }
 
-    /// An older prompt, or a newer one, or at last what was being typed.
+    /// Shows an older or newer prompt, or finally the text being typed.
     fn turn(&mut self, is_older: bool) {
         let n = self.past.len();
         let at = match (self.at, is_older) {
@@ -107,13 +107,13 @@ impl Editor {
         Edited::Going
     }
 
-    /// What a letter does with Ctrl, as in a shell; the field's own keys do not always agree with it.
+    /// Applies a Ctrl-letter as a shell does; the text area's own keys sometimes differ.
     fn edit(&mut self, key: KeyEvent, letter: char) {
         let cursor = self.area.cursor();
         let (row, column) = (cursor.0, cursor.1);
         let length = self.area.lines()[row].chars().count();
         match letter {
-            // At the start of a line there is nothing to kill: the line before stays.
+            // At the start of a line there is nothing to delete, and the line above must stay.
             'u' if column > 0 => {
                 self.area.delete_line_by_head();
             }
@@ -125,7 +125,7 @@ impl Editor {
             'w' => self.delete_blank_separated_word(),
             'a' => self.area.move_cursor(CursorMove::Head),
             'e' => self.area.move_cursor(CursorMove::End),
-            // Ctrl-_, as terminals send it.
+            // Terminals send Ctrl-_ as one of these.
             '_' | '7' | '/' => {
                 self.area.undo();
             }
@@ -135,7 +135,7 @@ impl Editor {
         }
     }
 
-    /// Deletes back to the blank before the cursor: a word with its punctuation, as a shell does.
+    /// Deletes back to the space before the cursor: a word with its punctuation, as a shell does.
     fn delete_blank_separated_word(&mut self) {
         let cursor = self.area.cursor();
         let (row, column) = (cursor.0, cursor.1);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_parsed_and_what_is_none_is_named() {
+    fn ids_are_parsed_and_an_invalid_id_is_named() {
         let mut editor = Editor::new(&Source::Ids(vec![1, 2]));
         press(&mut editor, KeyCode::Char('x'));
         assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn up_leads_to_older_prompts_and_down_back_to_what_was_typed() {
+    fn up_shows_older_prompts_and_down_returns_to_the_typed_text() {
         let mut editor = Editor {
             past: vec!["one".to_owned(), "two".to_owned()],
             ..Editor::new(&Source::Text("new".to_owned()))
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_text_is_not_submitted_and_escape_leaves() {
+    fn an_empty_text_is_not_submitted_and_escape_closes_the_editor() {
         let mut editor = Editor::new(&Source::Text("a".to_owned()));
         press(&mut editor, KeyCode::Backspace);
         assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_are_keys_elsewhere_are_text_here() {
+    fn letters_that_are_shortcuts_elsewhere_are_typed_as_text() {
         let mut editor = Editor::new(&Source::Text(String::new()));
         for c in "q?1".chars() {
             assert_eq!(press(&mut editor, KeyCode::Char(c)), Edited::Going);
@@ -271,7 +271,7 @@ mod tests {
         is(control('w'), "one two.three  ", 15);
         is(control('w'), "one ", 4);
         is(control('a'), "one ", 0);
-        // At the start of a line nothing is before it, and undoing is another key.
+        // At the start of a line there is nothing to delete, and Ctrl-U does not undo.
         is(control('u'), "one ", 0);
         is(control('f'), "one ", 1);
         is(control('k'), "o", 1);

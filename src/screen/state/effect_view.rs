@@ -1,21 +1,21 @@
-//! What the Effect panel shows: the measure, what came of it last, and what is awaited.
+//! State of the Effect panel: the chosen measure, its last result, and the pending request.
 
 use std::sync::Arc;
 
 use attnscope_worker::{EffectQuery, EffectShown, Measure};
 
-/// The measure that is chosen, what came last, and what is awaited.
+/// The chosen measure, its last result, and the pending request.
 #[derive(Debug, Default)]
 pub struct EffectView {
     pub measure: Measure,
     pub shown: Option<(EffectQuery, Arc<EffectShown>)>,
     pub awaited: Option<EffectQuery>,
-    /// Whether what is awaited is over, or was given up.
+    /// Whether the pending request has finished or was cancelled.
     pub is_over: bool,
 }
 
 impl EffectView {
-    /// Drops what was computed, and what is awaited.
+    /// Drops the result and the pending request.
     pub fn forget(&mut self) {
         *self = Self {
             measure: self.measure,
@@ -23,7 +23,7 @@ impl EffectView {
         };
     }
 
-    /// Takes in that there will be no more of something; whether that is what is awaited.
+    /// Marks a request as finished; returns whether it is the pending one.
     pub fn end(&mut self, of: EffectQuery) -> bool {
         let is_awaited = self.awaited == Some(of);
         self.is_over |= is_awaited;

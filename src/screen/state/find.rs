@@ -1,4 +1,4 @@
-//! The list that finds something by a few letters: heads, tokens and tensors, or, as the palette, everything there is.
+//! The search list: finds heads, tokens and tensors by a few letters; as the palette, it finds everything.
 
 use attnscope_prompt::Source;
 use attnscope_spec::Stack;
@@ -11,13 +11,13 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 use super::keys::Action;
 use super::panel::Panel;
 
-/// What a typed line is called, beside what was found.
+/// Kind of an item made from the typed text itself.
 const TYPED: &str = "typed";
 
-/// What a match of the name itself counts more than one with other words.
+/// Weight of a match in the name, relative to one in other words.
 const IN_LABEL: u32 = 20;
 
-/// What a line of the list leads to.
+/// Target of a line of the list.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     Panel(Panel),
@@ -30,11 +30,11 @@ pub enum Target {
     Finding(usize),
     Action(Action),
     Colours(Colours),
-    /// A view to come back to.
+    /// A saved view.
     Bookmark(usize),
     /// A text or ids to run.
     Prompt(Source),
-    /// Something to compare with.
+    /// A checkpoint, trace or text to compare with.
     Against(Against),
     Head {
         grid: Stack,
@@ -45,7 +45,7 @@ pub enum Target {
     Tensor(usize),
     /// A record of the training.
     Step(usize),
-    /// A line of what begins in the training.
+    /// An onset of the training.
     Onset(usize),
 }
 
@@ -53,9 +53,9 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub label: String,
-    /// Other words that find it.
+    /// Further words that find it.
     pub also: String,
-    /// What it is, in a line; empty for what its label says.
+    /// Description in one line; empty if the label says enough.
     pub about: String,
     pub kind: &'static str,
     pub target: Target,
@@ -73,21 +73,21 @@ impl Item {
     }
 }
 
-/// The list while a person types.
+/// State of the list while it is open.
 #[derive(Debug)]
 pub struct Find {
     pub query: String,
     items: Vec<Item>,
-    /// The item that is in force now, which a mark tells from the others.
+    /// The current item, which gets a mark.
     pub current: Option<usize>,
-    /// What else a query stands for: `compare with runs/b`.
+    /// Interprets the query as a command, such as `compare with runs/b`.
     typed: fn(&str) -> Option<Item>,
-    /// Places in `items`, best first.
+    /// Indices of `items`, best first.
     pub found: Vec<usize>,
     pub cursor: usize,
 }
 
-/// What a key did to the list.
+/// Result of a key in the list.
 #[derive(Debug, PartialEq)]
 pub enum Found {
     Going,
@@ -108,7 +108,7 @@ impl Find {
         }
     }
 
-    /// A list that takes what is typed for more than a search.
+    /// A list that also interprets the query as a command.
     pub fn palette(items: Vec<Item>, typed: fn(&str) -> Option<Item>) -> Self {
         Self {
             typed,
@@ -116,7 +116,7 @@ impl Find {
         }
     }
 
-    /// A list that opens at the item in force.
+    /// A list that opens at the current item.
     pub fn at(items: Vec<Item>, current: Option<usize>) -> Self {
         Self {
             current,
@@ -125,7 +125,7 @@ impl Find {
         }
     }
 
-    /// Whether a line is the item in force.
+    /// Whether a line is the current item.
     pub fn is_current(&self, found_idx: usize) -> bool {
         self.current.is_some() && self.found.get(found_idx).copied() == self.current
     }
@@ -178,7 +178,7 @@ impl Find {
         let mut buffer = Vec::new();
         let mut scored: Vec<(u32, usize)> = Vec::new();
         for (idx, item) in self.items.iter().enumerate() {
-            // A whole name before anything that merely contains it: L1H2 is not L1H20.
+            // An exact name ranks above names that merely contain it: L1H2 above L1H20.
             let is_whole = item.label.eq_ignore_ascii_case(&self.query) || item.kind == TYPED;
             let bonus = if is_whole { 1000 } else { 0 };
             let mut score = |text: &str| {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exact_head_comes_first_and_enter_chooses_it() {
+    fn the_exact_head_ranks_first_and_enter_chooses_it() {
         let head = |layer_idx: usize, head_idx: usize| {
             let target = Target::Head {
                 grid: Stack::Only,

@@ -1,4 +1,4 @@
-//! The training that is open: its history as it arrives, the step that is selected, and how a step is opened.
+//! The open training: its history as it arrives, the selected step, and how a step is opened.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,63 +14,63 @@ use attnscope_history::{
 };
 use attnscope_spec::Place;
 
-/// Reads a training and hands what it finds to a sink, on a thread of its own.
+/// Reads a training on its own thread and sends updates to a sink.
 pub type HistoryReader = Box<dyn FnOnce(&mut Sink<'_>) -> Result<()> + Send>;
 
-/// A look at all findings may take this share of the time between two of them while steps still arrive.
+/// While steps still arrive, findings are recomputed only after this many times the duration of the last computation.
 const LOOKING: u32 = 20;
 
-/// Steps that are asked whether they have a statistic, the last ones first.
+/// Number of last steps searched for a statistic.
 const ASKED: usize = 64;
 
-/// Which step something is of: steps move when others come between them.
+/// Identity of a step, which keeps when its index changes: path and step number.
 type Key = (Option<PathBuf>, Option<u64>);
 
 /// How a step is opened.
 #[derive(Debug, Clone)]
 pub enum Steps {
-    /// By its files, read as a person said; what reads them also reads a step again.
+    /// From its files, as the user opened them; `RereadQueue` requests that a step is read again.
     Files(Box<Opening>, RereadQueue),
-    /// Some steps are compiled in.
+    /// From bundles compiled into the program.
     Bundled(Vec<(u64, &'static Bundle)>),
 }
 
-/// How far reading is.
+/// Progress of reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
     /// There is more to read.
     Going,
-    /// Everything that is there was read; what comes is read too.
+    /// Everything present was read; new steps are read as they appear.
     Watching,
-    /// Nothing more will come; why, where that is a fault.
+    /// Nothing more will come; the text is the error, if there was one.
     Over(Option<String>),
 }
 
-/// A training on screen.
+/// State of the training on screen.
 #[derive(Debug)]
 pub struct HistoryView {
     pub history: History,
     pub judge: Judge,
     pub reading: Reading,
-    /// Seconds since something new came.
+    /// Seconds since the last update.
     pub age: Option<u64>,
     /// The selected record.
     pub at: usize,
-    /// The line of what begins that was gone to, until another record is selected.
+    /// The onset that was jumped to, until another record is selected.
     pub onset: Option<usize>,
     news: Option<Instant>,
-    /// When findings were looked for, and how long that took.
+    /// When findings were last computed, and how long that took.
     looked: Option<(Instant, Duration)>,
     steps: Steps,
     marked: Option<Key>,
-    /// What was asked to be opened, and what was opened last.
+    /// The step that was requested last, and the step that was opened last.
     asked: Option<Key>,
     opened: Option<Key>,
-    /// Whether a step was opened that nobody asked for, or need not be.
+    /// Whether to stop opening the newest step automatically.
     opens_no_more: bool,
 }
 
-/// A line of what begins.
+/// A line of the list of onsets.
 #[derive(Debug)]
 pub enum Onset<'a> {
     /// A finding, and other heads of its layer in which it begins at the same step.
@@ -79,7 +79,7 @@ pub enum Onset<'a> {
 }
 
 impl Onset<'_> {
-    /// The record, the cell and the statistic that it is about.
+    /// Record, cell and statistic of the onset.
     pub fn at(&self) -> (usize, usize, &'static str) {
         match self {
             Self::Begins(finding, _) => (finding.begin, finding.cell, finding.statistic),
@@ -87,7 +87,7 @@ impl Onset<'_> {
         }
     }
 
-    /// In one line.
+    /// Description in one line.
     pub fn told(&self, history: &History) -> String {
         match self {
             Self::Begins(finding, others) => beginning(history, finding, others),
@@ -101,7 +101,7 @@ fn key_of(record: &Record) -> Key {
 }
 
 impl HistoryView {
-    /// The same, judged by other thresholds than the defaults.
+    /// Replaces the default thresholds.
     #[must_use]
     pub fn judged_by(mut self, thresholds: Thresholds) -> Self {
         self.judge = Judge::new(thresholds);
@@ -127,7 +127,7 @@ impl HistoryView {
         }
     }
 
-    /// A training that is known as a whole.
+    /// A training that has been read completely.
     pub fn whole(history: History, judge: Judge, steps: Steps) -> Self {
         Self {
             judge,
@@ -136,7 +136,7 @@ impl HistoryView {
         }
     }
 
-    /// Says which step is open already.
+    /// Marks a step as already open.
     pub fn is_opened_at(&mut self, step: u64) {
         let mut records = self.history.records().iter();
         let found = records.position(|record| record.step == Some(step));
@@ -147,7 +147,7 @@ impl HistoryView {
         }
     }
 
-    /// Takes what was read since, and looks for what begins where that does not take long.
+    /// Applies updates, and recomputes findings if that is quick.
     pub fn take(&mut self, updates: Vec<Update>, now: Instant) {
         let was_last = self.at + 1 >= self.history.records().len();
         let here = self.record().map(key_of);
@@ -157,7 +157,7 @@ impl HistoryView {
         for update in updates {
             is_caught_up |= matches!(update, Update::CaughtUp);
             is_news |= !matches!(update, Update::CaughtUp | Update::Found(_));
-            // Steps come between others, or go: what begins is told by their numbers.
+            // Steps were inserted or removed, and findings refer to steps by index.
             let renumbers = matches!(update, Update::Found(_) | Update::Log(_));
             let epoch = self.history.epoch();
             self.history.apply(update);
@@ -197,13 +197,13 @@ impl HistoryView {
         }
     }
 
-    /// Nothing more will come.
+    /// Marks reading as finished.
     pub fn end(&mut self, outcome: Result<()>) {
         self.judge.look(&self.history);
         self.reading = Reading::Over(outcome.err().map(|e| e.to_string()));
     }
 
-    /// Steps that are there and not read yet.
+    /// Number of steps found and not read yet.
     pub fn n_waiting(&self) -> usize {
         let waits = |record: &&Record| matches!(record.state, State::Waiting | State::Reading);
         self.history.records().iter().filter(waits).count()
@@ -221,7 +221,7 @@ impl HistoryView {
     /// Whether any of the last steps has a statistic.
     pub fn knows(&self, statistic_idx: usize) -> bool {
         let history = &self.history;
-        // Statistics of tokens are none of heads.
+        // Statistics of tokens are not recorded per head.
         let statistic = STATISTICS.get(statistic_idx);
         let Some(column) = statistic.and_then(|statistic| history.column(statistic.id)) else {
             return false;
@@ -233,10 +233,10 @@ impl HistoryView {
             .any(|idx| (0..n_cells).any(|cell| !history.value(idx, column, cell).is_nan()))
     }
 
-    /// How the selected step is opened.
+    /// How to open the selected step.
     ///
     /// # Errors
-    /// When it cannot be: why, in one line.
+    /// When it cannot be opened, with the reason in one line.
     pub fn opening(&self) -> std::result::Result<Opening, String> {
         let Some(record) = self.record() else {
             return Err("there is no step yet".to_owned());
@@ -274,7 +274,7 @@ impl HistoryView {
         }
     }
 
-    /// What begins, the worst and earliest first, then what is on its way.
+    /// Onsets, the worst and earliest first, then trends.
     pub fn onsets(&self) -> Vec<Onset<'_>> {
         let mut groups = grouped(self.judge.findings());
         groups.sort_by_key(|(finding, _)| (std::cmp::Reverse(finding.severity), finding.begin));
@@ -284,7 +284,7 @@ impl HistoryView {
         begins.chain(trends).collect()
     }
 
-    /// How many lines of what begins are of a severity: what every count of them counts.
+    /// Number of onset lines of a severity.
     pub fn n_begin(&self, severity: Severity) -> usize {
         let groups = grouped(self.judge.findings());
         let of = groups
@@ -293,7 +293,7 @@ impl HistoryView {
         of.count()
     }
 
-    /// What begins, by how bad it is, and what is on its way; empty where nothing is.
+    /// Onsets counted by severity, and trends; empty if there are none.
     pub fn counts(&self) -> Vec<String> {
         let counts = [
             (self.n_begin(Severity::Error), "error"),
@@ -305,7 +305,7 @@ impl HistoryView {
         counts.map(|(n, word)| counted(n, word)).collect()
     }
 
-    /// Why the strip and the curves of a statistic are empty; `None` where records have it.
+    /// Why the strip and the curves of a statistic are empty; `None` if records have it.
     pub fn why_without(&self, statistic_idx: usize) -> Option<String> {
         let Some(statistic) = STATISTICS.get(statistic_idx) else {
             return Some("it depends on the selected tokens: no step records it".to_owned());
@@ -314,7 +314,7 @@ impl HistoryView {
         (!is_known).then(|| format!("{} does not record it", self.history.name))
     }
 
-    /// Asks for the statistics of the selected step once more, from its files: what is said of it.
+    /// Requests the statistics of the selected step again, from its files; returns a notice.
     pub fn read_again(&self) -> String {
         let Some(record) = self.record() else {
             return "there is no step yet".to_owned();
@@ -336,7 +336,7 @@ impl HistoryView {
         }
     }
 
-    /// The newest checkpoint, once its statistics are there: it is opened without being asked for, once.
+    /// The newest checkpoint, once its statistics are there: it is opened automatically, once.
     pub fn newest_to_open(&mut self) -> Option<usize> {
         if self.opens_no_more || !matches!(self.steps, Steps::Files(..)) {
             return None;
@@ -354,7 +354,7 @@ impl HistoryView {
         is_read.then_some(idx)
     }
 
-    /// Why no checkpoint of this training can be opened; `None` where some may be.
+    /// Why no checkpoint of this training can be opened; `None` if some may be.
     pub fn lacks_weights(&self) -> Option<String> {
         let is_log = self.history.origin == Origin::Log && matches!(self.steps, Steps::Files(..));
         is_log.then(|| {
@@ -365,25 +365,25 @@ impl HistoryView {
         })
     }
 
-    /// The selected step was asked to be opened.
+    /// Records that the selected step was requested.
     pub fn asks(&mut self) {
         self.opens_no_more = true;
         self.asked = self.record().map(key_of);
     }
 
-    /// What was asked is open, or could not be.
+    /// Records that the requested step was opened, or that it failed.
     pub fn answered(&mut self, is_open: bool) {
         if let Some(asked) = self.asked.take().filter(|_| is_open) {
             self.opened = Some(asked);
         }
     }
 
-    /// The record that is open in the other panels.
+    /// The record open in the other panels.
     pub fn opened(&self) -> Option<usize> {
         self.position(self.opened.as_ref()?)
     }
 
-    /// Marks the selected step for comparing.
+    /// Marks the selected step for comparison.
     pub fn mark(&mut self) {
         self.opens_no_more = true;
         self.marked = self.record().map(key_of);
@@ -393,7 +393,7 @@ impl HistoryView {
         self.marked = None;
     }
 
-    /// The record that is marked for comparing.
+    /// The record marked for comparison.
     pub fn marked(&self) -> Option<usize> {
         self.position(self.marked.as_ref()?)
     }

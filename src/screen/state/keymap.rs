@@ -1,4 +1,4 @@
-//! The keys in force: the key table, with what a person's settings change of it.
+//! The active keys: the key table with the changes of the user's settings.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ struct Row {
     shown: Cow<'static, str>,
 }
 
-/// The keys in force, row by row of the table.
+/// The active keys, one entry for each row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keymap(Vec<Row>);
 
@@ -33,17 +33,17 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// The table with some changes.
+    /// Applies changes to the table.
     ///
     /// # Errors
-    /// Every change that names no action or no key, and every key that would mean two actions in one panel.
+    /// Every change that names an unknown action or key, and every key that would have two actions in one panel.
     pub fn with(changes: &[KeyChange]) -> Result<Self, Vec<String>> {
         let mut keymap = Self::default();
         if changes.is_empty() {
             return Ok(keymap);
         }
         let mut problems = Vec::new();
-        // Rows that were changed, and by what.
+        // The change applied to each row, if any.
         let mut changed: Vec<Option<&KeyChange>> = vec![None; BINDINGS.len()];
         for change in changes {
             let at = format!("{}: keys.{}", change.origin, change.action);
@@ -75,7 +75,7 @@ impl Keymap {
                 name_of(chord),
                 panel.title()
             );
-            // Said of one panel, it is known of the others.
+            // Report a conflict once, not for every panel.
             let said = format!("means {first} and {second} in");
             if !problems.iter().any(|known| known.contains(&said)) {
                 problems.push(problem);
@@ -88,7 +88,7 @@ impl Keymap {
         }
     }
 
-    /// Gives an action other keys: all of them in its first row, none in the others.
+    /// Replaces the keys of an action: all go to its first row, none to the others.
     fn change(&mut self, rows: &[usize], chords: &[Chord]) {
         let names: Vec<String> = chords.iter().map(|chord| name_of(*chord)).collect();
         for (nth, row) in rows.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Keymap {
                         .chords
                         .iter()
                         .find(|chord| others.contains(chord));
-                    // Two rows of one action agree.
+                    // Two rows of the same action do not conflict.
                     let is_same = BINDINGS[*first].action == BINDINGS[*second].action;
                     if let Some(chord) = shared.filter(|_| !is_same) {
                         found.push((*first, *second, *chord, panel));
@@ -131,7 +131,7 @@ impl Keymap {
         found
     }
 
-    /// The row that a key means in a panel.
+    /// The row that a key selects in a panel.
     pub fn binding_of(&self, event: KeyEvent, panel: Panel) -> Option<&'static Binding> {
         // Shift is part of the character, and terminals differ in whether they report it.
         let modifiers = match event.code {
@@ -145,19 +145,19 @@ impl Keymap {
         rows.into_iter().find(matches).map(|(binding, _)| binding)
     }
 
-    /// How the keys of a row are written; empty where it has none.
+    /// The keys of a row as text; empty if it has none.
     pub fn shown(&self, binding: &Binding) -> &str {
         let row = BINDINGS.iter().position(|row| std::ptr::eq(row, binding));
         row.map_or("", |row| &self.0[row].shown)
     }
 
-    /// How the first key of an action is written: for sentences that name one key.
+    /// The first key of an action as text, for sentences that name one key.
     pub fn key(&self, action: Action) -> String {
         let rows = BINDINGS.iter().zip(&self.0);
         let mut chords = rows
             .filter(|(binding, _)| binding.action == action)
             .filter_map(|(_, row)| row.chords.first());
-        // Without a key, the palette does it.
+        // An action without a key is reached from the palette.
         chords
             .next()
             .map_or_else(|| ":".to_owned(), |chord| name_of(*chord))
@@ -170,7 +170,7 @@ impl Keymap {
         own.any(|(binding, row)| binding.chords != row.chords.as_slice())
     }
 
-    /// Whether this is what some changes make of the table.
+    /// Whether these are the table's keys with the given changes.
     pub fn is_of(&self, changes: &[KeyChange]) -> bool {
         Self::with(changes).is_ok_and(|other| other == *self)
     }
@@ -197,14 +197,14 @@ impl Keymap {
     }
 }
 
-/// Whether a row of an action stands for panels in which the first of its rows does not.
+/// Whether a row applies only in panels where the action's first row does not.
 fn is_elsewhere(rows: &[usize], row: usize) -> bool {
     let first = &BINDINGS[rows[0]];
     let is_in_first = |panel: &Panel| first.is_in(*panel);
     !BINDINGS[row].panels.is_empty() && !BINDINGS[row].panels.iter().any(is_in_first)
 }
 
-/// The rows of an action by its name.
+/// The rows of a named action.
 fn rows_of(name: &str) -> Vec<usize> {
     let rows = BINDINGS.iter().enumerate();
     let own = rows.filter(|(_, binding)| action_name(binding.action) == name);
@@ -218,7 +218,7 @@ fn action_names() -> Vec<String> {
         .collect()
 }
 
-/// What settings call an action: `open-head`, `go-overview`.
+/// The name of an action in settings: `open-head`, `go-overview`.
 pub fn action_name(action: Action) -> String {
     let mut name = String::new();
     for c in format!("{action:?}").chars() {
@@ -260,7 +260,7 @@ pub fn keys_in_force(keymap: &Keymap) -> Vec<(String, Vec<String>)> {
     all
 }
 
-/// The page of keys in the docs.
+/// Generates the page of keys in the docs.
 pub fn keys_page() -> String {
     let mut page = "# Keys\n\nGenerated from the key table of the program; the help overlay (`?`) shows the same, with the keys that \
                     your settings change.\nThe last column is what [settings](config.md) call the action. \
@@ -285,7 +285,7 @@ pub fn keys_page() -> String {
     page
 }
 
-/// Chords that mean two things in one panel.
+/// Chords that have two actions in one panel.
 pub fn key_problems() -> Vec<String> {
     let conflicts = Keymap::default().conflicts();
     let problem = |(first, second, chord, panel): &(usize, usize, Chord, Panel)| {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn no_chord_means_two_things_in_one_panel() {
+    fn no_chord_has_two_actions_in_one_panel() {
         assert_eq!(key_problems(), Vec::<String>::new());
     }
 
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_would_mean_two_actions_are_refused_with_both_names() {
+    fn keys_that_would_have_two_actions_are_refused_with_both_names() {
         for (lines, said) in [
             (
                 "quit = \"m\"",
@@ -403,14 +403,14 @@ mod tests {
             for part in said {
                 assert!(problems[0].contains(part), "{lines}: {problems:?}");
             }
-            // Every conflict is told, each at its line.
+            // Every conflict is reported at its line.
             let is_placed = |problem: &String| problem.starts_with("c.toml:");
             assert!(problems.iter().all(is_placed), "{problems:?}");
         }
     }
 
     #[test]
-    fn one_key_may_mean_two_actions_of_two_panels() {
+    fn one_key_may_have_different_actions_in_two_panels() {
         assert!(of("probe = \"z\"").is_ok());
     }
 }

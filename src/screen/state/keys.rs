@@ -1,10 +1,10 @@
-//! Every key, once: dispatch, footer, help and docs all read this table.
+//! The table of all keys: dispatch, footer, help and docs all read it.
 
 use crossterm::event::{KeyCode, KeyModifiers};
 
 use super::panel::Panel;
 
-/// What a key means.
+/// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Quit,
@@ -79,66 +79,66 @@ pub enum Action {
 /// One row of the table.
 pub struct Binding {
     pub chords: &'static [(KeyCode, KeyModifiers)],
-    /// How the keys are written.
+    /// The keys as text.
     pub shown: &'static str,
     pub action: Action,
-    /// A word or two for the footer; empty keeps it out of the footer.
+    /// One or two words for the footer; empty keeps the action out of it.
     pub label: &'static str,
     pub help: &'static str,
     pub group: Group,
-    /// Where it means this; empty for everywhere.
+    /// Panels in which it applies; empty for all.
     pub panels: &'static [Panel],
-    /// Without what it does nothing.
+    /// Requirement without which the action does nothing.
     pub needs: Need,
 }
 
 impl Binding {
-    /// Whether it means something in a panel.
+    /// Whether it applies in a panel.
     pub fn is_in(&self, panel: Panel) -> bool {
         self.panels.is_empty() || self.panels.contains(&panel)
     }
 }
 
-/// What must be there before an action can do something.
+/// Requirement of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     Nothing,
-    /// Something that is open.
+    /// An open model, trace or other subject.
     Subject,
-    /// A run, whether or not it is over.
+    /// A run, finished or not.
     Run,
-    /// Something that goes on, and can be stopped.
+    /// Work in progress that can be stopped.
     Work,
-    /// A run that is over, of a model that was not asked on changed prompts.
+    /// A finished run of a model that was not probed.
     Unasked,
-    /// The pattern of the head, not another map.
+    /// The pattern of the head is shown, not another map.
     Pattern,
     /// More than one grid of heads.
     Grids,
-    /// A subject that runs another text.
+    /// A subject that can run another text.
     AnotherText,
-    /// A model that runs a second text beside the first.
+    /// A model that can run a second text beside the first.
     AnotherPrompt,
-    /// A subject of which another attention can be supposed.
+    /// A subject whose attention can be changed by what-ifs.
     WhatIf,
     /// A model that predicts the next token.
     Writer,
     /// Files that can be read again.
     Files,
-    /// B.
+    /// A second run.
     Second,
-    /// Patterns of A and B that have a distance.
+    /// Patterns of A and B with a distance.
     Distance,
     /// A hook at which A and B differ.
     Difference,
     Training,
     Story,
     Bookmarks,
-    /// A terminal that is large enough.
+    /// A large enough terminal.
     Room,
 }
 
-/// Headings of help and docs, in their order.
+/// Headings of help and docs, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     Everywhere,
@@ -215,7 +215,7 @@ use Panel::{
     Checks, Compare, Effect, Head, History, Model, Overview, Rows, Scores, Story, Sweep, Tokens,
 };
 
-/// Every key. The first row that matches wins; within a panel no chord stands twice.
+/// All keys. The first matching row wins; no panel has the same chord twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows, Effect], Run),

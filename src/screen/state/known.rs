@@ -1,4 +1,4 @@
-//! What earlier sessions and the directory around a checkpoint offer: prompts that were run, and checkpoints to compare with.
+//! Suggestions from earlier sessions and from the checkpoint's directory: prompts, and checkpoints to compare with.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use super::limits::Limits;
 /// Prompts and checkpoints that can be chosen without typing them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Texts or ids as they were typed, the newest last.
+    /// Texts or ids as typed, the newest last.
     pub prompts: Vec<String>,
-    /// Whether prompts that lie beside the checkpoint are among them.
+    /// Whether they include prompts found next to the checkpoint.
     pub is_offered: bool,
-    /// Checkpoints that lie beside the one that is open.
+    /// Checkpoints next to the open one.
     pub beside: Vec<PathBuf>,
-    /// How many prompts are kept of a checkpoint, and how many bytes of them.
+    /// Limits on the number and total bytes of prompts kept for a checkpoint.
     pub limits: Limits,
 }
 
 impl Known {
-    /// Takes the prompts of earlier sessions, and before them those that lie beside the checkpoint.
+    /// Adds the prompts of earlier sessions, and before them those found next to the checkpoint.
     pub fn offer(&mut self, beside: &[Request], remembered: Vec<String>) {
         self.is_offered = !beside.is_empty();
         let offered = beside.iter().map(|request| as_text(&request.source));
@@ -30,7 +30,7 @@ impl Known {
         }
     }
 
-    /// Puts a prompt last, once; gives whether that changed anything.
+    /// Moves or adds a prompt to the end; returns whether the list changed.
     pub fn remember(&mut self, prompt: &str) -> bool {
         if self.prompts.last().is_some_and(|last| last == prompt)
             || prompt.len() > self.limits.prompt_bytes
@@ -43,7 +43,7 @@ impl Known {
         true
     }
 
-    /// Drops the oldest prompts that are too many.
+    /// Drops the oldest prompts beyond the limits.
     fn bound(&mut self) {
         let mut n_bytes = 0;
         let fits = self
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_beside_a_checkpoint_come_before_those_of_earlier_sessions() {
+    fn prompts_found_next_to_a_checkpoint_come_before_those_of_earlier_sessions() {
         let mut known = Known::default();
         let beside = [Request::text("beside"), Request::text("typed")];
         known.offer(&beside, vec!["typed".to_owned()]);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_kept_once_and_the_oldest_go_first() {
+    fn a_prompt_is_kept_once_and_the_oldest_is_dropped_first() {
         let mut known = Known::default();
         for text in ["a", "b", "a", "a"] {
             known.remember(text);

@@ -1,8 +1,8 @@
-//! How much is kept for the next session.
+//! Limits on what is kept for the next session.
 
 use attnscope_system::config::Config;
 
-/// How much is kept for the next session.
+/// Limits on what is kept for the next session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub prompts: usize,

@@ -1,4 +1,4 @@
-//! Where somebody looks, to come back to it: a bookmark, or the last view of a session.
+//! A saved view: a bookmark, or the last view of a session.
 
 use attnscope_run::HeadMap;
 use attnscope_spec::Stack;
@@ -10,11 +10,11 @@ use super::shown::Shown;
 use super::statistics::{n_statistics, statistic};
 use super::views::HeadView;
 
-/// Where somebody looks, in names that outlive a version: a panel, a place, a statistic, and what of a head is shown.
+/// A saved view, by names that outlive a version: panel, place, statistic, and how the head is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     pub panel: String,
-    /// Empty for models of one stack.
+    /// Empty for models with a single stack.
     #[serde(default)]
     pub stack: String,
     pub layer: usize,
@@ -22,7 +22,7 @@ pub struct Look {
     pub query: usize,
     pub key: usize,
     pub statistic: String,
-    /// Which of the head's maps; empty for the pattern.
+    /// The map of the head; empty for the pattern.
     #[serde(default)]
     pub map: String,
     #[serde(default)]
@@ -45,7 +45,7 @@ impl Look {
         (0..n_statistics()).find(|idx| statistic(*idx).id == self.statistic)
     }
 
-    /// What is to be shown when a session begins there.
+    /// The view as the screen takes it when a session starts.
     pub fn shown(&self) -> Shown {
         Shown {
             stack: self.stack(),
@@ -73,7 +73,7 @@ impl Look {
         }
     }
 
-    /// How a list names it.
+    /// Label in a list.
     pub(crate) fn label(&self) -> String {
         let at = Selection {
             stack: self.stack().unwrap_or(Stack::Only),

@@ -1,4 +1,4 @@
-//! The state of the screen: what is open, what ran, what is selected, how panels show it, and what keys mean. Nothing here draws.
+//! The state of the screen: what is open, runs, selection, display choices of panels, and the key table. Nothing here draws.
 
 pub mod aligned;
 pub mod app;

@@ -1,4 +1,4 @@
-//! The messages that change the state, and what a change wants done outside it.
+//! Messages that change the state, and effects that a change requests.
 
 use attnscope_compute::error::Result;
 use attnscope_history::Update;
@@ -15,37 +15,37 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::written::Written;
 
-/// Everything that can happen.
+/// Everything that can happen to the state.
 #[derive(Debug)]
 pub enum Msg {
     Key(KeyEvent),
     Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
-    /// What the terminal says of itself; and its ground, where that is what it says.
+    /// The terminal's answer to a query, and its background colour, if that was the answer.
     Answer(Answer),
     Ground(Ground),
     Worker(Event),
-    /// What came of an export.
+    /// The result of an export.
     Exported(Result<Written>),
     /// The story of a demo.
     Story(Result<Vec<Page>>),
-    /// What was read of a training; nothing where only time has passed.
+    /// Updates of a training; empty if only time has passed.
     History(Vec<Update>),
-    /// Reading a training has come to its end.
+    /// Reading a training has ended.
     HistoryEnded(Result<()>),
-    /// The program is asked from outside to end, or to stop for a while.
+    /// A signal asks the program to end or to suspend.
     Terminate,
     Stop,
-    /// It goes on after it was stopped: everything is drawn again.
+    /// The program continues after it was suspended, so everything is redrawn.
     Continued,
 }
 
-/// What an update wants done outside the state.
+/// An effect that an update requests outside the state.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
     Run(Request),
-    /// Let the model write behind the text.
+    /// Generate text after the prompt.
     Write,
     Cancel,
     LookAt(RunId, HeadQuery),
@@ -55,22 +55,22 @@ pub enum Effect {
     Suppose(Vec<WhatIf>),
     Against(Against),
     Compare(Pair),
-    /// Open a step of a training in the place of what is open.
+    /// Open a step of a training instead of the open model.
     OpenStep(StepOpening),
-    /// Keep a prompt for the next session.
+    /// Store a prompt for the next session.
     Remember(String),
     QueryRows(RowsQuery),
-    /// Read the files of the checkpoint again, and run the text through what they hold now.
+    /// Read the files of the checkpoint again, and run the text on their new contents.
     ReadAgain,
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
     Measure(EffectQuery),
-    /// Hand a text to the clipboard.
+    /// Copy a text to the clipboard.
     Copy(String),
-    /// Give the terminal to the shell until it continues the program.
+    /// Suspend the program until the shell continues it.
     Stop,
-    /// Write what is on screen, and its data.
+    /// Export the screen and its data.
     Export,
-    /// Write the data that is shown as a figure for paper.
+    /// Export the shown data as a figure for paper.
     ExportFigure,
 }

@@ -1,4 +1,4 @@
-//! Why an action can do nothing now: what it needs, looked up in the state.
+//! Why an action is not possible now: checks its requirement against the state.
 
 use attnscope_run::{Ability, HeadMap, can_write};
 
@@ -9,7 +9,7 @@ use super::scene::compared::has_hooks;
 use crate::areas::has_room;
 
 impl App {
-    /// Why something that an action needs is not there.
+    /// Why a requirement is not met; `None` if it is.
     pub fn lacks(&self, need: Need) -> Option<&'static str> {
         match need {
             Need::Nothing => None,
@@ -44,7 +44,7 @@ fn needs_run(app: &App) -> Option<&'static str> {
 }
 
 fn needs_running(app: &App) -> Option<&'static str> {
-    // While the checkpoint opens there is nothing to stop at: a prompt can be given up, an opening only quit.
+    // While the checkpoint opens, there is nothing to stop: preparing a prompt can be cancelled, opening can only be quit.
     let is_preparing = app.preparing.is_some() && app.opened.is_some();
     let run = app.scene().run();
     let is_running = run.is_some_and(Run::is_running);
@@ -100,7 +100,7 @@ fn needs_room(app: &App) -> Option<&'static str> {
     }
 }
 
-/// Why what is open cannot do something, or that nothing is open.
+/// Why the open subject cannot do something, or that nothing is open.
 fn needs(app: &App, ability: Ability) -> Option<&'static str> {
     match &app.opened {
         None => Some(not_open(app)),
@@ -169,7 +169,7 @@ fn needs_grids(app: &App) -> Option<&'static str> {
     }
 }
 
-/// Why heads cannot be told apart by the distance of their patterns.
+/// Why heads cannot be coloured by the distance of their patterns.
 fn no_distance(app: &App) -> Option<&'static str> {
     let Some(both) = app.runs.both() else {
         return Some("there is nothing to compare with: w, E or --against");

@@ -1,6 +1,6 @@
 //! The panels: their order, titles and keys, in one list.
 
-/// Declares the panels from one list: the enum, the list, and what is said of each.
+/// Declares the panels from one list: the enum, the list, and the properties of each.
 macro_rules! panels {
     ($($(#[$about:meta])* $panel:ident $title:literal $key:literal $of:ident,)*) => {
         /// The panels, in the order of their keys.
@@ -25,7 +25,7 @@ macro_rules! panels {
                 }
             }
 
-            /// What it is about.
+            /// What it shows.
             fn of(self) -> Of {
                 match self {
                     $(Self::$panel => Of::$of,)*
@@ -35,12 +35,12 @@ macro_rules! panels {
     };
 }
 
-/// What a panel is about.
+/// What a panel shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     /// The selected head, computed in full.
     FullHead,
-    /// The selected head, as its layer's report tells of it.
+    /// The selected head, from its layer's report.
     Head,
     /// The run, the model, or the demo.
     All,
@@ -54,7 +54,7 @@ panels! {
     Model "Model" '5' All,
     Checks "Checks" '6' All,
     Compare "Compare" '7' FullHead,
-    /// Only beside a training, where 8 opens it too.
+    /// Only when a training is open, where 8 opens it too.
     History "History" 'H' All,
     Rows "Rows" '8' Head,
     Effect "Effect" '9' Head,

@@ -1,9 +1,9 @@
-//! How a terminal takes pictures: what a person chose, and what the terminal says of itself.
+//! Graphics protocols of terminals: the user's choice, and detection from environment variables.
 
-/// What a person chose.
+/// The user's choice of graphics protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Graphics {
-    /// What the terminal says of itself.
+    /// Detected from the terminal's environment variables.
     #[default]
     Auto,
     Use(Protocol),
@@ -11,7 +11,7 @@ pub enum Graphics {
 }
 
 impl Graphics {
-    /// What settings and flags call it.
+    /// The choice with this name in settings and flags.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "auto" => Self::Auto,
@@ -24,7 +24,7 @@ impl Graphics {
     }
 }
 
-/// How a terminal takes pictures.
+/// A graphics protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Kitty,
@@ -33,7 +33,7 @@ pub enum Protocol {
 }
 
 impl Graphics {
-    /// The protocol in force, from the variables of the environment.
+    /// The protocol to use, given the environment variables.
     pub fn protocol(self, variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
         match self {
             Self::Off => None,
@@ -50,7 +50,7 @@ fn detected(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
         let value = variable(name).unwrap_or_default().to_lowercase();
         words.iter().any(|word| value.contains(word))
     };
-    // Between us and the terminal stands a program that keeps cells, or nobody wants colours.
+    // A multiplexer between us and the terminal keeps its own cells, or the user wants no colours.
     if is_set("TMUX") || is_set("STY") || is_set("ZELLIJ") || is_set("NO_COLOR") {
         return None;
     }

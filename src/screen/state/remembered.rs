@@ -1,4 +1,4 @@
-//! What outlives a session: prompts, and where somebody looked; small files for each checkpoint in the state directory.
+//! What outlives a session: prompts and the last view, in small files for each checkpoint in the state directory.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,15 +18,15 @@ use super::known::Known;
 use super::limits::Limits;
 use super::look::Look;
 
-/// A larger file is not ours.
+/// A larger file was not written by this program.
 const LARGEST: usize = 4 << 20;
-/// Checkpoints whose sessions are kept.
+/// Number of checkpoints whose sessions are kept.
 const MOST_SESSIONS: usize = 500;
 
-/// Which session was the last of all.
+/// File of the most recent session of all.
 const LAST: &str = "last.json";
 
-/// Where the prompts of a checkpoint are kept, and how it was named.
+/// Files that store a checkpoint's prompts and session, and the name it was opened by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
     prompts: PathBuf,
@@ -35,13 +35,13 @@ pub struct Remembered {
     limits: Limits,
 }
 
-/// A session as it ended.
+/// State at the end of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// The checkpoint or training; none for the built-in demo.
+    /// The checkpoint or training; `None` for the built-in demo.
     pub checkpoint: Option<PathBuf>,
     pub look: Option<Look>,
-    /// What was run: a text, or ids.
+    /// The prompt that ran: a text, or ids.
     pub prompt: Option<String>,
     #[serde(default)]
     pub is_ids: bool,
@@ -52,7 +52,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// How a session ends; of which checkpoint is known to whoever keeps it.
+    /// The session of an app as it ends; the caller fills in the checkpoint.
     pub fn of(app: &App) -> Self {
         let run = app.runs.a.as_ref();
         Self {
@@ -67,10 +67,10 @@ impl Session {
 }
 
 impl Remembered {
-    /// The file for a checkpoint; `None` where no state directory is known.
+    /// The files for a checkpoint; `None` if no state directory is known.
     pub fn of(checkpoint: Option<&Path>, limits: Limits) -> Option<Self> {
         let named = match checkpoint {
-            // One checkpoint has one file, however it is named.
+            // One checkpoint has one file, whatever path names it.
             Some(path) => fs::canonicalize(path).ok()?,
             None => PathBuf::from("demo"),
         };
@@ -95,19 +95,19 @@ impl Remembered {
         read(&directory()?.join("sessions").join(LAST))
     }
 
-    /// How the last session with this checkpoint ended; its bookmarks are those of all sessions.
+    /// The last session with this checkpoint; its bookmarks are those of all sessions.
     pub fn session(&self) -> Option<Session> {
         read(&self.session)
     }
 
-    /// Keeps how a session ends, as the last one with its checkpoint and of all.
+    /// Stores a session, as the last one with its checkpoint and the last of all.
     ///
     /// # Errors
     /// When the directory or a file cannot be written.
     pub fn keep(&self, session: Session) -> io::Result<()> {
         let session = Session {
             checkpoint: self.checkpoint.clone(),
-            // A text that is too long is none that anybody typed.
+            // Drop a prompt that is too long to have been typed.
             prompt: session
                 .prompt
                 .filter(|prompt| prompt.len() <= self.limits.prompt_bytes),
@@ -119,12 +119,12 @@ impl Remembered {
         bound(self.session.parent().unwrap_or(Path::new(".")))
     }
 
-    /// The prompts, the newest last; none where the file is not there or holds something else.
+    /// The prompts, the newest last; none if the file is missing or has other contents.
     pub fn read(&self) -> Vec<String> {
         read(&self.prompts).unwrap_or_default()
     }
 
-    /// Puts a prompt last. Others may have written since it was read: what is there now is kept.
+    /// Adds a prompt as the last one. Reads the file again first, to keep prompts added by other sessions.
     ///
     /// # Errors
     /// When the directory or the file cannot be written.
@@ -141,7 +141,7 @@ impl Remembered {
     }
 }
 
-/// What a file of ours holds; `None` where it is not there or holds something else.
+/// Parses one of our files; `None` if it is missing or has other contents.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let text = read_regular(path, LARGEST).ok()?;
     serde_json::from_slice(&text).ok()
@@ -156,7 +156,7 @@ fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     temporary.persist(path, true)
 }
 
-/// Removes sessions of other checkpoints, the oldest first, where there are too many.
+/// Removes the oldest sessions of other checkpoints if there are too many.
 fn bound(directory: &Path) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(directory)?.flatten() {
@@ -175,7 +175,7 @@ fn bound(directory: &Path) -> io::Result<()> {
         .try_for_each(|(_, path)| fs::remove_file(path))
 }
 
-/// Prompts are a person's own: nobody else reads the directory.
+/// Makes the directory readable by its owner only, because prompts are private.
 fn make_private(directory: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_kept_as_it_ended_and_a_broken_file_is_none() {
+    fn a_session_is_read_back_as_it_ended_and_a_broken_file_reads_as_none() {
         let directory = tempfile::tempdir().expect("a directory");
         let remembered = in_directory(directory.path());
         assert_eq!(remembered.session(), None);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_sessions_go_first() {
+    fn the_oldest_sessions_are_removed_first() {
         let directory = tempfile::tempdir().expect("a directory");
         for n in 0..MOST_SESSIONS + 3 {
             let path = directory.path().join(format!("{n}.json"));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_read_back_and_a_broken_file_is_none() {
+    fn prompts_are_read_back_and_a_broken_file_reads_as_none() {
         let directory = tempfile::tempdir().expect("a directory");
         let remembered = in_directory(directory.path());
         assert!(remembered.read().is_empty());

@@ -1,4 +1,4 @@
-//! What a query gives to each key in every head, as far as it was asked of the worker.
+//! Attention from the selected query to each key, in every head, as requested from the worker.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use attnscope_worker::{QueryRows, RowsQuery};
 
 use super::runs::Shows;
 
-/// The rows of the selected query, as far as they were asked for.
+/// Rows of the selected query, requested and received.
 #[derive(Debug, Default)]
 pub struct RowsView {
-    /// What was asked of A and of B last.
+    /// The last requests for A and B.
     pub asked: [Option<RowsQuery>; 2],
-    /// What came of it.
+    /// The last results for A and B.
     pub rows: [Option<(RowsQuery, Arc<QueryRows>)>; 2],
 }
 
-/// Where what is of a side stands.
+/// Index of a side in these arrays.
 pub fn nth(side: Shows) -> usize {
     usize::from(side != Shows::A)
 }

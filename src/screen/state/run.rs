@@ -1,4 +1,4 @@
-//! A run: one model on one prompt, with everything that a panel draws from.
+//! A run: one model on one prompt, with all data that panels draw.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,58 +15,58 @@ use attnscope_run::{
 use attnscope_spec::Stack;
 use attnscope_worker::{PromptOrigin, RunId};
 
-/// The part of a long head that is wanted: the head, its queries and its keys.
+/// A requested part of a long head: the head, its queries and its keys.
 pub type Wanted = (HeadQuery, Range<usize>, Range<usize>);
 
-/// One run, as far as it has come, and the heads computed in full so far.
+/// A run with the results that have arrived so far, and the heads last computed in full.
 #[derive(Debug)]
 pub struct Run {
     pub id: RunId,
-    /// What ran.
+    /// The model or trace that ran.
     pub subject: Subject,
     pub prompt: Arc<Prompt>,
     pub source: Source,
     pub origin: PromptOrigin,
-    /// By grid, in order of layers, as they finish.
+    /// Layer reports by grid, in layer order, as they finish.
     pub layers: BTreeMap<Stack, Vec<Arc<LayerReport>>>,
     pub state: RunState,
-    /// How much of its arithmetic is done, from 0 to 1, once that is told.
+    /// Share of the arithmetic done, from 0 to 1, once known.
     pub share: Option<f32>,
     pub nonfinite: Option<NonFinite>,
-    /// What every check makes of it, once it is over.
+    /// Verdicts of all checks, once the run has finished.
     pub judgement: Option<Arc<Judgement>>,
-    /// Its findings, the worst first; of equals the first layer's.
+    /// Its findings, the worst first; of equally bad ones the first layer's.
     pub findings: Vec<Finding>,
     /// The worst warning or error of each head, and of each layer as a whole.
     pub marks: BTreeMap<(Stack, usize, Option<usize>), Severity>,
-    /// Whether the model was asked on changed prompts.
+    /// Whether the model was probed (run on changed prompts).
     pub is_probed: bool,
-    /// Whether it was decided if it is asked without a key.
+    /// Whether automatic probing was already decided on.
     pub was_considered: bool,
-    /// How far it is being asked.
+    /// Progress of probing.
     pub probing: Option<Step>,
-    /// The head that could not be computed last, and why.
+    /// The last head that could not be computed, and why.
     pub failed_head: Option<(HeadQuery, String)>,
-    /// The head last computed in full.
+    /// The last head computed in full.
     pub detail: Option<(HeadQuery, Arc<HeadDetail>)>,
     /// The head being computed.
     pub awaited: Option<HeadQuery>,
-    /// The part of a long head last computed at full resolution.
+    /// The last part of a long head computed at full resolution.
     pub part: Option<(HeadQuery, Arc<PartDetail>)>,
     /// The part being computed.
     pub awaited_part: Option<Wanted>,
 }
 
-/// What happens to a prompt before its run begins.
+/// Stage of a prompt before its run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preparing {
-    /// The text is read.
+    /// The text is being read.
     Text,
-    /// A decoder writes its target.
+    /// A decoder is generating its target.
     Target { n_written: usize, n_most: usize },
 }
 
-/// Whether a run still goes on.
+/// State of a run.
 #[derive(Debug, Clone)]
 pub enum RunState {
     Running(Progress),
@@ -75,9 +75,9 @@ pub enum RunState {
         labels: Arc<BTreeMap<u32, String>>,
         took: Duration,
     },
-    /// Stopped, or something could not be read or computed; says why.
+    /// Stopped or failed while reading or computing, with the reason.
     Ended(String),
-    /// An internal error broke it off.
+    /// Stopped by an internal error.
     Broken(String),
 }
 
@@ -114,7 +114,7 @@ impl Run {
         }
     }
 
-    /// A head at full resolution, if it is the last one that was computed.
+    /// A head at full resolution, if it is the last one computed.
     pub fn detail_of(&self, head: HeadQuery) -> Option<&Arc<HeadDetail>> {
         let detail = self.detail.as_ref().filter(|(query, _)| *query == head);
         detail.map(|(_, detail)| detail)
@@ -126,7 +126,7 @@ impl Run {
         layers.get(layer_idx).map(Arc::as_ref)
     }
 
-    /// What a token of the vocabulary reads as, if the run predicts it.
+    /// The text of a token of the vocabulary, if the run predicts it.
     pub fn label(&self, id: u32) -> Option<&str> {
         match &self.state {
             RunState::Done { labels, .. } => labels.get(&id).map(String::as_str),
@@ -149,7 +149,7 @@ impl Run {
         }
     }
 
-    /// Takes in what the checks say, sorted once: frames only read it.
+    /// Stores the verdicts and sorts their findings once, so that frames only read them.
     pub fn judge(&mut self, judgement: Arc<Judgement>) {
         let verdicts = judgement.verdicts.iter();
         self.findings = verdicts

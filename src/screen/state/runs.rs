@@ -1,4 +1,4 @@
-//! The runs on screen: A, perhaps B beside it, and which of them panels show.
+//! The runs on screen: A, an optional B, and which of them panels show.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use attnscope_worker::{Against, RunId};
 use super::aligned::Aligned;
 use super::run::Run;
 
-/// What panels show while there are two runs.
+/// The side that panels show when there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shows {
     /// The first run.
@@ -18,21 +18,21 @@ pub enum Shows {
     A,
     /// The second run.
     B,
-    /// B less A, where it is a number or a map; elsewhere as B.
+    /// B minus A for numbers and maps; elsewhere B.
     Difference,
 }
 
-/// How B came to be.
+/// How B was made.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Way {
-    /// The prompt of A through the model with another attention.
+pub enum SecondRunKind {
+    /// A's prompt through the same model with what-ifs.
     WhatIf(Vec<WhatIf>),
     /// Another checkpoint, a trace, or another prompt.
     Against(Against),
 }
 
-impl Way {
-    /// What B is called in titles, as a person wrote it.
+impl SecondRunKind {
+    /// B's name in titles, as the user wrote it.
     pub fn words(&self) -> String {
         match self {
             Self::WhatIf(what_ifs) => {
@@ -43,7 +43,7 @@ impl Way {
         }
     }
 
-    /// What a side is called.
+    /// The name of a side.
     pub fn label(&self, shows: Shows) -> &'static str {
         match (self, shows) {
             (Self::WhatIf(_), Shows::A) => "before",
@@ -54,12 +54,12 @@ impl Way {
         }
     }
 
-    /// What A and B are called.
+    /// The names of A and B.
     pub fn labels(&self) -> [&'static str; 2] {
         [Shows::A, Shows::B].map(|side| self.label(side))
     }
 
-    /// What a banner says of B, and what of the side that is shown.
+    /// Banner texts: about B, and about the side shown.
     pub fn banner(&self, shows: Shows) -> [&'static str; 2] {
         match (self, shows) {
             (Self::WhatIf(_), Shows::A) => ["WHAT IF", "the checkpoint as it is"],
@@ -71,38 +71,38 @@ impl Way {
     }
 }
 
-/// How far A and B are compared.
+/// Progress of the comparison of A and B.
 #[derive(Debug, Clone, Default)]
 pub enum Comparing {
-    /// Nothing was asked.
+    /// Not requested.
     #[default]
     No,
-    /// The worker was asked; what it does now, once that is told.
+    /// Requested; holds the worker's current step, once known.
     Going(Option<Step>),
     Done(Arc<Comparison>),
-    /// It was stopped, or something could not be read or computed: why.
+    /// Stopped or failed, with the reason.
     Ended(String),
 }
 
-/// The second run, from when it is wanted on.
+/// The second run, from the moment it is requested.
 #[derive(Debug)]
 pub struct Second {
-    pub way: Way,
-    /// Whether the worker was asked for it.
+    pub way: SecondRunKind,
+    /// Whether it was requested from the worker.
     pub is_asked: bool,
     /// `None` until it has begun.
     pub run: Option<Run>,
-    /// The selected head's map of B less A's; of the scores where they are shown.
+    /// The selected head's map of B minus A's, of the scores if they are shown.
     pub difference: Option<(HeadQuery, HeadMap, Arc<Pyramid>)>,
-    /// Tokens of A and B that stand for each other, once B has begun: of the prompt, and of what an encoder is given.
+    /// Alignment of A's and B's tokens, once B has begun: of the prompts, and of the encoder inputs.
     pub aligned: [Aligned; 2],
     pub comparing: Comparing,
-    /// Whether the program was started to show it: without it there is nothing to show.
+    /// Whether the program was started to show it: if it fails, the screen quits.
     pub is_demanded: bool,
 }
 
 impl Second {
-    pub fn new(way: Way) -> Self {
+    pub fn new(way: SecondRunKind) -> Self {
         Self {
             way,
             is_asked: false,
@@ -114,7 +114,7 @@ impl Second {
         }
     }
 
-    /// Which queries, and which keys, of the maps of a grid stand for each other.
+    /// The alignment of the queries and of the keys in a grid's maps.
     pub fn aligned_axes(&self, grid: Stack) -> (&Aligned, &Aligned) {
         let [prompt, given] = &self.aligned;
         match grid {
@@ -125,17 +125,17 @@ impl Second {
     }
 }
 
-/// A, perhaps B, and which of them panels show.
+/// A, an optional B, and which of them panels show.
 #[derive(Debug, Default)]
 pub struct Runs {
     pub a: Option<Run>,
     pub b: Option<Second>,
-    /// Of no matter while there is no B.
+    /// Ignored while there is no B.
     pub shows: Shows,
 }
 
 impl Runs {
-    /// The run that panels show of a side; A as long as B has not begun.
+    /// The run that panels show for a side; A until B has begun.
     pub fn shown(&self, shows: Shows) -> Option<&Run> {
         match shows {
             Shows::A => self.a.as_ref(),
@@ -143,7 +143,7 @@ impl Runs {
         }
     }
 
-    /// The run that panels show of a side, to be changed.
+    /// The same run as `shown` returns, mutable.
     pub fn shown_mut(&mut self, shows: Shows) -> Option<&mut Run> {
         let second = self.b.as_mut().and_then(|second| second.run.as_mut());
         match shows {
@@ -152,7 +152,7 @@ impl Runs {
         }
     }
 
-    /// Both runs but the one with this id: a question about that one takes the place of theirs.
+    /// The runs other than the one with this id, whose pending requests a request for that one replaces.
     pub fn others_than(&mut self, id: RunId) -> impl Iterator<Item = &mut Run> {
         let second = self.b.as_mut().and_then(|second| second.run.as_mut());
         let both = [self.a.as_mut(), second].into_iter().flatten();
@@ -169,7 +169,7 @@ impl Runs {
         Some([self.a.as_ref()?, self.second()?])
     }
 
-    /// The run with an id, shown or not; `None` for one that is no longer on screen.
+    /// The run with an id, shown or not; `None` if it is no longer on screen.
     pub fn of(&mut self, id: RunId) -> Option<&mut Run> {
         let second = self.b.as_mut().and_then(|second| second.run.as_mut());
         let both = [self.a.as_mut(), second];

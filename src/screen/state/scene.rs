@@ -1,4 +1,4 @@
-//! What panels draw from: the state of the screen, and which of two runs is shown. Reads, and changes nothing.
+//! A read-only view of the state for panels: the state of the screen, and which of two runs to show.
 
 pub mod compared;
 mod effects;
@@ -26,7 +26,7 @@ use super::statistics::statistic;
 use super::views::Axis;
 use crate::figure::token_label;
 
-/// The state of the screen as it shows A, B, or what B is less A.
+/// The screen's state, seen as A, B, or B minus A.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
     app: &'a App,
@@ -42,46 +42,46 @@ impl Deref for Scene<'_> {
 }
 
 impl App {
-    /// What panels draw from.
+    /// The scene that panels draw.
     pub fn scene(&self) -> Scene<'_> {
         Scene::of(self, self.runs.shows)
     }
 }
 
 impl<'a> Scene<'a> {
-    /// The state, one of its runs shown, whichever the screen shows now.
+    /// The state seen from one side, whichever side the screen shows now.
     pub fn of(app: &'a App, shows: Shows) -> Self {
         Self { app, shows }
     }
 
-    /// Which side is shown, whether or not there are two.
+    /// The side shown, whether or not there are two runs.
     pub(crate) fn side(self) -> Shows {
         self.shows
     }
 
-    /// The state itself, as long as it is lent.
+    /// The state itself.
     pub(crate) fn state(self) -> &'a App {
         self.app
     }
 
-    /// The run that is shown.
+    /// The run shown.
     pub fn run(self) -> Option<&'a Run> {
         self.app.runs.shown(self.shows)
     }
 
-    /// The subject of the run that is shown, or the one that was opened and has not run yet.
+    /// The subject of the run shown, or the one that was opened and has not run yet.
     pub fn subject(self) -> Option<&'a Subject> {
         let ran = self.run().map(|run| &run.subject);
         ran.or(self.app.opened.as_ref())
     }
 
-    /// Whether the width of heads is known, so that scales and products of queries and keys have a meaning.
+    /// Whether the head size is known, which scales and query–key products need.
     pub fn knows_width(self) -> bool {
         let sizes = self.subject().map(Subject::sizes);
         sizes.is_some_and(|sizes| sizes.d_head.is_some())
     }
 
-    /// Whether a statistic can be told of what is open. A model's always can: a NaN among them is something to see.
+    /// Whether a statistic is available. For a model it always is, because a NaN among its values must be visible.
     pub fn knows(self, statistic_idx: usize) -> bool {
         if let Some(view) = self.training.as_ref()
             && self.panel == Panel::History
@@ -108,12 +108,12 @@ impl<'a> Scene<'a> {
         statistic(self.statistic_idx)
     }
 
-    /// The grids of heads that the model has, in the order in which they run.
+    /// The grids of heads in the model, in the order in which they run.
     pub fn grids(self) -> Vec<Stack> {
         self.subject().map_or(vec![Stack::Only], Subject::grids)
     }
 
-    /// Layers of the selected grid.
+    /// Number of layers in the selected grid.
     pub fn n_layers(self) -> usize {
         self.n_layers_of(self.selection.stack)
     }
@@ -135,7 +135,7 @@ impl<'a> Scene<'a> {
             .map_or(0, |subject| subject.n_heads(grid, layer_idx))
     }
 
-    /// The tokens along one axis of the selected grid's maps.
+    /// The prompt whose tokens are along one axis of the selected grid's maps.
     fn tokens_along(self, axis: Axis) -> Option<&'a Prompt> {
         let prompt = self.run()?.prompt.as_ref();
         Some(match (self.selection.stack, axis) {
@@ -144,20 +144,20 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// How many tokens lie along an axis.
+    /// Number of tokens along an axis.
     pub fn n_along(self, axis: Axis) -> usize {
         self.tokens_along(axis)
             .map_or(0, |prompt| prompt.tokens.len())
     }
 
-    /// What a token along an axis reads as, on one line.
+    /// The label of a token along an axis, on one line.
     pub fn token(self, axis: Axis, position_idx: usize) -> String {
         let prompt = self.tokens_along(axis);
         let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
         label.map_or_else(String::new, |label| token_label(label))
     }
 
-    /// The token of the only text, or of the decoder's, at a position.
+    /// The label of the token at a position of the predicted text: the only one, or the decoder's.
     pub fn predicted_after(self, position_idx: usize) -> String {
         let labels = self.run().map(|run| &run.prompt.labels);
         let label = labels.and_then(|labels| labels.get(position_idx));
@@ -190,24 +190,24 @@ impl<'a> Scene<'a> {
         layers.map_or(&[], Vec::as_slice)
     }
 
-    /// The selected layer's report, when it has arrived.
+    /// The selected layer's report, once it has arrived.
     pub fn layer(self) -> Option<&'a LayerReport> {
         let at = self.selection;
         self.run()?.layer(at.stack, at.layer_idx)
     }
 
-    /// The selected head at full resolution, when it has arrived.
+    /// The selected head at full resolution, once it has arrived.
     pub fn shown_detail(self) -> Option<&'a HeadDetail> {
         let detail = self.run()?.detail_of(self.wanted_head());
         detail.map(Arc::as_ref)
     }
 
-    /// The selected head at full resolution, to be handed to another thread.
+    /// The selected head at full resolution, shared for use on another thread.
     pub fn detail_of_selection(self) -> Option<Arc<HeadDetail>> {
         self.run()?.detail_of(self.wanted_head()).cloned()
     }
 
-    /// Which matrix of the selected head is shown: what was chosen, or the pattern where lengths of values are not known.
+    /// The map of the selected head that is shown: the chosen one, or the pattern if it needs value norms that are unknown.
     pub fn head_map(self) -> HeadMap {
         let chosen = self.head_view.map;
         if chosen == HeadMap::Contribution && !self.knows_value_norms() {
@@ -217,7 +217,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The map that follows the one that is shown: the pattern, the scores, the contribution where lengths of values are known.
+    /// The map after the current one: pattern, scores, then contribution if value norms are known.
     pub fn next_map(self) -> HeadMap {
         match self.head_map() {
             HeadMap::Pattern => HeadMap::Scores,
@@ -226,14 +226,14 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether lengths of what the selected head writes are known.
+    /// Whether the norms of the selected head's outputs are known.
     pub fn knows_value_norms(self) -> bool {
         let layer = self.layer();
         let head = layer.and_then(|layer| layer.heads.get(self.selection.head_idx));
         head.is_some_and(|head| !head.summary.value_norms.is_empty())
     }
 
-    /// The head that the selection asks for.
+    /// The request for the selected head.
     pub fn wanted_head(self) -> HeadQuery {
         HeadQuery {
             stack: self.selection.stack,
@@ -244,7 +244,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The label that an output of the head stands for, where its outputs are no words.
+    /// The class label of a model output, if its outputs are not words.
     fn class_label(self, id: u32) -> Option<String> {
         let Some(Subject::Model(model)) = self.subject() else {
             return None;
@@ -253,7 +253,7 @@ impl<'a> Scene<'a> {
         labels.names.get(id as usize).cloned()
     }
 
-    /// What an output of the head reads as.
+    /// The label of a model output.
     pub fn vocabulary_label(self, id: u32) -> String {
         if let Some(name) = self.class_label(id) {
             return name;
@@ -262,7 +262,7 @@ impl<'a> Scene<'a> {
         label.map_or_else(|| id.to_string(), str::to_owned)
     }
 
-    /// The types that heads of the run have, in order, each with how many have it.
+    /// The head types present in the run, in order, each with its number of heads.
     pub fn head_types(self) -> Vec<(HeadType, usize)> {
         let layers = self
             .run()
@@ -275,12 +275,12 @@ impl<'a> Scene<'a> {
         counted.filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Whether a head is of the type that is looked for, or all are.
+    /// Whether a head has the shown type, or all types are shown.
     pub fn is_of_shown_type(self, head: &HeadReport) -> bool {
         self.shown_type.is_none() || head.kind == self.shown_type
     }
 
-    /// The worst finding of a head, or of a whole layer where no head is given; information aside.
+    /// The worst finding of a head, or of a whole layer if no head is given; ignores notes.
     pub fn worst_at(
         self,
         grid: Stack,
@@ -291,7 +291,7 @@ impl<'a> Scene<'a> {
         run.marks.get(&(grid, layer_idx, head_idx)).copied()
     }
 
-    /// Every finding of the run, the worst first; of equals the first layer's.
+    /// All findings of the run, the worst first; of equally bad ones the first layer's.
     pub fn findings(self) -> &'a [Finding] {
         self.run().map_or(&[], |run| &run.findings)
     }

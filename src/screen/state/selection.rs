@@ -1,4 +1,4 @@
-//! The one selection that all panels share.
+//! The selection that all panels share.
 
 use attnscope_spec::{Place, Stack};
 
@@ -31,12 +31,12 @@ impl Selection {
     }
 }
 
-/// Moves an index by some steps inside 0..n.
+/// Moves an index by some steps within 0..n.
 pub fn step(idx: usize, by: isize, n: usize) -> usize {
     idx.saturating_add_signed(by).min(n.saturating_sub(1))
 }
 
-/// Moves an index by some steps inside 0..n, and on to the next one that `serves`: in the same direction first, then back.
+/// Moves an index by some steps within 0..n, then to the next one that `serves`: in the same direction first, then back.
 pub fn step_to(idx: usize, by: isize, n: usize, serves: impl FnMut(usize) -> bool) -> usize {
     let here = step(idx, by, n);
     let (before, after) = ((0..here).rev(), here + 1..n);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_that_do_not_serve_are_passed_over_onward_first() {
+    fn indices_that_do_not_serve_are_skipped_onward_first() {
         let serves = |idx: usize| [1, 4].contains(&idx);
         assert_eq!(step_to(1, 1, 6, serves), 4);
         assert_eq!(step_to(4, 1, 6, serves), 4);

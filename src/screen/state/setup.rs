@@ -1,4 +1,4 @@
-//! What a person's settings mean for the screen: colours, keys, limits.
+//! The user's settings for the screen: colours, keys, limits.
 
 use attnscope_checks::stats::index_of;
 use attnscope_system::config::Config;
@@ -8,11 +8,11 @@ use super::keymap::Keymap;
 use super::limits::Limits;
 use super::protocol::Graphics;
 
-/// How the screen is to be.
+/// Settings of the screen.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub theme: Theme,
-    /// Nobody said what the background is: the terminal is asked.
+    /// Whether to ask the terminal for its background, because no setting gives it.
     pub asks_ground: bool,
     pub keys: Keymap,
     pub statistic_idx: usize,
@@ -29,10 +29,10 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// What settings say, on a terminal whose environment says how many colours it has.
+    /// Reads the settings, for a terminal whose environment says how many colours it has.
     ///
     /// # Errors
-    /// Every key that cannot be as settings want it.
+    /// Every invalid key setting.
     pub fn of(
         config: &Config,
         variable: impl Fn(&str) -> Option<String>,
@@ -46,7 +46,7 @@ impl Setup {
             config.text("screen", "theme"),
             config.text("screen", "background"),
         );
-        // The theme says more than the background: whoever wants the light one gets it on any ground.
+        // The theme takes precedence over the background: the light theme is used on any background.
         let ground = Ground::named(&theme).or_else(|| Ground::named(&background));
         let depth = Depth::named(&config.text("screen", "color")).unwrap_or(detected);
         let map = Sequential::named(&config.text("screen", "color_map"));
@@ -58,7 +58,7 @@ impl Setup {
         };
         Self {
             theme: Theme::with(ground.unwrap_or(Ground::Dark), depth, look),
-            // Without colours it makes no difference.
+            // Without colours the background makes no difference.
             asks_ground: ground.is_none() && depth != Depth::None,
             keys,
             statistic_idx: index_of(&config.text("screen", "statistic")).unwrap_or(0),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_choose_theme_ground_depth_and_maps() {
+    fn settings_choose_theme_background_depth_and_maps() {
         let usual = of("");
         assert_eq!(
             (usual.theme.depth, usual.theme.ground),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_that_settings_offer_is_one_that_the_screen_knows() {
+    fn the_screen_knows_every_choice_that_settings_offer() {
         let choices = |name: &str| {
             let setting = SETTINGS.iter().find(|setting| setting.name == name);
             match setting.map(|setting| setting.kind) {

@@ -1,4 +1,4 @@
-//! What a person would press keys for: where the screen is to begin.
+//! The view to start with, in place of pressing keys.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_run::Subject;
@@ -7,7 +7,7 @@ use attnscope_spec::Stack;
 use super::panel::Panel;
 use super::views::HeadView;
 
-/// What a person would press keys for. What is left out is as when the screen opens.
+/// The view to start with. Omitted parts keep their defaults.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub panel: Panel,
@@ -18,16 +18,16 @@ pub struct Shown {
     pub key_idx: Option<usize>,
     pub statistic_idx: usize,
     pub head_view: HeadView,
-    /// Shade tokens by what the key receives.
+    /// Shade tokens by the attention that the selected key receives.
     pub shows_received: bool,
-    /// Ask the model on changed prompts.
+    /// Probe the model (run it on changed prompts).
     pub is_probed: bool,
     /// The check whose line is selected.
     pub check: Option<&'static str>,
 }
 
 impl Shown {
-    /// A panel as it opens.
+    /// A panel with its defaults.
     pub fn of(panel: Panel) -> Self {
         Self {
             panel,
@@ -44,7 +44,7 @@ impl Shown {
         }
     }
 
-    /// The grid, when the model has the place that is asked for.
+    /// The requested grid, if the model has it.
     pub(crate) fn grid_in(&self, subject: &Subject) -> Result<Stack> {
         let grids = subject.grids();
         let grid = match self.stack {
@@ -66,7 +66,7 @@ impl Shown {
     }
 }
 
-/// An index when it is one of `n`.
+/// Checks that an index is below `n`.
 pub fn within(flag: &str, idx: Option<usize>, n: usize) -> Result<Option<usize>> {
     match idx {
         Some(idx) if idx >= n => Err(Error::Prompt(format!(

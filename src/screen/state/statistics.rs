@@ -2,7 +2,7 @@
 
 use attnscope_checks::stats::{Compute, Gather, STATISTICS, Span, Statistic};
 
-/// What stands after the statistics of reports: numbers that depend on what is selected.
+/// The statistics after those of reports: their values depend on the selected tokens.
 static ON_KEY: Statistic = Statistic {
     id: "mass_on_selected_key",
     title: "mass on this key",
@@ -27,12 +27,12 @@ static FROM_QUERY: Statistic = Statistic {
     compute: Compute::Head(|_| f64::NAN, Gather::Mean),
 };
 
-/// How many statistics a grid can show.
+/// Number of statistics that a grid can show.
 pub fn n_statistics() -> usize {
     STATISTICS.len() + 2
 }
 
-/// A statistic by its place: those of reports, then those of the selected tokens.
+/// A statistic by its index: first those of reports, then those of the selected tokens.
 pub fn statistic(idx: usize) -> &'static Statistic {
     match idx.checked_sub(STATISTICS.len()) {
         None => STATISTICS[idx],

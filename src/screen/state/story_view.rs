@@ -1,12 +1,12 @@
-//! The story that a demo tells: its pages, and which one is open.
+//! State of a demo's story: its pages, and which one is open.
 
 use attnscope_compute::error::Result;
 use attnscope_report::Page;
 
 /// Makes the pages; it may run models.
-pub type Storyteller = Box<dyn FnOnce() -> Result<Vec<Page>> + Send>;
+pub type StoryLoader = Box<dyn FnOnce() -> Result<Vec<Page>> + Send>;
 
-/// A story, as far as it is there.
+/// A story, as far as it has arrived.
 #[derive(Debug, Default)]
 pub struct StoryView {
     /// Empty while the models run.

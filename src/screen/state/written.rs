@@ -1,4 +1,4 @@
-//! The files that an export became.
+//! Files written by an export.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A chart in cells: lines in braille, a glyph for each series so that they are told apart without colour, ticks at round numbers.
+//! A chart in cells: lines in braille, a glyph per series to tell them apart without colour, ticks at round numbers.
 
 use attnscope_report::chart::labels::{Label, n_rows, placed};
 use attnscope_report::chart::{Chart, Mark, Series, Stroke};
@@ -13,23 +13,23 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::figure::cut;
 
-/// One for each series.
+/// One glyph per series.
 const GLYPHS: [&str; 7] = ["●", "■", "▲", "◆", "○", "□", "△"];
 /// Columns between the glyphs of a series.
 const GLYPH_EVERY: usize = 12;
 /// Rows below a plot: the axis, its numbers, its label.
 const BELOW: u16 = 3;
-/// Dots of a rule: one of so many, so that it is not taken for a curve.
+/// A rule has one dot in this many, to look different from a curve.
 const RULE_EVERY: u16 = 3;
-/// Labels of marks take at most one of so many rows.
+/// Labels of marks take at most one row in this many.
 const LABELS_SHARE: u16 = 3;
-/// A plot smaller than this says nothing.
+/// Minimum size of a plot.
 const LEAST: (u16, u16) = (6, 3);
 
 /// Rows that a chart needs, with its titles and axes.
 const CHART_ROWS: usize = 11;
 
-/// Places side by side in a wide terminal or a low one, else one below the other.
+/// Divides an area for charts: side by side in a wide or low one, else one below the other.
 pub fn chart_places(area: Rect, n: usize) -> Vec<Rect> {
     let each = vec![Constraint::Fill(1); n];
     match area.width {
@@ -41,7 +41,7 @@ pub fn chart_places(area: Rect, n: usize) -> Vec<Rect> {
     }
 }
 
-/// Draws a chart into an area: title, legend, plot, axes. The same for screens and for text.
+/// Draws a chart into an area: title, legend, plot, axes. Screens and text output use the same drawing.
 pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
     let area = area.intersection(buf.area);
     if area.is_empty() {
@@ -125,13 +125,13 @@ pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
     }
 }
 
-/// Labels of marks above a plot: the text of each, where it stands, and the rows they take.
+/// Labels of marks above a plot: text, position, and the rows they take.
 struct Labels {
     all: Vec<(String, Label)>,
     n_rows: u16,
 }
 
-/// Places labels of marks in the first rows of what there is for a plot; those without room there are left out.
+/// Places labels of marks in the first rows of the plot area; drops those that do not fit.
 fn labels(chart: &Chart, ends: (f64, f64), whole: Rect) -> Labels {
     let inside = chart.marks_inside(ends);
     let width = |mark: &&Mark| cut(&mark.label, whole.width as usize);
@@ -155,7 +155,7 @@ fn labels(chart: &Chart, ends: (f64, f64), whole: Rect) -> Labels {
     }
 }
 
-/// As the canvas places a value: in dots, two to a column and four to a row.
+/// Position of a value in dots as the canvas computes it: two per column and four per row.
 fn dot(share: f64, n_cells: u16, per_cell: u16) -> u16 {
     let dots = f64::from(n_cells * per_cell).max(1.0) - 1.0;
     (share.clamp(0.0, 1.0) * dots).round() as u16
@@ -165,7 +165,7 @@ fn column_of(chart: &Chart, x: f64, ends: (f64, f64), plot: Rect) -> u16 {
     plot.x + dot(chart.x.share(x, ends), plot.width, 2) / 2
 }
 
-/// The dots of both patterns, where a cell of braille lies on another.
+/// Combines the dots of two braille cells.
 fn both_dots(below: &str, above: &str) -> Option<char> {
     const BLANK: u32 = 0x2800;
     let dots = |symbol: &str| {
@@ -188,7 +188,7 @@ fn style_of(theme: &Theme, look: Option<usize>) -> Style {
     }
 }
 
-/// The label of y and the names of series with their glyphs, in as many lines as they need.
+/// The y label and the names of series with their glyphs, wrapped into lines.
 fn legend_lines(chart: &Chart, width: usize) -> Vec<Vec<(Option<usize>, String)>> {
     let label = (!chart.y.label.is_empty()).then(|| (None, chart.y.label.clone()));
     let named = chart.legend(false).into_iter().map(|series_idx| {
@@ -213,7 +213,7 @@ fn legend_lines(chart: &Chart, width: usize) -> Vec<Vec<(Option<usize>, String)>
     lines
 }
 
-/// The axis with its ticks, their numbers, and the label below; numbers that would touch are left out.
+/// Draws the axis with its ticks, their numbers, and the label below; drops numbers that would touch.
 fn draw_x_axis(place: &Place<'_>, area: Rect, buf: &mut Buffer, theme: &Theme) {
     let plot = place.plot;
     let (axis_y, numbers_y, label_y) = (plot.bottom(), plot.bottom() + 1, plot.bottom() + 2);
@@ -244,7 +244,7 @@ fn draw_x_axis(place: &Place<'_>, area: Rect, buf: &mut Buffer, theme: &Theme) {
     buf.set_string(x, label_y, &label, theme.dim());
 }
 
-/// Where values lie in the cells of a plot.
+/// Positions of values in the cells of a plot.
 struct Place<'a> {
     chart: &'a Chart,
     plot: Rect,
@@ -263,7 +263,7 @@ impl Place<'_> {
         self.plot.bottom() - 1 - from_below
     }
 
-    /// The unbroken parts of a series as shares of both axes; what leaves the plot above or below runs along its edge.
+    /// The contiguous parts of a series as shares of both axes; values outside the plot run along its edge.
     fn parts(&self, series: &Series) -> Vec<Vec<(f64, f64)>> {
         let (x_axis, y_axis) = (&self.chart.x, &self.chart.y);
         let is_broken = |(x, y): &(f64, f64)| !x_axis.holds(*x) || !y_axis.holds(*y);
@@ -280,7 +280,7 @@ impl Place<'_> {
         parts.map(shares).filter(|part| !part.is_empty()).collect()
     }
 
-    /// A point for each column of dots that a part crosses.
+    /// A point for each dot column that a part crosses.
     fn columns_of(&self, part: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let last = f64::from(self.plot.width * 2 - 1);
         let at = |nth: u16| f64::from(nth) / last;
@@ -298,7 +298,7 @@ impl Place<'_> {
             .collect()
     }
 
-    /// Lines whose dots all show, also where two run through one cell.
+    /// Draws lines so that all dots show, also where two lines cross a cell.
     fn draw_lines(&self, series: &[usize], buf: &mut Buffer, theme: &Theme) {
         let mut all = Buffer::empty(self.plot);
         for idx in series {
@@ -357,7 +357,7 @@ impl Place<'_> {
                                 color,
                             });
                         }
-                        // A spread's edges would hide the lines: pictures have room for them.
+                        // The edges of a spread would hide the lines; pictures have room for them.
                         Stroke::Edge { .. } | Stroke::Points => {}
                     }
                 }
@@ -365,7 +365,7 @@ impl Place<'_> {
         canvas.render(self.plot, buf);
     }
 
-    /// Glyphs along a line: each series begins at another column, so that lines that lie on each other show in turn.
+    /// Draws glyphs along a line. Each series starts at another column, so that overlapping lines show in turn.
     fn draw_glyphs(&self, series_idx: usize, buf: &mut Buffer, theme: &Theme) {
         let series = &self.chart.series[series_idx];
         let look = self.chart.look_of(series_idx);
@@ -397,7 +397,7 @@ impl Place<'_> {
         }
     }
 
-    /// Lines through the plot up to their labels, and the labels above it.
+    /// Draws lines through the plot up to their labels, and the labels above it.
     fn draw_marks(&self, labels: &Labels, buf: &mut Buffer, theme: &Theme) {
         let inside = self.chart.marks_inside(self.x);
         let is_shown = |(text, label): &(String, Label)| {

@@ -1,4 +1,4 @@
-//! The list of what could be supposed, and where it is to hold.
+//! The list of what-ifs, and where the chosen one applies.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,7 +12,7 @@ use crate::state::scene::Scene;
 
 const WIDTH: u16 = 84;
 const HEIGHT: u16 = 28;
-/// Columns of what a choice is called.
+/// Columns of a choice's name.
 const WORDS: usize = 24;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, chooser: &Chooser) {

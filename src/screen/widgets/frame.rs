@@ -1,4 +1,4 @@
-//! What frames a panel: its box, the selection as its title, and what it says while there is nothing to draw.
+//! Frames of panels: the box, the selection as its title, and a text while there is nothing to draw.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -13,7 +13,7 @@ use crate::state::panel::Panel;
 use crate::state::run::{Preparing, RunState};
 use crate::state::scene::Scene;
 
-/// A box with a border and a title, cleared of what lies under it.
+/// A box with a border and a title, over a cleared area.
 pub fn clear_box<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -24,14 +24,14 @@ pub fn clear_box<'a>(
     framed(frame, area, app, title)
 }
 
-/// A box with a border and a title; gives what is inside.
+/// Draws a box with a border and a title; returns its inside.
 pub fn framed<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
     app: Scene<'_>,
     title: impl Into<Line<'a>>,
 ) -> Rect {
-    // What does not fit beside the corners ends in an ellipsis.
+    // A title that does not fit between the corners ends in an ellipsis.
     let room = (area.width as usize).saturating_sub(2);
     let block = ratatui::widgets::Block::bordered()
         .border_style(app.theme.border())
@@ -42,7 +42,7 @@ pub fn framed<'a>(
     inside
 }
 
-/// A line of at most `width` columns, with an ellipsis where something is missing.
+/// Cuts a line to at most `width` columns, ending in an ellipsis if something is missing.
 fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {
     if line.width() <= width {
         return line;
@@ -64,12 +64,12 @@ fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {
     Line::from(spans)
 }
 
-/// The selection as a frame's title: equal words in every panel.
+/// The selection as a frame's title, worded the same in every panel.
 pub fn selection_title(app: Scene<'_>, rest: &str) -> String {
     format!(" {}{rest} ", app.selection.head())
 }
 
-/// What a panel says while there is nothing to draw yet.
+/// Draws a panel's text while there is nothing to draw yet.
 pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let layer_idx = app.selection.layer_idx;
     let lacks = app.training.as_ref().and_then(|view| view.lacks_weights());

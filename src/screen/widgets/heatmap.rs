@@ -1,4 +1,4 @@
-//! A heat map in half-blocks: two pixels to a terminal cell, or a glyph where there is no colour.
+//! A heat map in half-blocks: two pixels per terminal cell, or a glyph if there is no colour.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
 
-/// How values become shares of the colour scale.
+/// Maps values to shares of the colour scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     pub low: f32,
@@ -18,11 +18,11 @@ pub struct Scale {
     pub is_log: bool,
 }
 
-/// Logarithmic colour of a pattern begins here: smaller probabilities are all dark.
+/// Start of the logarithmic colour scale of a pattern: smaller probabilities are all dark.
 pub const LOG_FLOOR: f32 = 1e-4;
 
 impl Scale {
-    /// From 0 to 1; NaN stays NaN.
+    /// Maps a value to 0..1; NaN stays NaN.
     pub fn share(&self, value: f32) -> f32 {
         let (low, high, value) = if self.is_log {
             let floor = LOG_FLOOR.min(self.high);
@@ -46,7 +46,7 @@ impl Scale {
     }
 }
 
-/// Which cells of a matrix pixels show: each covers an equal part, a whole number of cells or not.
+/// Which cells of a matrix the pixels show: each covers an equal part, not always a whole number of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub first_query: usize,
@@ -54,7 +54,7 @@ pub struct Window {
     pub scale: Ratio,
 }
 
-/// `pixels` on a side show `tiles`, each of 2^`level` × 2^`level` cells.
+/// A scale at which `pixels` per side show `tiles` of 2^`level` × 2^`level` cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ratio {
     pub level: usize,
@@ -62,7 +62,7 @@ pub struct Ratio {
     pub pixels: usize,
 }
 
-/// A pixel that covers more tiles on a side is computed from coarser ones.
+/// A pixel that covers more tiles per side is computed from a coarser level.
 const MOST_TILES: usize = 8;
 
 impl Ratio {
@@ -75,7 +75,7 @@ impl Ratio {
         }
     }
 
-    /// The largest scale at which so many cells fit some pixels: whole pixels for a cell, or any part of the matrix for a pixel.
+    /// The largest scale at which the cells fit the pixels: whole pixels per cell, or any part of the matrix per pixel.
     pub fn to_fit(n_rows: usize, n_cols: usize, rows: usize, cols: usize) -> Self {
         let zoom = Window::zoom_to_fit(n_rows, n_cols, rows, cols);
         if zoom >= 1 || rows == 0 || cols == 0 {
@@ -87,13 +87,13 @@ impl Ratio {
         });
         let level = level.unwrap_or_default();
         let [tall, wide] = [n_rows, n_cols].map(|n| n.div_ceil(1 << level));
-        // The side that is shown smaller says for both.
+        // The side that needs the smaller scale decides.
         let (tiles, pixels) = if tall * cols >= wide * rows {
             (tall, rows)
         } else {
             (wide, cols)
         };
-        // Tiles are not shown larger than a pixel: they would be uneven.
+        // Never show tiles larger than a pixel, because they would be uneven.
         Self {
             level,
             tiles,
@@ -101,7 +101,7 @@ impl Ratio {
         }
     }
 
-    /// The scale in force where none was chosen and the matrix does not fit: the zoom that is nearest below.
+    /// The zoom nearest below this scale, for when none was chosen and the matrix does not fit.
     pub fn zoom(self) -> i32 {
         if self.pixels >= self.tiles && self.level == 0 {
             return (self.pixels / self.tiles) as i32;
@@ -110,19 +110,19 @@ impl Ratio {
         -(cells.next_power_of_two().ilog2() as i32)
     }
 
-    /// How many pixels show some cells.
+    /// Number of pixels that show some cells.
     pub fn pixels_for(self, n_cells: usize) -> usize {
         (n_cells.div_ceil(1 << self.level) * self.pixels).div_ceil(self.tiles)
     }
 
-    /// The tiles under a pixel, as it is counted from the first one shown.
+    /// The tiles under a pixel, counted from the first one shown.
     fn tiles_under(self, pixel: usize) -> Range<usize> {
         let begins = pixel * self.tiles / self.pixels;
         let ends = (pixel + 1) * self.tiles / self.pixels;
         begins..ends.max(begins + 1)
     }
 
-    /// How many cells a pixel covers on a side: one number, or the least and the most.
+    /// Number of cells per pixel side: smallest and largest.
     pub fn cells_per_pixel(self) -> (usize, usize) {
         let (tiles, pixels) = (self.tiles, self.pixels);
         let least = (tiles / pixels).max(1) << self.level;
@@ -155,12 +155,12 @@ impl Window {
         first + (tiles.start << self.level())..first + (tiles.end << self.level())
     }
 
-    /// How many cells some pixels show.
+    /// Number of cells that some pixels show.
     pub fn cells_in(&self, n_pixels: usize) -> usize {
         (n_pixels * self.scale.tiles / self.scale.pixels) << self.level()
     }
 
-    /// The largest scale at which n × n cells fit some pixels.
+    /// The largest zoom at which a matrix fits some pixels.
     pub fn zoom_to_fit(n_rows: usize, n_cols: usize, rows: usize, cols: usize) -> i32 {
         let fits = |zoom: i32| {
             let window = Self::whole(Ratio::of_zoom(zoom));
@@ -181,12 +181,12 @@ pub struct HeatMap<'a> {
     pub values: &'a Pyramid,
     pub window: Window,
     pub scale: Scale,
-    /// Row and column that are marked.
+    /// Selected row and column.
     pub crosshair: Option<(usize, usize)>,
 }
 
 impl HeatMap<'_> {
-    /// Cells of the finest level under a pixel of the screen, which may be part of one.
+    /// Cells of the finest level per screen pixel, possibly a fraction.
     fn cells_of_pixel(&self) -> f64 {
         let Ratio {
             level,
@@ -210,7 +210,7 @@ impl HeatMap<'_> {
         self.values.level(self.window.level())
     }
 
-    /// The value under a pixel, the largest of its cells; `None` outside the matrix.
+    /// The value of a pixel: the largest of its cells; `None` outside the matrix.
     fn value(&self, level: &Pooled, x: usize, y: usize) -> Option<f32> {
         let shift = self.window.level();
         let along = |first: usize, pixel: usize, n: usize| {
@@ -227,7 +227,7 @@ impl HeatMap<'_> {
         all.reduce(|best, value| self.values.of_two(best, value))
     }
 
-    /// The pixels of so many that show a marked cell.
+    /// The pixels that show a marked cell.
     fn pixels_of(&self, first: usize, cell: usize, n_pixels: usize) -> Option<Range<usize>> {
         let shows = |pixel: &usize| self.window.cells_at(first, *pixel).contains(&cell);
         let begins = (0..n_pixels).find(&shows)?;
@@ -243,7 +243,7 @@ impl Widget for HeatMap<'_> {
             for col in 0..area.width {
                 let (x, y) = (col as usize, 2 * row as usize);
                 let values = [y, y + 1].map(|y| self.value(level, x, y));
-                // Masked cells have no value: the bare background.
+                // Masked cells have no value and keep the background.
                 let shares = values.map(|value| self.seen(value));
                 self.draw_data(&mut buffer[(area.x + col, area.y + row)], shares);
             }
@@ -276,13 +276,13 @@ impl HeatMap<'_> {
         }
     }
 
-    /// The share of a value that is seen.
+    /// The colour share of a value; `None` if it is masked.
     fn seen(&self, value: Option<f32>) -> Option<f32> {
         let seen = value.filter(|value| *value != f32::NEG_INFINITY);
         seen.map(|value| self.scale.share(value))
     }
 
-    /// One mark in the middle of the selected cell, whose ground keeps its colour; and lines to it where nothing is shown.
+    /// Draws a mark in the middle of the selected cell, which keeps its colour, and lines to it across masked cells.
     fn draw_crosshair(&self, area: Rect, buffer: &mut Buffer) {
         let Some((row, col)) = self.crosshair else {
             return;
@@ -290,7 +290,7 @@ impl HeatMap<'_> {
         let (height, width) = (2 * area.height as usize, area.width as usize);
         let rows = self.pixels_of(self.window.first_query, row, height);
         let columns = self.pixels_of(self.window.first_key, col, width);
-        // A row of the terminal that shows nothing but the selected query, where there is one.
+        // Prefer a terminal row that shows only the selected query.
         let at_row = rows.map(|rows| {
             let is_whole = |y: &usize| rows.contains(&(2 * y)) && rows.contains(&(2 * y + 1));
             let all = rows.start / 2..rows.end.div_ceil(2);
@@ -335,7 +335,7 @@ mod tests {
     use attnscope_terminal::theme::Depth;
 
     #[test]
-    fn the_scale_that_fits_is_the_largest_that_shows_everything() {
+    fn the_scale_that_fits_is_the_largest_that_shows_every_cell() {
         assert_eq!(Window::zoom_to_fit(20, 20, 60, 60), 3);
         assert_eq!(Window::zoom_to_fit(60, 60, 60, 60), 1);
         assert_eq!(Window::zoom_to_fit(61, 61, 60, 60), -1);
@@ -387,7 +387,7 @@ mod tests {
         );
     }
 
-    /// A picture of a matrix whose cell (row, column) is its row plus its column, divided by the largest.
+    /// Draws a matrix whose cell (row, column) is its row plus its column, divided by the largest.
     fn drawn(n: usize, pixels: (usize, usize), crosshair: Option<(usize, usize)>) -> Buffer {
         let theme = Theme::new(Depth::Truecolor);
         let mut finest = Pooled::with_cells(n, n, n);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_that_is_too_large_fills_all_of_its_room_and_every_cell_is_in_one_pixel() {
+    fn a_matrix_larger_than_its_area_fills_it_and_every_cell_is_in_one_pixel() {
         for n in [61, 100, 119, 512, 700, 1000, 4096] {
             let ratio = Ratio::to_fit(n, n, 60, 60);
             assert_eq!(ratio.pixels_for(n), 60, "{n}: {ratio:?}");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crosshair_tints_no_data() {
+    fn the_crosshair_leaves_the_colours_of_cells_unchanged() {
         for n in [8, 20, 50] {
             let (plain, marked) = (drawn(n, (20, 20), None), drawn(n, (20, 20), Some((3, 5))));
             let is_mark = |symbol: &str| symbol == "◆";
@@ -451,7 +451,7 @@ mod tests {
             for (before, after) in plain.content.iter().zip(&marked.content) {
                 if is_mark(after.symbol()) {
                     n_marks += 1;
-                    // Its ground is the colour of one of the two pixels that were there.
+                    // The background is the colour of one of the two pixels that were there.
                     assert!([before.fg, before.bg].contains(&after.bg), "{after:?}");
                 } else {
                     assert_eq!(before, after);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_that_fits_any_part_knows_the_zoom_nearest_below() {
+    fn a_fractional_scale_knows_the_nearest_zoom_below() {
         for (n, zoom) in [(20, 3), (60, 1), (61, -1), (512, -4), (1000, -5)] {
             assert_eq!(Ratio::to_fit(n, n, 60, 60).zoom(), zoom, "{n}");
         }

@@ -1,10 +1,10 @@
-//! The scale of a heat map: colours or glyphs between two numbers, and what its ends mean.
+//! The legend of a heat map: colours or glyphs between two numbers, and the meaning of its ends.
 
 use attnscope_terminal::theme::Theme;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-/// `0.0 ▁▁▁▁ 1.0` with the colours between: all of them, where the map has few.
+/// `0.0 ▁▁▁▁ 1.0` with the colours in between; all of them if the map has few.
 pub fn legend(theme: &Theme, low: &str, high: &str, width: usize) -> Line<'static> {
     let mut spans = vec![Span::styled(format!("{low} "), theme.dim())];
     match theme.n_steps() {
@@ -18,13 +18,13 @@ pub fn legend(theme: &Theme, low: &str, high: &str, width: usize) -> Line<'stati
     Line::from(spans)
 }
 
-/// Each of `n` colours once, over equal parts of the width; two to a cell where there are fewer cells than colours.
+/// Each of `n` colours once, in equal parts of the width; two per cell if there are fewer cells than colours.
 fn every_step(theme: &Theme, n: usize, width: usize) -> Vec<Span<'static>> {
     let colour = |half: usize, n_halves: usize| {
         let step = (half * n / n_halves.max(1)).min(n - 1);
         theme.heat((step as f32 + 0.5) / n as f32)
     };
-    // Narrower than that, some colours would be missing.
+    // A narrower legend would omit colours.
     let width = width.max(n.div_ceil(2));
     (0..width)
         .map(|i| {
@@ -39,7 +39,7 @@ fn every_step(theme: &Theme, n: usize, width: usize) -> Vec<Span<'static>> {
         .collect()
 }
 
-/// One cell of a share: a colour, or a glyph where there is none.
+/// One cell of a share: a colour, or a glyph if there is no colour.
 pub fn swatch(theme: &Theme, share: f32) -> Span<'static> {
     if theme.has_colour() {
         Span::styled(" ", Style::new().bg(theme.heat(share)))

@@ -1,4 +1,4 @@
-//! What stands beside a heat map: a label and a bar for each row, and for each column below it.
+//! Margins of a heat map: a label and a bar for each row, and for each column below it.
 
 use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
@@ -11,14 +11,14 @@ use crate::figure::{bar, cut, fit};
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
-/// What lies along one side of a map.
+/// The margin along one side of a map.
 pub struct Margin<'a> {
-    /// Tokens along it, and how many a cell covers.
+    /// Number of tokens, and tokens per cell.
     pub n: usize,
     pub pooling: usize,
     pub selected: Option<usize>,
     pub label: &'a dyn Fn(usize) -> String,
-    /// How long the bar of a token is, from 0 to 1; `None` draws none.
+    /// Length of a token's bar, from 0 to 1; `None` draws none.
     pub share: &'a dyn Fn(usize) -> Option<f32>,
 }
 
@@ -32,7 +32,7 @@ impl Margin<'_> {
     }
 }
 
-/// Labels of rows in `n_labels` columns left of the map, and their bars in `n_bars` right of it, a blank between.
+/// Draws row labels in `n_labels` columns left of the map, and their bars in `n_bars` right of it, one column apart.
 pub fn draw_rows(
     frame: &mut Frame<'_>,
     map: Rect,
@@ -76,7 +76,7 @@ pub fn draw_rows(
     }
 }
 
-/// Bars of columns in the row below the map, and their labels below, written downwards in `n_labels` rows.
+/// Draws column bars in the row below the map, and their labels below, written downwards in `n_labels` rows.
 pub fn draw_columns(
     frame: &mut Frame<'_>,
     map: Rect,

@@ -1,4 +1,4 @@
-//! Pieces that panels share: frames, charts, heat maps, legends, lists over the panels.
+//! Widgets that panels share: frames, charts, heat maps, legends, overlay lists.
 
 pub mod chart;
 pub mod chooser;

@@ -1,4 +1,4 @@
-//! What lies over the panels: help, the finder, the text field.
+//! Overlays in front of the panels: help, the finder, the text field.
 
 use attnscope_checks::Check;
 use ratatui::Frame;
@@ -15,7 +15,7 @@ use crate::state::find::Find;
 use crate::state::keys::{Binding, Group};
 use crate::state::scene::Scene;
 
-/// A box in the middle, as large as it may be.
+/// A centred box, at most as large as the area.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {
     area.centered(
         Constraint::Length(width.min(area.width)),
@@ -23,7 +23,7 @@ fn middle(area: Rect, width: u16, height: u16) -> Rect {
     )
 }
 
-/// The page of a check.
+/// Draws the page of a check.
 pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, scroll: usize) {
     const WIDTH: u16 = 100;
     let theme = &app.theme;
@@ -55,10 +55,10 @@ pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, sc
     frame.render_widget(text, inside);
 }
 
-/// What a comment of an example begins with.
+/// Prefix of a comment in an example.
 const COMMENT: &str = "    # ";
 
-/// A part of a page as lines: a comment of an example is broken here, so that each of its lines is one.
+/// Wraps a part of a page into lines; each line of a wrapped example comment gets its own prefix.
 fn shown_part(part: String, width: usize) -> Vec<Line<'static>> {
     match part.strip_prefix(COMMENT) {
         Some(comment) => wrapped(comment, width.saturating_sub(COMMENT.len()).max(1))
@@ -69,14 +69,14 @@ fn shown_part(part: String, width: usize) -> Vec<Line<'static>> {
     }
 }
 
-/// The parts of a page, each on a line of its own: the width of the box breaks them, not that of the source. Indented lines stay.
+/// The paragraphs of a page, each joined into one line to be wrapped to the box. Indented lines stay as they are.
 fn paragraphs(page: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     let mut goes_on = false;
     for line in page.lines() {
         let is_whole = line.starts_with('#') || line.starts_with("    ");
         match parts.last_mut() {
-            // A comment goes on from line to line.
+            // A comment that spans several lines.
             Some(part) if part.starts_with(COMMENT) && line.starts_with(COMMENT) => {
                 part.push_str(&line[COMMENT.len() - 1..]);
             }
@@ -92,7 +92,7 @@ fn paragraphs(page: &str) -> Vec<String> {
     parts
 }
 
-/// What can be copied, and the keys that do.
+/// Draws the list of texts that can be copied, with their keys.
 pub fn copying(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, offers: &[Copied]) {
     let theme = &app.theme;
     let height = offers.len() as u16 + 2;
@@ -115,7 +115,7 @@ pub fn copying(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, offers: &[Copi
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-/// Every key: those of the panel first, then by group.
+/// Draws all keys: those of the panel first, then by group.
 pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
     let theme = &app.theme;
     let width = HELP_WIDTH.min(area.width.saturating_sub(2)) as usize;
@@ -124,7 +124,7 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
         .into_iter()
         .flat_map(|group| app.keys.of_group(group))
         .collect();
-    // Moving is alike everywhere, though some keys of it are others in some panels.
+    // Leave movement keys in their group: they do the same everywhere, even where some panels use other keys.
     let is_own = |binding: &Binding| {
         !binding.panels.is_empty() && binding.is_in(app.panel) && binding.group != Group::Moving
     };
@@ -149,7 +149,7 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
         let others: Vec<(&Binding, &str)> = others
             .filter(|(binding, _)| binding.group == group && !is_own(binding))
             .collect();
-        // What the panel has of a group stands above.
+        // The panel's own keys of this group are listed above.
         let title = if own.iter().any(|(binding, _)| binding.group == group) {
             format!("{}, in other panels", group.title())
         } else {
@@ -171,12 +171,12 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
     frame.render_widget(Paragraph::new(lines).scroll((scroll as u16, 0)), inside);
 }
 
-/// Columns of the help, where there is room.
+/// Columns of the help, if they fit.
 const HELP_WIDTH: u16 = 96;
 /// Columns of the keys in it.
 const KEYS_WIDTH: usize = 12;
 
-/// A row of the help, broken where it is too long: the keys, what they do, and why they do nothing now.
+/// A row of the help, wrapped if it is too long: the keys, the action, and why it is not possible now.
 fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let applies = binding.is_in(app.panel);
@@ -190,7 +190,7 @@ fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> V
         Some(reason) => format!("{} ({reason})", binding.help),
         None => binding.help.to_owned(),
     };
-    // An action without a key is done from the palette.
+    // An action without a key is reached from the palette.
     let shown = if shown.is_empty() { ":" } else { shown };
     let broken = wrapped(&text, width.saturating_sub(KEYS_WIDTH).max(1));
     let lines = broken.into_iter().enumerate();
@@ -206,7 +206,7 @@ fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> V
         .collect()
 }
 
-/// The finder: what is typed, and what fits it.
+/// Draws the finder: the query and its matches.
 pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
     let theme = &app.theme;
     let inside = clear_box(
@@ -251,7 +251,7 @@ pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
     frame.render_widget(Paragraph::new(lines), list);
 }
 
-/// The field in which the prompt is edited.
+/// Draws the text field for the prompt.
 pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
     let theme = &app.theme;
     let title = match (editor.is_beside, editor.edits_ids) {

@@ -1,4 +1,4 @@
-//! The palette: what is typed, what fits it, and a sentence about the line that is chosen.
+//! The palette: the query, its matches, and a description of the chosen line.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,10 +13,10 @@ use crate::state::scene::Scene;
 
 const WIDTH: u16 = 104;
 const HEIGHT: u16 = 30;
-/// Columns of what kind of thing a line is, and of its mark.
+/// Columns of an item's kind, and of its mark.
 const KIND: usize = 10;
 const MARK: usize = 2;
-/// Lines of what a line is about.
+/// Lines of the chosen item's description.
 const ABOUT: u16 = 3;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
@@ -51,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (idx, item) in shown {
         let mark = if find.is_current(idx) { "● " } else { "  " };
-        // What has no more to say of itself has the room for its name.
+        // An item without description uses that room for its name.
         let (label, about) = if item.about.is_empty() {
             (fit(&item.label, name + room), String::new())
         } else {

@@ -1,4 +1,4 @@
-//! A matrix as a whole, as large as fits, over the legend of its scale; with margins where there is room for them.
+//! A whole matrix, as large as fits, above the legend of its scale; with margins if they fit.
 
 use attnscope_run::Pyramid;
 use attnscope_terminal::theme::Theme;
@@ -10,9 +10,9 @@ use super::legend::legend;
 use super::margins::{Margin, draw_columns, draw_rows};
 use crate::figure::figure;
 
-/// Columns of the scale in the legend at most.
+/// Maximum columns of the scale in the legend.
 const MOST_SWATCHES: usize = 12;
-/// Columns of row labels, and rows of column labels: fewer where that makes the map larger.
+/// Columns of row labels, and rows of column labels: fewer if that makes the map larger.
 const ROW_LABELS: [u16; 3] = [10, 6, 1];
 const COLUMN_LABELS: [u16; 3] = [7, 3, 0];
 /// Columns of row bars.
@@ -23,13 +23,13 @@ pub struct WholeMap<'a> {
     pub theme: &'a Theme,
     pub values: &'a Pyramid,
     pub scale: Scale,
-    /// Row and column that are marked.
+    /// Selected row and column.
     pub crosshair: Option<(usize, usize)>,
-    /// Of rows and of columns.
+    /// Margins of rows and of columns.
     pub margins: Option<[Margin<'a>; 2]>,
 }
 
-/// Where the map lies inside its area, and what is left for labels.
+/// Area of the map, and the room left for labels.
 struct Place {
     map: Rect,
     ratio: Ratio,
@@ -37,7 +37,7 @@ struct Place {
     n_column_labels: u16,
 }
 
-/// The place with so many labels.
+/// The layout with the given numbers of label rows and columns.
 fn place(values: &Pyramid, inside: Rect, n_row_labels: u16, n_column_labels: u16) -> Place {
     let map = Rect {
         x: inside.x + n_row_labels,
@@ -55,7 +55,7 @@ fn place(values: &Pyramid, inside: Rect, n_row_labels: u16, n_column_labels: u16
     }
 }
 
-/// The largest map there is room for; of equal ones, the one with most labels.
+/// The layout with the largest map; among equally large ones, the one with most labels.
 fn best_place(map: &WholeMap<'_>, inside: Rect) -> Place {
     if map.margins.is_none() {
         let finest = map.values.finest();
@@ -79,13 +79,13 @@ fn best_place(map: &WholeMap<'_>, inside: Rect) -> Place {
     best
 }
 
-/// Draws it.
+/// Draws the map, its margins and its legend.
 pub fn draw_whole(frame: &mut Frame<'_>, area: Rect, map: &WholeMap<'_>) {
     let theme = map.theme;
     let [inside, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     let place = best_place(map, inside);
     let window = Window::whole(place.ratio);
-    // Bars and labels stand at the map, not at the ends of its place.
+    // Align bars and labels with the map, which may be smaller than its area.
     let n_pixels = |n: usize| place.ratio.pixels_for(n);
     let finest = map.values.finest();
     let fitted = Rect {

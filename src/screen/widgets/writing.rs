@@ -1,5 +1,4 @@
-//! What the model writes, over the panels: its text, the token that is looked at with what might have stood there, and what one head
-//! looked at before it was written.
+//! The overlay for text generation: the text, the selected token with its alternatives, and one head's attention for it.
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_spec::Stack;
@@ -15,7 +14,7 @@ use crate::figure::{bar, figure, fit, token_label};
 use crate::state::scene::Scene;
 use crate::state::writing_view::{WritingState, WritingView};
 
-/// Width of a token's name beside its bar.
+/// Columns of a token's name, before its bar.
 const NAME: usize = 14;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingView) {
@@ -27,11 +26,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVie
         WritingState::BrokeOff(why) => format!("{}, {why} · G writes on", counted(n, "token")),
     };
     let inside = clear_box(frame, area, app, format!(" the model writes · {state} "));
-    // The text takes the lines it needs, and leaves half of the room to what lies below.
+    // The text takes the lines it needs, up to half of the room; the rest is for the boxes below.
     let n_sides = view.sides.len().max(1);
     let width = inside.width / n_sides as u16;
     let n_lines = (0..n_sides).map(|side| lines_of(app, view, side, width).0.len());
-    // Two texts have frames with their names.
+    // Two texts get frames with their names.
     let n_lines = n_lines.max().unwrap_or(0) as u16 + if n_sides > 1 { 2 } else { 1 };
     let [text, below, hints] = Layout::vertical([
         Constraint::Length(n_lines.min(inside.height / 2).max(3)),
@@ -66,7 +65,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVie
     frame.render_widget(line, hints);
 }
 
-/// What was given and all that was written, by lines, and the line of the token that is looked at.
+/// The given and generated text in lines, and the line of the selected token.
 fn lines_of<'a>(
     app: Scene<'a>,
     view: &'a WritingView,
@@ -113,7 +112,7 @@ fn lines_of<'a>(
     (lines.into_iter().map(Line::from).collect(), line_of_shown)
 }
 
-/// The end of the text, or the lines about the token that is walked back to.
+/// Draws the end of the text, or the lines around the selected token.
 fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingView, side: usize) {
     let (lines, line_of_shown) = lines_of(app, view, side, area.width);
     let n_shown = area.height as usize;
@@ -126,7 +125,7 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVi
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// The token that is looked at, its probability, and the likeliest ones.
+/// Draws the selected token, its probability, and the likeliest tokens.
 fn draw_likeliest(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingView) {
     let Some((idx, token)) = view.shown() else {
         framed(frame, area, app, " predicted ");
@@ -146,7 +145,7 @@ fn draw_likeliest(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &Writ
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-/// What the selected head looked at when it was written.
+/// Draws the attention of the selected head when the token was predicted.
 fn draw_row(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingView) {
     let at = &app.selection;
     let title = format!(" {} looked at ", at.head());
@@ -175,7 +174,7 @@ fn draw_row(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVie
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-/// A name, a bar and a number.
+/// A line with a name, a bar and a number.
 fn barred(app: Scene<'_>, width: usize, (name, style): (&str, Style), share: f64) -> Line<'static> {
     let n_bar = width.saturating_sub(NAME + 10);
     let colour = Style::new().fg(app.theme.heat((share as f32).max(0.35)));

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use attnscope_checks::{DEFAULT_THRESHOLDS, Thresholds};
 use attnscope_prompt::{
-    Filter, Firsts, Limits, Look, Picture, PictureSource, PositionRule, Reading, Request, Size,
-    SoundRule, Starts, read_inputs,
+    Filter, Firsts, Limits, Picture, PicturePreprocessing, PictureSource, PositionRule, Reading,
+    Request, Size, SoundRule, Starts, read_inputs,
 };
 use attnscope_report::read_baseline;
 use serde_json::json;
@@ -65,7 +65,7 @@ pub const PICTURES: Target = Target {
         "IHDR", "PLTE", "IDAT", "tRNS", "IEND", "Exif\0\0", "II*\0", "MM\0*", "JFIF",
     ],
     read: |path| {
-        let look = Look {
+        let look = PicturePreprocessing {
             n_channels: 3,
             resize: Some((Size::Shortest(20), Filter::Bicubic)),
             crop: Some([24, 16]),

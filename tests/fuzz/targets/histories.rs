@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use attnscope_history::{Again, History, Origin, Update, batch_of};
+use attnscope_history::{History, Origin, RereadQueue, Update, batch_of};
 use attnscope_screen::{App, Depth, HistoryView, Msg, Panel, Steps, Theme, draw};
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::Terminal;
@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<(), String> {
     let text = String::from_utf8(bytes).map_err(|e| e.to_string())?;
     let batch = batch_of("log", &text).map_err(|e| e.to_string())?;
     let history = History::new("log".to_owned(), Origin::Log);
-    let steps = Steps::Files(Box::default(), Again::default());
+    let steps = Steps::Files(Box::default(), RereadQueue::default());
     let mut view = HistoryView::new(history, steps);
     view.take(vec![Update::Log(batch), Update::CaughtUp], Instant::now());
     let mut app = App::new(Theme::new(Depth::None), (80, 24), "log".to_owned());

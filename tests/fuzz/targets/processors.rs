@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attnscope_prompt::{Look, Picture, PictureSource, Size};
+use attnscope_prompt::{Picture, PicturePreprocessing, PictureSource, Size};
 
 use super::Target;
 use super::checkpoints::opened;
@@ -14,7 +14,7 @@ const MADE: usize = 1 << 19;
 const REFUSED: usize = 1 << 24;
 
 /// Pixels of the largest picture on the way.
-fn most_pixels(look: &Look) -> usize {
+fn most_pixels(look: &PicturePreprocessing) -> usize {
     let pixels = |[rows, columns]: [usize; 2]| rows.saturating_mul(columns);
     let begins = look.fixed_size().unwrap_or([224, 224]);
     let resized = match look.resize {

@@ -1,4 +1,4 @@
-//! The data of the Checks panel: every verdict, every finding, and the influence map where it is shown.
+//! The data of the Checks panel: every verdict, every finding, and the influence map if it is shown.
 
 use attnscope_checks::Finding;
 use serde::Serialize;

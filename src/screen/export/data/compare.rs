@@ -1,4 +1,4 @@
-//! The data of the Compare panel: every statistic in A and in B, how far patterns lie apart, loss, and the predictions after the
+//! The data of the Compare panel: every statistic in A and in B, distances between patterns, loss, and the predictions after the
 //! selected query.
 
 use attnscope_checks::stats::STATISTICS;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
 use crate::state::panel::Panel;
-use crate::state::runs::{Shows, Way};
+use crate::state::runs::{SecondRunKind, Shows};
 use crate::state::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
@@ -83,8 +83,8 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         return Vec::new();
     };
     let (what_if, against) = match &second.way {
-        Way::WhatIf(_) => (second.way.words(), String::new()),
-        Way::Against(_) => (String::new(), second.way.words()),
+        SecondRunKind::WhatIf(_) => (second.way.words(), String::new()),
+        SecondRunKind::Against(_) => (String::new(), second.way.words()),
     };
     let mut rows = Vec::new();
     let predictions = both.map(|run| {

@@ -1,4 +1,4 @@
-//! The data of the Effect panel: the value of every head and part, the lens and the path of the logit.
+//! The data of the Effect panel: the value of every head and part, the logit lens and the path of the logit.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The data of the Head panel: the cells in view, the margins beside them, and the whole row of the selected query.
+//! The data of the Head panel: the visible cells, their margins, and the whole row of the selected query.
 
 use std::ops::Range;
 
@@ -110,15 +110,15 @@ struct Row {
     value_norm: Option<Figure>,
 }
 
-/// Cells of a level, and what they cover.
+/// Cells of a level, their size and their offset.
 struct Cells<'a> {
     scores: &'a Pyramid,
     pattern: &'a Pyramid,
     contribution: Option<&'a Pyramid>,
     level: usize,
-    /// Tokens on a side of a cell.
+    /// Tokens per side of a cell.
     size: usize,
-    /// What is before the first cell. // [query, key]
+    /// Tokens before the first cell. // [query, key]
     offset: [usize; 2],
 }
 
@@ -145,13 +145,13 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     rows
 }
 
-/// The first token of each cell that shows some of these.
+/// The first token of each cell that contains some of these tokens.
 fn steps(tokens: &Range<usize>, cells: &Cells<'_>) -> impl Iterator<Item = usize> + use<> {
     let first = tokens.start / cells.size * cells.size;
     (first..tokens.end).step_by(cells.size)
 }
 
-/// What the map shows: single cells where they are there, else pooled ones.
+/// The cells that the map shows: single ones if they have been computed, else pooled ones.
 fn cells<'a>(app: Scene<'a>, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
     let part = app.part_with(&view.queries, &view.keys);
     match part.filter(|_| app.shows_part()) {
@@ -174,7 +174,7 @@ fn cells<'a>(app: Scene<'a>, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
     }
 }
 
-/// What all rows have in common.
+/// The fields that all rows share.
 fn of_selected(app: Scene<'_>) -> Row {
     Row {
         stack: stack_label(app),
@@ -211,7 +211,7 @@ fn cell(app: Scene<'_>, cells: &Cells<'_>, query: usize, key: usize) -> Row {
     }
 }
 
-/// Every key of the selected query, as the list beside the map has them.
+/// Every key of the selected query, as in the list next to the map.
 fn selected_row(app: Scene<'_>, detail: &HeadDetail) -> Vec<Row> {
     let cells = Cells {
         scores: &detail.scores,

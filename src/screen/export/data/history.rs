@@ -1,4 +1,4 @@
-//! The data of the History panel: the chosen statistic of every head at every step, and what begins.
+//! The data of the History panel: the chosen statistic of every head at every step, and the onsets.
 
 use attnscope_spec::Place;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The data of each panel as a table: one file each, one line in the list.
+//! The data of each panel as a table: one file and one entry of `PANELS` per panel.
 
 mod checks;
 mod compare;
@@ -24,21 +24,21 @@ use attnscope_report::Number;
 /// A column of a table.
 pub struct Column {
     pub name: &'static str,
-    /// Empty for what has none.
+    /// Empty if it has none.
     pub unit: &'static str,
     pub about: &'static str,
 }
 
-/// What a panel gives: kinds of rows, columns, and the table itself.
+/// The exported data of a panel: kinds of rows, columns, and the table itself.
 pub struct PanelData {
     pub panel: Panel,
-    /// What `part` says, and what such a row is.
+    /// Values of the `part` column, each with a description of such rows.
     pub parts: &'static [(&'static str, &'static str)],
     pub columns: &'static [Column],
     pub sheet: fn(Scene<'_>) -> Result<Sheet, sheet::Wrong>,
 }
 
-/// Every panel's, in the order of the panels: one line each.
+/// The data of every panel, in the order of the panels.
 pub static PANELS: &[&PanelData] = &[
     &overview::DATA,
     &head::DATA,
@@ -54,10 +54,10 @@ pub static PANELS: &[&PanelData] = &[
     &story::DATA,
 ];
 
-/// What a panel gives.
+/// The exported data of a panel.
 pub fn of(panel: Panel) -> &'static PanelData {
     let found = PANELS.iter().find(|data| data.panel == panel);
-    // That every panel is in the list is tested.
+    // A test checks that every panel is in the list.
     found.copied().unwrap_or(PANELS[0])
 }
 
@@ -65,13 +65,13 @@ const fn column(name: &'static str, unit: &'static str, about: &'static str) -> 
     Column { name, unit, about }
 }
 
-/// Columns that several panels have.
+/// Columns that several panels share.
 const PART: Column = column("part", "", "what kind of row it is");
 const STACK: Column = column("stack", "", "which stack the layer belongs to");
 const LAYER: Column = column("layer", "", "the layer");
 const HEAD: Column = column("head", "", "the head");
 
-/// A number with all its digits.
+/// A number written with all its digits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Figure {
     Single(f32),
@@ -101,7 +101,7 @@ impl Serialize for Figure {
     }
 }
 
-/// What the column `stack` says.
+/// The value of the `stack` column.
 fn stack_label(app: Scene<'_>) -> &'static str {
     app.selection.stack.label().unwrap_or_default()
 }
@@ -113,7 +113,7 @@ mod tests {
     use attnscope_terminal::theme::{Depth, Theme};
 
     #[test]
-    fn every_panel_gives_data_and_says_what_its_columns_are() {
+    fn every_panel_has_data_and_describes_its_columns() {
         let app = App::new(Theme::new(Depth::None), (80, 24), "a model".to_owned());
         let panels: Vec<Panel> = PANELS.iter().map(|data| data.panel).collect();
         assert_eq!(panels, Panel::ALL);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_back_as_they_were() {
+    fn numbers_read_back_exactly() {
         #[derive(Serialize, Default)]
         struct Row {
             part: &'static str,

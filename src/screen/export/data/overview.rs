@@ -1,4 +1,4 @@
-//! The data of the Overview: the statistic of every layer and head, and what is shown of the selected head.
+//! The data of the Overview panel: the statistic of every layer and head, and the figures of the selected head.
 
 use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
 use serde::Serialize;
@@ -124,7 +124,7 @@ fn layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     }
 }
 
-/// What rows of a layer and of its heads have in common.
+/// The fields shared by the rows of a layer and of its heads.
 fn of_layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     Row {
         stack: layer.stack.label().unwrap_or_default(),
@@ -135,7 +135,7 @@ fn of_layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     }
 }
 
-/// What rows of the selected head have in common.
+/// The fields shared by the rows of the selected head.
 fn of_selected(app: Scene<'_>) -> Row {
     Row {
         stack: stack_label(app),

@@ -1,4 +1,4 @@
-//! The data of the Scores panel: the head's statistics among its layer's and the model's, its histogram, its rows.
+//! The data of the Scores panel: the head's statistics with its layer's and the model's, its histogram, and its rows.
 
 use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
 use attnscope_run::Histogram;
@@ -137,7 +137,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     rows
 }
 
-/// What all rows have in common.
+/// The fields that all rows share.
 fn of_selected(app: Scene<'_>) -> Row {
     Row {
         stack: stack_label(app),
@@ -171,7 +171,7 @@ fn statistic(app: Scene<'_>, layer: &LayerReport, head: &HeadReport, idx: usize)
 }
 
 fn bins(app: Scene<'_>, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
-    // Of no scores, or of equal ones, there are no bins.
+    // Without scores, or with equal ones, there are no bins.
     if histogram.n == 0 || histogram.bin_width() == 0.0 {
         return Vec::new();
     }
@@ -192,7 +192,7 @@ fn bins(app: Scene<'_>, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
 
 fn queries(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
     let rows = head.summary.rows.iter().enumerate();
-    // A row of padding, or of a query that sees nothing, has no figures.
+    // Rows of padding, and of queries that see no key, have no figures.
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0);
     let query = |(query_idx, row): (usize, &attnscope_compute::attention::RowSummary)| {
         let most = f64::from(row.n_visible).ln();

@@ -1,4 +1,4 @@
-//! A table as a value: names of columns, and rows of text.
+//! A table as a value: column names, and rows of text.
 
 use std::fmt::Display;
 
@@ -12,10 +12,10 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// The fields of a row are its columns; they stand in the table also when it has no rows.
+    /// Builds a table with the fields of a row as columns, even if there are no rows.
     ///
     /// # Errors
-    /// When a row is anything but a structure of texts and numbers.
+    /// When a row is anything but a struct of texts and numbers.
     pub fn of<R: Serialize + Default>(rows: impl IntoIterator<Item = R>) -> Result<Self, Wrong> {
         let columns = R::default().serialize(Fields)?;
         let rows = rows.into_iter().map(|row| {
@@ -29,7 +29,7 @@ impl Sheet {
     }
 }
 
-/// A row that is not a row.
+/// Error: a value that cannot be a row.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Wrong(String);
@@ -42,7 +42,7 @@ impl serde::ser::Error for Wrong {
 
 type Cells = Vec<(&'static str, String)>;
 
-/// Defines what a serializer refuses.
+/// Defines serializer methods that refuse their value.
 macro_rules! refuses {
     ($expected:literal: $($name:ident($($argument:ident: $of:ty),*) -> $gives:ty;)*) => {
         $(fn $name(self, $($argument: $of),*) -> Result<$gives, Wrong> {
@@ -52,7 +52,7 @@ macro_rules! refuses {
     };
 }
 
-/// Defines what no row and no cell is.
+/// Defines methods that refuse containers, which are neither rows nor cells.
 macro_rules! refuses_containers {
     ($expected:literal) => {
         type SerializeSeq = Impossible<Self::Ok, Wrong>;
@@ -86,7 +86,7 @@ macro_rules! refuses_containers {
     };
 }
 
-/// A row's fields as cells.
+/// Serializes the fields of a row as cells.
 struct Fields;
 
 /// The fields of a row so far.
@@ -151,10 +151,10 @@ impl Serializer for Fields {
     }
 }
 
-/// One value as a cell: empty where there is none, numbers with all their digits.
+/// Serializes a value as a cell: empty for none, numbers with all their digits.
 struct Cell;
 
-/// Defines how values are written as text.
+/// Defines methods that write values as text.
 macro_rules! writes {
     ($($name:ident($value:ident: $of:ty) $text:expr;)*) => {
         $(fn $name(self, $value: $of) -> Result<String, Wrong> {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_a_structure_of_texts_and_numbers() {
+    fn a_row_must_be_a_struct_of_texts_and_numbers() {
         #[derive(Default, Serialize)]
         struct Nested {
             value: Vec<u32>,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_cell_is_text() {
+    fn values_of_every_kind_become_text() {
         #[derive(Default, Serialize)]
         struct One {
             text: &'static str,

@@ -1,4 +1,4 @@
-//! The data of the Story panel: what the page that is open shows, whatever kind of picture it is.
+//! The data of the Story panel: the contents of the open page, whatever kind of picture it shows.
 
 use attnscope_report::chart::Chart;
 use attnscope_report::{Map, Passage, Picture, Table};
@@ -103,7 +103,7 @@ fn text(passage: &Passage) -> Row {
     }
 }
 
-/// The cells of the sheet on screen, then its sides.
+/// The cells of the map on screen, then its margins.
 fn values(app: Scene<'_>, map: &Map) -> Vec<Row> {
     let at = app.selection;
     let Some(sheet) = map.sheet(at.layer_idx, at.head_idx) else {

@@ -1,4 +1,4 @@
-//! The data of the Tokens panel: how much each token gives or receives, and what the model predicts after each.
+//! The data of the Tokens panel: attention from or to each token, and the model's predictions after each.
 
 use attnscope_run::Predictions;
 use serde::Serialize;
@@ -126,7 +126,7 @@ fn tokens(app: Scene<'_>) -> Vec<Row> {
     (0..app.n_along(shaded)).map(token).collect()
 }
 
-/// The text that is predicted is the only one, or the decoder's.
+/// Rows of predictions, for the only text or the decoder's.
 fn predicted(app: Scene<'_>, predictions: &Predictions) -> Vec<Row> {
     let prompt = app.run().map(|run| &run.prompt);
     let at = |idx: usize| {

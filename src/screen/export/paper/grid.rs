@@ -1,4 +1,4 @@
-//! A statistic of every layer and head as a figure.
+//! Figures of a statistic for every layer and head.
 
 use attnscope_report::drawing::{Map, Side};
 use attnscope_spec::Stack;
@@ -9,7 +9,7 @@ use crate::panels::head_value::{value, why_undefined};
 use crate::state::scene::Scene;
 use crate::widgets::heatmap::Scale;
 
-/// A grid for each stack of the model; values are those of the Overview.
+/// A grid for each stack of the model, with the values of the Overview panel.
 pub fn of_overview(app: Scene<'_>) -> Vec<Map> {
     let grids = app.grids();
     let grids = grids

@@ -1,4 +1,4 @@
-//! Maps of heads as figures: what a query gives to each key.
+//! Figures of attention maps.
 
 use attnscope_compute::attention::Pooled;
 use attnscope_report::Map as StoryMap;
@@ -13,7 +13,7 @@ use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::heatmap::Scale;
 
-/// The selected head, or how it changed.
+/// The map of the selected head, or its change.
 pub fn of_head(app: Scene<'_>) -> Vec<Map> {
     let Some(detail) = app.shown_detail() else {
         return Vec::new();
@@ -37,14 +37,14 @@ pub fn of_head(app: Scene<'_>) -> Vec<Map> {
     vec![map(app, detail, drawn)]
 }
 
-/// The selected head of both runs, and their difference.
+/// The maps of the selected head in both runs, and their difference.
 pub fn of_both(app: Scene<'_>) -> Vec<Map> {
     let Some(details) = app.both_details() else {
         return Vec::new();
     };
     let which = app.head_map();
     let values = details.map(|detail| detail.map(which).unwrap_or(&detail.pattern));
-    // One scale for both: otherwise they could not be compared.
+    // Use one scale for both, so that they can be compared.
     let [a, b] = [0, 1].map(|idx| head::scale_of(details[idx], which, app.head_view.is_log));
     let scale = Scale {
         low: a.low.min(b.low),
@@ -92,7 +92,7 @@ pub fn of_both(app: Scene<'_>) -> Vec<Map> {
     maps
 }
 
-/// The maps of a story's page, of the selected head.
+/// The maps on a story page, of the selected head.
 pub fn of_story(app: Scene<'_>, all: &[StoryMap]) -> Vec<Map> {
     let at = app.selection;
     let theme = printed();
@@ -145,7 +145,7 @@ pub fn of_story(app: Scene<'_>, all: &[StoryMap]) -> Vec<Map> {
     drawn.collect()
 }
 
-/// A matrix and how it is coloured.
+/// A matrix and its colours.
 struct Drawn<'a> {
     values: &'a Pyramid,
     scale: Scale,
@@ -209,7 +209,7 @@ fn map(app: Scene<'_>, detail: &HeadDetail, drawn: Drawn<'_>) -> Map {
     }
 }
 
-/// A colour for each cell; none where the query does not see the key.
+/// A colour for each cell; `None` where the mask hides the key from the query.
 fn colours(
     cells: &Pooled,
     scores: Option<&Pooled>,
@@ -218,7 +218,7 @@ fn colours(
 ) -> Vec<Option<[u8; 3]>> {
     let colour = |(idx, value): (usize, &f32)| {
         let is_masked = scores.is_some_and(|scores| scores.cells[idx] == f32::NEG_INFINITY);
-        // A weight on a key that must not be seen is a fault, and is shown.
+        // A weight on a masked key is a fault, so it is shown.
         let is_empty = *value == 0.0 || *value == f32::NEG_INFINITY;
         (!(is_masked && is_empty)).then(|| rgb(theme.heat(scale.share(*value))))
     };

@@ -1,4 +1,4 @@
-//! Figures for paper: the data of a panel alone, without what a screen needs around it.
+//! Figures for paper: only the data of a panel, without the controls of the screen.
 
 mod grid;
 mod maps;
@@ -15,24 +15,24 @@ use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 use crate::widgets::heatmap::{LOG_FLOOR, Scale};
 
-/// Around a figure, and between two of its parts.
+/// Margin around a figure, and gap between two of its parts.
 const MARGIN: f64 = 1.0;
 const BETWEEN: f64 = 3.0;
-/// A part is not narrower than that where it can stand alone in a row.
+/// Minimum width of a part when several share a row.
 const NARROWEST: f64 = 54.0;
-/// Colours of a bar.
+/// Number of colours in a colour bar.
 const N_COLOURS: usize = 64;
 
 /// Panels that have a figure, for messages.
 const EXPECTED: &str =
     "expected --panel overview, head, compare, sweep, or a page of a story with charts or maps";
 
-/// How a figure is asked for.
+/// Options of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Paper {
     /// Millimetres.
     pub width: f64,
-    /// In the place of the figure's own title; empty for none.
+    /// Replaces the figure's own title; empty for no title.
     pub title: Option<String>,
 }
 
@@ -45,20 +45,20 @@ impl Default for Paper {
     }
 }
 
-/// What stands in a figure.
+/// A part of a figure.
 enum Part {
     Map(Box<Map>),
     Chart(Box<Chart>),
 }
 
-/// The figure of what is shown.
+/// Draws the figure of the current panel.
 ///
 /// # Errors
-/// When the panel has none, or nothing to draw yet.
+/// When the panel has no figure, or nothing to draw yet.
 pub fn drawing(app: Scene<'_>, paper: &Paper) -> Result<Drawing> {
     let mut parts = parts(app)?;
     if let Some(title) = &paper.title {
-        // Parts have names of their own where there are several.
+        // Only figures with several parts have titles of parts.
         if let [part] = parts.as_mut_slice() {
             match part {
                 Part::Map(map) => map.title.clone_from(title),
@@ -105,7 +105,7 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
     }
 }
 
-/// Parts beside each other where they have room, else one below the other.
+/// Places parts side by side if they fit, else one below the other.
 fn placed(parts: &[Part], width: f64, title: String) -> Drawing {
     let inside = width - 2.0 * MARGIN;
     let n_columns = ((inside + BETWEEN) / (NARROWEST + BETWEEN)) as usize;
@@ -133,12 +133,12 @@ fn placed(parts: &[Part], width: f64, title: String) -> Drawing {
     }
 }
 
-/// Letters of a drawing that its font lacks: PNG and PDF show a sign in their place.
+/// Whether a drawing has characters that its font lacks: PNG and PDF show a sign instead.
 pub fn lacks_letters(drawing: &Drawing) -> bool {
     drawing.texts().any(lacks)
 }
 
-/// Colours as they are printed: all of them, on white.
+/// The theme for print: all colours, on white.
 fn printed() -> Theme {
     Theme::on(Ground::Light, Depth::Truecolor)
 }
@@ -150,7 +150,7 @@ fn rgb(colour: Color) -> Rgb {
     }
 }
 
-/// What the colours of a scale mean.
+/// The colour bar of a scale.
 fn bar(theme: &Theme, scale: Scale, title: String) -> Bar {
     let colours = (0..N_COLOURS).map(|i| rgb(theme.heat(i as f32 / (N_COLOURS - 1) as f32)));
     let (low, high) = (f64::from(scale.low), f64::from(scale.high));

@@ -1,4 +1,4 @@
-//! What is seen of each cell: one symbol over one or two columns, with the colours that modifiers leave.
+//! The visible symbol of each cell, one or two columns wide, with its colours after modifiers.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Modifier;
@@ -6,14 +6,14 @@ use unicode_width::UnicodeWidthStr;
 
 use super::page::{Page, Rgb, mixed, rgb};
 
-/// Units of a cell. Halves are squares, and eighths of both sides are whole numbers.
+/// Size of a cell in units: halves are squares, and eighths of both sides are whole numbers.
 pub const WIDTH: u32 = 8;
 pub const HEIGHT: u32 = 16;
 
-/// How much of a dim letter's colour is left.
+/// Share of its colour that a dim character keeps.
 const DIM: f32 = 0.6;
 
-/// A symbol and how it is shown.
+/// A symbol, its position and its style.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
     pub column: u32,
@@ -39,7 +39,7 @@ impl Seen<'_> {
     }
 }
 
-/// Every symbol in reading order. What a wide one covers is not seen.
+/// All visible symbols in reading order, without the cells that wide ones cover.
 pub fn seen<'a>(buffer: &'a Buffer, page: &Page) -> Vec<Seen<'a>> {
     let (n_columns, n_rows) = (buffer.area.width, buffer.area.height);
     let mut all = Vec::with_capacity(usize::from(n_columns) * usize::from(n_rows));

@@ -1,4 +1,4 @@
-//! Symbols that are shapes, not letters: blocks, the lines of boxes, braille. Fonts draw them with seams, or not at all.
+//! Symbols drawn as shapes instead of text: blocks, box-drawing lines, braille. Many fonts draw them with seams, or lack them.
 
 use super::cells::{HEIGHT, WIDTH};
 
@@ -11,16 +11,16 @@ pub struct Part {
     pub height: u32,
 }
 
-/// What a symbol looks like.
+/// The shape of a symbol.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
     Nothing,
-    /// Whether the upper and the lower half are ink.
+    /// Whether the upper and the lower half are filled.
     Halves(bool, bool),
-    /// Ink all over, as dense as this.
+    /// The whole cell filled with this density.
     Shade(f32),
     Parts(Vec<Part>),
-    /// Middles of dots.
+    /// Centres of dots.
     Dots(Vec<(u32, u32)>),
     Letters,
 }
@@ -120,7 +120,7 @@ fn braille(bits: u32) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Where the lines of a box-drawing symbol go, and how thick they are: light or heavy all over.
+/// The lines of a box-drawing symbol, light or heavy throughout.
 fn lines(c: char) -> Option<Vec<Part>> {
     // Ends: u up, r right, d down, l left.
     const LINES: [(&str, &str); 15] = [
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eighths_are_as_large_as_they_say() {
+    fn eighths_have_their_size() {
         for (n, c) in "▁▂▃"
             .chars()
             .chain("▅▆▇".chars())
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_neighbours_meet() {
+    fn lines_of_adjacent_cells_touch() {
         let edges = |c: char| -> Vec<(char, u32, u32)> {
             let parts = lines(c).expect("a line");
             let ends = parts.iter().flat_map(|p| {
@@ -221,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn braille_dots_stand_where_unicode_has_them() {
+    fn braille_dots_have_the_positions_of_unicode() {
         assert_eq!(braille(0), []);
-        // ⡀ is the lowest on the left, ⠈ the highest on the right.
+        // ⡀ is the lowest dot on the left, ⠈ the highest on the right.
         assert_eq!(shape_of("⡀"), Shape::Dots(vec![(2, 14)]));
         assert_eq!(shape_of("⠈"), Shape::Dots(vec![(6, 2)]));
         assert_eq!(shape_of("⣿"), Shape::Dots(braille(255)));

@@ -1,4 +1,4 @@
-//! A finished frame as an SVG picture: rectangles for grounds and blocks, text that keeps its columns whatever the font.
+//! A finished frame as an SVG picture: rectangles for backgrounds and blocks, and text that keeps its columns with any font.
 
 mod cells;
 mod glyphs;
@@ -24,18 +24,18 @@ use self::words::{Word, words};
 
 /// Units of page around the cells.
 const MARGIN: u32 = 8;
-/// Where letters stand, underlines and strokes lie, counted from the top of a cell. An underscore is still inside.
+/// Text baseline, underline and strikethrough, measured from the top of a cell. An underscore still fits inside the cell.
 const BASELINE: f64 = 11.5;
 const UNDERLINE: u32 = 13;
 const STROKE: u32 = 8;
-/// At which the letters of usual fonts, 0.6 of it wide, fill a cell.
+/// Font size at which characters of common fonts, 0.6 em wide, fill a cell.
 const FONT_SIZE: &str = "13.3";
 const FONTS: &str =
     "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace";
 /// Diameter of a braille dot.
 const DOT: &str = "2.6";
 
-/// What a picture says of itself to those who do not see it.
+/// Title and description of a picture.
 #[derive(Debug, Clone)]
 pub struct Caption {
     pub title: String,
@@ -47,7 +47,7 @@ type Attributes = Vec<(&'static str, String)>;
 /// Draws a frame as SVG.
 ///
 /// # Errors
-/// None that writing to memory has.
+/// Never in practice: it writes to memory.
 pub fn svg(buffer: &Buffer, ground: Ground, caption: &Caption) -> io::Result<Vec<u8>> {
     let page = Page::of(ground);
     let cells = seen(buffer, &page);
@@ -78,7 +78,7 @@ pub fn svg(buffer: &Buffer, ground: Ground, caption: &Caption) -> io::Result<Vec
             ("fill", hex(page.ground)),
         ];
         with(writer.create_element("rect"), &paper).write_empty()?;
-        // Without smoothing, rectangles that meet leave no seam between them.
+        // Without anti-aliasing, adjacent rectangles leave no seam between them.
         for layer in [grounds(&cells, &page), inks(&cells)] {
             group(
                 writer,
@@ -116,7 +116,7 @@ fn with<'a, W: io::Write>(
     element.with_attributes(attributes.map(|(name, value)| (*name, value.as_str())))
 }
 
-/// Elements that share attributes; nothing where there are none.
+/// Writes elements that share attributes as a group; writes nothing if there are none.
 fn group<T>(
     writer: &mut Writer<Vec<u8>>,
     attributes: &[(&'static str, &str)],
@@ -132,7 +132,7 @@ fn group<T>(
     Ok(())
 }
 
-/// What lies under the letters: the ground of every cell that is not the page's, half-blocks and shades.
+/// Rectangles under the text: cell backgrounds that differ from the page, half-blocks and shades.
 fn grounds(cells: &[Seen<'_>], page: &Page) -> Vec<Solid> {
     let mut solids = Vec::new();
     for cell in cells {
@@ -158,7 +158,7 @@ fn grounds(cells: &[Seen<'_>], page: &Page) -> Vec<Solid> {
     solids
 }
 
-/// What is drawn on the grounds with straight edges: parts of blocks, lines of boxes, lines under and through letters.
+/// Rectangles on top of the backgrounds: parts of blocks, box-drawing lines, underlines and strikethroughs.
 fn inks(cells: &[Seen<'_>]) -> Vec<Solid> {
     let mut solids = Vec::new();
     for cell in cells {
@@ -201,7 +201,7 @@ fn rect(writer: &mut Writer<Vec<u8>>, solid: &Solid) -> io::Result<()> {
     Ok(())
 }
 
-/// Braille: what is drawn of each colour.
+/// Paths of braille dots, by colour.
 fn dots(cells: &[Seen<'_>]) -> Vec<(Rgb, String)> {
     let mut paths: BTreeMap<Rgb, String> = BTreeMap::new();
     for cell in cells {
@@ -210,7 +210,7 @@ fn dots(cells: &[Seen<'_>]) -> Vec<(Rgb, String)> {
         };
         let path = paths.entry(cell.ink).or_default();
         for (x, y) in dots {
-            // A line of almost no length with round ends.
+            // A line of almost zero length with round ends.
             let _ = write!(path, "M{} {}h.01", cell.x() + x, cell.y() + y);
         }
     }
@@ -227,7 +227,7 @@ fn text(writer: &mut Writer<Vec<u8>>, word: &Word, usual: Rgb) -> io::Result<()>
     let mut attributes: Attributes = vec![
         ("x", (word.column * WIDTH).to_string()),
         ("y", (f64::from(word.row * HEIGHT) + BASELINE).to_string()),
-        // Whatever the font, the letters end where their cells end.
+        // The text ends where its cells end, with any font.
         ("textLength", (word.n_columns * WIDTH).to_string()),
         ("lengthAdjust", "spacingAndGlyphs".to_owned()),
     ];
@@ -246,7 +246,7 @@ fn text(writer: &mut Writer<Vec<u8>>, word: &Word, usual: Rgb) -> io::Result<()>
     Ok(())
 }
 
-/// The text with a mark in the place of what XML 1.0 cannot hold.
+/// Replaces characters that XML 1.0 forbids with U+FFFD.
 fn legal(text: &str) -> String {
     let is_legal = |c: char| {
         matches!(c, '\t' | '\n' | '\r') || (c >= ' ' && !matches!(c, '\u{fffe}' | '\u{ffff}'))

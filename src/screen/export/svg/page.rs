@@ -1,11 +1,11 @@
-//! The colours of a page, and what a terminal's colours are on it.
+//! The colours of a page, and the colours of a terminal on it.
 
 use attnscope_terminal::theme::Ground;
 use ratatui::style::Color;
 
 pub type Rgb = [u8; 3];
 
-/// What stands where a terminal has its own colours.
+/// Colours used for the terminal's default colours.
 #[derive(Debug, Clone, Copy)]
 pub struct Page {
     pub ground: Rgb,
@@ -27,7 +27,7 @@ impl Page {
     }
 }
 
-/// The first sixteen as xterm has them.
+/// The first sixteen colours as in xterm.
 const NAMED: [Rgb; 16] = [
     [0, 0, 0],
     [205, 0, 0],
@@ -47,7 +47,7 @@ const NAMED: [Rgb; 16] = [
     [255, 255, 255],
 ];
 
-/// What a colour is; `own` where it is the terminal's own.
+/// Converts a colour to RGB; `own` is used for the terminal's default colour.
 pub fn rgb(colour: Color, own: Rgb) -> Rgb {
     match colour {
         Color::Reset => own,
@@ -72,7 +72,7 @@ pub fn rgb(colour: Color, own: Rgb) -> Rgb {
     }
 }
 
-/// Sixteen names, a cube of six levels a side, 24 greys: as xterm counts them.
+/// The 256 indexed colours as in xterm: sixteen named ones, a cube with six levels per side, 24 greys.
 fn indexed(n: u8) -> Rgb {
     match n {
         0..16 => NAMED[usize::from(n)],
@@ -87,7 +87,7 @@ fn indexed(n: u8) -> Rgb {
     }
 }
 
-/// `share` of a colour over another.
+/// Blends a colour over another with weight `share`.
 pub fn mixed(over: Rgb, under: Rgb, share: f32) -> Rgb {
     let mix = |i: usize| {
         let (over, under) = (f32::from(over[i]), f32::from(under[i]));
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_those_of_xterm() {
+    fn indexed_colours_are_those_of_xterm() {
         // From the table of 256 colours that xterm documents.
         for (n, expected) in [
             (1, "#cd0000"),

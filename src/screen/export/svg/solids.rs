@@ -1,4 +1,4 @@
-//! Rectangles of one colour, as few as cover the same.
+//! Merges rectangles of one colour into fewer that cover the same area.
 
 use super::page::Rgb;
 
@@ -12,7 +12,7 @@ pub struct Solid {
     pub fill: Rgb,
 }
 
-/// Joins neighbours of one colour: those of a row, then equal ones of rows that follow each other. In reading order.
+/// Joins adjacent rectangles of one colour: within a row, then equal ones of consecutive rows. The result is in reading order.
 pub fn merged(mut solids: Vec<Solid>) -> Vec<Solid> {
     solids.sort_by_key(|s| (s.y, s.height, s.fill, s.x));
     solids.dedup_by(|next, last| {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_merged_covers_the_same_and_is_fewer() {
+    fn merged_rectangles_cover_the_same_area_and_are_fewer() {
         const RED: Rgb = [255, 0, 0];
         const BLUE: Rgb = [0, 0, 255];
         let picture = ["rrr.", "rrr.", "bbrb", "bb.b"];

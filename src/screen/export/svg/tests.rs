@@ -1,4 +1,4 @@
-//! Hand-made frames, read back from the SVG by an XML parser.
+//! Tests that parse the SVG of hand-made frames with an XML parser.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -25,7 +25,7 @@ fn number(node: roxmltree::Node<'_, '_>, name: &str) -> f64 {
     value.parse().expect("a number")
 }
 
-/// The fill at a point, as a reader paints it: the last rectangle that covers it.
+/// The fill at a point: that of the last rectangle that covers it.
 fn fill_at(document: &roxmltree::Document<'_>, x: f64, y: f64) -> String {
     let covers = |node: &roxmltree::Node<'_, '_>| {
         let (left, top) = (number(*node, "x"), number(*node, "y"));
@@ -39,7 +39,7 @@ fn fill_at(document: &roxmltree::Document<'_>, x: f64, y: f64) -> String {
     last.attribute("fill").expect("a fill").to_owned()
 }
 
-/// Text, its place in cells, and its fill where it has one of its own.
+/// Texts with their positions in cells, and their fill if they have their own.
 fn texts(document: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String, Option<String>)> {
     let texts = document
         .descendants()
@@ -61,7 +61,7 @@ const PAGE: &str = "#111319";
 const INK: &str = "#e0e3e9";
 
 #[test]
-fn grounds_half_blocks_and_shades_have_their_colours() {
+fn backgrounds_half_blocks_and_shades_have_their_colours() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 8, 2));
     let red_on_blue = Style::new()
         .fg(Color::Rgb(250, 1, 2))
@@ -96,7 +96,7 @@ fn grounds_half_blocks_and_shades_have_their_colours() {
         shown,
         [(0.0, 1.0, 1.0, "a".to_owned(), Some(PAGE.to_owned()))]
     );
-    // Four halves of each colour, of which two meet.
+    // Four halves of each colour, of which two are adjacent.
     let rects = document.descendants().filter(|n| n.has_tag_name("rect"));
     let of = |fill: &str| {
         let fills = rects.clone().filter(|n| n.attribute("fill") == Some(fill));
@@ -141,7 +141,7 @@ fn eighths_and_lines_are_rectangles_without_smoothing() {
 }
 
 #[test]
-fn text_keeps_its_columns_and_wide_letters_take_two() {
+fn text_keeps_its_columns_and_wide_characters_take_two() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 24, 3));
     buffer.set_string(0, 0, " plain text  <&\"'>", Style::new());
     let on_red = Style::new().bg(Color::Rgb(90, 0, 0));
@@ -169,7 +169,7 @@ fn text_keeps_its_columns_and_wide_letters_take_two() {
     ];
     let expected = expected.map(|(x, y, n, text)| (x, y, n, text.to_owned()));
     assert_eq!(shown, expected);
-    // The ground of a wide letter is as wide as the letter.
+    // The background of a wide character is as wide as the character.
     for column in 2..6 {
         assert_eq!(
             fill_at(&document, f64::from(column) * 8.0 + 4.0, 20.0),
@@ -190,7 +190,7 @@ fn text_keeps_its_columns_and_wide_letters_take_two() {
 }
 
 #[test]
-fn title_and_description_are_escaped_and_hold_only_what_xml_can() {
+fn title_and_description_are_escaped_and_contain_only_valid_xml_characters() {
     let text = drawn(&Buffer::empty(Rect::new(0, 0, 1, 1)));
     let document = roxmltree::Document::parse(&text).expect("well-formed");
     let of = |name: &str| {

@@ -1,4 +1,4 @@
-//! Letters in runs: one element for neighbours of one style, and one for each symbol that fonts may draw wider or narrower.
+//! Text as runs: one element for adjacent characters of one style, and one for each symbol whose width differs between fonts.
 
 use ratatui::style::Modifier;
 
@@ -6,7 +6,7 @@ use super::cells::Seen;
 use super::glyphs::{Shape, shape_of};
 use super::page::Rgb;
 
-/// Letters that stand beside each other.
+/// A run of adjacent characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
     pub column: u32,
@@ -37,7 +37,7 @@ impl Word {
     }
 }
 
-/// Whether every monospaced font has the symbol, as wide as its other letters.
+/// Whether every monospaced font has the symbol, in its usual width.
 fn is_usual(symbol: &str) -> bool {
     let mut letters = symbol.chars();
     let (Some(c), None) = (letters.next(), letters.next()) else {
@@ -49,7 +49,7 @@ fn is_usual(symbol: &str) -> bool {
 
 pub fn words(cells: &[Seen<'_>]) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
-    // Whether the last word may go on.
+    // Whether the next cell may extend the last word.
     let mut is_open = false;
     for cell in cells {
         match shape_of(cell.symbol) {
@@ -59,7 +59,7 @@ pub fn words(cells: &[Seen<'_>]) -> Vec<Word> {
                 let is_usual = is_usual(cell.symbol);
                 let last = words.last_mut().filter(|last| {
                     let gap = next.column.checked_sub(last.column + last.n_columns);
-                    // One blank is text; more would be run together by readers.
+                    // Keep one space inside a run; readers would collapse several.
                     is_open && is_usual && last.has_style_of(&next) && gap.is_some_and(|n| n <= 1)
                 });
                 match last {

@@ -1,4 +1,4 @@
-//! What is known of A and B in lockstep.
+//! Results of comparing A and B in lockstep.
 
 use attnscope_compare::{Comparison, HeadDifference, PredictionDifference};
 use attnscope_run::{Step, Subject};
@@ -17,7 +17,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What the worker does of the comparison; `None` where none goes on.
+    /// The worker's current step of the comparison; `None` if none is in progress.
     pub fn compares_now(self) -> Option<Option<&'a Step>> {
         match &self.state().runs.b.as_ref()?.comparing {
             Comparing::Going(step) => Some(step.as_ref()),
@@ -25,7 +25,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether A and B can be compared in lockstep, and are not yet.
+    /// Whether A and B can be compared in lockstep and have not been yet.
     pub fn awaits_comparison(self) -> bool {
         let is_open =
             |second: &Second| matches!(second.comparing, Comparing::No | Comparing::Going(_));
@@ -51,18 +51,18 @@ impl<'a> Scene<'a> {
             .find(|head| (head.stack, head.layer_idx, head.head_idx) == (grid, layer_idx, head_idx))
     }
 
-    /// Whether heads are to be coloured by the distance of their patterns.
+    /// Whether to colour heads by the distance of their patterns.
     pub fn shows_distance(self) -> bool {
         self.panel.compares() && self.compare_view.is_by_distance && self.both_runs().is_some()
     }
 }
 
-/// Whether a run has hooks to compare: that of a model, or of a trace, which may hold some.
+/// Whether a run has hooks to compare: models do, and traces may.
 pub fn has_hooks(run: &Run) -> bool {
     !matches!(run.subject, Subject::Alignment(_))
 }
 
-/// Tensors that differ, or that one side lacks.
+/// Number of tensors that differ or that one side lacks.
 pub fn n_differing(comparison: &Comparison) -> usize {
     let weights = &comparison.weights;
     weights.differ.len() + weights.only_a.len() + weights.only_b.len()

@@ -1,4 +1,4 @@
-//! What is known of what heads do.
+//! Effects of heads.
 
 use attnscope_spec::Place;
 use attnscope_studies::effect::head_of;
@@ -8,7 +8,7 @@ use super::Scene;
 use crate::state::panel::Panel;
 
 impl<'a> Scene<'a> {
-    /// What the Effect panel shows, as a question.
+    /// The request for what the Effect panel shows.
     pub(crate) fn effect_wanted(self) -> Option<EffectQuery> {
         let run = self.run()?;
         run.subject.model()?;
@@ -25,7 +25,7 @@ impl<'a> Scene<'a> {
         head_of(model).err().map(|why| why.to_string())
     }
 
-    /// The measure that is shown: the chosen one, or the one that there is without predictions.
+    /// The measure shown: the chosen one, or the one that works without predictions.
     pub fn effect_measure(self) -> Measure {
         let chosen = self.effect_view.measure;
         if chosen.needs_predictions() && self.no_predictions().is_some() {
@@ -35,21 +35,21 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What is known of the effects that are wanted.
+    /// The results of that request so far.
     pub fn effects(self) -> Option<&'a EffectShown> {
         let wanted = self.effect_wanted()?;
         let (of, shown) = self.state().effect_view.shown.as_ref()?;
         (*of == wanted).then_some(shown)
     }
 
-    /// Whether values are still to come.
+    /// Whether more values are to come.
     pub fn awaits_effects(self) -> bool {
         let view = &self.state().effect_view;
         let is_here = self.panel == Panel::Effect && view.awaited == self.effect_wanted();
         is_here && !view.is_over && view.awaited.is_some()
     }
 
-    /// Heads with values, the largest first, whichever way it goes.
+    /// Heads with values, by decreasing magnitude.
     pub fn ranked_effects(self) -> Vec<(Place, f64)> {
         let mut heads = self
             .effects()

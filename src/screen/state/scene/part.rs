@@ -1,4 +1,4 @@
-//! What is known of a part of a long head at full resolution.
+//! Full-resolution part of a long head.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use attnscope_run::{HeadDetail, PartDetail};
 use super::Scene;
 
 impl<'a> Scene<'a> {
-    /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.
+    /// Queries and keys per cell of the map: 1 if it is shown at full resolution.
     pub fn pooling(self) -> usize {
         match self.shown_detail() {
             Some(detail) if self.head_view.is_full && detail.rows.is_some() => 1,
@@ -21,7 +21,7 @@ impl<'a> Scene<'a> {
         detail.is_some_and(|detail| detail.pooling() > self.pooling())
     }
 
-    /// The part at full resolution that holds some cells, if it has been computed.
+    /// The full-resolution part that contains the given cells, if it has been computed.
     pub fn part_with(self, queries: &Range<usize>, keys: &Range<usize>) -> Option<&'a PartDetail> {
         let (head, part) = self.run()?.part.as_ref()?;
         let holds = *head == self.wanted_head()
@@ -31,7 +31,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether a range holds another one.
+/// Whether a range contains another.
 pub fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }

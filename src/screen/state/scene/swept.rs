@@ -1,4 +1,4 @@
-//! What is known of sweeps of the selected head and layer.
+//! Sweeps of the selected head and layer.
 
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_run::SweepPoint;
@@ -7,20 +7,20 @@ use attnscope_worker::{LayerSweepOf, SweepOf, Swept};
 use super::Scene;
 
 impl<'a> Scene<'a> {
-    /// The row whose sweep is to be shown.
+    /// The row whose sweep is requested.
     pub(crate) fn sweep_wanted(self) -> Option<SweepOf> {
         let run = self.run()?.id;
         Some((run, self.wanted_head(), self.selection.query_idx))
     }
 
-    /// The sweep of what is selected, once it is there.
+    /// The sweep of the selected row, once it is there.
     pub fn swept(self) -> Option<&'a Swept> {
         let wanted = self.sweep_wanted()?;
         let (of, swept) = self.state().sweep.swept.as_ref()?;
         (*of == wanted).then_some(swept)
     }
 
-    /// Why what is selected has no sweep.
+    /// Why the selected row has no sweep.
     pub fn no_sweep(self) -> Option<&'static str> {
         let axis = self.attention().map(|attention| attention.softmax_axis);
         if axis == Some(SoftmaxAxis::Queries) {
@@ -31,7 +31,7 @@ impl<'a> Scene<'a> {
             .then_some("its scores are pooled on screen: attnscope sweep CHECKPOINT --layer L reads all of them")
     }
 
-    /// The layer whose heads are to be swept together.
+    /// The layer whose heads are requested to be swept together.
     pub(crate) fn layer_wanted(self) -> Option<LayerSweepOf> {
         let run = self.run()?.id;
         let at = self.selection;
@@ -45,7 +45,7 @@ impl<'a> Scene<'a> {
         (*of == wanted).then_some(points)
     }
 
-    /// Whether it is wanted and not there.
+    /// Whether the layer's sweep is requested and has not arrived.
     pub fn awaits_layer_sweep(self) -> bool {
         self.layer_wanted().is_some() && self.swept_layer().is_none()
     }

@@ -1,4 +1,4 @@
-//! Statistics of the selected tokens: what the selected key receives, and what the selected query gives to it, in every head.
+//! Statistics of the selected tokens in every head: attention to the selected key, and from the selected query to it.
 
 use attnscope_checks::stats::{Gather, HeadReport, LayerReport, STATISTICS};
 use attnscope_compute::attention::HeadSummary;
@@ -8,7 +8,7 @@ use crate::state::rows_view::nth;
 use crate::state::runs::Shows;
 
 impl Scene<'_> {
-    /// The chosen statistic of a head of one side.
+    /// The chosen statistic of a head on one side.
     pub fn head_statistic(self, side: Shows, layer: &LayerReport, head_idx: usize) -> f64 {
         let Some(head) = layer.heads.get(head_idx) else {
             return f64::NAN;
@@ -20,7 +20,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The chosen statistic of a layer of one side: of the selected tokens, the mean over heads.
+    /// The chosen statistic of a layer on one side; statistics of the selected tokens are averaged over heads.
     pub fn layer_statistic(self, side: Shows, layer: &LayerReport) -> f64 {
         if self.statistic_idx < STATISTICS.len() {
             return layer.stats.at(self.statistic_idx);
@@ -29,7 +29,7 @@ impl Scene<'_> {
         Gather::Mean.over(heads.map(|head_idx| self.head_statistic(side, layer, head_idx)))
     }
 
-    /// The side that is shown, as far as there are two.
+    /// The side shown, A if there is only one run.
     pub fn shown_side(self) -> Shows {
         match self.both_runs() {
             Some(_) => self.side(),
@@ -49,7 +49,8 @@ impl Scene<'_> {
         f64::from(*sum) / n_seeing.max(1) as f64
     }
 
-    /// From the pooled map where each of its cells is one pair of tokens; else from what was asked of the worker.
+    /// Attention from the selected query to the selected key: from the map if each of its cells is one pair of tokens, else
+    /// from the requested rows.
     fn given_by_query(
         self,
         side: Shows,
@@ -81,7 +82,7 @@ impl Scene<'_> {
     }
 }
 
-/// A probability; 0 where the mask hides the key.
+/// A cell as a probability; 0 if the mask hides the key.
 fn seen(cell: f32) -> f64 {
     if cell == f32::NEG_INFINITY {
         0.0
@@ -90,7 +91,7 @@ fn seen(cell: f32) -> f64 {
     }
 }
 
-/// Whether the map of a summary has a cell for each query and key.
+/// Whether a summary's map has one cell per query and key.
 pub fn is_whole(head: &HeadSummary) -> bool {
     (head.pooled.queries_per_cell, head.pooled.keys_per_cell) == (1, 1)
 }
