@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_report::Output;
-use attnscope_report::chart::{Figure, svg};
+use attnscope_report::chart::Figure;
+use attnscope_report::drawing::{Format as Stored, draw_figures};
 use clap::ValueEnum;
 
 /// Width of text written to a file or pipe, in columns.
@@ -17,8 +18,8 @@ pub struct FigureArgs {
     /// How to write the numbers
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Write the charts as SVG to this file; - writes them to standard output, in place of the numbers
-    #[arg(long, value_name = "FILE.svg")]
+    /// Write the charts to this file: .svg, .png or .pdf; - writes SVG to standard output, in place of the numbers
+    #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Columns of the text, 40 to 400 [default: the terminal's, 80 where there is none]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..=400))]
@@ -35,7 +36,7 @@ pub enum Format {
 
 /// Targets of the figure and the numbers, opened before the run.
 pub struct Targets {
-    picture: Option<Output>,
+    picture: Option<(Output, Stored)>,
     is_picture_alone: bool,
 }
 
@@ -43,7 +44,7 @@ impl FigureArgs {
     /// Opens the figure's file, so that one that cannot be written fails at once. An existing file is replaced if `is_forced`.
     ///
     /// # Errors
-    /// When it cannot be written, or does not end in `.svg`.
+    /// When it cannot be written, or its ending names no format of pictures.
     pub fn open(&self, is_forced: bool) -> Result<Targets> {
         let Some(path) = &self.output else {
             return Ok(Targets {
@@ -52,19 +53,20 @@ impl FigureArgs {
             });
         };
         let is_stdout = path == Path::new("-");
-        let is_svg = path
-            .extension()
-            .is_some_and(|e| e.eq_ignore_ascii_case("svg"));
+        let stored = Stored::of(path);
         // A device or a pipe may have any name.
         let is_special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
-        if !is_stdout && !is_svg && !is_special {
+        if !is_stdout && stored.is_none() && !is_special {
             bail!(
-                "--output {}: expected a name that ends in .svg; the numbers go to standard output (--format)",
+                "--output {}: expected a name that ends in .svg, .png or .pdf; the numbers go to standard output (--format)",
                 path.display()
             );
         }
         Ok(Targets {
-            picture: Some(Output::open_or_replace(path, is_forced)?),
+            picture: Some((
+                Output::open_or_replace(path, is_forced)?,
+                stored.unwrap_or(Stored::Svg),
+            )),
             is_picture_alone: is_stdout,
         })
     }
@@ -83,8 +85,8 @@ impl Targets {
     /// # Errors
     /// When a target cannot be written.
     pub fn write(self, figures: impl FnOnce() -> Vec<Figure>, numbers: &[u8]) -> Result<()> {
-        if let Some(picture) = self.picture {
-            picture.write(svg(&figures()).as_bytes())?;
+        if let Some((picture, stored)) = self.picture {
+            picture.write(&draw_figures(&figures()).in_format(stored)?)?;
         }
         if !self.is_picture_alone {
             Output::Stdout.write(numbers)?;

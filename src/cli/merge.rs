@@ -135,7 +135,7 @@ fn write(
         Format::Parquet => {
             let of_crate = |e| Error::file(&args.output, format!("cannot be written ({e})"));
             let mut writer = ParquetWriter::new(&mut *to).map_err(of_crate)?;
-            let abouts = merged(units, &mut opened, |row| writer.add(row).map_err(of_crate))?;
+            let abouts = merged(units, &mut opened, |row| writer.add(&row).map_err(of_crate))?;
             writer.finish(&about(abouts)).map_err(of_crate)?;
         }
         Format::Csv => {

@@ -8,10 +8,11 @@ use attnscope_checkpoint::will_read;
 use attnscope_checks::stats::{STATISTICS, index_of};
 use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Source};
+use attnscope_report::drawing::Format;
 use attnscope_report::{Output, Pair};
 use attnscope_run::{HeadMap, is_captured};
 use attnscope_screen::{
-    Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
+    Depth, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
 };
 use attnscope_spec::{Place, Stack};
 use attnscope_worker::{Against, Sink, Worker};
@@ -132,8 +133,11 @@ impl Stored {
 
     /// Determines the format by a file's extension.
     fn of(path: &Path) -> Option<Self> {
-        let ending = path.extension()?.to_str()?.to_lowercase();
-        Self::from_str(&ending, true).ok()
+        Format::of(path).map(|format| match format {
+            Format::Svg => Self::Svg,
+            Format::Png => Self::Png,
+            Format::Pdf => Self::Pdf,
+        })
     }
 }
 

@@ -15,11 +15,12 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::json::write_pretty;
-use super::number::{Number, number};
-use super::plain::cell;
+use super::number::Number;
+use super::table;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::{Quiet, write_text};
 use super::verdicts::{TargetRecord, TargetVerdict};
+use crate::table_row;
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;
@@ -262,40 +263,37 @@ impl<'a> AlignShown<'a> {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-        let mut writer = ::csv::Writer::from_writer(to);
-        writer.write_record([
-            "query_idx",
-            "query",
-            "key_idx",
-            "key",
-            "score",
-            "weight",
-            "cosine",
-        ])?;
         let n_keys = self.aligned.n_keys();
-        let word = |text: &str| {
-            if is_raw {
-                text.to_owned()
-            } else {
-                cell(text).into_owned()
-            }
-        };
-        for (query_idx, query) in self.alignment.queries.words.iter().enumerate() {
-            for (key_idx, key) in self.alignment.keys.words.iter().enumerate() {
+        let queries = self.alignment.queries.words.iter().enumerate();
+        let rows = queries.flat_map(|(query_idx, query)| {
+            let keys = self.alignment.keys.words.iter().enumerate();
+            keys.map(move |(key_idx, key)| {
                 let at = query_idx * n_keys + key_idx;
-                let of = |values: &[f32]| number(f64::from(values[at]));
-                writer.write_record([
-                    query_idx.to_string(),
-                    word(&query.text),
-                    key_idx.to_string(),
-                    word(&key.text),
-                    of(&self.aligned.scores),
-                    of(&self.aligned.pattern),
-                    of(&self.aligned.cosines),
-                ])?;
-            }
-        }
-        writer.flush()
+                PairRow {
+                    query_idx,
+                    query: query.text.clone(),
+                    key_idx,
+                    key: key.text.clone(),
+                    score: f64::from(self.aligned.scores[at]),
+                    weight: f64::from(self.aligned.pattern[at]),
+                    cosine: f64::from(self.aligned.cosines[at]),
+                }
+            })
+        });
+        table::Table::of(rows).write_csv(is_raw, to)
+    }
+}
+
+table_row! {
+    /// A query word and a key word.
+    struct PairRow {
+        query_idx: usize, "", "position of the query word";
+        query: String, "", "query word";
+        key_idx: usize, "", "position of the key word";
+        key: String, "", "key word";
+        score: f64, "", "score of the pair";
+        weight: f64, "", "attention weight of the pair";
+        cosine: f64, "", "cosine of the two vectors";
     }
 }
 

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::ModelRecord;
-use super::number::{Number, number};
-use super::plain::cell;
+use super::number::Number;
+use super::table::{Cell, CellValue, Column, Table};
 
 /// Columns for the prompt: title and statistic.
 pub const ON_PROMPT: [(&str, Stat); 5] = [
@@ -135,6 +135,26 @@ impl HeadRow {
         self
     }
 
+    fn cells(&self, prompt: &str, effects: &[&'static str]) -> Vec<Cell> {
+        let mut cells = vec![
+            prompt.cell(),
+            self.stack.cell(),
+            self.layer.cell(),
+            self.head.cell(),
+            self.kind.cell(),
+        ];
+        cells.extend(self.on_prompt.values().map(CellValue::cell));
+        let random = self.random.as_ref().map(OnRandom::values);
+        cells.extend((0..3).map(|at| random.map(|all| all[at]).cell()));
+        cells.push(self.seen_on.cell());
+        cells.extend(
+            effects
+                .iter()
+                .map(|id| self.effects.get(id).copied().cell()),
+        );
+        cells
+    }
+
     /// Makes a row without effects.
     pub fn new(
         (stack, layer, head): (Option<&'static str>, usize, usize),
@@ -242,40 +262,38 @@ impl HeadTypes {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-        let mut writer = ::csv::Writer::from_writer(to);
-        let places = ["prompt", "stack", "layer", "head", "type"];
-        let random = ["random_previous", "random_induction", "random_duplicate"];
-        let ids = ON_PROMPT.map(|(_, stat)| stat.id());
-        let last = ["type_seen_on"];
-        let titles = places.iter().chain(&ids).chain(&random).chain(&last);
-        let titles = titles.chain(&self.effects);
-        writer.write_record(titles)?;
-        for prompt in &self.prompts {
-            let id = if is_raw {
-                prompt.id.as_str().into()
-            } else {
-                cell(&prompt.id)
-            };
-            for row in &prompt.heads {
-                let mut cells = vec![
-                    id.to_string(),
-                    row.stack.unwrap_or_default().to_owned(),
-                    row.layer.to_string(),
-                    row.head.to_string(),
-                    row.kind.unwrap_or_default().to_owned(),
-                ];
-                cells.extend(row.on_prompt.values().map(number));
-                let random = row.random.as_ref().map(OnRandom::values);
-                cells.extend(
-                    (0..3).map(|at| random.map_or_else(String::new, |all| number(all[at]))),
-                );
-                cells.push(row.seen_on.unwrap_or_default().to_owned());
-                let effect = |id: &&str| row.effects.get(id).map(|value| number(*value));
-                cells.extend(self.effects.iter().map(|id| effect(id).unwrap_or_default()));
-                writer.write_record(cells)?;
-            }
+        self.table().write_csv(is_raw, to)
+    }
+
+    /// Returns one row per prompt and head.
+    fn table(&self) -> Table {
+        let mut columns = vec![
+            Column::text("prompt", "id of the prompt").required(true),
+            Column::text("stack", "stack of the layer; empty for the only stack"),
+            Column::integer("layer", "layer, counted from 0").required(true),
+            Column::integer("head", "head, counted from 0").required(true),
+            Column::text(
+                "type",
+                "kind of place the head looks at; empty where no type fits",
+            ),
+        ];
+        let of_stat = |(_, stat): (&str, Stat)| Column::number(stat.id(), "mean probability");
+        columns.extend(ON_PROMPT.map(of_stat));
+        let on_random = ["random_previous", "random_induction", "random_duplicate"];
+        let on_random =
+            on_random.map(|id| Column::number(id, "mean probability on repeated random tokens"));
+        columns.extend(on_random);
+        columns.push(Column::text("type_seen_on", "what shows the type"));
+        let effects = self.effects.iter();
+        columns.extend(effects.map(|id| Column::number(id, "effect of the head")));
+        let rows = self.prompts.iter().flat_map(|prompt| {
+            let row = |row: &HeadRow| row.cells(&prompt.id, &self.effects);
+            prompt.heads.iter().map(row)
+        });
+        Table {
+            rows: rows.collect(),
+            columns,
         }
-        writer.flush()
     }
 
     /// Returns the table as text; with several prompts, one table below the other, each under its id.

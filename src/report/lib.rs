@@ -35,6 +35,7 @@ mod schemas;
 mod settings;
 mod story;
 mod sweep;
+pub mod table;
 mod tensors;
 mod text_table;
 mod timestamps;
@@ -53,8 +54,8 @@ pub use document::{
     CheckpointRecord, LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION,
 };
 pub use effect::{
-    Cell, Column, EffectReport, Labels, PromptOf, SheetRows, ablation_sheet, attribution_sheet,
-    circuits_sheet, contribution_sheet, lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
+    EffectReport, Labels, PromptOf, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet,
+    contribution_sheet, lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;
@@ -72,7 +73,7 @@ pub use merged::{FailedUnit, Merged, MergedCheckpoint, MissingUnit, UnitCounts, 
 pub use number::{Number, number};
 pub use output::Output;
 pub use pair::Pair;
-pub use plain::{cell, cell_or_number, is_hidden, one_line, printable, text_of_cell};
+pub use plain::{cell, is_hidden, one_line, printable, text_of_cell};
 pub use quality::{AlignedBy, QualityDocument, Scored, Translated};
 pub use readable::{Found, LayerMaps, Readable, Shown};
 pub use run_findings::judge_run;

@@ -75,18 +75,6 @@ fn is_computed(text: &str) -> bool {
     bare.starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// Escapes a cell that may hold a number or a text, for people: numbers stay unchanged, minus signs included, and hidden
-/// characters of a text are shown as their code.
-pub fn cell_or_number(value: &str) -> Cow<'_, str> {
-    if value.parse::<f64>().is_ok() {
-        return Cow::Borrowed(value);
-    }
-    match one_line(value) {
-        Cow::Borrowed(text) => cell(text),
-        Cow::Owned(text) => Cow::Owned(cell(&text).into_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,13 +116,6 @@ mod tests {
         for text in ["", "a=1", "▁the", "'x", " =1"] {
             assert_eq!(cell(text), text);
         }
-    }
-
-    #[test]
-    fn a_cell_for_people_has_no_hidden_characters() {
-        assert_eq!(cell_or_number("-1.5"), "-1.5");
-        assert_eq!(cell_or_number("=a\u{1b}[2J"), "'=a\\u{1b}[2J");
-        assert_eq!(cell_or_number("a\u{feff}"), "a\\u{feff}");
     }
 
     #[test]

@@ -9,9 +9,11 @@ use serde::Serialize;
 
 use super::document::ModelRecord;
 use super::json::write_pretty;
-use super::number::{Number, number};
-use super::plain::{cell, one_line};
+use super::number::Number;
+use super::plain::one_line;
+use super::table::Table;
 use super::text_table::{digits, text_table};
+use crate::table_row;
 
 /// Version of the JSON.
 const VERSION: u32 = 1;
@@ -38,6 +40,21 @@ pub struct AlignedBy {
     pub errors: BTreeMap<String, Vec<Option<AlignmentErrors>>>,
     /// The requested place.
     pub asked: Option<String>,
+}
+
+table_row! {
+    /// Scores of one model on pairs of some lengths.
+    struct QualityRow {
+        checkpoint: String, "", "name of the checkpoint";
+        span: &'static str, "", "all pairs, or those of one range of lengths";
+        from: usize, "words", "fewest words of a source";
+        to: usize, "words", "most words of a source";
+        pairs: usize, "", "number of pairs";
+        bleu: f64, "", "BLEU from 0 to 100, as sacreBLEU defines it for a corpus";
+        brevity_penalty: f64, "", "penalty of short translations";
+        exact: f64, "", "share of the pairs whose translation equals a reference";
+        alignment_error: Option<f64>, "", "alignment error rate, with gold alignments";
+    }
 }
 
 /// What one model scored.
@@ -256,42 +273,22 @@ impl QualityDocument {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-        let mut writer = ::csv::Writer::from_writer(to);
-        writer.write_record([
-            "checkpoint",
-            "span",
-            "from",
-            "to",
-            "pairs",
-            "bleu",
-            "brevity_penalty",
-            "exact",
-            "alignment_error",
-        ])?;
-        for of in &self.models {
-            let name = if is_raw {
-                of.checkpoint.as_str().into()
-            } else {
-                cell(&of.checkpoint)
-            };
-            let rows = std::iter::once(("all", &of.all));
-            let rows = rows.chain(of.by_length.iter().map(|row| ("length", row)));
-            for (span, row) in rows {
-                let aer = row.alignment_error.as_ref().map(|rate| number(rate.0));
-                writer.write_record([
-                    name.as_ref(),
-                    span,
-                    &row.from.to_string(),
-                    &row.to.to_string(),
-                    &row.pairs.to_string(),
-                    &number(row.bleu.0),
-                    &number(row.brevity_penalty.0),
-                    &number(row.exact.0),
-                    &aer.unwrap_or_default(),
-                ])?;
-            }
-        }
-        writer.flush()
+        let rows = self.models.iter().flat_map(|of| {
+            let all = std::iter::once(("all", &of.all));
+            let rows = all.chain(of.by_length.iter().map(|row| ("length", row)));
+            rows.map(|(span, row)| QualityRow {
+                checkpoint: of.checkpoint.clone(),
+                span,
+                from: row.from,
+                to: row.to,
+                pairs: row.pairs,
+                bleu: row.bleu.0,
+                brevity_penalty: row.brevity_penalty.0,
+                exact: row.exact.0,
+                alignment_error: row.alignment_error.as_ref().map(|rate| rate.0),
+            })
+        });
+        Table::of(rows).write_csv(is_raw, to)
     }
 
     /// Returns the table as text.

@@ -9,8 +9,10 @@ use serde::Serialize;
 
 use super::chart::{Axis, Chart, Figure, Mark, Series, Stroke};
 use super::json::write_pretty;
-use super::number::{Number, number};
+use super::number::Number;
+use super::table::Table;
 use super::text_table::{digits, text_table};
+use crate::table_row;
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;
@@ -125,6 +127,24 @@ impl From<Averaged> for AveragedRecord {
     }
 }
 
+table_row! {
+    /// Figures at one scale: means over rows, and their standard deviations.
+    struct SweepRow {
+        scale: f64, "", "factor of the scores";
+        mark: Option<String>, "", "meaning of the scale, if it has one";
+        max_probability: f64, "", "largest weight of a row";
+        max_probability_std: f64, "", "its standard deviation over rows";
+        entropy: f64, "nats", "entropy";
+        entropy_std: f64, "nats", "its standard deviation over rows";
+        relative_entropy: f64, "", "entropy divided by the logarithm of the number of keys";
+        relative_entropy_std: f64, "", "its standard deviation over rows";
+        perplexity: f64, "keys", "e to the entropy";
+        perplexity_std: f64, "keys", "its standard deviation over rows";
+        jacobian_trace: f64, "", "trace of the Jacobian of the softmax, Σ p(1 − p)";
+        jacobian_trace_std: f64, "", "its standard deviation over rows";
+    }
+}
+
 impl SweepShown {
     fn mark_of(&self, scale: f64) -> Option<&str> {
         let mark = self.marks.iter().find(|mark| is_at(mark, scale));
@@ -163,29 +183,22 @@ impl SweepShown {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
-        let mut writer = ::csv::Writer::from_writer(to);
-        let figures = [
-            "max_probability",
-            "entropy",
-            "relative_entropy",
-            "perplexity",
-            "jacobian_trace",
-        ];
-        let titles = figures
-            .iter()
-            .flat_map(|title| [(*title).to_owned(), format!("{title}_std")]);
-        let first = ["scale", "mark"].map(str::to_owned);
-        writer.write_record(first.into_iter().chain(titles))?;
-        for point in self.sweep.points() {
-            let mark = self.mark_of(point.scale).unwrap_or_default().to_owned();
-            let place = [number(point.scale), mark];
-            let values = figures_of(&point);
-            let cells = values
-                .iter()
-                .flat_map(|of| [number(of.mean), number(of.std)]);
-            writer.write_record(place.into_iter().chain(cells))?;
-        }
-        writer.flush()
+        let row = |point: SweepPoint| SweepRow {
+            scale: point.scale,
+            mark: self.mark_of(point.scale).map(str::to_owned),
+            max_probability: point.max_probability.mean,
+            max_probability_std: point.max_probability.std,
+            entropy: point.entropy.mean,
+            entropy_std: point.entropy.std,
+            relative_entropy: point.relative_entropy.mean,
+            relative_entropy_std: point.relative_entropy.std,
+            perplexity: point.perplexity.mean,
+            perplexity_std: point.perplexity.std,
+            jacobian_trace: point.jacobian_trace.mean,
+            jacobian_trace_std: point.jacobian_trace.std,
+        };
+        // Marks are words of this program: no spreadsheet would compute them.
+        Table::of(self.sweep.points().into_iter().map(row)).write_csv(true, to)
     }
 
     /// Formats the numbers at round scales, at the ends and at marks. With several rows, some columns show the spread as well:

@@ -41,7 +41,7 @@ pub use attnscope_terminal::theme::{
 };
 pub use chart_text::{figure_text, terminal_width};
 pub use copying::offers;
-pub use export::{Export, Format, Paper, export_page};
+pub use export::{Export, Paper, export_page};
 pub use plot::{Plot, plot};
 pub use state::app::{App, Overlay};
 pub use state::copied::Copied;

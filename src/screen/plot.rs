@@ -3,12 +3,13 @@
 use std::sync::{Arc, mpsc};
 
 use attnscope_compute::error::{Error, Result};
+use attnscope_report::drawing::Format;
 use attnscope_run::WhatIf;
 use attnscope_terminal::theme::Theme;
 use attnscope_worker::{Against, Event, Sink, Worker};
 
 use super::areas::areas;
-use super::export::{Export, Format, Paper};
+use super::export::{Export, Paper};
 use super::panels;
 use super::state::app::App;
 use super::state::msg::Msg;

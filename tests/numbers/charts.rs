@@ -1,10 +1,10 @@
 //! Charts as text and as SVG: the same points in the same places, whatever the data and the room.
 
-use attnscope_report::chart::{Axis, Chart, Figure, Mark, Series, Stroke, svg};
+use attnscope_report::chart::{Axis, Chart, Figure, Mark, Series, Stroke};
+use attnscope_report::drawing::{Drawing, Shape, Stroke as Stroked, draw_figures, svg};
 use attnscope_screen::{Depth, Theme, draw_chart, figure_text};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use roxmltree::{Document, Node};
 
 fn chart(series: Vec<Series>) -> Chart {
     Chart {
@@ -24,41 +24,51 @@ fn alone(chart: Chart) -> Figure {
     }
 }
 
-fn number(node: &Node<'_, '_>, name: &str) -> f64 {
-    let value = node.attribute(name).unwrap_or_else(|| panic!("no {name}"));
-    value.parse().expect("a number")
+fn drawn_on_paper(chart: Chart) -> Drawing {
+    draw_figures(&[alone(chart)])
 }
 
-/// The ends of the plot: those of its clip path.
-fn plot(document: &Document<'_>) -> (f64, f64, f64, f64) {
-    let clip = document
-        .descendants()
-        .find(|node| node.has_tag_name("clipPath"));
-    let rect = clip
-        .expect("a plot")
-        .first_element_child()
-        .expect("a rectangle");
-    let [x, y, width, height] = ["x", "y", "width", "height"].map(|name| number(&rect, name));
-    (x, x + width, y, y + height)
+/// The lines of a drawing whose strokes have one of the widths of series.
+fn curves(drawing: &Drawing) -> Vec<(&[(f64, f64)], &Stroked)> {
+    let lines = drawing.shapes.iter().filter_map(|shape| match shape {
+        Shape::Line { points, stroke } => Some((points.as_slice(), stroke)),
+        _ => None,
+    });
+    lines
+        .filter(|(_, stroke)| LOOKS.contains(&stroke.colour))
+        .collect()
+}
+
+/// Colours of the first three series.
+const LOOKS: [[u8; 3]; 3] = [[0, 114, 178], [213, 94, 0], [0, 158, 115]];
+
+/// The ends of the plot: left, right, top, bottom of its axes.
+fn plot(drawing: &Drawing) -> (f64, f64, f64, f64) {
+    let axes = drawing.shapes.iter().find_map(|shape| match shape {
+        Shape::Line { points, .. } if points.len() == 3 => Some(points),
+        _ => None,
+    });
+    let [(left, top), (_, bottom), (right, _)] = axes.expect("axes")[..] else {
+        panic!("axes are one line through three points");
+    };
+    (left, right, top, bottom)
 }
 
 #[test]
-fn a_point_stands_at_its_share_of_both_axes_in_text_and_in_svg() {
+fn a_point_stands_at_its_share_of_both_axes_in_text_and_on_paper() {
     // 1 is the middle of 0.01 … 100.
     let figure = alone(chart(vec![
         Series::dots("measured", vec![(1.0, 0.25)]),
         Series::dots("others", vec![(0.01, 1.0), (100.0, 0.0)]),
     ]));
-    let picture = svg(std::slice::from_ref(&figure));
-    let document = Document::parse(&picture).expect("XML");
-    let (left, right, top, bottom) = plot(&document);
-    let inside = document.descendants().filter(|node| {
-        let is_clipped = |node: &Node<'_, '_>| node.attribute("clip-path").is_some();
-        node.has_tag_name("circle") && node.ancestors().any(|node| is_clipped(&node))
+    let drawing = draw_figures(std::slice::from_ref(&figure));
+    let (left, right, top, bottom) = plot(&drawing);
+    let dots = drawing.shapes.iter().filter_map(|shape| match shape {
+        Shape::Dot { at, .. } => Some(*at),
+        _ => None,
     });
-    let places: Vec<(f64, f64)> = inside
-        .map(|node| (number(&node, "cx"), number(&node, "cy")))
-        .collect();
+    // Those of the legend are above the plot.
+    let places: Vec<(f64, f64)> = dots.filter(|(_, y)| *y >= top - 0.01).collect();
     let expected = [
         (0.5 * (left + right), bottom - 0.25 * (bottom - top)),
         (left, top),
@@ -115,16 +125,26 @@ fn a_line_breaks_where_a_value_has_no_place() {
         (5.0, 0.1),
         (9.0, 0.2),
     ];
-    let picture = svg(&[alone(chart(vec![Series::line("one", points)]))]);
-    let document = Document::parse(&picture).expect("XML");
-    let lines = document
-        .descendants()
-        .filter(|node| node.has_tag_name("polyline"));
-    let lengths: Vec<usize> = lines
-        .map(|node| node.attribute("points").expect("points").split(' ').count())
-        .collect();
+    let drawing = drawn_on_paper(chart(vec![Series::line("one", points)]));
+    let lengths: Vec<usize> = curves(&drawing).iter().map(|(at, _)| at.len()).collect();
     assert_eq!(lengths, [2, 1, 2]);
+    let picture = svg(&drawing);
     assert!(!picture.contains("NaN") && !picture.contains("inf"));
+}
+
+#[test]
+fn a_line_ends_where_it_leaves_the_axes() {
+    // From within to far above, and back.
+    let points = vec![(0.1, 0.5), (1.0, 2.5), (10.0, 0.5)];
+    let drawing = drawn_on_paper(chart(vec![Series::line("one", points)]));
+    let (_, _, top, bottom) = plot(&drawing);
+    let curves = curves(&drawing);
+    assert_eq!(curves.len(), 2);
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.02, "{found}");
+    for (line, at_top) in [(curves[0].0, 1), (curves[1].0, 0)] {
+        near(line[at_top].1, top);
+        near(line[1 - at_top].1, 0.5 * (top + bottom));
+    }
 }
 
 #[test]
@@ -134,7 +154,12 @@ fn nothing_to_draw_is_said() {
         (empty.x.ends, empty.y.ends) = ((None, None), (None, None));
         let figure = alone(empty);
         assert!(figure_text(&figure, 80).contains("no finite value to draw"));
-        assert!(svg(&[figure]).contains("no finite value to draw"));
+        let drawing = draw_figures(&[figure]);
+        assert!(
+            drawing
+                .texts()
+                .any(|text| text == "no finite value to draw")
+        );
     }
     let nothing = Figure {
         title: "none".to_owned(),
@@ -142,7 +167,8 @@ fn nothing_to_draw_is_said() {
         n_columns: 3,
     };
     assert!(figure_text(&nothing, 80).contains("none"));
-    assert!(Document::parse(&svg(&[nothing])).is_ok());
+    let drawing = draw_figures(&[nothing]);
+    assert!(drawing.height > 0.0 && drawing.texts().any(|text| text == "none"));
 }
 
 fn full() -> Chart {
@@ -213,26 +239,20 @@ fn series_are_told_apart_without_colour_and_marks_outside_are_not_drawn() {
     }
     assert!(!text.contains("outside") && !text.contains("edge"));
     assert!(text.lines().all(|line| line.chars().count() <= 80));
-    let picture = svg(&[figure]);
-    let document = Document::parse(&picture).expect("XML");
-    let words: Vec<&str> = document
-        .descendants()
-        .filter_map(|node| node.text())
-        .collect();
+    let drawing = draw_figures(&[figure]);
+    let words: Vec<&str> = drawing.texts().collect();
     for named in ["first", "edge", "second", "third", "now"] {
         assert!(words.contains(&named), "{named} in {words:?}");
     }
     assert!(!words.contains(&"outside"));
-    // An edge looks like the line it belongs to.
-    let strokes: Vec<_> = document
-        .descendants()
-        .filter_map(|node| {
-            node.attribute("stroke")
-                .filter(|_| node.has_tag_name("polyline"))
-        })
-        .collect();
-    assert_eq!(strokes[0], strokes[1]);
-    assert_ne!(strokes[0], strokes[2]);
+    // An edge looks like the line it belongs to, and is thinner.
+    let (_, _, top, _) = plot(&drawing);
+    let curves = curves(&drawing).into_iter();
+    let inside = curves.filter(|(points, _)| points.iter().all(|(_, y)| *y >= top - 0.02));
+    let strokes: Vec<&Stroked> = inside.map(|(_, stroke)| stroke).collect();
+    assert_eq!(strokes[0].colour, strokes[1].colour);
+    assert!(strokes[0].width > strokes[1].width);
+    assert_ne!(strokes[0].colour, strokes[2].colour);
 }
 
 #[test]
@@ -264,17 +284,14 @@ fn names_are_text_in_a_picture_whatever_they_hold() {
         Series::line("q·k/√d", vec![(1.0, 0.4), (2.0, 0.3)]),
     ]);
     odd.title = "a < b & c".to_owned();
-    let picture = svg(&[alone(odd)]);
-    let document = Document::parse(&picture).expect("XML");
-    let words: Vec<&str> = document
-        .descendants()
-        .filter_map(|node| node.text())
-        .collect();
+    let drawing = drawn_on_paper(odd);
+    let words: Vec<&str> = drawing.texts().collect();
     assert!(
         words.contains(&"<script>&\"'")
             && words.contains(&"a < b & c")
             && words.contains(&"q·k/√d")
     );
+    assert!(!svg(&drawing).contains("<script>"));
 }
 
 /// Cells with dots of a line.
@@ -386,13 +403,14 @@ fn labels_of_marks_stand_above_the_plot_and_cut_no_curve() {
         assert!(y.expect(label) < top, "{label}");
     }
     // The same in a picture: the foot of each label is above the plot.
-    let text = svg(&[alone(marked)]);
-    let document = Document::parse(&text).expect("XML");
-    let (_, _, plot_top, _) = plot(&document);
-    let labels = document
-        .descendants()
-        .filter(|node| node.attribute("paint-order").is_some());
-    let feet: Vec<f64> = labels.map(|node| number(&node, "y")).collect();
+    let drawing = drawn_on_paper(marked);
+    let (_, _, plot_top, _) = plot(&drawing);
+    let labels = drawing.shapes.iter().filter_map(|shape| match shape {
+        Shape::Text(text) => Some(text),
+        _ => None,
+    });
+    let labels = labels.filter(|text| ["now", "1/sqrt d", "a long label"].contains(&&*text.text));
+    let feet: Vec<f64> = labels.map(|text| text.at.1).collect();
     assert_eq!(feet.len(), 3);
     assert!(feet.iter().all(|y| *y < plot_top), "{feet:?} {plot_top}");
 }

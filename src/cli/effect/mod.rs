@@ -285,7 +285,10 @@ pub fn run(args: &Args) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Table => content = printable(report.text().as_bytes()),
-        Format::Csv => report.write_csv(args.written.raw_csv, &mut content)?,
+        Format::Csv => report
+            .sheet
+            .table
+            .write_csv(args.written.raw_csv, &mut content)?,
         Format::Json => report.write_json(&mut content)?,
         Format::Html => report.write_html(&mut content)?,
         Format::Parquet => report.write_parquet(&mut content)?,

@@ -115,7 +115,7 @@ fn fewer<'a>(
         let path = file.path().to_path_buf();
         let cannot = |e| Error::file(&path, format!("cannot be written ({e})"));
         let mut writer = ParquetWriter::for_pieces(BufWriter::new(&file)).map_err(cannot)?;
-        merge(some, opened, &mut |row| writer.add(row).map_err(cannot))?;
+        merge(some, opened, &mut |row| writer.add(&row).map_err(cannot))?;
         writer.finish(&About::default()).map_err(cannot)?;
         fewer.push(Source {
             path,

@@ -2,10 +2,8 @@
 
 mod axis;
 pub mod labels;
-mod svg;
 
 pub use axis::{Axis, Scale, Ticks, tick_label};
-pub use svg::svg;
 
 /// Margin of an axis beyond the outermost values, as a share of the axis; not used for fixed ends.
 const ROOM: f64 = 0.05;

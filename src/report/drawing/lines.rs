@@ -52,21 +52,72 @@ impl Plot<'_> {
             && (self.top - near..=self.bottom + near).contains(&y)
     }
 
-    /// Returns the unbroken parts of a series on the page: points beyond the axes break it.
+    /// Returns a value's place on the page; `None` if an axis cannot hold it.
+    fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        let holds = self.chart.x.holds(x) && self.chart.y.holds(y);
+        holds.then(|| (self.x(x), self.y(y)))
+    }
+
+    /// Returns the points of a series within the axes.
+    fn dots(&self, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+        let placed = points.iter().filter_map(|point| self.place(*point));
+        placed.filter(|at| self.is_inside(*at)).collect()
+    }
+
+    /// Returns the unbroken parts of a line: a point that an axis cannot hold breaks it, and it ends where it leaves the axes.
     fn parts(&self, points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
-        let placed = points.iter().map(|(x, y)| {
-            let holds = self.chart.x.holds(*x) && self.chart.y.holds(*y);
-            let at = holds.then(|| (self.x(*x), self.y(*y)));
-            at.filter(|at| self.is_inside(*at))
-        });
-        let placed: Vec<Option<(f64, f64)>> = placed.collect();
-        let parts = placed.split(Option::is_none);
-        let parts = parts.map(|part| part.iter().copied().flatten().collect::<Vec<_>>());
-        parts.filter(|part| !part.is_empty()).collect()
+        let placed: Vec<Option<(f64, f64)>> = points.iter().map(|at| self.place(*at)).collect();
+        let mut parts = Vec::new();
+        for run in placed.split(Option::is_none) {
+            let run: Vec<(f64, f64)> = run.iter().copied().flatten().collect();
+            let mut part: Vec<(f64, f64)> = Vec::new();
+            if let [only] = run[..] {
+                part.extend(self.is_inside(only).then_some(only));
+            }
+            for pair in run.windows(2) {
+                let Some([from, to]) = self.clipped(pair[0], pair[1]) else {
+                    continue;
+                };
+                if part.last() != Some(&from) {
+                    parts.push(std::mem::replace(&mut part, vec![from]));
+                }
+                part.push(to);
+            }
+            parts.push(part);
+        }
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    /// Returns the part of a line between two points that is within the axes (Liang and Barsky 1984).
+    fn clipped(&self, a: (f64, f64), b: (f64, f64)) -> Option<[(f64, f64); 2]> {
+        let (dx, dy) = (b.0 - a.0, b.1 - a.1);
+        let mut ends = (0.0f64, 1.0f64);
+        let edges = [
+            (-dx, a.0 - self.left),
+            (dx, self.right - a.0),
+            (-dy, a.1 - self.top),
+            (dy, self.bottom - a.1),
+        ];
+        for (along, room) in edges {
+            let share = (room + if room.abs() < 0.01 { 0.01 } else { 0.0 }) / along;
+            match along {
+                0.0 if room < -0.01 => return None,
+                0.0 => {}
+                along if along < 0.0 => ends.0 = ends.0.max(share),
+                _ => ends.1 = ends.1.min(share),
+            }
+        }
+        let at = |share: f64| match share {
+            0.0 => a,
+            1.0 => b,
+            share => (a.0 + share * dx, a.1 + share * dy),
+        };
+        (ends.0 <= ends.1).then(|| [at(ends.0), at(ends.1)])
     }
 }
 
-fn words(text: &str, at: (f64, f64), anchor: Anchor) -> Text {
+pub(super) fn words(text: &str, at: (f64, f64), anchor: Anchor) -> Text {
     Text {
         text: text.to_owned(),
         at,
@@ -169,16 +220,18 @@ fn draw_axes(shapes: &mut Vec<Shape>, plot: &Plot<'_>, edge: f64) {
 fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
     let series = &plot.chart.series[series_idx];
     let (colour, dashes) = LOOKS[plot.chart.look_of(series_idx) % LOOKS.len()];
+    if series.stroke == Kind::Points {
+        let dots = plot.dots(&series.points).into_iter();
+        shapes.extend(dots.map(|at| Shape::Dot {
+            at,
+            radius: 0.6,
+            fill: colour,
+        }));
+        return;
+    }
     for part in plot.parts(&series.points) {
         match series.stroke {
-            Kind::Points => {
-                let dot = |at: &(f64, f64)| Shape::Dot {
-                    at: *at,
-                    radius: 0.6,
-                    fill: colour,
-                };
-                shapes.extend(part.iter().map(dot));
-            }
+            Kind::Points => {}
             Kind::Edge { .. } => shapes.push(line(part, colour, 0.15, dashes)),
             Kind::Area => {
                 if let (Some(first), Some(last)) = (part.first(), part.last()) {
@@ -249,7 +302,7 @@ fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>, labels: &[Label]) {
 /// Draws the names of series above the plot, in as many rows as needed; returns the height.
 fn draw_legend(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width: f64) -> f64 {
     const SAMPLE: f64 = 6.0;
-    let named = chart.legend(false);
+    let named = chart.legend(true);
     if named.is_empty() {
         return 0.0;
     }
@@ -274,6 +327,12 @@ fn draw_legend(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width
                 colour,
                 0.35,
                 &[],
+            ),
+            Kind::Edge { .. } => line(
+                vec![(left, middle), (left + SAMPLE, middle)],
+                colour,
+                0.15,
+                dashes,
             ),
             _ => line(
                 vec![(left, middle), (left + SAMPLE, middle)],

@@ -1,5 +1,6 @@
 //! A drawing for print: shapes on a white page in millimetres, written as SVG, PNG or PDF with the same outlines in each.
 
+mod figures;
 mod font;
 mod lines;
 mod map;
@@ -7,6 +8,10 @@ mod pdf;
 mod png;
 mod svg;
 
+use std::io;
+use std::path::Path;
+
+pub use figures::draw_figures;
 pub use font::{lacks, text_width};
 pub use lines::draw_chart;
 pub use map::{Bar, Map, Side, draw_map};
@@ -94,7 +99,39 @@ pub enum Anchor {
     End,
 }
 
+/// A file format of drawings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Svg,
+    Png,
+    Pdf,
+}
+
+impl Format {
+    /// Determines the format by a file's extension; `None` for any other.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_lowercase().as_str() {
+            "svg" => Some(Self::Svg),
+            "png" => Some(Self::Png),
+            "pdf" => Some(Self::Pdf),
+            _ => None,
+        }
+    }
+}
+
 impl Drawing {
+    /// Returns the file's contents in a format.
+    ///
+    /// # Errors
+    /// Never in practice: it writes to memory.
+    pub fn in_format(&self, format: Format) -> io::Result<Vec<u8>> {
+        match format {
+            Format::Svg => Ok(svg(self).into_bytes()),
+            Format::Png => png(self),
+            Format::Pdf => pdf(self),
+        }
+    }
+
     /// Returns every text on the page.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.shapes.iter().filter_map(|shape| match shape {

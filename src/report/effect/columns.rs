@@ -1,34 +1,19 @@
 //! The columns of each measure's table.
 
-use super::column::{Column, Kind};
+use crate::table::Column;
 
-const NATS: Option<&str> = Some("nats");
+const NATS: &str = "nats";
 
 const fn text(id: &'static str, about: &'static str) -> Column {
-    Column {
-        id,
-        kind: Kind::Text,
-        unit: None,
-        about,
-    }
+    Column::text(id, about)
 }
 
 const fn integer(id: &'static str, about: &'static str) -> Column {
-    Column {
-        id,
-        kind: Kind::Integer,
-        unit: None,
-        about,
-    }
+    Column::integer(id, about)
 }
 
-const fn figure(id: &'static str, unit: Option<&'static str>, about: &'static str) -> Column {
-    Column {
-        id,
-        kind: Kind::Number,
-        unit,
-        about,
-    }
+const fn figure(id: &'static str, unit: &'static str, about: &'static str) -> Column {
+    Column::number(id, about).in_unit(unit)
 }
 
 const PLACE: [Column; 5] = [
@@ -65,7 +50,7 @@ pub fn of_ablation() -> Vec<Column> {
         figure("kl_high", NATS, "upper end of the 99 % bootstrap interval"),
         figure(
             "logit_change",
-            None,
+            "",
             "change of the logit, or difference of two, that was asked for",
         ),
         integer("n_prompts", "prompts that were run"),
@@ -79,8 +64,8 @@ pub fn of_attribution() -> Vec<Column> {
     columns.extend([
         integer("key", "source position, where a head is taken apart"),
         text("key_token", "token at the source position"),
-        figure("share", None, "what it adds to the logit"),
-        figure("so_far", None, "sum of the shares up to here"),
+        figure("share", "", "what it adds to the logit"),
+        figure("so_far", "", "sum of the shares up to here"),
     ]);
     columns
 }
@@ -96,12 +81,12 @@ pub fn of_patching() -> Vec<Column> {
         text("token", "token of the clean prompt there"),
         figure(
             "restored",
-            None,
+            "",
             "(patched − corrupted) / (clean − corrupted): 0 nothing, 1 all",
         ),
         figure(
             "logit",
-            None,
+            "",
             "logit, or difference of two, of the patched run",
         ),
     ]);
@@ -114,41 +99,41 @@ pub fn of_circuits() -> Vec<Column> {
     columns.extend([
         figure(
             "copying",
-            None,
+            "",
             "Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U",
         ),
         figure(
             "positive_share",
-            None,
+            "",
             "share of these eigenvalues with a real part above 0",
         ),
         figure(
             "qk_effective_rank",
-            None,
+            "",
             "exp of the entropy of σ/Σσ of W_Q W_K",
         ),
-        figure("qk_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_Q W_K"),
+        figure("qk_stable_rank", "", "‖·‖²_F / ‖·‖²₂ of W_Q W_K"),
         figure(
             "ov_effective_rank",
-            None,
+            "",
             "exp of the entropy of σ/Σσ of W_V W_O",
         ),
-        figure("ov_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_V W_O"),
+        figure("ov_stable_rank", "", "‖·‖²_F / ‖·‖²₂ of W_V W_O"),
         text(
             "q_from",
             "earlier head whose output this one's queries read most",
         ),
-        figure("q_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        figure("q_composition", "", "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
         text(
             "k_from",
             "earlier head whose output this one's keys read most",
         ),
-        figure("k_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        figure("k_composition", "", "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
         text(
             "v_from",
             "earlier head whose output this one's values read most",
         ),
-        figure("v_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        figure("v_composition", "", "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
     ]);
     columns
 }
@@ -160,23 +145,23 @@ pub fn of_contribution() -> Vec<Column> {
     columns.extend([
         figure(
             "contribution_first",
-            None,
+            "",
             "share of Σ α‖v W_O‖ that comes from the first key",
         ),
         figure(
             "attention_first",
-            None,
+            "",
             "share of the attention that the first key gets",
         ),
         figure(
             "contribution_entropy",
-            Some("nats"),
+            "nats",
             "mean entropy of α‖v W_O‖ / its sum",
         ),
-        figure("contribution_total", None, "mean Σ α‖v W_O‖ of a query"),
+        figure("contribution_total", "", "mean Σ α‖v W_O‖ of a query"),
         figure(
             "output_norm",
-            None,
+            "",
             "mean length of what the head adds: the total where nothing cancels",
         ),
     ]);
@@ -189,13 +174,13 @@ pub fn of_lens() -> Vec<Column> {
         integer("position", "position in the text"),
         text("token", "token at the position"),
         integer("depth", "layers that have run: 0 is the embedding"),
-        figure("kl", Some("nats"), "KL(last layer ‖ this depth)"),
+        figure("kl", "nats", "KL(last layer ‖ this depth)"),
         text(
             "target",
             "the token that follows, or for models that are not causal the token itself",
         ),
         integer("rank", "place of the target among all tokens, from 1"),
-        figure("probability", None, "probability of the target"),
+        figure("probability", "", "probability of the target"),
         text("top", "likeliest tokens with probabilities"),
     ]
 }
@@ -213,7 +198,7 @@ pub fn of_rollout() -> Vec<Column> {
         text("key_token", "token at the source position"),
         figure(
             "rollout",
-            None,
+            "",
             "share of the source token that has reached the position",
         ),
     ]
@@ -225,18 +210,18 @@ pub fn of_retrieval() -> Vec<Column> {
     columns.extend([
         figure(
             "retrieval",
-            None,
+            "",
             "share of the needle's tokens that the model writes while this head looks at them most; empty without a head that predicts",
         ),
         figure(
             "looks",
-            None,
+            "",
             "share of the needle's tokens that this head looks at most before they are to be written",
         ),
-        figure("looks_worst", None, "that share at the depth where it is smallest"),
+        figure("looks_worst", "", "that share at the depth where it is smallest"),
         figure(
             "streaming",
-            None,
+            "",
             "mean share of the attention on the first tokens and the nearest",
         ),
     ]);

@@ -1,15 +1,13 @@
 //! Effects of a model's parts as a table that says how it was computed: text, CSV, JSON, Parquet and HTML.
 
-mod column;
 mod columns;
 mod page;
 mod parquet;
 mod rows;
 mod sheet;
 
-pub use column::Column;
 pub use rows::{
     Labels, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet, lens_sheet,
     patching_sheet, retrieval_sheet, rollout_sheet,
 };
-pub use sheet::{Cell, EffectReport, PromptOf, SheetRows};
+pub use sheet::{EffectReport, PromptOf, SheetRows};

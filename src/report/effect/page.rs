@@ -4,20 +4,25 @@ use std::io::{self, Write};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::column::{Column, Kind};
-use super::sheet::{Cell, EffectReport};
+use super::sheet::EffectReport;
+use crate::table::{Cell, Column, Kind};
 use crate::text_table::digits;
 
 /// Returns the first number column, which is drawn as bars around 0, and its largest absolute value.
 fn barred(report: &EffectReport) -> Option<(usize, f64)> {
-    let columns = report.sheet.columns.iter();
+    let columns = report.sheet.table.columns.iter();
     let idx = columns
         .clone()
         .position(|column| column.kind == Kind::Number)?;
-    let values = report.sheet.rows.iter().filter_map(|row| match row[idx] {
-        Cell::Number(value) if value.is_finite() => Some(value.abs()),
-        _ => None,
-    });
+    let values = report
+        .sheet
+        .table
+        .rows
+        .iter()
+        .filter_map(|row| match row[idx] {
+            Cell::Number(value) if value.is_finite() => Some(value.abs()),
+            _ => None,
+        });
     let most = values.fold(0.0, f64::max);
     (most > 0.0).then_some((idx, most))
 }
@@ -82,12 +87,12 @@ impl EffectReport {
                         }
                         div.scroll { table.figures {
                             thead { tr {
-                                @for column in &sheet.columns {
+                                @for column in &sheet.table.columns {
                                     th.n scope="col" title=(title(column)) { (column.id) }
                                 }
                                 @if bars.is_some() { th {} }
                             } }
-                            tbody { @for row in &sheet.rows { tr {
+                            tbody { @for row in &sheet.table.rows { tr {
                                 @for cell in row { td { (cell.shown()) } }
                                 @if let Some((idx, most)) = bars {
                                     td { @if let Cell::Number(value) = row[idx] { (bar(value, most)) } }

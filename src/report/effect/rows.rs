@@ -10,7 +10,8 @@ use super::columns::{
     of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_retrieval,
     of_rollout,
 };
-use super::sheet::{Cell, SheetRows};
+use super::sheet::SheetRows;
+use crate::table::{Cell, Table};
 
 /// Labels for tokens and positions.
 pub struct Labels<'a> {
@@ -84,8 +85,7 @@ pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
     ];
     notes.extend(asked.map(|asked| format!("logit_change: of {asked}")));
     SheetRows {
-        columns,
-        rows,
+        table: Table { columns, rows },
         notes,
         totals: Vec::new(),
     }
@@ -136,8 +136,7 @@ pub fn attribution_sheet(found: &Attribution, labels: &Labels<'_>, asked: String
         notes.push("token types: all tokens are of type 0".to_owned());
     }
     SheetRows {
-        columns,
-        rows,
+        table: Table { columns, rows },
         notes,
         totals: vec![("logit", found.logit), ("sum of shares", found.sum())],
     }
@@ -186,8 +185,10 @@ pub fn retrieval_sheet(found: &Retrieval) -> SheetRows {
         ));
     }
     SheetRows {
-        columns: of_retrieval(),
-        rows: rows.collect(),
+        table: Table {
+            columns: of_retrieval(),
+            rows: rows.collect(),
+        },
         notes,
         totals: found
             .written
@@ -222,8 +223,10 @@ pub fn patching_sheet(patching: &Patching, labels: &Labels<'_>, asked: String) -
         row
     });
     SheetRows {
-        columns,
-        rows: rows.collect(),
+        table: Table {
+            columns,
+            rows: rows.collect(),
+        },
         notes: vec![
             format!(
                 "activation patching of {asked}: values of the clean run stand in the corrupted one"
@@ -267,8 +270,10 @@ pub fn lens_sheet(rows: &[LensRow], labels: &Labels<'_>, is_causal: bool) -> She
         "the target is the token itself"
     };
     SheetRows {
-        columns,
-        rows: cells.collect(),
+        table: Table {
+            columns,
+            rows: cells.collect(),
+        },
         notes: vec![format!(
             "logit lens: the final norm and the head on the residual of every depth; {target}"
         )],
@@ -311,8 +316,7 @@ pub fn rollout_sheet(stacks: &[Rollout], positions: &[usize], labels: &Labels<'_
         notes.push("a causal model concentrates rollout on the first token whatever its heads do: row 0 sees itself alone, and every layer adds to it".to_owned());
     }
     SheetRows {
-        columns,
-        rows,
+        table: Table { columns, rows },
         notes,
         totals: Vec::new(),
     }
@@ -340,8 +344,7 @@ pub fn contribution_sheet(prompts: &[(String, Vec<Contribution>)]) -> SheetRows 
         }
     }
     SheetRows {
-        columns,
-        rows,
+        table: Table { columns, rows },
         notes: vec![
             "contribution: attention weighed by the length of what it carries, α · ‖v W_O‖ (Kobayashi et al. 2020), before norms on the branch; a sink that writes nothing has a large share of the attention and a small one of this".to_owned(),
         ],
@@ -371,8 +374,10 @@ pub fn circuits_sheet(found: &Circuits) -> SheetRows {
         row
     });
     SheetRows {
-        columns,
-        rows: rows.collect(),
+        table: Table {
+            columns,
+            rows: rows.collect(),
+        },
         notes: found.notes.clone(),
         totals: Vec::new(),
     }

@@ -1,75 +1,25 @@
-//! A table of effects as data: described columns and rows of cells.
+//! A table of effects, and how it was computed.
 
 use std::io::{self, Write};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 
-use super::column::Column;
 use crate::document::ModelRecord;
 use crate::json::write_pretty;
-use crate::number::{Number, number};
-use crate::plain::{cell, one_line};
-use crate::text_table::{digits, text_table, wrapped};
+use crate::number::Number;
+use crate::table::{Keyed, Table, keyed_schema};
+use crate::text_table::{digits, wrapped};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;
 /// Most width of remarks in text.
 const WIDTH: usize = 100;
 
-/// A value of the table; empty if the column does not apply to the row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
-    Empty,
-    Text(String),
-    Integer(u64),
-    Number(f64),
-}
-
-impl Cell {
-    /// A number, or an empty cell.
-    pub fn of(value: Option<f64>) -> Self {
-        value.map_or(Self::Empty, Self::Number)
-    }
-
-    /// An index or a count, or an empty cell.
-    pub fn index(value: Option<usize>) -> Self {
-        value.map_or(Self::Empty, |value| Self::Integer(value as u64))
-    }
-
-    /// A text.
-    pub fn text(value: impl Into<String>) -> Self {
-        Self::Text(value.into())
-    }
-
-    /// Formats the value as it is shown in tables.
-    pub fn shown(&self) -> String {
-        match self {
-            Self::Empty => "-".to_owned(),
-            Self::Text(text) => one_line(text).into_owned(),
-            Self::Integer(value) => value.to_string(),
-            Self::Number(value) => digits(*value),
-        }
-    }
-}
-
-impl Serialize for Cell {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Empty => to.serialize_none(),
-            Self::Text(text) => to.serialize_str(text),
-            Self::Integer(value) => to.serialize_u64(*value),
-            Self::Number(value) => Number(*value).serialize(to),
-        }
-    }
-}
-
 /// Columns, rows and remarks.
 #[derive(Debug, Clone, Default)]
 pub struct SheetRows {
-    pub columns: Vec<Column>,
-    pub rows: Vec<Vec<Cell>>,
+    pub table: Table,
     /// How it was computed, and its limits.
     pub notes: Vec<String>,
     /// Overall numbers, such as the logit and the sum of all shares.
@@ -141,34 +91,9 @@ struct Total<'a> {
     value: Number,
 }
 
-struct Keyed<'a>(&'a [Column], &'a [Cell]);
-
-impl Serialize for Keyed<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.0.len()))?;
-        for (column, cell) in self.0.iter().zip(self.1) {
-            map.serialize_entry(column.id, cell)?;
-        }
-        map.end()
-    }
-}
-
-/// Schema of a row: the columns of one measure, each with a text, a number, or null.
+/// Schema of a row: the columns of one measure.
 fn rows(_: &mut SchemaGenerator) -> Schema {
-    let cell = || serde_json::json!({ "type": ["number", "string", "null"] });
-    let columns = super::columns::every_column();
-    let columns: serde_json::Map<String, serde_json::Value> = columns
-        .into_iter()
-        .map(|column| (column.id.to_owned(), cell()))
-        .collect();
-    json_schema!({
-        "type": "array",
-        "items": {
-            "type": "object",
-            "properties": columns,
-            "additionalProperties": false
-        }
-    })
+    keyed_schema(super::columns::every_column())
 }
 
 impl JsonSchema for EffectReport {
@@ -188,7 +113,7 @@ impl EffectReport {
     /// When the target cannot be written.
     pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
         let sheet = &self.sheet;
-        let columns = sheet.columns.iter().map(|column| ColumnRecord {
+        let columns = sheet.table.columns.iter().map(|column| ColumnRecord {
             id: column.id,
             unit: column.unit,
             about: column.about,
@@ -210,48 +135,15 @@ impl EffectReport {
                 })
                 .collect(),
             columns: columns.collect(),
-            rows: sheet
-                .rows
-                .iter()
-                .map(|row| Keyed(&sheet.columns, row))
-                .collect(),
+            rows: sheet.table.keyed(),
         };
         write_pretty(&document, to)
-    }
-
-    /// Writes the rows. `is_raw` leaves texts unescaped, even those that a spreadsheet would compute.
-    ///
-    /// # Errors
-    /// When the target cannot be written.
-    pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-        let mut writer = ::csv::Writer::from_writer(to);
-        writer.write_record(self.sheet.columns.iter().map(|column| column.id))?;
-        for row in &self.sheet.rows {
-            let cells = row.iter().map(|value| match value {
-                Cell::Empty => String::new(),
-                Cell::Text(text) if is_raw => text.clone(),
-                Cell::Text(text) => cell(text).into_owned(),
-                Cell::Integer(value) => value.to_string(),
-                Cell::Number(value) => number(*value),
-            });
-            writer.write_record(cells)?;
-        }
-        writer.flush()
     }
 
     /// Returns the table as text, with how it was computed below.
     pub fn text(&self) -> String {
         let sheet = &self.sheet;
-        // Columns that are empty in every row are not shown.
-        let is_filled = |idx: &usize| sheet.rows.iter().any(|row| row[*idx] != Cell::Empty);
-        let shown: Vec<usize> = (0..sheet.columns.len()).filter(is_filled).collect();
-        let titles: Vec<&str> = shown.iter().map(|idx| sheet.columns[*idx].id).collect();
-        let rows: Vec<Vec<String>> = sheet
-            .rows
-            .iter()
-            .map(|row| shown.iter().map(|idx| row[*idx].shown()).collect())
-            .collect();
-        let mut text = text_table(&titles, &rows);
+        let mut text = sheet.table.text();
         if !sheet.totals.is_empty() {
             text.push('\n');
             for (name, value) in &sheet.totals {

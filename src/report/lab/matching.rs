@@ -9,8 +9,9 @@ use serde::Serialize;
 use super::{Components, VERSION};
 use crate::chart::{Axis, Chart, Figure, Series};
 use crate::json::write_pretty;
-use crate::number;
 use crate::number::Number;
+use crate::table::Table;
+use crate::table_row;
 use crate::text_table::{digits, text_table};
 
 /// Gradients of hard and soft lookups.
@@ -108,37 +109,37 @@ pub fn write_match_csv(
     points: &[MatchPoint],
     to: &mut impl Write,
 ) -> io::Result<()> {
-    let mut writer = ::csv::Writer::from_writer(to);
-    writer.write_record([
-        "similarity",
-        "match",
-        "temperature",
-        "max_probability",
-        "keys_reached",
-        "rank",
-        "gradient",
-    ])?;
-    for of in points {
+    let rows = points.iter().flat_map(|of| {
         let temperature = match of.matching {
-            Match::Soft => number(of.temperature),
-            Match::Argmax | Match::Max => String::new(),
+            Match::Soft => Some(of.temperature),
+            Match::Argmax | Match::Max => None,
         };
-        let place = [
-            setup.similarity.id().to_owned(),
-            name(of.matching).to_owned(),
+        let keys = (1..).map(Some).zip(of.by_rank.iter().copied());
+        let query = std::iter::once((None, of.of_query));
+        query.chain(keys).map(move |(rank, gradient)| MatchRow {
+            similarity: setup.similarity.id(),
+            matching: name(of.matching),
             temperature,
-            number(of.max_probability),
-            number(of.keys_reached),
-        ];
-        let ranks = (1..).map(|rank: usize| rank.to_string());
-        let keys = ranks.zip(of.by_rank.iter().copied());
-        let query = std::iter::once((String::new(), of.of_query));
-        for (rank, gradient) in query.chain(keys) {
-            let row = place.iter().cloned().chain([rank, number(gradient)]);
-            writer.write_record(row)?;
-        }
+            max_probability: of.max_probability,
+            keys_reached: of.keys_reached,
+            rank,
+            gradient,
+        })
+    });
+    Table::of(rows).write_csv(true, to)
+}
+
+table_row! {
+    /// The gradient of one key, or of the query.
+    struct MatchRow {
+        similarity: &'static str, "", "similarity of queries and keys";
+        matching as "match": &'static str, "", "how the lookup matches";
+        temperature: Option<f64>, "", "temperature of a soft match";
+        max_probability: f64, "", "mean of the largest weight";
+        keys_reached: f64, "keys", "e to the entropy of the keys' shares of the gradient";
+        rank: Option<usize>, "", "rank of the key, from 1; empty for the query";
+        gradient: f64, "", "mean length of the gradient";
     }
-    writer.flush()
 }
 
 /// Legend of the table's columns.

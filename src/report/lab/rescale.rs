@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::{Components, VERSION};
 use crate::chart::{Axis, Chart, Figure, Series};
 use crate::json::write_pretty;
-use crate::number;
 use crate::number::Number;
+use crate::table::Table;
+use crate::table_row;
 use crate::text_table::{digits, share_digits, text_table};
 
 /// Softmax weights under several divisors of the scores.
@@ -168,46 +169,47 @@ pub fn write_rescale_json(report: &RescaleReport, to: &mut impl Write) -> io::Re
 /// # Errors
 /// When the target cannot be written.
 pub fn write_rescale_csv(cases: &[Rescaled], to: &mut impl Write) -> io::Result<()> {
-    let mut writer = ::csv::Writer::from_writer(to);
-    writer.write_record([
-        "d",
-        "keys",
-        "queries",
-        "divisor",
-        "value",
-        "score_std",
-        "first_skewness",
-        "first_ks",
-        "skewness",
-        "ks",
-        "relative_entropy",
-        "max_probability",
-        "jacobian_trace",
-        "product_gradient",
-        "curvature",
-    ])?;
-    for case in cases {
-        for of in &case.of {
-            let sizes = [case.d, case.n_keys, case.n_queries].map(|n| n.to_string());
-            let figures = [
-                of.value,
-                of.score_std,
-                of.first_weight.skewness,
-                of.first_ks,
-                of.skewness,
-                of.ks,
-                of.relative_entropy,
-                of.max_probability,
-                of.jacobian_trace,
-                of.product_gradient,
-                of.curvature,
-            ];
-            let id = [of.divisor.id().into_owned()];
-            let row = sizes.into_iter().chain(id);
-            writer.write_record(row.chain(figures.map(number)))?;
-        }
+    let rows = cases.iter().flat_map(|case| {
+        case.of.iter().map(|of| RescaleRow {
+            d: case.d,
+            keys: case.n_keys,
+            queries: case.n_queries,
+            divisor: of.divisor.id().into_owned(),
+            value: of.value,
+            score_std: of.score_std,
+            first_skewness: of.first_weight.skewness,
+            first_ks: of.first_ks,
+            skewness: of.skewness,
+            ks: of.ks,
+            relative_entropy: of.relative_entropy,
+            max_probability: of.max_probability,
+            jacobian_trace: of.jacobian_trace,
+            product_gradient: of.product_gradient,
+            curvature: of.curvature,
+        })
+    });
+    Table::of(rows).write_csv(true, to)
+}
+
+table_row! {
+    /// Figures of one case under one divisor of the scores; `DivisorRecord` describes them.
+    struct RescaleRow {
+        d: usize, "", "width of queries and keys";
+        keys: usize, "", "keys of a row";
+        queries: usize, "", "rows that were drawn";
+        divisor: String, "", "id of the divisor";
+        value: f64, "", "number that scores are divided by";
+        score_std: f64, "", "standard deviation of the divided scores";
+        first_skewness: f64, "", "skewness of the first key's weight over the queries";
+        first_ks: f64, "", "Kolmogorov-Smirnov distance of the first key's weight to its score, both standardised";
+        skewness: f64, "", "mean skewness of a key's weight";
+        ks: f64, "", "mean Kolmogorov-Smirnov distance";
+        relative_entropy: f64, "", "mean entropy, of the logarithm of the number of keys";
+        max_probability: f64, "", "mean of the largest weight of a row";
+        jacobian_trace: f64, "", "mean trace of the softmax Jacobian";
+        product_gradient: f64, "", "that trace, divided by the divisor";
+        curvature: f64, "", "distance of the weights from the tangent of softmax";
     }
-    writer.flush()
 }
 
 const TITLES: [&str; 9] = [

@@ -11,8 +11,9 @@ use serde::Serialize;
 use super::{Components, VERSION};
 use crate::chart::{Axis, Chart, Figure, Mark, Series};
 use crate::json::write_pretty;
-use crate::number;
 use crate::number::Number;
+use crate::table::Table;
+use crate::table_row;
 use crate::text_table::{digits, text_table};
 
 /// The variance of q·k and the gradients of a softmax, for several widths.
@@ -174,54 +175,53 @@ pub fn write_variance_json(report: &VarianceReport, to: &mut impl Write) -> io::
 /// # Errors
 /// When the target cannot be written.
 pub fn write_variance_csv(lab: &VarianceLab, to: &mut impl Write) -> io::Result<()> {
-    let mut writer = ::csv::Writer::from_writer(to);
-    writer.write_record([
-        "d",
-        "scores",
-        "growth",
-        "mean",
-        "variance",
-        "standard_error",
-        "predicted",
-        "trace",
-        "frobenius",
-        "spectral",
-        "max_probability",
-    ])?;
-    let nothing = || String::new();
-    let norms =
-        |of: &Jacobians| [of.trace, of.frobenius, of.spectral, of.max_probability].map(number);
-    for of in &lab.widths {
+    let row = |d: usize, scores: &'static str, growth: f64, norms: &Jacobians| VarianceRow {
+        d,
+        scores,
+        growth,
+        trace: norms.trace,
+        frobenius: norms.frobenius,
+        spectral: norms.spectral,
+        max_probability: norms.max_probability,
+        ..VarianceRow::default()
+    };
+    let widths = lab.widths.iter().flat_map(|of| {
         let kinds = [
             ("none", of.product, of.unscaled),
             ("inv_sqrt_d", scaled(of), of.scaled),
             ("qk_norm", of.normed, of.with_qk_norm),
         ];
-        for (kind, product, jacobians) in kinds {
-            let place = [of.d.to_string(), kind.to_owned(), number(1.0)];
-            let moments = [product.mean, product.variance, product.standard_error].map(number);
-            let predicted = [product.predicted.map_or_else(nothing, number)];
-            let row = place.into_iter().chain(moments).chain(predicted);
-            writer.write_record(row.chain(norms(&jacobians)))?;
-        }
-    }
+        kinds.map(|(kind, product, norms)| VarianceRow {
+            mean: Some(product.mean),
+            variance: product.variance,
+            standard_error: Some(product.standard_error),
+            predicted: product.predicted,
+            ..row(of.d, kind, 1.0, &norms)
+        })
+    });
     let widest = lab.widths.iter().map(|of| of.d).max().unwrap_or(0);
-    for of in &lab.growth {
-        let place = [
-            widest.to_string(),
-            "inv_sqrt_d".to_owned(),
-            number(of.growth),
-        ];
-        let variance = [
-            nothing(),
-            number(of.score_std * of.score_std),
-            nothing(),
-            nothing(),
-        ];
-        let row = place.into_iter().chain(variance);
-        writer.write_record(row.chain(norms(&of.softmax)))?;
+    let growth = lab.growth.iter().map(|of| VarianceRow {
+        variance: of.score_std * of.score_std,
+        ..row(widest, "inv_sqrt_d", of.growth, &of.softmax)
+    });
+    Table::of(widths.chain(growth)).write_csv(true, to)
+}
+
+table_row! {
+    /// Moments of scores, and the softmax over them.
+    struct VarianceRow {
+        d: usize, "", "width of queries and keys";
+        scores: &'static str, "", "how scores come from q·k";
+        growth: f64, "", "factor of the scores";
+        mean: Option<f64>, "", "mean of the scores";
+        variance: f64, "", "variance of the scores";
+        standard_error: Option<f64>, "", "standard error of the variance";
+        predicted: Option<f64>, "", "variance that theory predicts";
+        trace: f64, "", "mean trace of the softmax Jacobian";
+        frobenius: f64, "", "its mean Frobenius norm";
+        spectral: f64, "", "its mean spectral norm";
+        max_probability: f64, "", "mean of the largest weight of a row";
     }
-    writer.flush()
 }
 
 /// Legend of the first table's columns.

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::columns::names;
+use super::columns::columns;
 use super::table::{Row, Table};
-use crate::{cell, number};
+use crate::table::write_cells;
 
 impl Table {
     /// Writes a header and the rows. Missing values are empty; numbers that are not finite are words.
@@ -24,9 +24,8 @@ impl Table {
 /// # Errors
 /// When the target cannot be written.
 pub fn write_csv_header(to: &mut impl Write) -> io::Result<()> {
-    let mut writer = ::csv::Writer::from_writer(to);
-    writer.write_record(names())?;
-    writer.flush()
+    let no_rows: [Vec<_>; 0] = [];
+    write_cells(Some(&columns()), no_rows, false, to)
 }
 
 /// Writes some rows without a header.
@@ -34,33 +33,5 @@ pub fn write_csv_header(to: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// When the target cannot be written.
 pub fn write_csv_rows(rows: &[Row], is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-    let mut writer = ::csv::Writer::from_writer(to);
-    for row in rows {
-        writer.write_record(cells(row, is_raw))?;
-    }
-    writer.flush()
-}
-
-fn cells(row: &Row, is_raw: bool) -> Vec<String> {
-    let text = |text: &str| {
-        if is_raw {
-            text.to_owned()
-        } else {
-            cell(text).into_owned()
-        }
-    };
-    let integer = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let figure = |value: Option<f64>| value.map(number).unwrap_or_default();
-    let mut cells = vec![
-        text(&row.checkpoint),
-        integer(row.step),
-        text(&row.prompt),
-        row.n_tokens.to_string(),
-        figure(row.loss),
-        row.stack.clone().unwrap_or_default(),
-        row.layer.to_string(),
-        integer(row.head),
-    ];
-    cells.extend(row.stats.iter().map(|value| figure(*value)));
-    cells
+    write_cells(None, rows.iter().map(Row::cells), is_raw, to)
 }

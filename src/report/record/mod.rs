@@ -10,7 +10,7 @@ mod read_parquet;
 mod step;
 mod table;
 
-pub use self::columns::{COLUMNS, Kind, SCHEMA};
+pub use self::columns::{COLUMNS, SCHEMA};
 pub use self::csv::{write_csv_header, write_csv_rows};
 pub use self::json::write_json_row;
 pub use self::natural::natural;

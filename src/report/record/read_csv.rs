@@ -23,9 +23,9 @@ impl Table {
         let place = |name: &str| header.iter().position(|title| title == name);
         let mut places = [None; COLUMNS.len()];
         for (at, column) in places.iter_mut().zip(&COLUMNS) {
-            *at = place(column.name);
+            *at = place(column.id);
             if at.is_none() && column.is_required {
-                let problem = format!("expected a table with a column {}, found none", column.name);
+                let problem = format!("expected a table with a column {}, found none", column.id);
                 return Err(Error::file(path, problem));
             }
         }
@@ -42,10 +42,10 @@ impl Table {
             };
             let of_place = |idx: usize| cell(places[idx]);
             let integer = |idx: usize| {
-                let parse = |text: &str| text.parse().map_err(|_| wrong(COLUMNS[idx].name, text));
+                let parse = |text: &str| text.parse().map_err(|_| wrong(COLUMNS[idx].id, text));
                 of_place(idx).map(parse).transpose()
             };
-            let required = |idx: usize| integer(idx)?.ok_or_else(|| wrong(COLUMNS[idx].name, ""));
+            let required = |idx: usize| integer(idx)?.ok_or_else(|| wrong(COLUMNS[idx].id, ""));
             let number = |name: &str, text: Option<&str>| {
                 let parse = |text: &str| text.parse::<f64>().map_err(|_| wrong(name, text));
                 text.map(parse).transpose()

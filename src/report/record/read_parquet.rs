@@ -13,8 +13,9 @@ use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::{ParquetError, Result as Found};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
-use super::columns::{COLUMNS, Kind};
+use super::columns::COLUMNS;
 use super::table::{About, Row, Table};
+use crate::table::Kind;
 
 /// Values of one column; `None` for rows without one.
 enum Column {
@@ -127,10 +128,10 @@ fn rows_of(path: &Path, group: &dyn RowGroupReader) -> Result<Vec<Row>> {
     };
     let mut columns = Vec::new();
     for column in &COLUMNS {
-        columns.push(match place(column.name) {
-            Some(at) => read(path, group, (at, column.name), column.kind, n_rows)?,
+        columns.push(match place(column.id) {
+            Some(at) => read(path, group, (at, column.id), column.kind, n_rows)?,
             None if column.is_required => {
-                let problem = format!("expected a table with a column {}, found none", column.name);
+                let problem = format!("expected a table with a column {}, found none", column.id);
                 return Err(Error::file(path, problem));
             }
             None => empty(column.kind, n_rows),

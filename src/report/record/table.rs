@@ -6,6 +6,7 @@ use attnscope_checks::stats::{STATISTICS, Values};
 use attnscope_spec::{Place, Stack};
 
 use super::natural::natural;
+use crate::table::{Cell, CellValue};
 use crate::{LayerRecord, ModelRecord, PromptRecord};
 
 /// Metadata about the origin of the rows.
@@ -149,6 +150,22 @@ fn stats_of(values: &Values, is_head: bool) -> Vec<Option<f64>> {
 }
 
 impl Row {
+    /// Returns the row's cells, one for each column.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = vec![
+            self.checkpoint.as_str().cell(),
+            self.step.cell(),
+            self.prompt.as_str().cell(),
+            self.n_tokens.cell(),
+            self.loss.cell(),
+            self.stack.as_deref().cell(),
+            self.layer.cell(),
+            self.head.cell(),
+        ];
+        cells.extend(self.stats.iter().map(|value| value.cell()));
+        cells
+    }
+
     /// Returns the row's place; `None` if its stack is unknown.
     pub fn place(&self) -> Option<Place> {
         let stacks = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross];

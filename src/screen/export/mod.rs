@@ -15,6 +15,7 @@ pub use paper::Paper;
 pub(super) use files::Writer;
 
 use attnscope_compute::error::{Error, Result};
+use attnscope_report::drawing::Format;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -32,14 +33,6 @@ pub struct Export {
     pub csv: Vec<u8>,
     /// Whether the picture's font lacks some characters, which are replaced by a sign.
     pub lacks_letters: bool,
-}
-
-/// File format of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    Svg,
-    Png,
-    Pdf,
 }
 
 impl Export {
@@ -83,11 +76,7 @@ impl Export {
         let name = format!("{}-figure", name::name_of(app.scene()));
         let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
         let drawing = paper::drawing(app.scene(), paper)?;
-        let picture = match format {
-            Format::Svg => attnscope_report::drawing::svg(&drawing).into_bytes(),
-            Format::Png => attnscope_report::drawing::png(&drawing).map_err(failed)?,
-            Format::Pdf => attnscope_report::drawing::pdf(&drawing).map_err(failed)?,
-        };
+        let picture = drawing.in_format(format).map_err(failed)?;
         Ok(Self {
             csv: sides::csv(app, is_raw_csv).map_err(failed)?,
             lacks_letters: paper::lacks_letters(&drawing),

@@ -24,7 +24,9 @@ pub fn export_page() -> String {
             let _ = writeln!(
                 page,
                 "| `{}` | {} | {} |",
-                column.name, column.unit, column.about
+                column.id,
+                column.unit.unwrap_or_default(),
+                column.about
             );
         }
     }

@@ -1,9 +1,11 @@
 //! The data of the Checks panel: every verdict, every finding, and the influence map if it is shown.
 
 use attnscope_checks::Finding;
-use serde::Serialize;
 
-use super::{Column, Figure, HEAD, PART, PanelData, STACK, Sheet, column};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData};
 use crate::panels::checks::influence;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -18,67 +20,31 @@ pub static DATA: PanelData = PanelData {
             "a cell of the influence map, where it is shown: how far a position moved when another was changed",
         ),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    column(
-        "check",
-        "",
-        "the check by its id, see [checks.md](checks.md)",
-    ),
-    column(
-        "status",
-        "",
-        "`fired`, `passed`, `by-construction`, `undecidable`, `not-tested` or `not-applicable`",
-    ),
-    column("why", "", "one sentence of the check"),
-    column("severity", "", "`error`, `warning` or `info`"),
-    STACK,
-    column(
-        "layer",
-        "",
-        "where the finding is; here and to the right empty where it does not apply",
-    ),
-    HEAD,
-    column("query", "position", "the query"),
-    column("key", "position", "the key"),
-    column("value", "as `unit` says", "what was measured"),
-    column("threshold", "as `unit` says", "what it may be"),
-    column("unit", "", "of both; empty for pure numbers"),
-    column("evidence", "", "one sentence: what was seen"),
-    column("advice", "", "what to do"),
-    column("changed", "position", "the position that was changed"),
-    column("moved", "position", "the position that moved"),
-    column(
-        "amount",
-        "share",
-        "how far: largest difference divided by the largest value",
-    ),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    check: &'static str,
-    status: &'static str,
-    why: String,
-    severity: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    query: Option<usize>,
-    key: Option<usize>,
-    value: Option<Figure>,
-    threshold: Option<Figure>,
-    unit: &'static str,
-    evidence: String,
-    advice: String,
-    changed: Option<usize>,
-    moved: Option<usize>,
-    amount: Option<Figure>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        check: &'static str, "", "the check by its id, see [checks.md](checks.md)";
+        status: &'static str, "", "`fired`, `passed`, `by-construction`, `undecidable`, `not-tested` or `not-applicable`";
+        why: String, "", "one sentence of the check";
+        severity: &'static str, "", "`error`, `warning` or `info`";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "where the finding is; here and to the right empty where it does not apply";
+        head: Option<usize>, "", "the head";
+        query: Option<usize>, "position", "the query";
+        key: Option<usize>, "position", "the key";
+        value: Option<Figure>, "as `unit` says", "what was measured";
+        threshold: Option<Figure>, "as `unit` says", "what it may be";
+        unit: &'static str, "", "of both; empty for pure numbers";
+        evidence: String, "", "one sentence: what was seen";
+        advice: String, "", "what to do";
+        changed: Option<usize>, "position", "the position that was changed";
+        moved: Option<usize>, "position", "the position that moved";
+        amount: Option<Figure>, "share", "how far: largest difference divided by the largest value";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

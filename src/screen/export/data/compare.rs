@@ -2,9 +2,11 @@
 //! selected query.
 
 use attnscope_checks::stats::STATISTICS;
-use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData};
 use crate::state::panel::Panel;
 use crate::state::runs::{SecondRunKind, Shows};
 use crate::state::scene::Scene;
@@ -23,59 +25,25 @@ pub static DATA: PanelData = PanelData {
             "a likely token after the selected query, before or after",
         ),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    column("what_if", "", "what is supposed; empty for other pairs"),
-    column(
-        "against",
-        "",
-        "what A is compared with; empty for what is supposed",
-    ),
-    STACK,
-    LAYER,
-    HEAD,
-    column(
-        "statistic",
-        "",
-        "the statistic by its id, see [statistics.md](statistics.md)",
-    ),
-    column("unit", "", "of the values; empty for pure numbers"),
-    column(
-        "before",
-        "as `unit` says",
-        "the value in A: the checkpoint as it is, where something is supposed",
-    ),
-    column(
-        "after",
-        "as `unit` says",
-        "the value in B: with what is supposed, or in the other run",
-    ),
-    column(
-        "query",
-        "position",
-        "the query after which a token is predicted",
-    ),
-    column("token", "", "what the token reads as"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    what_if: String,
-    against: String,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    statistic: &'static str,
-    unit: &'static str,
-    before: Option<Figure>,
-    after: Option<Figure>,
-    query: Option<usize>,
-    token: String,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        what_if: String, "", "what is supposed; empty for other pairs";
+        against: String, "", "what A is compared with; empty for what is supposed";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md)";
+        unit: &'static str, "", "of the values; empty for pure numbers";
+        before: Option<Figure>, "as `unit` says", "the value in A: the checkpoint as it is, where something is supposed";
+        after: Option<Figure>, "as `unit` says", "the value in B: with what is supposed, or in the other run";
+        query: Option<usize>, "position", "the query after which a token is predicted";
+        token: String, "", "what the token reads as";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

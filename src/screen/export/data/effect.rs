@@ -1,8 +1,9 @@
 //! The data of the Effect panel: the value of every head and part, the logit lens and the path of the logit.
 
-use serde::Serialize;
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
+use super::{Figure, PanelData};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -17,51 +18,23 @@ pub static DATA: PanelData = PanelData {
         ),
         ("path", "the sum of all shares of the logit up to a depth"),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    HEAD,
-    column(
-        "measure",
-        "",
-        "attribution, ablation, contribution or copying",
-    ),
-    column(
-        "name",
-        "",
-        "what the part is called, or the likeliest token of the lens",
-    ),
-    column(
-        "value",
-        "",
-        "the measure's value, the logit so far, or the probability of the likeliest token",
-    ),
-    column("depth", "layers", "how many layers have run"),
-    column("kl", "nats", "KL(last layer ‖ this depth)"),
-    column(
-        "rank",
-        "",
-        "place of the token that follows among all, from 1",
-    ),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    measure: &'static str,
-    name: String,
-    value: Option<Figure>,
-    depth: Option<usize>,
-    kl: Option<Figure>,
-    rank: Option<usize>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        measure: &'static str, "", "attribution, ablation, contribution or copying";
+        name: String, "", "what the part is called, or the likeliest token of the lens";
+        value: Option<Figure>, "", "the measure's value, the logit so far, or the probability of the likeliest token";
+        depth: Option<usize>, "layers", "how many layers have run";
+        kl: Option<Figure>, "nats", "KL(last layer ‖ this depth)";
+        rank: Option<usize>, "", "place of the token that follows among all, from 1";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

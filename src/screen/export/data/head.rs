@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use attnscope_compute::attention::HeadSummary;
 use attnscope_run::{HeadDetail, Pyramid};
-use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData, stack_label};
 use crate::panels::head::{View, received, view};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -29,85 +31,34 @@ pub static DATA: PanelData = PanelData {
         ),
         ("key", "a key in view, with what the margin below shows"),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    HEAD,
-    column("query", "position", "the query, or the first one of a cell"),
-    column(
-        "query_last",
-        "position",
-        "the last query of a cell: the same where cells are not pooled",
-    ),
-    column("query_token", "", "token of `query`"),
-    column("key", "position", "the key, or the first one of a cell"),
-    column("key_last", "position", "the last key of a cell"),
-    column("key_token", "", "token of `key`"),
-    column(
-        "score",
-        "score",
-        "what goes into the softmax, `-Infinity` where masked; the largest of a cell",
-    ),
-    column(
-        "probability",
-        "probability",
-        "what comes out of it, without the first key where that is left out; the largest of a cell",
-    ),
-    column(
-        "contribution",
-        "",
-        "probability times ‖v W_O‖ of the key, while that map is shown; the largest of a cell",
-    ),
-    column("visible_keys", "keys", "keys that the query sees"),
-    column("entropy", "nats", "of the query's row"),
-    column(
-        "entropy_relative",
-        "share",
-        "divided by the logarithm of the visible keys",
-    ),
-    column("row_sum", "probability", "sum of the query's row"),
-    column("query_norm", "", "‖q‖"),
-    column(
-        "received",
-        "probability",
-        "mean of what the key receives from the queries that see it",
-    ),
-    column("key_norm", "", "‖k‖"),
-    column(
-        "value_norm",
-        "",
-        "‖v W_O‖: how long what the head writes of the key is",
-    ),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    query: Option<usize>,
-    query_last: Option<usize>,
-    query_token: String,
-    key: Option<usize>,
-    key_last: Option<usize>,
-    key_token: String,
-    score: Option<Figure>,
-    probability: Option<Figure>,
-    contribution: Option<Figure>,
-    visible_keys: Option<u32>,
-    entropy: Option<Figure>,
-    entropy_relative: Option<Figure>,
-    row_sum: Option<Figure>,
-    query_norm: Option<Figure>,
-    received: Option<Figure>,
-    key_norm: Option<Figure>,
-    value_norm: Option<Figure>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        query: Option<usize>, "position", "the query, or the first one of a cell";
+        query_last: Option<usize>, "position", "the last query of a cell: the same where cells are not pooled";
+        query_token: String, "", "token of `query`";
+        key: Option<usize>, "position", "the key, or the first one of a cell";
+        key_last: Option<usize>, "position", "the last key of a cell";
+        key_token: String, "", "token of `key`";
+        score: Option<Figure>, "score", "what goes into the softmax, `-Infinity` where masked; the largest of a cell";
+        probability: Option<Figure>, "probability", "what comes out of it, without the first key where that is left out; the largest of a cell";
+        contribution: Option<Figure>, "", "probability times ‖v W_O‖ of the key, while that map is shown; the largest of a cell";
+        visible_keys: Option<u32>, "keys", "keys that the query sees";
+        entropy: Option<Figure>, "nats", "of the query's row";
+        entropy_relative: Option<Figure>, "share", "divided by the logarithm of the visible keys";
+        row_sum: Option<Figure>, "probability", "sum of the query's row";
+        query_norm: Option<Figure>, "", "‖q‖";
+        received: Option<Figure>, "probability", "mean of what the key receives from the queries that see it";
+        key_norm: Option<Figure>, "", "‖k‖";
+        value_norm: Option<Figure>, "", "‖v W_O‖: how long what the head writes of the key is";
+    }
 }
 
 /// Cells of a level, their size and their offset.

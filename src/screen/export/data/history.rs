@@ -1,9 +1,11 @@
 //! The data of the History panel: the chosen statistic of every head at every step, and the onsets.
 
 use attnscope_spec::Place;
-use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -13,39 +15,25 @@ pub static DATA: PanelData = PanelData {
         ("value", "a statistic of a head, or of a layer, at one step"),
         ("finding", "what begins at a step"),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    column("step", "", "the training step, where it is known"),
-    column("name", "", "the checkpoint or the log"),
-    column("state", "", "whether the step was read"),
-    column("loss", "nats", "the loss of the step"),
-    STACK,
-    LAYER,
-    HEAD,
-    column("statistic", "", "which statistic"),
-    column("value", "", "its value at the step"),
-    column("check", "", "the check of a finding"),
-    column("severity", "", "error, warning or info"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    step: Option<u64>,
-    name: String,
-    state: &'static str,
-    loss: Option<Figure>,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    statistic: &'static str,
-    value: Option<Figure>,
-    check: &'static str,
-    severity: &'static str,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        step: Option<u64>, "", "the training step, where it is known";
+        name: String, "", "the checkpoint or the log";
+        state: &'static str, "", "whether the step was read";
+        loss: Option<Figure>, "nats", "the loss of the step";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        statistic: &'static str, "", "which statistic";
+        value: Option<Figure>, "", "its value at the step";
+        check: &'static str, "", "the check of a finding";
+        severity: &'static str, "", "error, warning or info";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use attnscope_checkpoint::TensorInfo;
 use attnscope_run::{Subject, TensorStats};
-use serde::Serialize;
 
-use super::{Column, Figure, PART, PanelData, Sheet, column};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -29,51 +31,27 @@ pub static DATA: PanelData = PanelData {
         ),
         ("tensor", "a tensor of the checkpoint"),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    column("name", "", "of the knob, key or tensor"),
-    column(
-        "value",
-        "",
-        "of the knob; what is said of tokenizer and NaN",
-    ),
-    column("origin", "", "where the knob's value comes from"),
-    column("dtype", "", "of the tensor as stored"),
-    column("shape", "", "of the tensor, `256×64`"),
-    column("elements", "elements", "how many the tensor has"),
-    column("bytes", "bytes", "what they take in the file"),
-    column("is_used", "", "`true` where the model reads the tensor"),
-    column(
-        "min",
-        "",
-        "smallest finite value; here and to the right empty until it was asked for",
-    ),
-    column("max", "", "largest finite value"),
-    column("mean", "", "mean of the finite values"),
-    column("n_nan", "elements", "how many are NaN"),
-    column("n_infinite", "elements", "how many are infinite"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    name: String,
-    value: String,
-    origin: String,
-    dtype: String,
-    shape: String,
-    elements: Option<usize>,
-    bytes: Option<usize>,
-    is_used: Option<bool>,
-    min: Option<Figure>,
-    max: Option<Figure>,
-    mean: Option<Figure>,
-    n_nan: Option<usize>,
-    n_infinite: Option<usize>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        name: String, "", "of the knob, key or tensor";
+        value: String, "", "of the knob; what is said of tokenizer and NaN";
+        origin: String, "", "where the knob's value comes from";
+        dtype: String, "", "of the tensor as stored";
+        shape: String, "", "of the tensor, `256×64`";
+        elements: Option<usize>, "elements", "how many the tensor has";
+        bytes: Option<usize>, "bytes", "what they take in the file";
+        is_used: Option<bool>, "", "`true` where the model reads the tensor";
+        min: Option<Figure>, "", "smallest finite value; here and to the right empty until it was asked for";
+        max: Option<Figure>, "", "largest finite value";
+        mean: Option<Figure>, "", "mean of the finite values";
+        n_nan: Option<usize>, "elements", "how many are NaN";
+        n_infinite: Option<usize>, "elements", "how many are infinite";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

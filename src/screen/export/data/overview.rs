@@ -1,9 +1,11 @@
 //! The data of the Overview panel: the statistic of every layer and head, and the figures of the selected head.
 
 use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
-use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData, stack_label};
 use crate::panels::overview::figures;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -22,59 +24,27 @@ pub static DATA: PanelData = PanelData {
             "a cell of the selected head's map, at most 64 × 64: the largest probability of its tile",
         ),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    HEAD,
-    column(
-        "statistic",
-        "",
-        "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells",
-    ),
-    column("unit", "", "of the value; empty for pure numbers"),
-    column("value", "as `unit` says", "the value"),
-    column(
-        "gathered",
-        "",
-        "how a layer's value comes from its heads': `mean`, `max`, `min`; `layer` where it is the layer's own",
-    ),
-    column(
-        "type",
-        "",
-        "what kind of place the head looks at, where one fits",
-    ),
-    column(
-        "finding",
-        "",
-        "the worst severity that checks found at the place: `warning` or `error`",
-    ),
-    column("query", "position", "first query of a cell"),
-    column("query_last", "position", "last query of a cell"),
-    column("key", "position", "first key of a cell"),
-    column("key_last", "position", "last key of a cell"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    statistic: &'static str,
-    unit: &'static str,
-    value: Option<Figure>,
-    gathered: &'static str,
-    r#type: &'static str,
-    finding: &'static str,
-    query: Option<usize>,
-    query_last: Option<usize>,
-    key: Option<usize>,
-    key_last: Option<usize>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells";
+        unit: &'static str, "", "of the value; empty for pure numbers";
+        value: Option<Figure>, "as `unit` says", "the value";
+        gathered: &'static str, "", "how a layer's value comes from its heads': `mean`, `max`, `min`; `layer` where it is the layer's own";
+        kind as "type": &'static str, "", "what kind of place the head looks at, where one fits";
+        finding: &'static str, "", "the worst severity that checks found at the place: `warning` or `error`";
+        query: Option<usize>, "position", "first query of a cell";
+        query_last: Option<usize>, "position", "last query of a cell";
+        key: Option<usize>, "position", "first key of a cell";
+        key_last: Option<usize>, "position", "last key of a cell";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -102,7 +72,7 @@ fn head(app: Scene<'_>, layer: &LayerReport, head_idx: usize) -> Row {
         part: "head",
         head: Some(head_idx),
         value: Some(app.head_statistic(app.shown_side(), layer, head_idx).into()),
-        r#type: head.kind.map_or("", HeadType::title),
+        kind: head.kind.map_or("", HeadType::title),
         finding: worst.map_or("", |severity| severity.label()),
         ..of_layer(app, layer)
     }

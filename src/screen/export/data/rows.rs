@@ -1,8 +1,9 @@
 //! The data of the Rows panel: the figures of every query of the selected head, and the answers about it.
 
-use serde::Serialize;
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use super::{Figure, PanelData, stack_label};
 use crate::panels::rows::{asked, figures, head, known_columns, mean_key_norm};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -17,57 +18,32 @@ pub static DATA: PanelData = PanelData {
             "a question on the way to the cause of a collapse, and its answer",
         ),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    HEAD,
-    column("query", "position", "the query"),
-    column("token", "", "what it reads as"),
-    column("q_norm", "", "‖q‖"),
-    column("mean_key_norm", "", "mean ‖k‖ of the head's keys"),
-    column(
-        "cosine",
-        "",
-        "mean cosine of the query with the keys it sees",
-    ),
-    column("score_norm", "", "√Σs² of the row's scores"),
-    column("score_mean", "", "mean of the row's scores"),
-    column("score_std", "", "their standard deviation"),
-    column("entropy", "nats", "entropy of the row's weights"),
-    column("max_probability", "", "the largest of them"),
-    column("key", "position", "the key that has it"),
-    column("key_token", "", "what that key reads as"),
-    column("asks", "", "the question"),
-    column("bearing", "", "what its answer means"),
-    column("answer", "", "the answer"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    query: Option<usize>,
-    token: String,
-    q_norm: Option<Figure>,
-    mean_key_norm: Option<Figure>,
-    cosine: Option<Figure>,
-    score_norm: Option<Figure>,
-    score_mean: Option<Figure>,
-    score_std: Option<Figure>,
-    entropy: Option<Figure>,
-    max_probability: Option<Figure>,
-    key: Option<usize>,
-    key_token: String,
-    asks: &'static str,
-    bearing: &'static str,
-    answer: String,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        query: Option<usize>, "position", "the query";
+        token: String, "", "what it reads as";
+        q_norm: Option<Figure>, "", "‖q‖";
+        mean_key_norm: Option<Figure>, "", "mean ‖k‖ of the head's keys";
+        cosine: Option<Figure>, "", "mean cosine of the query with the keys it sees";
+        score_norm: Option<Figure>, "", "√Σs² of the row's scores";
+        score_mean: Option<Figure>, "", "mean of the row's scores";
+        score_std: Option<Figure>, "", "their standard deviation";
+        entropy: Option<Figure>, "nats", "entropy of the row's weights";
+        max_probability: Option<Figure>, "", "the largest of them";
+        key: Option<usize>, "position", "the key that has it";
+        key_token: String, "", "what that key reads as";
+        asks: &'static str, "", "the question";
+        bearing: &'static str, "", "what its answer means";
+        answer: String, "", "the answer";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

@@ -2,9 +2,11 @@
 
 use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
 use attnscope_run::Histogram;
-use serde::Serialize;
 
-use super::{Column, Figure, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData, stack_label};
 use crate::panels::scores::{Ranges, normal_density, ranges};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -20,103 +22,37 @@ pub static DATA: PanelData = PanelData {
         ("bin", "a bin of the histogram of the head's finite scores"),
         ("query", "a query of the head"),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    column("head", "", "the head; empty for statistics of the layer"),
-    column(
-        "statistic",
-        "",
-        "the statistic by its id, see [statistics.md](statistics.md)",
-    ),
-    column("unit", "", "of the value; empty for pure numbers"),
-    column("value", "as `unit` says", "the value"),
-    column(
-        "layer_min",
-        "as `unit` says",
-        "smallest finite value of the layer's heads",
-    ),
-    column(
-        "layer_max",
-        "as `unit` says",
-        "largest finite value of the layer's heads",
-    ),
-    column(
-        "model_min",
-        "as `unit` says",
-        "smallest finite value in the stack",
-    ),
-    column(
-        "model_max",
-        "as `unit` says",
-        "largest finite value in the stack",
-    ),
-    column("from", "score", "where a bin begins"),
-    column(
-        "to",
-        "score",
-        "where it ends; the last one holds its end too",
-    ),
-    column(
-        "count",
-        "query–key pairs",
-        "scores in the bin; past 4096 tokens, largest scores of tiles",
-    ),
-    column(
-        "density",
-        "1 / score",
-        "the same such that all bins integrate to 1",
-    ),
-    column(
-        "density_predicted",
-        "1 / score",
-        "in the middle of the bin, of the normal density that independent components would give",
-    ),
-    column("query", "position", "the query"),
-    column("token", "", "the query's token"),
-    column("visible_keys", "keys", "keys that the query sees"),
-    column("entropy", "nats", "of the query's row"),
-    column(
-        "entropy_relative",
-        "share",
-        "divided by the logarithm of the visible keys",
-    ),
-    column("max_probability", "probability", "the largest of the row"),
-    column("score_mean", "score", "mean of the row's visible scores"),
-    column("score_std", "score", "their standard deviation"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    statistic: &'static str,
-    unit: &'static str,
-    value: Option<Figure>,
-    layer_min: Option<Figure>,
-    layer_max: Option<Figure>,
-    model_min: Option<Figure>,
-    model_max: Option<Figure>,
-    from: Option<Figure>,
-    to: Option<Figure>,
-    count: Option<u64>,
-    density: Option<Figure>,
-    density_predicted: Option<Figure>,
-    query: Option<usize>,
-    token: String,
-    visible_keys: Option<u32>,
-    entropy: Option<Figure>,
-    entropy_relative: Option<Figure>,
-    max_probability: Option<Figure>,
-    score_mean: Option<Figure>,
-    score_std: Option<Figure>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head; empty for statistics of the layer";
+        statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md)";
+        unit: &'static str, "", "of the value; empty for pure numbers";
+        value: Option<Figure>, "as `unit` says", "the value";
+        layer_min: Option<Figure>, "as `unit` says", "smallest finite value of the layer's heads";
+        layer_max: Option<Figure>, "as `unit` says", "largest finite value of the layer's heads";
+        model_min: Option<Figure>, "as `unit` says", "smallest finite value in the stack";
+        model_max: Option<Figure>, "as `unit` says", "largest finite value in the stack";
+        from: Option<Figure>, "score", "where a bin begins";
+        to: Option<Figure>, "score", "where it ends; the last one holds its end too";
+        count: Option<u64>, "query–key pairs", "scores in the bin; past 4096 tokens, largest scores of tiles";
+        density: Option<Figure>, "1 / score", "the same such that all bins integrate to 1";
+        density_predicted: Option<Figure>, "1 / score", "in the middle of the bin, of the normal density that independent components would give";
+        query: Option<usize>, "position", "the query";
+        token: String, "", "the query's token";
+        visible_keys: Option<u32>, "keys", "keys that the query sees";
+        entropy: Option<Figure>, "nats", "of the query's row";
+        entropy_relative: Option<Figure>, "share", "divided by the logarithm of the visible keys";
+        max_probability: Option<Figure>, "probability", "the largest of the row";
+        score_mean: Option<Figure>, "score", "mean of the row's visible scores";
+        score_std: Option<Figure>, "score", "their standard deviation";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

@@ -1,10 +1,12 @@
 //! The data of the Story panel: the contents of the open page, whatever kind of picture it shows.
 
 use attnscope_report::chart::Chart;
-use attnscope_report::{Map, Passage, Picture, Table};
-use serde::Serialize;
+use attnscope_report::{Map, Passage, Picture, Table as TextTable};
 
-use super::{Column, Figure, PART, PanelData, Sheet, column};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -18,37 +20,22 @@ pub static DATA: PanelData = PanelData {
         ("column", "a column of such a map"),
         ("text", "a text"),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    column("page", "", "title of the page"),
-    column("of", "", "which chart, map or text of the page"),
-    column("series", "", "the line of a chart; the column of a table"),
-    column("row", "position", "row of a table or a map"),
-    column("column", "position", "column of a map"),
-    column("x", "", "where a point lies; the unit is in the chart"),
-    column(
-        "value",
-        "",
-        "its height; a cell of a map; what a row or column sums to",
-    ),
-    column("text", "", "a cell of a table; a label of a map; a text"),
-];
-
-#[derive(Debug, Clone, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    page: &'static str,
-    of: String,
-    series: String,
-    row: Option<usize>,
-    column: Option<usize>,
-    x: Option<Figure>,
-    value: Option<Figure>,
-    text: String,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        page: &'static str, "", "title of the page";
+        of: String, "", "which chart, map or text of the page";
+        series: String, "", "the line of a chart; the column of a table";
+        row: Option<usize>, "position", "row of a table or a map";
+        column: Option<usize>, "position", "column of a map";
+        x: Option<Figure>, "", "where a point lies; the unit is in the chart";
+        value: Option<Figure>, "", "its height; a cell of a map; what a row or column sums to";
+        text: String, "", "a cell of a table; a label of a map; a text";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -78,7 +65,7 @@ fn points(chart: &Chart) -> impl Iterator<Item = Row> + '_ {
     })
 }
 
-fn cells(table: &Table) -> impl Iterator<Item = Row> + '_ {
+fn cells(table: &TextTable) -> impl Iterator<Item = Row> + '_ {
     table
         .rows
         .iter()

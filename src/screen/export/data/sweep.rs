@@ -1,8 +1,9 @@
 //! The data of the Sweep panel: the figures of the selected row and of all rows at every scale.
 
-use serde::Serialize;
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use super::{Figure, PanelData, stack_label};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -16,41 +17,24 @@ pub static DATA: PanelData = PanelData {
             "the mean over all rows of all heads of the layer, where they are swept (`a`)",
         ),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    HEAD,
-    column("query", "position", "the query, where it is one"),
-    column(
-        "scale",
-        "",
-        "what the scores are multiplied by; 1 is as they are",
-    ),
-    column("max_probability", "", "the largest weight"),
-    column("entropy", "nats", "entropy of the weights"),
-    column("relative_entropy", "", "the same, of log n"),
-    column("keys_used", "keys", "e to the entropy"),
-    column("jacobian_trace", "", "Σ p(1 − p)"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    query: Option<usize>,
-    scale: Option<Figure>,
-    max_probability: Option<Figure>,
-    entropy: Option<Figure>,
-    relative_entropy: Option<Figure>,
-    keys_used: Option<Figure>,
-    jacobian_trace: Option<Figure>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        query: Option<usize>, "position", "the query, where it is one";
+        scale: Option<Figure>, "", "what the scores are multiplied by; 1 is as they are";
+        max_probability: Option<Figure>, "", "the largest weight";
+        entropy: Option<Figure>, "nats", "entropy of the weights";
+        relative_entropy: Option<Figure>, "", "the same, of log n";
+        keys_used: Option<Figure>, "keys", "e to the entropy";
+        jacobian_trace: Option<Figure>, "", "Σ p(1 − p)";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {

@@ -1,9 +1,11 @@
 //! The data of the Tokens panel: attention from or to each token, and the model's predictions after each.
 
 use attnscope_run::Predictions;
-use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use attnscope_report::table::{Table, TableRow};
+use attnscope_report::table_row;
+
+use super::{Figure, PanelData, stack_label};
 use crate::panels::tokens_shades::{axes, selected, shares};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -25,61 +27,30 @@ pub static DATA: PanelData = PanelData {
             "the whole text: mean loss and perplexity, where the model predicts the next token",
         ),
     ],
-    columns: COLUMNS,
-    sheet: |app| Sheet::of(rows(app)),
+    columns: Row::COLUMNS,
+    table: |app| Table::of(rows(app)),
 };
 
-const COLUMNS: &[Column] = &[
-    PART,
-    STACK,
-    LAYER,
-    HEAD,
-    column("position", "position", "the token's"),
-    column("token", "", "the token"),
-    column("id", "", "its id"),
-    column("query", "position", "which query gives"),
-    column("key", "position", "which key receives"),
-    column(
-        "probability",
-        "probability",
-        "how much; empty until the head is computed",
-    ),
-    column(
-        "max_of",
-        "tokens",
-        "1, or past 4096 tokens the side of the tile whose largest probability it is",
-    ),
-    column("rank", "", "1 for the likeliest"),
-    column("predicted_id", "", "the predicted token's id"),
-    column("predicted_token", "", "the predicted token"),
-    column("predicted_probability", "probability", "its probability"),
-    column(
-        "loss",
-        "nats",
-        "−log of the probability of the token that follows; of the text: the mean over pairs of real tokens",
-    ),
-    column("perplexity", "", "e to the mean loss"),
-];
-
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    part: &'static str,
-    stack: &'static str,
-    layer: Option<usize>,
-    head: Option<usize>,
-    position: Option<usize>,
-    token: String,
-    id: Option<u32>,
-    query: Option<usize>,
-    key: Option<usize>,
-    probability: Option<Figure>,
-    max_of: Option<usize>,
-    rank: Option<usize>,
-    predicted_id: Option<u32>,
-    predicted_token: String,
-    predicted_probability: Option<Figure>,
-    loss: Option<Figure>,
-    perplexity: Option<Figure>,
+table_row! {
+    struct Row {
+        part: &'static str, "", "kind of row";
+        stack: &'static str, "", "which stack the layer belongs to";
+        layer: Option<usize>, "", "the layer";
+        head: Option<usize>, "", "the head";
+        position: Option<usize>, "position", "the token's";
+        token: String, "", "the token";
+        id: Option<u32>, "", "its id";
+        query: Option<usize>, "position", "which query gives";
+        key: Option<usize>, "position", "which key receives";
+        probability: Option<Figure>, "probability", "how much; empty until the head is computed";
+        max_of: Option<usize>, "tokens", "1, or past 4096 tokens the side of the tile whose largest probability it is";
+        rank: Option<usize>, "", "1 for the likeliest";
+        predicted_id: Option<u32>, "", "the predicted token's id";
+        predicted_token: String, "", "the predicted token";
+        predicted_probability: Option<Figure>, "probability", "its probability";
+        loss: Option<Figure>, "nats", "−log of the probability of the token that follows; of the text: the mean over pairs of real tokens";
+        perplexity: Option<Figure>, "", "e to the mean loss";
+    }
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
