@@ -50,7 +50,6 @@ mod sweep_place;
 mod table_baselines;
 mod targets;
 mod tensors;
-mod timestamps;
 mod tokens;
 mod trace;
 mod verify;
@@ -110,8 +109,6 @@ enum Command {
     /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
-    /// Tell when each token of a transcript was said, by the heads that follow the sound (whisper)
-    Timestamps(timestamps::Args),
     /// Measure what heads and layers do: ablation, attribution, patching, lens, rollout, contribution, circuits
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Effect(Box<effect::Args>),
@@ -274,7 +271,6 @@ impl Cli {
             Some(Command::Batch(args)) => return batch::run(&args),
             Some(Command::Merge(args)) => return merge::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
-            Some(Command::Timestamps(args)) => timestamps::run(&args)?,
             Some(Command::Effect(args)) => effect::run(&args)?,
             Some(Command::Quality(args)) => quality::run(&args)?,
             Some(Command::History(args)) => return history::run(&args),

@@ -41,11 +41,6 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "docs/checkpoints.md",
-        "attnscope timestamps whisper-tiny/",
-        "needs a speech model of the hub; tests/numbers/speech.rs has a small one",
-    ),
-    (
-        "docs/checkpoints.md",
         "attnscope ckpt.pt ",
         "a file of torch.save; tests/formats/homegrown_files.rs opens such files",
     ),
