@@ -171,7 +171,6 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
         "tokenizer",
         "base",
         "offline",
-        "scratch",
         "set",
         "device",
         "threads",
@@ -345,10 +344,6 @@ pub struct WeightArgs {
     /// Download nothing: names of the hub are looked for in the cache alone
     #[arg(long)]
     offline: bool,
-    /// Where files of an object store are staged [default: the system's directory of temporary files]
-    #[arg(long, value_name = "DIR")]
-    #[cfg_attr(not(feature = "s3"), arg(hide = true))]
-    scratch: Option<PathBuf>,
 }
 
 impl WeightArgs {
@@ -449,9 +444,6 @@ impl RunArgs {
     /// # Errors
     /// When the device is not available, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
-        if let Some(directory) = &self.weights.scratch {
-            attnscope_system::store::put_scratch_in(directory.clone());
-        }
         if self.quiet {
             progress::be_quiet();
         }

@@ -51,16 +51,6 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "docs/cluster.md",
-        "attnscope batch s3:",
-        "needs an object store; tests/commands/object_stores.rs has one",
-    ),
-    (
-        "docs/cluster.md",
-        "attnscope merge s3:",
-        "needs an object store; tests/commands/object_stores.rs has one",
-    ),
-    (
-        "docs/cluster.md",
         "attnscope batch /shared/",
         "needs the nodes of a cluster; tests/commands/batch_command.rs runs shards",
     ),
