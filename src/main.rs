@@ -34,7 +34,6 @@ fn main() -> ExitCode {
         }
     };
     let ended = cli.run();
-    attnscope_system::store::remove_scratch();
     // A screen that a signal ended has given the terminal back by now.
     attnscope_system::signals::die_if_asked();
     match ended {

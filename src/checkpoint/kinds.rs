@@ -19,9 +19,6 @@ pub enum Format {
     Npz,
     /// A Flax tree of arrays.
     Flax,
-    /// TensorFlow variables in HDF5.
-    Tensorflow,
-    TensorflowIndex,
     /// An export by llama2.c.
     Llama2c,
 }
@@ -29,6 +26,11 @@ pub enum Format {
 /// Description of a directory of `.distcp` parts, and what to do about it.
 const DISTRIBUTED: &str = "a torch distributed checkpoint (.metadata and *.distcp, written by torch.distributed.checkpoint); convert it with \
      python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT";
+
+/// First bytes of an HDF5 file, and what to do about such a file.
+const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
+const IS_HDF5: &str = "holds TensorFlow's weights as HDF5, which are not read; save the model as safetensors \
+     (transformers 4: AutoModel.from_pretrained(DIR, from_tf=True).save_pretrained(OUT))";
 
 /// Extensions of model files that cannot be read, and what to do about each.
 const OTHERS: &[(&[&str], &str)] = &[
@@ -45,9 +47,10 @@ const OTHERS: &[(&[&str], &str)] = &[
         &[".onnx"],
         "is an ONNX graph; open the checkpoint that it was exported from",
     ),
+    (&[".h5", ".hdf5", ".h5.index.json"], IS_HDF5),
     (
         &[".keras"],
-        "is an archive of Keras 3, which is not read; save the model with save_pretrained of transformers 4",
+        "is an archive of Keras 3, which is not read; save the model as safetensors under the names of its PyTorch class",
     ),
     (
         &[".ckpt.index", ".ckpt.meta", ".data-00000-of-00001"],
@@ -82,9 +85,6 @@ impl Format {
         if ends(&[".bin.index.json"]) {
             return Ok(Self::PytorchIndex);
         }
-        if ends(&[".h5.index.json"]) {
-            return Ok(Self::TensorflowIndex);
-        }
         if let Some((_, problem)) = OTHERS.iter().find(|(endings, _)| ends(endings)) {
             return Err(Error::file(file, *problem));
         }
@@ -94,8 +94,8 @@ impl Format {
             Ok(Self::Npz)
         } else if ends(&[".msgpack"]) {
             Ok(Self::Flax)
-        } else if ends(&[".h5", ".hdf5"]) {
-            Ok(Self::Tensorflow)
+        } else if beginning(file, HDF5.len()) == HDF5 {
+            Err(Error::file(file, IS_HDF5))
         } else if ends(&[".bin"]) && llama2c::Header::of(file).is_some() {
             Ok(Self::Llama2c)
         } else if ends(&[
@@ -109,7 +109,7 @@ impl Format {
         } else if begins_as_safetensors(file) {
             Ok(Self::Safetensors)
         } else {
-            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz, .msgpack, .h5), \
+            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz, .msgpack), \
                            found a file of another kind";
             Err(Error::file(file, problem))
         }

@@ -137,7 +137,6 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         &["tar"],
         &["npz"],
         &["msgpack"],
-        &["h5", "hdf5"],
     ] {
         let mut found = ending_in(directory, endings);
         // Members of one set count as one file.

@@ -21,7 +21,7 @@ use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::weight_files::{Located, Weights};
 use super::{
     CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, locate, npz, packed,
-    packed_bits, pytorch, read_text, safetensors, sentence, shards, slices, tensorflow,
+    packed_bits, pytorch, read_text, safetensors, sentence, shards, slices,
 };
 
 const CONFIG: &str = "config.json";
@@ -378,6 +378,17 @@ fn stem(file: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// Refuses safetensors that the TensorFlow classes of transformers wrote: names and orders of axes are not PyTorch's.
+fn refuse_of_tensorflow(tensors: &Tensors, file: &Path) -> Result<()> {
+    let mut formats = tensors.metadata().iter().map(|said| said.get("format"));
+    if formats.any(|format| format.is_some_and(|format| format == "tf")) {
+        let problem = "holds weights of a TensorFlow class, which are not read; save the model from its PyTorch class \
+             (transformers 4: AutoModel.from_pretrained(DIR, from_tf=True).save_pretrained(OUT))";
+        return Err(Error::file(file, problem));
+    }
+    Ok(())
+}
+
 fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<Checkpoint> {
     let file = weights.first();
     let config_path = directory.join(CONFIG);
@@ -409,15 +420,6 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::Npz, _) => alone(npz::open_file(file)?),
         (Format::Flax, Weights::Shards(files)) => alone(shards::open_all(files, flax::add)?),
         (Format::Flax, _) => alone(shards::open_all(&[file.to_path_buf()], flax::add)?),
-        (Format::Tensorflow, Weights::Shards(files)) => {
-            alone(shards::open_all(files, tensorflow::add)?)
-        }
-        (Format::Tensorflow, _) => alone(shards::open_all(&[file.to_path_buf()], tensorflow::add)?),
-        (Format::TensorflowIndex, _) => alone(shards::open_named(
-            file,
-            tensorflow::name_in_index,
-            tensorflow::add,
-        )?),
         (Format::Llama2c, _) => {
             let (tensors, header) = llama2c::open_file(file)?;
             let beside = Map::from_iter([("header".to_owned(), header.into())]);
@@ -428,7 +430,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
         (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
     };
-    tensorflow::rename(&mut tensors)?;
+    refuse_of_tensorflow(&tensors, file)?;
     if let Some(serde_json::Value::Object(model_args)) = beside.get_mut("model_args") {
         llama2c::complete(model_args);
     }

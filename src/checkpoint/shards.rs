@@ -58,19 +58,6 @@ fn places(index_path: &Path) -> Result<BTreeMap<String, String>> {
 /// When the index is invalid, names a file outside its directory, or a shard or tensor is missing.
 pub fn open(
     index_path: &Path,
-    add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
-) -> Result<Tensors> {
-    open_named(index_path, str::to_owned, add)
-}
-
-/// Opens every shard that an index names, if the index uses other tensor names than the result: `name_of` converts the index's
-/// names.
-///
-/// # Errors
-/// As for [`open`].
-pub fn open_named(
-    index_path: &Path,
-    name_of: impl Fn(&str) -> String,
     mut add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
 ) -> Result<Tensors> {
     let place_of = places(index_path)?;
@@ -92,7 +79,7 @@ pub fn open_named(
         add(&mut tensors, DataFile::open(&path)?)?;
     }
     for (tensor, file) in place_of {
-        if !tensors.contains(&name_of(&tensor)) {
+        if !tensors.contains(&tensor) {
             let problem = format!("missing; {} says it is here", file_name(index_path));
             return Err(Error::tensor(directory.join(file), tensor, problem));
         }
@@ -131,7 +118,7 @@ impl<'a> Numbered<'a> {
         let (n, ending) = after.split_once('.')?;
         let (stem, number) = before.rsplit_once('-')?;
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let holds_weights = ["safetensors", "bin", "gguf", "pt", "pth", "h5"].contains(&ending);
+        let holds_weights = ["safetensors", "bin", "gguf", "pt", "pth"].contains(&ending);
         if !is_number(n) || !is_number(number) || n.len() > 6 || !holds_weights {
             return None;
         }

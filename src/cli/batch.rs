@@ -16,7 +16,7 @@ use super::progress::{Task, failed};
 use super::prompts::{InputsArgs, PromptSet};
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
-use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, names};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -76,8 +76,6 @@ struct Counts {
 /// Data shared by all units.
 struct Batch<'a> {
     args: &'a Args,
-    /// The batch directory, or its copy in scratch.
-    output: PathBuf,
     session: Session<'a>,
     set: PromptSet,
     plan: Plan,
@@ -106,7 +104,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let Some(set) = session.set()? else {
         bail!("expected --inputs FILE.jsonl or a prompt, found neither");
     };
-    let output = attnscope_system::store::mirrored(&args.output)?;
+    names::check_is_no_bucket(&args.output)?;
     let plan = plan_of(args, &session, &found.targets, &set);
     if let Some(chunk) = args
         .only_chunks
@@ -118,12 +116,12 @@ pub fn run(args: &Args) -> Result<Ended> {
             plan.chunks.len()
         );
     }
-    let parts = Parts::open(&output)?;
+    let parts = Parts::open(&args.output)?;
     if args.only_chunks.is_empty() {
-        plan.write(&output)?;
+        plan.write(&args.output)?;
     }
     if args.plan {
-        let missing = missing(args, &output, &plan, &parts, &found.targets);
+        let missing = missing(args, &plan, &parts, &found.targets);
         return print(&Printed {
             plan: &plan,
             missing,
@@ -132,7 +130,6 @@ pub fn run(args: &Args) -> Result<Ended> {
     attnscope_system::signals::end_with_a_code();
     let mut batch = Batch {
         args,
-        output,
         session,
         set,
         plan,
@@ -202,20 +199,13 @@ struct Printed<'a> {
 
 /// Returns the missing units, as far as they are known without reading weights: all units of a checkpoint that no worker has
 /// started are missing.
-fn missing(
-    args: &Args,
-    output: &Path,
-    plan: &Plan,
-    parts: &Parts,
-    targets: &[PathBuf],
-) -> Vec<(usize, usize)> {
+fn missing(args: &Args, plan: &Plan, parts: &Parts, targets: &[PathBuf]) -> Vec<(usize, usize)> {
     let mut missing = Vec::new();
     for (target_idx, (planned, target)) in plan.targets.iter().zip(targets).enumerate() {
-        let kept = Weights::kept(output, &planned.target);
-        let listed = attnscope_system::store::listed(target).ok().flatten();
+        let kept = Weights::kept(&args.output, &planned.target);
         let kept = kept.filter(|weights| {
             let places = args.run.opening(Some(target.clone())).places();
-            weights.are_unchanged(&places, listed.as_deref())
+            weights.are_unchanged(&places)
         });
         for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
             let state = kept.as_ref().map_or(State::Missing, |weights| {
@@ -252,26 +242,12 @@ impl Batch<'_> {
     /// When nothing can be written. A unit that fails is recorded instead.
     fn checkpoint(&mut self, target_idx: usize, target: &Path) -> Result<()> {
         let planned = self.plan.targets[target_idx].clone();
-        // For a remote checkpoint the listing shows whether it changed; if no unit is missing, nothing is downloaded.
-        let listed = attnscope_system::store::listed(target).unwrap_or_default();
-        let kept = listed.as_deref().and_then(|listed| {
-            let kept = Weights::kept(&self.output, &planned.target);
-            kept.filter(|weights| weights.are_unchanged(&[], Some(listed)))
-        });
         let hub = self.args.run.weights.opening(None).hub;
-        let find = || match hub.find(target) {
+        let found = match hub.find(target) {
             Ok(_) => self.args.run.opening(Some(target.to_path_buf())).places(),
             Err(_) => Vec::new(),
         };
-        let (weights, found) = match kept {
-            Some(kept) => (kept, None),
-            None => {
-                let found = find();
-                let weights =
-                    Weights::of(&self.output, &planned.target, &found, listed.as_deref())?;
-                (weights, Some(found))
-            }
-        };
+        let weights = Weights::of(&self.args.output, &planned.target, &found)?;
         let wanted = &self.args.only_chunks;
         let chunks =
             (0..self.plan.chunks.len()).filter(|idx| wanted.is_empty() || wanted.contains(idx));
@@ -301,11 +277,8 @@ impl Batch<'_> {
                 Ok(opened) => self.unit(opened, target, chunk_idx, begun),
                 Err(e) => Err(anyhow!("{e:#}")),
             };
-            let is_same = found
-                .as_deref()
-                .is_none_or(|found| weights.are_unchanged(found, listed.as_deref()));
             let ran = ran.and_then(|ran| {
-                if is_same {
+                if weights.are_unchanged(&found) {
                     Ok(ran)
                 } else {
                     bail!("{}: changed while it was read", target.display())
@@ -323,8 +296,6 @@ impl Batch<'_> {
             };
             self.put(about, ran)?;
         }
-        drop(opened);
-        attnscope_system::store::release(target);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use attnscope_run::Options;
 
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
-use super::{PromptArgs, RunArgs, WhatIfArgs};
+use super::{PromptArgs, RunArgs, WhatIfArgs, names};
 
 /// Only statistics are needed.
 const OPTIONS: Options = Options {
@@ -25,6 +25,7 @@ const OPTIONS: Options = Options {
 pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
     let mut logs = Vec::new();
     for target in targets {
+        names::check_is_no_bucket(target)?;
         logs.extend(log_at(target, waits)?);
         if !target.exists() && logs.is_empty() {
             bail!("{}: there is no such file or directory", target.display());

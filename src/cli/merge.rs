@@ -16,6 +16,7 @@ use clap::ValueEnum;
 use super::Ended;
 use super::fail_on::FailOn;
 use super::merge_summary::Summary;
+use super::names;
 use super::progress::{self, Task};
 
 #[derive(Debug, clap::Args)]
@@ -41,10 +42,6 @@ pub struct Args {
     /// Replace a file that exists
     #[arg(long)]
     force: bool,
-    /// Where files of an object store are staged [default: the system's directory of temporary files]
-    #[arg(long, value_name = "DIR")]
-    #[cfg_attr(not(feature = "s3"), arg(hide = true))]
-    scratch: Option<PathBuf>,
     /// Print nothing on standard error except errors
     #[arg(long, short)]
     quiet: bool,
@@ -80,15 +77,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     if format == Format::Parquet && is_stdout && stdout().is_terminal() {
         bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
     }
-    if let Some(directory) = &args.scratch {
-        attnscope_system::store::put_scratch_in(directory.clone());
-    }
     if args.quiet {
         progress::be_quiet();
     }
-    let batch = attnscope_system::store::fetched(&args.batch)?;
+    names::check_is_no_bucket(&args.batch)?;
     let task = Task::begin("looking at units", 0);
-    let listing = Listing::of(&batch, &|n_done, n| task.at(n_done, n))?;
+    let listing = Listing::of(&args.batch, &|n_done, n| task.at(n_done, n))?;
     drop(task);
     if listing.units.is_empty() && listing.missing.is_empty() && listing.damaged.is_empty() {
         bail!(

@@ -50,7 +50,6 @@ mod sweep_place;
 mod table_baselines;
 mod targets;
 mod tensors;
-mod timestamps;
 mod tokens;
 mod trace;
 mod verify;
@@ -110,8 +109,6 @@ enum Command {
     /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
-    /// Tell when each token of a transcript was said, by the heads that follow the sound (whisper)
-    Timestamps(timestamps::Args),
     /// Measure what heads and layers do: ablation, attribution, patching, lens, rollout, contribution, circuits
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Effect(Box<effect::Args>),
@@ -174,7 +171,6 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
         "tokenizer",
         "base",
         "offline",
-        "scratch",
         "set",
         "device",
         "threads",
@@ -274,7 +270,6 @@ impl Cli {
             Some(Command::Batch(args)) => return batch::run(&args),
             Some(Command::Merge(args)) => return merge::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
-            Some(Command::Timestamps(args)) => timestamps::run(&args)?,
             Some(Command::Effect(args)) => effect::run(&args)?,
             Some(Command::Quality(args)) => quality::run(&args)?,
             Some(Command::History(args)) => return history::run(&args),
@@ -349,10 +344,6 @@ pub struct WeightArgs {
     /// Download nothing: names of the hub are looked for in the cache alone
     #[arg(long)]
     offline: bool,
-    /// Where files of an object store are staged [default: the system's directory of temporary files]
-    #[arg(long, value_name = "DIR")]
-    #[cfg_attr(not(feature = "s3"), arg(hide = true))]
-    scratch: Option<PathBuf>,
 }
 
 impl WeightArgs {
@@ -453,9 +444,6 @@ impl RunArgs {
     /// # Errors
     /// When the device is not available, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
-        if let Some(directory) = &self.weights.scratch {
-            attnscope_system::store::put_scratch_in(directory.clone());
-        }
         if self.quiet {
             progress::be_quiet();
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use attnscope_checkpoint::hub::{Address, Hub};
+use attnscope_compute::error::{Error, Result};
 
 /// Variables that forbid downloads, as in `huggingface_hub` and transformers.
 const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
@@ -20,22 +21,17 @@ pub fn hub(is_offline: bool) -> Hub {
     }
 }
 
-/// Uses only the cache for hub models; object stores are still used.
+/// Uses only the cache for hub models.
 fn offline() -> Hub {
-    #[cfg(any(feature = "hub", feature = "s3"))]
-    attnscope_system::fetch::tells(super::progress::fetched);
-    Hub {
-        fetch: None,
-        stage: Some(attnscope_system::store::staged),
-    }
+    Hub { fetch: None }
 }
 
 /// Allows downloads from the hub.
 #[cfg(feature = "hub")]
 fn online() -> Hub {
+    attnscope_system::fetch::tells(super::progress::fetched);
     Hub {
         fetch: Some(attnscope_system::fetch::fetch),
-        ..offline()
     }
 }
 
@@ -43,6 +39,18 @@ fn online() -> Hub {
 #[cfg(not(feature = "hub"))]
 fn online() -> Hub {
     offline()
+}
+
+/// Refuses an address of an object store, such as `s3://bucket/key`, before a directory of that name is made.
+///
+/// # Errors
+/// When it is such an address, and no path of that name exists.
+pub fn check_is_no_bucket(target: &Path) -> Result<()> {
+    let text = target.to_str().filter(|text| text.starts_with("s3://"));
+    match text.and_then(Address::parse) {
+        Some(Err(problem)) if !target.exists() => Err(Error::file(target, problem)),
+        _ => Ok(()),
+    }
 }
 
 /// Whether an argument may be the name of a hub model, cached or not.
@@ -55,7 +63,5 @@ pub fn may_be_model(argument: &Path) -> bool {
 /// Whether an argument names a model rather than a text: it has an address scheme, or is in the cache.
 pub fn is_model(argument: &str) -> bool {
     let is_word = !argument.contains(char::is_whitespace);
-    is_word
-        && (attnscope_system::store::is_address(Path::new(argument))
-            || attnscope_checkpoint::hub::is_known(argument))
+    is_word && attnscope_checkpoint::hub::is_known(argument)
 }

@@ -244,11 +244,11 @@ impl Meter {
 }
 
 /// The file being downloaded.
-#[cfg(any(feature = "hub", feature = "s3"))]
+#[cfg(feature = "hub")]
 static FETCHING: Mutex<Option<(String, Task)>> = Mutex::new(None);
 
-/// Shows the progress of a download from the hub or an object store.
-#[cfg(any(feature = "hub", feature = "s3"))]
+/// Shows the progress of a download from the hub.
+#[cfg(feature = "hub")]
 pub fn fetched(fetched: attnscope_system::fetch::Fetched<'_>) {
     let mut fetching = lock(&FETCHING);
     let is_known = fetching

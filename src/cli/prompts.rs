@@ -78,8 +78,7 @@ impl InputsArgs {
             let requests = parse_inputs(&name, &standard_input(&name)?, &args.usual())?;
             (name, requests)
         } else {
-            let local = attnscope_system::store::fetched(path)?;
-            (path.clone(), read_inputs(&local, &args.usual())?)
+            (path.clone(), read_inputs(path, &args.usual())?)
         };
         Ok(Some(PromptSet { path, requests }))
     }

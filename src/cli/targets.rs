@@ -49,10 +49,6 @@ impl Targets {
         let n = self.targets.len();
         let task = (n > 1).then(|| Task::begin("", n as u64));
         self.targets.iter().enumerate().map(move |(idx, target)| {
-            // Release what was staged for the previous target.
-            if let Some(before) = idx.checked_sub(1) {
-                attnscope_system::store::release(&self.targets[before]);
-            }
             if let Some(task) = &task {
                 let name = target.file_name().unwrap_or(target.as_os_str());
                 task.say(&format!("{} ({} of {n})", name.to_string_lossy(), idx + 1));
@@ -91,16 +87,13 @@ impl TargetArgs {
     /// does not look like a path.
     ///
     /// # Errors
-    /// When a directory of checkpoints cannot be listed.
+    /// When a directory of checkpoints cannot be listed, or a target is an address of an object store.
     pub fn resolve(&self) -> Result<Targets> {
         let (targets, prompt) = self.split();
         let mut resolved = Vec::new();
         for target in targets {
-            let inside = match attnscope_system::store::expanded(&target)? {
-                None => checkpoints_in(&target)?,
-                found => found,
-            };
-            match inside {
+            names::check_is_no_bucket(&target)?;
+            match checkpoints_in(&target)? {
                 Some(mut inside) => {
                     inside.sort_by(|a, b| in_order(a, b));
                     resolved.extend(inside);

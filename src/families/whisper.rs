@@ -97,7 +97,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     note_attention(reader, &decoder.attention(true), Origin::Family);
     let generation = Generation::of(checkpoint);
     let start = generation.start(reader, d_vocab)?;
-    let timing = generation.timing(reader, [decoder.n_layers, decoder.n_heads], rule)?;
+    let timing = generation.timing(reader, [decoder.n_layers, decoder.n_heads]);
     let weight = tied_head(reader, tensors, &["proj_out.weight"], &words.tensor, true)?;
     let head = HeadSpec::plain(LinearSource::whole(weight, None, d_model, d_vocab));
     let writing = decoder.stack(EmbedSpec {

@@ -36,7 +36,6 @@ impl Output {
         if target == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        let target = &attnscope_system::store::written(target)?;
         if target.is_dir() {
             return Err(Error::file(
                 target,
@@ -72,13 +71,11 @@ impl Output {
     /// # Errors
     /// When it cannot be written, or the name is taken.
     pub fn open_new(target: &Path) -> Result<Self> {
-        let name = target;
-        let target = &attnscope_system::store::written(name)?;
         match Self::replace(target)? {
             Self::File { temporary, .. } => {
                 // A dangling link counts as taken: renaming would replace it.
                 if target.symlink_metadata().is_ok() {
-                    return Err(Error::file(name, TAKEN));
+                    return Err(Error::file(target, TAKEN));
                 }
                 let target = target.to_path_buf();
                 Ok(Self::File {
@@ -97,8 +94,6 @@ impl Output {
     /// # Errors
     /// When it cannot be written, or a file exists that may not be replaced.
     pub fn open_or_replace(target: &Path, is_forced: bool) -> Result<Self> {
-        let name = target;
-        let target = &attnscope_system::store::written(name)?;
         // An empty file may be replaced: `mktemp` makes one.
         let is_free = || {
             target
@@ -110,7 +105,7 @@ impl Output {
         }
         Self::open_new(target).map_err(|e| match target.symlink_metadata() {
             Ok(about) if !about.is_dir() && !was_read(target) => {
-                Error::file(name, format!("{TAKEN}; pass --force to replace it"))
+                Error::file(target, format!("{TAKEN}; pass --force to replace it"))
             }
             _ => e,
         })
@@ -187,8 +182,7 @@ impl Output {
                 kept.map_err(|e| match e.kind() {
                     ErrorKind::AlreadyExists => Error::file(&target, TAKEN),
                     _ => Error::file(&target, format!("cannot be written ({e})")),
-                })?;
-                attnscope_system::store::push(&target)
+                })
             }
         }
     }

@@ -33,11 +33,6 @@ pub const SCHEMAS: &[Described] = &[
     ("merge", "attnscope merge DIR", of::<super::merged::Merged>),
     ("check", "attnscope check", of::<verdicts::Document>),
     ("heads", "attnscope heads", of::<HeadTypes>),
-    (
-        "timestamps",
-        "attnscope timestamps",
-        of::<super::timestamps::Timestamps>,
-    ),
     ("effect", "attnscope effect", of::<EffectReport>),
     (
         "quality",

@@ -31,7 +31,6 @@ mod subject;
 mod sweep;
 mod tap;
 mod tensor_stats;
-mod times;
 mod together;
 mod watch;
 mod weights;
@@ -69,7 +68,6 @@ pub use subject::{Ability, Sizes, Subject};
 pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_scales};
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
-pub use times::{Chosen, TokenTimes, token_times};
 pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
 pub use work::{work_of, work_spared};
 pub use writing::{

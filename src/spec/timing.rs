@@ -1,14 +1,10 @@
 //! The cross-attention heads that align tokens with time, as named by a checkpoint.
 
-/// Cross-attention heads that show when each token was spoken, and how their patterns are smoothed.
-#[derive(Debug, Clone, PartialEq)]
+/// Cross-attention heads that show when each token was spoken.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// Layer and head indices, in the order of the file.
     pub heads: Vec<[usize; 2]>,
-    /// Number of keys in the median filter: an odd number.
-    pub median_width: usize,
-    /// Seconds per key.
-    pub seconds_a_key: f64,
 }
 
 impl Timing {

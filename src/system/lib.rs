@@ -1,7 +1,6 @@
-//! System services: settings, signals, downloads from the hub, object stores.
+//! System services: settings, signals, downloads from the hub.
 
 pub mod config;
-#[cfg(any(feature = "hub", feature = "s3"))]
+#[cfg(feature = "hub")]
 pub mod fetch;
 pub mod signals;
-pub mod store;

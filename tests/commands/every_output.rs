@@ -53,11 +53,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
     ("sweep", "sweep", "a.svg"),
     (
-        "timestamps",
-        "timestamps @oracle/whisper/model @oracle/whisper/sound.wav",
-        "a.csv",
-    ),
-    (
         "tokens",
         "tokens @formats/tokenizers/t5 --text hello",
         "a.txt",

@@ -1,73 +1,34 @@
-//! Addresses of object stores, in a build that has none: every place that takes one says what to build.
-
-#![cfg(not(feature = "s3"))]
+//! Addresses of object stores: every command that takes a target refuses them, and says what to do instead.
 
 use testing::checkpoint_copy::{attnscope, text};
 
 #[test]
-fn an_address_is_refused_wherever_one_may_stand() {
+fn an_address_of_an_object_store_is_refused_with_advice() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (prompts, out) = (at("prompts.jsonl"), at("out"));
     std::fs::write(&prompts, "{\"tokens\": [3, 4, 5]}\n").expect("writes");
     let step = testing::root().join("fixtures/history/step-150.safetensors");
     let step = step.display().to_string();
+    let address = "s3://bucket/key";
     for arguments in [
-        [
-            "batch",
-            "s3://runs/a",
-            "--inputs",
-            &prompts,
-            "--output",
-            &out,
-        ],
-        ["batch", &step, "--inputs", "s3://runs/p", "--output", &out],
-        [
-            "batch",
-            &step,
-            "--inputs",
-            &prompts,
-            "--output",
-            "s3://runs/o",
-        ],
-        [
-            "report",
-            "s3://runs/a",
-            "--tokens",
-            "1,2",
-            "--format",
-            "json",
-        ],
-        [
-            "report",
-            &step,
-            "--tokens",
-            "3,4",
-            "--output",
-            "s3://runs/r",
-        ],
-        [
-            "check",
-            "s3://runs/a",
-            "--tokens",
-            "1,2",
-            "--format",
-            "json",
-        ],
-        [
-            "merge",
-            "s3://runs/out",
-            "--output",
-            &out,
-            "--format",
-            "csv",
-        ],
+        vec![address],
+        vec!["report", address, "--tokens", "1,2"],
+        vec!["check", address, "--tokens", "1,2"],
+        vec!["heads", address, "--tokens", "1,2"],
+        vec!["tensors", address],
+        vec!["history", address],
+        vec!["merge", address, "--output", &out],
+        vec!["batch", address, "--inputs", &prompts, "--output", &out],
+        vec!["batch", &step, "--inputs", &prompts, "--output", address],
     ] {
         let refused = attnscope(&arguments);
         let said = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(
-            said.contains("this build has no s3; build with --features s3"),
+            said.contains(
+                "s3://bucket/key: addresses of object stores are not read; mount the bucket (mountpoint-s3, rclone) and give the path"
+            ),
             "{arguments:?}: {said}"
         );
     }

@@ -40,10 +40,6 @@ const COMMANDS: &[(&str, &str)] = &[
         "heads @oracle/t5_v11/model --tokens 5,9,2,20,7 --target-tokens 0,5,9 --format json",
     ),
     (
-        "timestamps",
-        "timestamps @oracle/whisper/model @oracle/whisper/sound.wav --generate 6 --format json",
-    ),
-    (
         "effect",
         "effect @oracle/gpt2/model --tokens 5,9,2,5,9,2 --by ablation --token 3 --format json",
     ),

@@ -473,7 +473,6 @@ fn files_of_other_kinds_say_what_they_are() {
         ("part.distcp", "x", "torch.distributed"),
         ("graph.onnx", "x", "ONNX"),
         ("flax_model.msgpack", "x", "Flax"),
-        ("tf_model.h5", "x", "TensorFlow"),
     ] {
         std::fs::write(at(name), bytes).expect("writes");
         let said = Checkpoint::open(&at(name)).expect_err(name).to_string();
@@ -481,7 +480,32 @@ fn files_of_other_kinds_say_what_they_are() {
         assert_eq!(said.lines().count(), 1, "{said}");
         std::fs::remove_file(at(name)).expect("removes");
     }
+    // TensorFlow's weights: by name, by the first bytes, and by what safetensors say of themselves.
+    let header =
+        r#"{"__metadata__":{"format":"tf"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let of_tensorflow = [
+        &(header.len() as u64).to_le_bytes()[..],
+        header.as_bytes(),
+        &[0],
+    ]
+    .concat();
+    for (name, bytes) in [
+        ("tf_model.h5", b"x".to_vec()),
+        ("tf_model.h5.index.json", b"{}".to_vec()),
+        ("weights.bin", b"\x89HDF\r\n\x1a\n".to_vec()),
+        ("model.safetensors", of_tensorflow),
+    ] {
+        std::fs::write(at(name), bytes).expect("writes");
+        let said = Checkpoint::open(&at(name)).expect_err(name).to_string();
+        assert!(
+            said.contains(name) && said.contains("TensorFlow") && said.contains("from_tf=True"),
+            "{name}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+        std::fs::remove_file(at(name)).expect("removes");
+    }
     for (name, part) in [
+        ("tf_model.h5", "TensorFlow"),
         ("__0_0.distcp", "torch.distributed"),
         ("latest_checkpointed_iteration.txt", "Megatron"),
         ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed"),

@@ -44,6 +44,10 @@ impl Address {
         if let Some(rest) = site.or(own) {
             return Some(of_site(rest));
         }
+        if text.starts_with("s3://") {
+            let problem = "addresses of object stores are not read; mount the bucket (mountpoint-s3, rclone) and give the path";
+            return Some(Err(problem.to_owned()));
+        }
         if text.contains("://") {
             let problem = "expected hf://, file:// or https://huggingface.co/ before a name";
             return (!text.starts_with("file://")).then(|| Err(problem.to_owned()));

@@ -13,16 +13,11 @@ use attnscope_compute::error::{Error, Result};
 /// Downloads a model into the cache and returns the directory of its files.
 pub type Fetch = fn(&Address, &Cache) -> Result<PathBuf>;
 
-/// Copies a target from another kind of store to this machine.
-pub type Stage = fn(&Path) -> Result<PathBuf>;
-
 /// How to find models by their hub names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hub {
     /// Downloads models that are not in the cache; `None` if downloads are not allowed.
     pub fetch: Option<Fetch>,
-    /// Copies or refuses a target in another kind of store; returns an ordinary path unchanged.
-    pub stage: Option<Stage>,
 }
 
 /// A target that was found on this machine.
@@ -42,12 +37,6 @@ impl Hub {
     pub fn find(&self, target: &Path) -> Result<Found> {
         if let Some(path) = file_url(target) {
             return of_path(&path);
-        }
-        if let Some(stage) = self.stage {
-            let staged = stage(target)?;
-            if staged != target {
-                return of_path(&staged);
-            }
         }
         // A dangling link is reported as such instead of being tried as a hub name.
         if target.symlink_metadata().is_ok() {

@@ -294,22 +294,12 @@ impl Generation {
         Some(word)
     }
 
-    /// The heads used for word timestamps, as far as the decoder has them.
-    ///
-    /// # Errors
-    /// When the width of the median filter is even.
+    /// The heads of cross-attention that follow the sound, as far as the decoder has them.
     pub fn timing(
         &self,
         reader: &mut Reader<'_>,
         [n_layers, n_heads]: [usize; 2],
-        rule: SoundRule,
-    ) -> Result<Option<Timing>> {
-        const WIDTH: &str = "median_filter_width";
-        let median_width = reader.count_or("median_filter", WIDTH, 7)?;
-        if median_width.is_multiple_of(2) {
-            let problem = format!("expected an odd number, found {median_width}");
-            return Err(Error::config(reader.path(), WIDTH, problem));
-        }
+    ) -> Option<Timing> {
         let stored = self.get(reader, "alignment_heads");
         let pairs = stored
             .as_ref()
@@ -331,7 +321,7 @@ impl Generation {
             ));
         }
         if heads.is_empty() {
-            return Ok(None);
+            return None;
         }
         let shown = heads
             .iter()
@@ -339,11 +329,7 @@ impl Generation {
         let shown: Vec<String> = shown.collect();
         let origin = Origin::Derived(GENERATION.to_owned());
         reader.note("alignment_heads", shown.join(", "), origin);
-        Ok(Some(Timing {
-            heads,
-            median_width,
-            seconds_a_key: rule.seconds_a_position(),
-        }))
+        Some(Timing { heads })
     }
 }
 

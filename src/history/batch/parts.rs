@@ -72,7 +72,6 @@ impl Parts {
 
     /// Returns the state of a unit. Rows that do not match the record count as missing.
     pub fn state(&self, id: &str) -> State {
-        attnscope_system::store::pull(&self.record(id));
         let Some(record) = read(&self.record(id)).filter(|record| record.id == id) else {
             return State::Missing;
         };
@@ -89,7 +88,6 @@ impl Parts {
     /// Whether the rows of a record exist unchanged.
     pub fn has_rows_of(&self, record: &UnitRecord) -> bool {
         let is_theirs = |expected: &String| {
-            attnscope_system::store::pull(&self.rows(&record.id));
             let found = digest::of_file(&self.rows(&record.id));
             found.is_ok_and(|found| found == *expected)
         };
@@ -195,8 +193,7 @@ fn temporary(directory: &Path, content: &[u8]) -> Result<Temporary> {
 
 fn persist(temporary: Temporary, target: &Path) -> Result<()> {
     let kept = temporary.persist(target, true);
-    kept.map_err(|e| Error::file(target, format!("cannot be written ({e})")))?;
-    attnscope_system::store::push(target)
+    kept.map_err(|e| Error::file(target, format!("cannot be written ({e})")))
 }
 
 /// Removes temporary files of workers that are gone: processes on this machine that have ended, and old files whose process

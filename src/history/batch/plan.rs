@@ -6,12 +6,10 @@ use std::time::SystemTime;
 
 use attnscope_checkpoint::{DOCUMENT, read_text};
 use attnscope_compute::error::{Error, Result};
-use attnscope_system::store::is_address;
 use serde::{Deserialize, Serialize};
 
 use super::digest;
 use super::parts::{PLANS, put};
-use crate::is_weights;
 
 /// Version of the plan's file and of the ids.
 const VERSION: u32 = 1;
@@ -63,8 +61,7 @@ impl PlannedTarget {
         };
         let whole = whole.as_deref().unwrap_or(target);
         // The same name as an open checkpoint has: a file without its extension.
-        let is_far_file = is_address(whole) && is_weights(whole);
-        let name = if whole.is_file() || is_far_file {
+        let name = if whole.is_file() {
             whole.file_stem()
         } else {
             whole.file_name()

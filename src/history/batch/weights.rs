@@ -52,17 +52,12 @@ pub struct Weights {
 
 impl Weights {
     /// Returns the stored digest, or reads the files if they changed or have not been read. `places` are their locations, empty
-    /// if they cannot be found; `listed` is used to detect changes if the files are copies.
+    /// if they cannot be found.
     ///
     /// # Errors
     /// When the digest cannot be stored.
-    pub fn of(
-        directory: &Path,
-        target: &str,
-        places: &[PathBuf],
-        listed: Option<&str>,
-    ) -> Result<Self> {
-        let seen = listed.map_or_else(|| seen(places), str::to_owned);
+    pub fn of(directory: &Path, target: &str, places: &[PathBuf]) -> Result<Self> {
+        let seen = seen(places);
         if let Some(kept) = Self::kept(directory, target)
             && kept.seen == seen
             && kept.target == target
@@ -84,17 +79,13 @@ impl Weights {
     /// Returns the stored entry of a checkpoint; `None` if no worker has started it.
     pub fn kept(directory: &Path, target: &str) -> Option<Self> {
         let path = directory.join(WEIGHTS).join(name_of(target));
-        attnscope_system::store::pull(&path);
         let content = read_regular(&path, CONFIGURATION).ok()?;
         serde_json::from_slice(&content).ok()
     }
 
     /// Whether the files are unchanged since they were read.
-    pub fn are_unchanged(&self, places: &[PathBuf], listed: Option<&str>) -> bool {
-        match listed {
-            Some(listed) => listed == self.seen,
-            None => seen(places) == self.seen,
-        }
+    pub fn are_unchanged(&self, places: &[PathBuf]) -> bool {
+        seen(places) == self.seen
     }
 }
 
@@ -116,7 +107,7 @@ fn digest_of(directory: &Path, places: &[PathBuf]) -> Result<String> {
     for place in others {
         let whole = place.canonicalize().unwrap_or_else(|_| place.clone());
         let target = whole.display().to_string();
-        digests.push(Weights::of(directory, &target, &[whole], None)?.digest);
+        digests.push(Weights::of(directory, &target, &[whole])?.digest);
     }
     Ok(digest::of_parts(digests.iter().map(String::as_bytes)))
 }
@@ -204,7 +195,7 @@ mod tests {
             fs::write(directory.path().join("config.json"), "{}").expect("writes");
         }
         let of = |target: &str, path: &Path| {
-            Weights::of(batch.path(), target, &[path.to_path_buf()], None).expect("is kept")
+            Weights::of(batch.path(), target, &[path.to_path_buf()]).expect("is kept")
         };
         let digest = of("first", first.path()).digest;
         assert_eq!(digest, of("copied", copied.path()).digest);
@@ -216,17 +207,17 @@ mod tests {
         bytes[200_000] = 1;
         fs::write(first.path().join("model.safetensors"), bytes).expect("writes");
         assert_ne!(digest, of("first", first.path()).digest);
-        assert!(!of("copied", copied.path()).are_unchanged(&[first.path().to_path_buf()], None));
+        assert!(!of("copied", copied.path()).are_unchanged(&[first.path().to_path_buf()]));
     }
 
     #[test]
     fn missing_files_have_a_placeholder_digest_until_they_exist() {
         let [batch, later] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-        let missing = Weights::of(batch.path(), "later", &[], None).expect("is kept");
+        let missing = Weights::of(batch.path(), "later", &[]).expect("is kept");
         assert_eq!(missing.digest, UNREADABLE);
         fs::write(later.path().join("model.safetensors"), "bytes").expect("writes");
         let places = [later.path().to_path_buf()];
-        let there = Weights::of(batch.path(), "later", &places, None).expect("is kept");
+        let there = Weights::of(batch.path(), "later", &places).expect("is kept");
         assert_ne!(missing.digest, there.digest);
     }
 }

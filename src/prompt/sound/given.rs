@@ -90,7 +90,6 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
         asked: asked.to_owned(),
         values: mel::log_mel(&heard, rule),
         n_mels: rule.n_mels,
-        n_frames: n_sound / rule.hop,
         n_real: n_sound.div_ceil(rule.hop * rule.frames_a_position).min(n),
         said,
     };

@@ -43,8 +43,7 @@ pub struct Sound {
     /// The log-mel spectrogram. // [frame, mel]
     pub values: Vec<f32>,
     pub n_mels: usize,
-    /// Frames that begin before the sound ends, and positions of the encoder that do.
-    pub n_frames: usize,
+    /// Positions of the encoder that begin before the sound ends.
     pub n_real: usize,
     /// What there is to say of how the file was taken.
     pub said: Option<String>,

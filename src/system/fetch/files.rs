@@ -85,7 +85,6 @@ pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, Stri
         ".pth",
         ".ckpt",
         ".msgpack",
-        ".h5",
     ] {
         let found: Vec<&str> = files
             .iter()
@@ -203,11 +202,6 @@ mod tests {
         assert_eq!(
             of(&old, None).expect("chosen"),
             ["config.json", "pytorch_model.bin"]
-        );
-        let of_tensorflow = ["config.json", "tf_model.h5"];
-        assert_eq!(
-            of(&of_tensorflow, None).expect("chosen"),
-            ["config.json", "tf_model.h5"]
         );
         let quantised = ["m.Q4_K_M.gguf", "m.Q8_0.gguf"];
         assert!(

@@ -10,7 +10,7 @@ mod watch;
 
 pub use owner::{Owner, owner_of};
 pub use owner::{knows_owners, prefix_of};
-pub use temporary::{Temporary, forgotten, is_live, removed_at_end, undisturbed};
+pub use temporary::{Temporary, is_live, undisturbed};
 #[cfg(unix)]
 pub use watch::{TrainingHypothesis, can_stop, claim, die_if_asked, end_with_a_code, stop, watch};
 

@@ -97,16 +97,6 @@ pub fn is_live(path: &Path) -> bool {
     lock(&LIVE).contains(path)
 }
 
-/// Registers a directory to be removed when a signal ends the program.
-pub fn removed_at_end(directory: &Path) {
-    lock(&LIVE).insert(directory.to_path_buf());
-}
-
-/// Unregisters a directory that was removed.
-pub fn forgotten(directory: &Path) {
-    lock(&LIVE).remove(directory);
-}
-
 /// Errors are ignored: the owner can still read the file, and its content must not be lost.
 fn keep_permissions(file: &File, before: Permissions) {
     #[cfg(unix)]
@@ -130,7 +120,7 @@ pub(super) fn remove_all() {
     let live = lock(&LIVE);
     for path in live.iter() {
         // Ignore errors: nobody is left to report them to.
-        let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+        let _ = fs::remove_file(path);
     }
     // Keep the locks for ever: the process ends.
     std::mem::forget((naming, live));

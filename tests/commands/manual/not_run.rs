@@ -41,11 +41,6 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "docs/checkpoints.md",
-        "attnscope timestamps whisper-tiny/",
-        "needs a speech model of the hub; tests/numbers/speech.rs has a small one",
-    ),
-    (
-        "docs/checkpoints.md",
         "attnscope ckpt.pt ",
         "a file of torch.save; tests/formats/homegrown_files.rs opens such files",
     ),
@@ -53,16 +48,6 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
         "docs/checkpoints.md",
         "attnscope weights.safetensors --set family=falcon ",
         "weights without a configuration; tests/commands/weights_alone.rs opens such files",
-    ),
-    (
-        "docs/cluster.md",
-        "attnscope batch s3:",
-        "needs an object store; tests/commands/object_stores.rs has one",
-    ),
-    (
-        "docs/cluster.md",
-        "attnscope merge s3:",
-        "needs an object store; tests/commands/object_stores.rs has one",
     ),
     (
         "docs/cluster.md",

@@ -35,7 +35,7 @@ fn read(path: &Path) -> Result<(), String> {
         let of_unit = directory.path().join("parts").join(format!("{UNIT}.json"));
         fs::copy(path, of_unit).map_err(|e| e.to_string())?;
         // The digest that a worker keeps lies under a name of its own.
-        Weights::of(directory.path(), CHECKPOINT, &[], None).map_err(said)?;
+        Weights::of(directory.path(), CHECKPOINT, &[]).map_err(said)?;
         let kept = fs::read_dir(directory.path().join("weights")).map_err(|e| e.to_string())?;
         for entry in kept.flatten() {
             fs::copy(path, entry.path()).map_err(|e| e.to_string())?;

@@ -182,30 +182,6 @@ pub const SHARDS: Target = Target {
     read: opens,
 };
 
-pub const HDF5: Target = Target {
-    name: "hdf5",
-    n_quick: 2_500,
-    seeds: || {
-        let file = "formats/layouts/tf_gpt2_shards/tf_model-00002-of-00002.h5";
-        vec![Seed::ending(Kind::Bytes, "h5", fixture(file))]
-    },
-    tokens: &[
-        "TREE\0",
-        "TREE\0\u{1}",
-        "SNOD\u{1}",
-        "HEAP\0",
-        "OHDR\u{2}",
-        "weight_names",
-        "layer_names",
-        "transformer",
-        "kernel:0",
-        "\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}",
-        "\u{11}\0\u{10}\0",
-        "\u{10}\0\u{10}\0",
-    ],
-    read: opens,
-};
-
 /// Opcodes, and names that a pickle of `torch.save` calls.
 const OPCODES: &[&str] = &[
     "c__builtin__\neval\n",

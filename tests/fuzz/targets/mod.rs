@@ -45,7 +45,6 @@ pub static TARGETS: &[Target] = &[
     checkpoints::SHARDS,
     checkpoints::PYTORCH,
     checkpoints::LEGACY,
-    checkpoints::HDF5,
     tables::ARRAYS,
     tables::WORDS,
     records::PARQUET,
