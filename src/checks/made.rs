@@ -1,9 +1,6 @@
 //! Layers built from given scores, for tests of checks.
 
-use attnscope_compute::attention::{
-    AttentionSpec, HeadBias, HeadMath, Tally, Visibility, finish_row,
-};
-use attnscope_compute::kernels::residual::ResidualShape;
+use attnscope_compute::attention::{AttentionSpec, HeadMath, Tally, Visibility, finish_row};
 use attnscope_spec::Stack;
 
 use crate::stats;
@@ -16,17 +13,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
     let k_norms = vec![norm; n];
     let factor = spec.scale.factor(spec.d_head);
     let heads = scores.iter().map(|rows| {
-        let math = HeadMath {
-            spec: &spec,
-            head_idx: 0,
-            visibility: &visibility,
-            sink: None,
-            k_norms: &k_norms,
-            value_norms: None,
-            column_log_sum_exp: None,
-            positions: &[],
-            learned: &HeadBias::None,
-        };
+        let math = HeadMath::plain(&spec, &visibility, &k_norms);
         let mut tally = Tally::new(&visibility, None);
         for (query_idx, row) in rows.iter().enumerate() {
             let mut products: Vec<f32> = row.iter().map(|score| score / factor).collect();
@@ -54,13 +41,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
     });
     let heads: Vec<HeadReport> = heads.collect();
     let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
-    let evidence = LayerEvidence {
-        resid_pre: &[],
-        attn_out: &[],
-        mlp_out: &[],
-        resid_post: &[],
-        residual: ResidualShape::NONE,
-    };
+    let evidence = LayerEvidence::default();
     LayerReport {
         stack: Stack::Only,
         layer_idx: 0,
@@ -72,6 +53,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
         alike: Vec::new(),
         peak: None,
     }
+    .with_absent()
 }
 
 /// Scores with which every query prefers one key by `by`; `key_of` chooses it among the keys that the query sees.

@@ -119,7 +119,7 @@ fn rows(
                 found.map(|(kind, _)| kind.title()),
                 found.and_then(|(_, seen_on)| seen_on.map(SeenOn::label)),
             ),
-            OnPrompt::of(|stat| head.stats.of(stat)),
+            OnPrompt::of(|stat| head.stats.measured(stat.idx())),
             random.map(|on| OnRandom {
                 previous: Number(on.previous),
                 induction: Number(on.induction),

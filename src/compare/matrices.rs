@@ -19,7 +19,7 @@ const LOOSE: f64 = 4.0;
 struct Layout<'a> {
     is_input_major: bool,
     n_in: usize,
-    parts: Vec<(&'a Role, &'a Role, attnscope_spec::Part)>,
+    parts: Vec<(&'a Role<'a>, &'a Role<'a>, attnscope_spec::Part)>,
 }
 
 impl<'a> Layout<'a> {
@@ -147,7 +147,7 @@ impl Work<'_> {
     /// Samples one role on both sides. `first` is the column of its first output among the kept columns.
     fn samples(
         &self,
-        (a, b): (&Role, &Role),
+        (a, b): (&Role<'_>, &Role<'_>),
         (layout, part): (&Layout<'_>, attnscope_spec::Part),
         by_output: &ByOutput,
         first: usize,
@@ -181,7 +181,7 @@ impl Work<'_> {
     }
 
     /// Whether gate and up-projection may be swapped, judging by the first values.
-    fn may_be_swapped(&self, (a, b): (&Role, &Role), floor: f64) -> Result<bool> {
+    fn may_be_swapped(&self, (a, b): (&Role<'_>, &Role<'_>), floor: f64) -> Result<bool> {
         let Some((_, other_b)) = self.counterparts(a, b) else {
             return Ok(false);
         };

@@ -7,64 +7,23 @@ use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::linear_on_host;
-use attnscope_spec::{LinearSource, TableSource};
+use attnscope_spec::LinearSource;
+pub(super) use attnscope_spec::roles::{Division, Heads, Source};
 use rayon::prelude::*;
-
-/// Division of a map's outputs, or of a vector's values, among heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Division {
-    /// Not divided.
-    None,
-    /// Outputs are head-major and rotate by position: queries and keys.
-    Rotating(Heads),
-    /// Outputs are head-major: values.
-    Outputs(Heads),
-    /// Inputs are head-major: the output projection.
-    Inputs(Heads),
-}
-
-/// Heads of one width, and the part of each that rotates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heads {
-    pub n: usize,
-    pub width: usize,
-    /// First rotated dimension, and their number; 0 if none rotates.
-    pub rotary: (usize, usize),
-}
-
-/// Stored source of a role's numbers.
-#[derive(Debug, Clone)]
-pub(super) enum Source {
-    /// The matrix of an affine map.
-    Matrix(LinearSource),
-    /// The bias of an affine map.
-    Bias(LinearSource),
-    /// An embedding table.
-    Table(TableSource),
-    Vector {
-        tensor: String,
-        shape: Vec<usize>,
-    },
-}
 
 /// One use of a stored tensor, or of a part of it.
 #[derive(Debug, Clone)]
-pub(super) struct Role {
+pub(super) struct Role<'a> {
     /// Its purpose: `L3.attn.q`, `encoder.L0.mlp.up.bias`, `embed.tokens`.
     pub key: String,
-    pub source: Source,
+    pub source: Source<'a>,
     pub division: Division,
 }
 
-impl Role {
+impl Role<'_> {
     /// Returns the name of the stored tensor.
     pub fn tensor(&self) -> &str {
-        match &self.source {
-            Source::Matrix(linear) => &linear.weight,
-            Source::Bias(linear) => linear.bias.as_deref().unwrap_or_default(),
-            Source::Table(table) => &table.tensor,
-            Source::Vector { tensor, .. } => tensor,
-        }
+        self.source.tensor()
     }
 
     /// Returns the matrix's number of outputs and inputs; a vector has one input.
@@ -99,7 +58,7 @@ impl Role {
             Source::Matrix(linear) => {
                 let unbiased = LinearSource {
                     bias: None,
-                    ..linear.clone()
+                    ..(*linear).clone()
                 };
                 let host = linear_on_host(tensors, &unbiased, pace)?;
                 let values = host.widened();

@@ -15,15 +15,15 @@ use super::tensor_difference::TensorDifference;
 /// A stored tensor of A, its counterpart in B, and the roles that both are read for.
 pub(super) struct Pair<'a> {
     pub names: (&'a str, &'a str),
-    pub roles: Vec<(&'a Role, &'a Role)>,
+    pub roles: Vec<(&'a Role<'a>, &'a Role<'a>)>,
 }
 
 pub(super) struct Work<'a> {
     pub a: &'a Tensors,
     pub b: &'a Tensors,
     pub floors: &'a Floors,
-    pub roles_a: BTreeMap<&'a str, &'a Role>,
-    pub of_key: &'a BTreeMap<&'a str, &'a Role>,
+    pub roles_a: BTreeMap<&'a str, &'a Role<'a>>,
+    pub of_key: &'a BTreeMap<&'a str, &'a Role<'a>>,
     pub pace: &'a dyn Pace,
 }
 
@@ -60,7 +60,7 @@ impl Work<'_> {
         {
             return Ok((None, false));
         }
-        let is_table = |role: &Role| matches!(role.source, Source::Table(_));
+        let is_table = |role: &Role<'_>| matches!(role.source, Source::Table(_));
         let is_large = pair.roles.iter().all(|(a, _)| is_table(a) || is_large(a));
         let mut parts = Parts::default();
         match stored {
@@ -114,7 +114,7 @@ impl Work<'_> {
     }
 
     /// Compares one role's values on both sides.
-    fn role(&self, (a, b): (&Role, &Role), floor: f64, parts: &mut Parts) -> Result<()> {
+    fn role(&self, (a, b): (&Role<'_>, &Role<'_>), floor: f64, parts: &mut Parts) -> Result<()> {
         let (values_a, values_b) = (a.read(self.a, self.pace)?, b.read(self.b, self.pace)?);
         let (n_out, n_in) = a.shape();
         if a.shape() != b.shape() || values_a.len() != values_b.len() {
@@ -153,7 +153,11 @@ impl Work<'_> {
     }
 
     /// Returns the up-projections next to two gates, or the gates next to two up-projections: of A, and of B.
-    pub(super) fn counterparts(&self, a: &Role, b: &Role) -> Option<(&Role, &Role)> {
+    pub(super) fn counterparts(
+        &self,
+        a: &Role<'_>,
+        b: &Role<'_>,
+    ) -> Option<(&Role<'_>, &Role<'_>)> {
         let other = |key: &str| {
             let ends = [(".gate", ".up"), (".gate.bias", ".up.bias")];
             ends.iter().find_map(|(gate, up)| {
@@ -169,7 +173,7 @@ impl Work<'_> {
     /// Whether gate and up-projection are swapped.
     fn is_swapped(
         &self,
-        (a, b): (&Role, &Role),
+        (a, b): (&Role<'_>, &Role<'_>),
         (values_a, values_b): (&[f32], &[f32]),
         floor: f64,
     ) -> Result<bool> {
@@ -190,7 +194,7 @@ impl Work<'_> {
 const LARGE: usize = 1 << 25;
 
 /// Whether a role is outside of layers and too large to be held twice.
-fn is_large(role: &Role) -> bool {
+fn is_large(role: &Role<'_>) -> bool {
     let (n_out, n_in) = role.shape();
     layer_of(&role.key).is_empty() && n_out * n_in > LARGE
 }

@@ -47,7 +47,7 @@ impl WeightDifferences {
 
 impl WeightDifferences {
     /// Records a role that only one side has.
-    fn lacks(&mut self, role: &Role, is_of_a: bool) {
+    fn lacks(&mut self, role: &Role<'_>, is_of_a: bool) {
         let name = role.tensor().to_owned();
         self.missing_roles.push((name.clone(), role.key.clone()));
         let only = if is_of_a {
@@ -92,12 +92,12 @@ pub(super) fn compare_mapped(
     pace: &dyn Pace,
 ) -> Result<WeightDifferences> {
     let (roles_a, roles_b) = (roles(&a.spec), roles(&b.spec));
-    let of_key: BTreeMap<&str, &Role> = roles_b.iter().map(|r| (r.key.as_str(), r)).collect();
+    let of_key: BTreeMap<&str, &Role<'_>> = roles_b.iter().map(|r| (r.key.as_str(), r)).collect();
     let mut found = WeightDifferences::default();
     let mut met: BTreeSet<&str> = BTreeSet::new();
     // One pair per stored tensor, in the order of A's execution.
     let mut pairs: Vec<Pair<'_>> = Vec::new();
-    let mut alone: Vec<(&Role, String)> = Vec::new();
+    let mut alone: Vec<(&Role<'_>, String)> = Vec::new();
     for role in &roles_a {
         let Some(key) = renamed(&role.key) else {
             continue;
@@ -118,7 +118,7 @@ pub(super) fn compare_mapped(
     }
     for (role, layer) in alone {
         // A norm at another place keeps its tensor name: one tensor with two roles, not two tensors.
-        let is_it = |other: &&Role| {
+        let is_it = |other: &&Role<'_>| {
             let is_moved = other.tensor() == role.tensor() && other.shape() == role.shape();
             is_moved && layer_of(&other.key) == layer && !met.contains(other.key.as_str())
         };
@@ -173,7 +173,7 @@ pub(super) fn compare_mapped(
 }
 
 /// Whether a role of B belongs to a mapped layer, or to no layer.
-fn renamed_back(roles_a: &[Role], renamed: Renamed<'_>, key: &str) -> bool {
+fn renamed_back(roles_a: &[Role<'_>], renamed: Renamed<'_>, key: &str) -> bool {
     let layer = layer_of(key);
     layer.is_empty()
         || roles_a

@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 use super::number::Number;
 
 /// Changes when a reader of the old shape would misread the new one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 
 /// What every layer and head of a checkpoint does, prompt by prompt.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 /// Version of the shape with several checkpoints.
-pub const SEVERAL: u32 = 2;
+pub const SEVERAL: u32 = 3;
 
 /// What every layer and head of several checkpoints does, prompt by prompt.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -350,7 +350,7 @@ fn layer_stats<S: Serializer>(values: &Values, to: S) -> Result<S::Ok, S::Error>
         STATISTICS
             .iter()
             .enumerate()
-            .map(|(idx, s)| (s.id, Number(values.at(idx)))),
+            .map(|(idx, s)| (s.id, values.measured(idx).map(Number))),
     )
 }
 
@@ -361,7 +361,7 @@ fn head_stats<S: Serializer>(values: &Values, to: S) -> Result<S::Ok, S::Error> 
         .enumerate()
         .filter(|(_, s)| s.is_per_head())
     {
-        map.serialize_entry(statistic.id, &Number(values.at(idx)))?;
+        map.serialize_entry(statistic.id, &values.measured(idx).map(Number))?;
     }
     map.end()
 }

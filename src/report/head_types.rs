@@ -24,7 +24,7 @@ pub const ON_PROMPT: [(&str, Stat); 5] = [
 const ON_RANDOM: [&str; 3] = ["r‖r prev", "r‖r ind", "r‖r dup"];
 
 /// Version of the JSON.
-const VERSION: u32 = 1;
+const VERSION: u32 = 3;
 
 /// The types of all heads on some prompts.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -176,15 +176,15 @@ impl HeadRow {
     }
 }
 
-/// Mean probabilities on the prompt; a field for each of [`ON_PROMPT`].
+/// Mean probabilities on the prompt; a field for each of [`ON_PROMPT`]. Null where the statistic has no meaning on the prompt.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct OnPrompt {
-    pub previous_mass: Number,
-    pub induction_mass: Number,
-    pub duplicate_mass: Number,
-    pub first_key_mass: Number,
-    pub diagonal_mass: Number,
+    pub previous_mass: Option<Number>,
+    pub induction_mass: Option<Number>,
+    pub duplicate_mass: Option<Number>,
+    pub first_key_mass: Option<Number>,
+    pub diagonal_mass: Option<Number>,
 }
 
 /// Mean probabilities on random tokens that are said twice.
@@ -198,14 +198,14 @@ pub struct OnRandom {
 
 impl OnPrompt {
     /// Reads the figures from statistics.
-    pub fn of(value: impl Fn(Stat) -> f64) -> Self {
+    pub fn of(value: impl Fn(Stat) -> Option<f64>) -> Self {
         let [
             previous_mass,
             induction_mass,
             duplicate_mass,
             first_key_mass,
             diagonal_mass,
-        ] = ON_PROMPT.map(|(_, stat)| Number(value(stat)));
+        ] = ON_PROMPT.map(|(_, stat)| value(stat).map(Number));
         Self {
             previous_mass,
             induction_mass,
@@ -215,7 +215,7 @@ impl OnPrompt {
         }
     }
 
-    fn values(&self) -> [f64; 5] {
+    fn values(&self) -> [Option<f64>; 5] {
         [
             self.previous_mass,
             self.induction_mass,
@@ -223,7 +223,7 @@ impl OnPrompt {
             self.first_key_mass,
             self.diagonal_mass,
         ]
-        .map(|value| value.0)
+        .map(|value| value.map(|value| value.0))
     }
 }
 
@@ -346,10 +346,10 @@ fn line(row: &HeadRow, has_random: bool, effects: &[&str], text: &mut String) {
         let _ = write!(text, "{:>10}", share(value));
     }
     for value in row.random.iter().flat_map(OnRandom::values) {
-        let _ = write!(text, "{:>10}", share(value));
+        let _ = write!(text, "{:>10}", share(Some(value)));
     }
     for id in effects {
-        let value = row.effects.get(id).copied().unwrap_or(f64::NAN);
+        let value = row.effects.get(id).copied();
         let _ = write!(text, "{:>width$}", share(value), width = effect_width(id));
     }
     text.push('\n');
@@ -360,11 +360,7 @@ fn effect_width(id: &str) -> usize {
     id.len().max(7) + 3
 }
 
-/// Formats a share; `n/a` if it does not apply.
-fn share(value: f64) -> String {
-    if value.is_nan() {
-        "n/a".to_owned()
-    } else {
-        format!("{value:.3}")
-    }
+/// Formats a share; a dash if it is absent.
+fn share(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"))
 }

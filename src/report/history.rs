@@ -11,7 +11,7 @@ use super::json::write_pretty;
 use super::number::Number;
 
 /// Changes when a reader of the old shape would misread the new one.
-pub const HISTORY_VERSION: u32 = 1;
+pub const HISTORY_VERSION: u32 = 3;
 
 /// Runs of one training in order of steps.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -35,13 +35,9 @@ pub(super) fn heading(statistic: &Statistic) -> String {
     }
 }
 
-/// Formats a value for people; a dash if it does not apply.
-pub(super) fn cell(value: f64) -> String {
-    if value.is_nan() {
-        "–".to_owned()
-    } else {
-        figure(value)
-    }
+/// Formats a value for people; a dash if it is absent.
+pub(super) fn cell(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), figure)
 }
 
 /// Returns the stacks of a report, in the order in which they run.
@@ -55,20 +51,22 @@ pub(super) fn stacks(report: &Report) -> Vec<Stack> {
     stacks
 }
 
-/// Combines a layer statistic over all prompts as a layer combines its heads: NaN if it is NaN on any prompt.
-pub(super) fn over_prompts(report: &Report, stack: Stack, layer: usize, idx: usize) -> f64 {
-    let of = |record: &LayerRecord| record.stats.at(idx);
+/// Combines a layer statistic over all prompts as a layer combines its heads: absent if it is absent on any prompt, and NaN if it
+/// is NaN on any.
+pub(super) fn over_prompts(report: &Report, stack: Stack, layer: usize, idx: usize) -> Option<f64> {
+    let of = |record: &LayerRecord| record.stats.measured(idx);
     let layers = report.prompts.iter().flat_map(|prompt| &prompt.layers);
-    let values: Vec<f64> = layers
+    let values: Option<Vec<f64>> = layers
         .filter(|record| (record.stack, record.layer) == (stack, layer))
         .map(of)
         .collect();
-    if values.is_empty() || values.iter().any(|value| value.is_nan()) {
-        return f64::NAN;
+    let values = values.filter(|values| !values.is_empty())?;
+    if values.iter().any(|value| value.is_nan()) {
+        return Some(f64::NAN);
     }
-    match STATISTICS[idx].compute {
+    Some(match STATISTICS[idx].compute {
         Compute::Head(_, Gather::Max) => values.into_iter().fold(f64::NEG_INFINITY, f64::max),
         Compute::Head(_, Gather::Min) => values.into_iter().fold(f64::INFINITY, f64::min),
         _ => values.iter().sum::<f64>() / values.len() as f64,
-    }
+    })
 }

@@ -251,7 +251,7 @@ fn details(report: &Report) -> impl Iterator<Item = String> {
             for head in &layer.heads {
                 let _ = write!(text, "| H{} |", head.head);
                 for idx in &key {
-                    let _ = write!(text, " {} |", cell(head.stats.at(*idx)));
+                    let _ = write!(text, " {} |", cell(head.stats.measured(*idx)));
                 }
                 text.push('\n');
             }

@@ -94,7 +94,7 @@ pub(super) fn values_by_layer(generator: &mut SchemaGenerator) -> Schema {
 
 /// Schema of a head's statistics on two sides, by their ids; empty if they were not computed.
 pub(super) fn pairs_of_statistics(generator: &mut SchemaGenerator) -> Schema {
-    let pair = generator.subschema_for::<[Number; 2]>().to_value();
+    let pair = generator.subschema_for::<[Option<Number>; 2]>().to_value();
     let ids = STATISTICS.iter().filter(|s| s.is_per_head());
     let properties: Map<String, Value> = ids.map(|s| (s.id.to_owned(), pair.clone())).collect();
     json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
@@ -103,10 +103,13 @@ pub(super) fn pairs_of_statistics(generator: &mut SchemaGenerator) -> Schema {
 fn statistics(generator: &mut SchemaGenerator, has: fn(&Statistic) -> bool) -> Schema {
     let all = || STATISTICS.iter().filter(|statistic| has(statistic));
     let property = |statistic: &&Statistic| {
-        let mut schema = generator.subschema_for::<Number>();
+        let mut schema = generator.subschema_for::<Option<Number>>();
         let said = match statistic.unit {
-            "" => statistic.title.to_owned(),
-            unit => format!("{}, in {unit}", statistic.title),
+            "" => format!("{}; null where it has no meaning", statistic.title),
+            unit => format!(
+                "{}, in {unit}; null where it has no meaning",
+                statistic.title
+            ),
         };
         schema.insert("description".to_owned(), said.into());
         (statistic.id.to_owned(), schema.to_value())

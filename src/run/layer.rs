@@ -43,7 +43,7 @@ pub(super) fn report(
         attn_out: &real(&norms.attn_out),
         mlp_out: &real(&norms.mlp_out),
         resid_post: &real(&norms.resid_post),
-        residual: norms.shape,
+        residual: norms.residual.map(|(shape, _)| shape),
     };
     let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
     LayerReport {
@@ -55,8 +55,9 @@ pub(super) fn report(
         stats: attnscope_checks::stats::of_layer(&of_heads, &evidence),
         heads,
         alike,
-        peak: norms.peak,
+        peak: norms.residual.map(|(_, peak)| peak),
     }
+    .with_absent()
 }
 
 /// Statistics and type of one head. The norms are of the head's output and of the residual before it, empty if unknown.

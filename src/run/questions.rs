@@ -208,9 +208,8 @@ mod tests {
     use crate::layer::head_report;
     use attnscope_checks::stats::LayerEvidence;
     use attnscope_compute::attention::{
-        AttentionSpec, HeadBias, HeadMath, HeadSummary, Scale, Tally, Visibility, finish_row,
+        AttentionSpec, HeadMath, HeadSummary, Scale, Tally, Visibility, finish_row,
     };
-    use attnscope_compute::kernels::residual::ResidualShape;
     use attnscope_spec::Stack;
 
     const N_KEYS: usize = 8;
@@ -223,17 +222,7 @@ mod tests {
         };
         let visibility = Visibility::of_cross(spec.mask, (rows.len(), None), (N_KEYS, None));
         let k_norms = [norm; N_KEYS];
-        let math = HeadMath {
-            spec: &spec,
-            head_idx: 0,
-            visibility: &visibility,
-            sink: None,
-            k_norms: &k_norms,
-            value_norms: None,
-            column_log_sum_exp: None,
-            positions: &[],
-            learned: &HeadBias::None,
-        };
+        let math = HeadMath::plain(&spec, &visibility, &k_norms);
         let mut tally = Tally::new(&visibility, None);
         let factor = spec.scale.factor(spec.d_head);
         for (query_idx, row) in rows.iter().enumerate() {
@@ -243,13 +232,7 @@ mod tests {
         }
         let summary: HeadSummary = tally.finish(k_norms.to_vec(), &visibility);
         let head = head_report(&spec, summary, (&[], &[]), false, None);
-        let evidence = LayerEvidence {
-            resid_pre: &[],
-            attn_out: &[],
-            mlp_out: &[],
-            resid_post: &[],
-            residual: ResidualShape::NONE,
-        };
+        let evidence = LayerEvidence::default();
         LayerReport {
             stack: Stack::Cross,
             layer_idx: 0,

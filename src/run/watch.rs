@@ -11,30 +11,16 @@ use super::first_nonfinite::NonFinite;
 use super::tap::Tap;
 
 /// Norms of the inputs and outputs of one attention and its block. // [position]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Norms {
     pub resid_pre: Vec<f32>,
     pub attn_out: Vec<f32>,
     pub mlp_out: Vec<f32>,
     pub resid_post: Vec<f32>,
-    pub shape: ResidualShape,
-    pub peak: Option<Peak>,
+    /// Shape and peak of the residual after the block.
+    pub residual: Option<(ResidualShape, Peak)>,
     /// Norms of the block's cross-attention.
     pub cross: Option<Box<Norms>>,
-}
-
-impl Default for Norms {
-    fn default() -> Self {
-        Self {
-            resid_pre: Vec::new(),
-            attn_out: Vec::new(),
-            mlp_out: Vec::new(),
-            resid_post: Vec::new(),
-            shape: ResidualShape::NONE,
-            peak: None,
-            cross: None,
-        }
-    }
 }
 
 /// Observations of one block.
@@ -116,7 +102,7 @@ impl Hooks for Watch<'_> {
             Hook::ResidPost => {
                 norms.resid_post = norms_of_rows(values, width);
                 let is_real = |position_idx: usize| self.sequence.is_real(position_idx);
-                (norms.shape, norms.peak) = shape_of(values, width, &is_real);
+                norms.residual = shape_of(values, width, &is_real);
             }
             _ => {}
         }

@@ -113,8 +113,8 @@ fn row(app: Scene<'_>) -> Option<String> {
         _ => {
             let head = app.layer()?.heads.get(app.selection.head_idx)?;
             let values = STATISTICS.iter().enumerate();
-            let values = values.map(|(idx, statistic)| (statistic.id, head.stats.at(idx)));
-            let known = values.filter(|(_, value)| !value.is_nan());
+            let values = values.map(|(idx, statistic)| (statistic.id, head.stats.measured(idx)));
+            let known = values.filter_map(|(id, value)| Some((id, value?)));
             let lines = known.map(|(id, value)| format!("{id}\t{}", digits(value)));
             std::iter::once("statistic\tvalue".to_owned())
                 .chain(lines)

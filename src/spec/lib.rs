@@ -21,6 +21,7 @@ mod projected;
 mod projection;
 mod quirks;
 pub mod recurrent;
+pub mod roles;
 mod rows;
 mod self_attention;
 mod source;

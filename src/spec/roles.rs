@@ -96,12 +96,6 @@ pub trait RoleVisitor<'a> {
     fn role(&mut self, key: Arguments<'_>, visited: Visited<'a>);
 }
 
-impl<'a, F: FnMut(Arguments<'_>, Visited<'a>)> RoleVisitor<'a> for F {
-    fn role(&mut self, key: Arguments<'_>, visited: Visited<'a>) {
-        self(key, visited);
-    }
-}
-
 impl ModelSpec {
     /// Visits every role of the model.
     pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
@@ -145,6 +139,13 @@ impl BlockSpec {
     /// Visits the roles of the block. Keys are those of the first layer.
     pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
         Walk::new(visitor).block(Stack::Only, 0, self);
+    }
+}
+
+impl FeedForward {
+    /// Visits the roles of the feed-forward layer. Keys have no prefix.
+    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        Walk::new(visitor).feed_forward("", self);
     }
 }
 
@@ -343,7 +344,11 @@ impl<'v, 'a> Walk<'v, 'a> {
 
     fn block(&mut self, stack: Stack, layer_idx: usize, block: &'a BlockSpec) {
         let name = &prefix(stack, Some(layer_idx));
-        self.norm(format_args!("{name}attn_pre"), block.attn_pre.as_ref(), None);
+        self.norm(
+            format_args!("{name}attn_pre"),
+            block.attn_pre.as_ref(),
+            None,
+        );
         if let Some(own) = block.own() {
             self.attention(&format!("{name}attn"), &own.attention, &own.projections);
         }
@@ -361,7 +366,11 @@ impl<'v, 'a> Walk<'v, 'a> {
                 }
             }
         }
-        self.norm(format_args!("{name}attn_out"), block.attn_out.as_ref(), None);
+        self.norm(
+            format_args!("{name}attn_out"),
+            block.attn_out.as_ref(),
+            None,
+        );
         let post = block.attn_post.as_ref();
         self.norm(format_args!("{name}attn_post"), post, None);
         if let Some(cross) = &block.cross {
@@ -376,7 +385,11 @@ impl<'v, 'a> Walk<'v, 'a> {
         self.norm(format_args!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);
         self.feed_forward(name, &block.feed_forward);
         self.norm(format_args!("{name}mlp_out"), block.mlp_out.as_ref(), None);
-        self.norm(format_args!("{name}mlp_post"), block.mlp_post.as_ref(), None);
+        self.norm(
+            format_args!("{name}mlp_post"),
+            block.mlp_post.as_ref(),
+            None,
+        );
     }
 
     /// Branches and factors that few families have.
@@ -403,9 +416,8 @@ impl<'v, 'a> Walk<'v, 'a> {
             for (what, norm) in ["context", "out"].iter().zip(branch.norms()) {
                 self.norm(format_args!("{name}by_token.{what}"), Some(norm), None);
             }
-            for (what, table) in ["rows", "shared_rows"].iter().zip(branch.tables()) {
-                self.table(format_args!("{name}by_token.{what}"), Some(table));
-            }
+            // The table of tokens is that of the embedding.
+            self.table(format_args!("{name}by_token.rows"), Some(&branch.rows));
         }
     }
 
@@ -467,7 +479,11 @@ impl<'v, 'a> Walk<'v, 'a> {
         // complete.
         let whole = |linear: &LinearSource, heads: Heads, division: fn(Heads) -> Division| {
             let is_whole = linear.n_out() == heads.n * heads.width;
-            if is_whole { division(heads) } else { Division::None }
+            if is_whole {
+                division(heads)
+            } else {
+                Division::None
+            }
         };
         self.latent(name, maps);
         let of_q = whole(&maps.q, q, Division::Rotating);

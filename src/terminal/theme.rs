@@ -6,7 +6,7 @@ mod maps;
 use ratatui::style::{Color, Modifier, Style};
 
 pub use self::depth::Depth;
-pub use self::maps::{Diverging, Sequential};
+pub use self::maps::{Diverging, Sequential, rgb_of};
 
 use self::maps::{LEVELS, Steps, luminance};
 

@@ -26,7 +26,7 @@ fn a_report_has_the_shape_that_programs_rely_on() {
     for (family, n_kv_heads) in [("gpt2", 4), ("llama", 2), ("bert", 4)] {
         let copy = Copy::of(family);
         let report = report(&copy, &[]);
-        assert_eq!(report["version"], 1);
+        assert_eq!(report["version"], 3);
         assert_eq!(report["what_if"], json!([]));
         let name = copy
             .path()

@@ -120,12 +120,12 @@ fn json_of_several_checkpoints_names_each_and_of_one_is_what_it_was() {
     let (first, second) = (training.file("step-450"), training.file("step-50"));
     let asked = ["report", &first, &second, "--tokens", TOKENS];
     let several: Value = serde_json::from_slice(&ran(&asked)).expect("JSON");
-    assert_eq!(several["version"], 2);
+    assert_eq!(several["version"], 3);
     let names = [0, 1].map(|idx| several["checkpoints"][idx]["checkpoint"].clone());
     assert_eq!(names, ["step-50", "step-450"]);
     let one: Value =
         serde_json::from_slice(&ran(&["report", &first, "--tokens", TOKENS])).expect("JSON");
-    assert_eq!(one["version"], 1);
+    assert_eq!(one["version"], 3);
     assert_eq!(several["checkpoints"][1]["prompts"], one["prompts"]);
     assert_eq!(several["checkpoints"][1]["model"], one["model"]);
     assert_eq!(several["checkpoints"][1]["step"], 450);

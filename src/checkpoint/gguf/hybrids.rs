@@ -67,6 +67,18 @@ fn expansion(facts: &Facts<'_>) -> Result<u64> {
     Ok(inner / d_model)
 }
 
+/// Sets keys of the configuration to sizes that must be present.
+fn mamba_sizes(
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+    keys: &[(&str, &str)],
+) -> Result<()> {
+    for (key, tail) in keys {
+        set(config, key, json!(size(facts, tail)?));
+    }
+    Ok(())
+}
+
 /// Reads a size that must be present.
 fn size(facts: &Facts<'_>, tail: &str) -> Result<u64> {
     const LARGEST: u64 = 1 << 26;
@@ -75,26 +87,16 @@ fn size(facts: &Facts<'_>, tail: &str) -> Result<u64> {
 
 /// Sets the keys of Mamba-2 that begin with `mamba_`.
 fn state_space(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    set(
+    mamba_sizes(
+        facts,
         config,
-        "mamba_d_conv",
-        json!(size(facts, "ssm.conv_kernel")?),
-    );
-    set(
-        config,
-        "mamba_d_state",
-        json!(size(facts, "ssm.state_size")?),
-    );
-    set(
-        config,
-        "mamba_n_groups",
-        json!(size(facts, "ssm.group_count")?),
-    );
-    set(
-        config,
-        "mamba_n_heads",
-        json!(size(facts, "ssm.time_step_rank")?),
-    );
+        &[
+            ("mamba_d_conv", "ssm.conv_kernel"),
+            ("mamba_d_state", "ssm.state_size"),
+            ("mamba_n_groups", "ssm.group_count"),
+            ("mamba_n_heads", "ssm.time_step_rank"),
+        ],
+    )?;
     biases_of_mixer(facts, config);
     Ok(())
 }
@@ -134,21 +136,15 @@ pub(super) fn jamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
         set(config, &format!("{which}_layer_offset"), json!(offset));
     }
     set(config, "mamba_expand", json!(expansion(facts)?));
-    set(
+    mamba_sizes(
+        facts,
         config,
-        "mamba_d_conv",
-        json!(size(facts, "ssm.conv_kernel")?),
-    );
-    set(
-        config,
-        "mamba_d_state",
-        json!(size(facts, "ssm.state_size")?),
-    );
-    set(
-        config,
-        "mamba_dt_rank",
-        json!(size(facts, "ssm.time_step_rank")?),
-    );
+        &[
+            ("mamba_d_conv", "ssm.conv_kernel"),
+            ("mamba_d_state", "ssm.state_size"),
+            ("mamba_dt_rank", "ssm.time_step_rank"),
+        ],
+    )?;
     biases_of_mixer(facts, config);
     Ok(())
 }

@@ -81,7 +81,7 @@ fn distributions_over(
 }
 
 /// The inputs of a layer's statistics, besides its heads' statistics.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 pub struct LayerEvidence<'a> {
     /// Per real position: ‖residual before‖, ‖attn_out‖, ‖mlp_out‖, ‖residual after‖.
     pub resid_pre: &'a [f32],
@@ -89,7 +89,7 @@ pub struct LayerEvidence<'a> {
     pub mlp_out: &'a [f32],
     pub resid_post: &'a [f32],
     /// The shape of the residual after the block, over real positions.
-    pub residual: ResidualShape,
+    pub residual: Option<ResidualShape>,
 }
 
 /// How a statistic is computed, per head or per layer.
@@ -98,7 +98,8 @@ pub enum Compute {
     /// Per head; `Gather` combines the heads' values for the layer.
     Head(fn(&HeadEvidence<'_>) -> f64, Gather),
     /// Per layer only.
-    Layer(fn(&LayerEvidence<'_>) -> f64),
+    /// `None` where the run does not have what the statistic is made of.
+    Layer(fn(&LayerEvidence<'_>) -> Option<f64>),
 }
 
 /// How the values of heads are combined into the layer's.
@@ -144,8 +145,8 @@ pub struct Statistic {
 /// Computes all statistics of a head.
 pub fn of_head(evidence: &HeadEvidence<'_>) -> Values {
     let value = |statistic: &&Statistic| match statistic.compute {
-        Compute::Head(compute, _) => compute(evidence),
-        Compute::Layer(_) => f64::NAN,
+        Compute::Head(compute, _) => Some(compute(evidence)),
+        Compute::Layer(_) => None,
     };
     Values(STATISTICS.iter().map(value).collect())
 }
@@ -153,7 +154,10 @@ pub fn of_head(evidence: &HeadEvidence<'_>) -> Values {
 /// Computes all statistics of a layer, from its heads' and its own inputs.
 pub fn of_layer(heads: &[Values], evidence: &LayerEvidence<'_>) -> Values {
     let value = |(idx, statistic): (usize, &&Statistic)| match statistic.compute {
-        Compute::Head(_, gather) => gather.over(heads.iter().map(|head| head.at(idx))),
+        Compute::Head(_, gather) => {
+            let values = heads.iter().map(|head| head.at(idx));
+            (!heads.is_empty()).then(|| gather.over(values))
+        }
         Compute::Layer(compute) => compute(evidence),
     };
     Values(STATISTICS.iter().enumerate().map(value).collect())

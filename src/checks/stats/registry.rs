@@ -97,24 +97,30 @@ pub fn index_of(id: &str) -> Option<usize> {
     Stat::named(id).map(Stat::idx)
 }
 
-/// The values of all statistics at one place, in the registry's order; NaN for undefined ones.
+/// The values of all statistics at one place, in the registry's order. A statistic that has no meaning at the place is absent,
+/// which is not the same as a value that is NaN because the run is broken.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Values(pub(super) Vec<f64>);
+pub struct Values(pub(super) Vec<Option<f64>>);
 
 impl Values {
-    /// The value of a statistic by its index in [`STATISTICS`].
-    pub fn at(&self, statistic_idx: usize) -> f64 {
+    /// The value of a statistic by its index in [`STATISTICS`]; `None` where it is absent.
+    pub fn measured(&self, statistic_idx: usize) -> Option<f64> {
         self.0[statistic_idx]
     }
 
-    /// Collects values computed elsewhere, by their ids.
-    pub fn by_id(of: impl Fn(&str) -> f64) -> Self {
-        Self(Stat::ALL.iter().map(|stat| of(stat.id())).collect())
+    /// The value of a statistic by its index, for arithmetic: NaN where it is absent.
+    pub fn at(&self, statistic_idx: usize) -> f64 {
+        self.measured(statistic_idx).unwrap_or(f64::NAN)
     }
 
-    /// The value of a statistic.
+    /// The value of a statistic, for arithmetic: NaN where it is absent.
     pub fn of(&self, stat: Stat) -> f64 {
-        self.0[stat.idx()]
+        self.at(stat.idx())
+    }
+
+    /// Collects values computed elsewhere, by their ids; `None` for those that are absent.
+    pub fn by_id(of: impl Fn(&str) -> Option<f64>) -> Self {
+        Self(Stat::ALL.iter().map(|stat| of(stat.id())).collect())
     }
 }
 

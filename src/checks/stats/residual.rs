@@ -52,7 +52,10 @@ pub static SPREAD: Statistic = Statistic {
     high: "tokens differ",
     definition: "‖X − 1x̄ᵀ‖ / ‖X‖ of resid_post over tokens, Frobenius, x̄ the mean row",
     source: COLLAPSE,
-    compute: Compute::Layer(|layer| layer.residual.spread),
+    compute: Compute::Layer(|layer| {
+        let shape = layer.residual.filter(|shape| shape.max_abs != 0.0)?;
+        Some(shape.spread)
+    }),
 };
 
 pub static COSINE: Statistic = Statistic {
@@ -64,7 +67,10 @@ pub static COSINE: Statistic = Statistic {
     high: "all tokens alike",
     definition: "mean cosine of two different rows of resid_post",
     source: COLLAPSE,
-    compute: Compute::Layer(|layer| layer.residual.cosine),
+    compute: Compute::Layer(|layer| {
+        let shape = layer.residual.filter(|shape| shape.n_rows > 1)?;
+        Some(shape.cosine)
+    }),
 };
 
 const MASSIVE: &str = "massive activations, Sun et al. 2024, arXiv 2402.17762";
@@ -78,7 +84,7 @@ pub static MAX_ABS: Statistic = Statistic {
     high: "massive activation",
     definition: "largest |value| of resid_post",
     source: MASSIVE,
-    compute: Compute::Layer(|layer| layer.residual.max_abs),
+    compute: Compute::Layer(|layer| layer.residual.map(|shape| shape.max_abs)),
 };
 
 pub static MEDIAN_ABS: Statistic = Statistic {
@@ -90,9 +96,11 @@ pub static MEDIAN_ABS: Statistic = Statistic {
     high: "large",
     definition: "median of |resid_post|; of an even number of values the upper of the two in the middle",
     source: MASSIVE,
-    compute: Compute::Layer(|layer| layer.residual.median_abs),
+    compute: Compute::Layer(|layer| layer.residual.map(|shape| shape.median_abs)),
 };
 
-fn mean_of(norms: &[f32]) -> f64 {
-    mean(norms.iter().map(|norm| f64::from(*norm)))
+/// The mean of norms; `None` without any.
+fn mean_of(norms: &[f32]) -> Option<f64> {
+    let norms = norms.iter().map(|norm| f64::from(*norm));
+    (norms.len() > 0).then(|| mean(norms))
 }

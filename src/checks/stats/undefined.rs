@@ -17,6 +17,29 @@ struct Evidence<'a> {
 }
 
 impl LayerReport {
+    /// Marks statistics as absent where there is a reason why they have no value. What remains NaN is broken.
+    #[must_use]
+    pub fn with_absent(mut self) -> Self {
+        let idxs = 0..Stat::ALL.len();
+        let layer = idxs.clone().map(|idx| self.why_undefined(idx, None));
+        let layer: Vec<bool> = layer.map(|why| why.is_some()).collect();
+        let of_head = |head_idx| {
+            let whys = idxs
+                .clone()
+                .map(move |idx| (idx, head_idx))
+                .filter(|(idx, head_idx)| self.why_undefined(*idx, Some(*head_idx)).is_some());
+            whys.map(|(idx, _)| idx).collect::<Vec<_>>()
+        };
+        let heads: Vec<Vec<usize>> = (0..self.heads.len()).map(of_head).collect();
+        for (head, absent) in self.heads.iter_mut().zip(heads) {
+            absent.into_iter().for_each(|idx| head.stats.0[idx] = None);
+        }
+        for (value, is_absent) in self.stats.0.iter_mut().zip(layer) {
+            *value = value.filter(|_| !is_absent);
+        }
+        self
+    }
+
     /// The reason why a statistic of a head is undefined, or of the layer if no head is given. `None` if it has a value, or
     /// should have one.
     pub fn why_undefined(
@@ -26,7 +49,8 @@ impl LayerReport {
     ) -> Option<&'static str> {
         let stat = *Stat::ALL.get(statistic_idx)?;
         if !stat.statistic().is_per_head() {
-            return None;
+            let is_absent = self.stats.measured(statistic_idx).is_none();
+            return is_absent.then_some("no residual of several tokens is known");
         }
         if let Some(head_idx) = head_idx {
             return self.why_of_head(stat, head_idx);

@@ -102,8 +102,7 @@ fn read(path: &Path) -> Result<Heads> {
             head_idx: row.head? as usize,
             loss: row.loss,
             stats: Values::by_id(|id| {
-                let value = index_of(id).and_then(|idx| row.stats.get(idx).copied().flatten());
-                value.unwrap_or(f64::NAN)
+                index_of(id).and_then(|idx| row.stats.get(idx).copied().flatten())
             }),
         };
         Some((row.checkpoint.clone(), head))
@@ -123,7 +122,7 @@ fn of_report(path: &Path) -> Result<Vec<TableHead>> {
                 layer_idx,
                 head_idx,
                 loss: found.loss,
-                stats: Values::by_id(|id| stats.get(id).copied().unwrap_or(f64::NAN)),
+                stats: Values::by_id(|id| stats.get(id).copied()),
             });
         }
     }

@@ -27,6 +27,23 @@ pub struct HeadMath<'a> {
     pub learned: &'a HeadBias,
 }
 
+impl<'a> HeadMath<'a> {
+    /// The first head of an attention without sinks and biases.
+    pub fn plain(spec: &'a AttentionSpec, visibility: &'a Visibility, k_norms: &'a [f32]) -> Self {
+        Self {
+            spec,
+            head_idx: 0,
+            visibility,
+            sink: None,
+            k_norms,
+            value_norms: None,
+            column_log_sum_exp: None,
+            positions: &[],
+            learned: &HeadBias::None,
+        }
+    }
+}
+
 impl HeadMath<'_> {
     /// The factor of a row's products.
     pub fn scale(&self, query_idx: usize) -> f32 {

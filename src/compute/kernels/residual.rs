@@ -13,16 +13,8 @@ pub struct ResidualShape {
     pub cosine: f64,
     pub max_abs: f64,
     pub median_abs: f64,
-}
-
-impl ResidualShape {
-    /// The shape of an empty residual.
-    pub const NONE: Self = Self {
-        spread: f64::NAN,
-        cosine: f64::NAN,
-        max_abs: f64::NAN,
-        median_abs: f64::NAN,
-    };
+    /// Number of rows.
+    pub n_rows: usize,
 }
 
 /// The largest value of a residual.
@@ -88,13 +80,13 @@ impl Part {
     }
 }
 
-/// Computes the shape and the peak over rows of real positions. // values: [position, width]
+/// Computes the shape and the peak over rows of real positions; `None` without any. // values: [position, width]
 #[must_use]
 pub fn shape_of(
     values: &[f32],
     width: usize,
     is_real: &dyn Fn(usize) -> bool,
-) -> (ResidualShape, Option<Peak>) {
+) -> Option<(ResidualShape, Peak)> {
     let rows: Vec<(usize, &[f32])> = values
         .chunks(width)
         .enumerate()
@@ -120,14 +112,13 @@ pub fn shape_of(
     let square = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>();
     // Σ‖x − x̄‖² = Σ‖x‖² − n‖x̄‖²; the mean over pairs of cosines is (‖Σ x/‖x‖‖² − n) / n(n − 1).
     let apart = (squared - square(&sum) / n).max(0.0);
-    let Some(median) = median_abs(&rows) else {
-        return (ResidualShape::NONE, None);
-    };
+    let median = median_abs(&rows)?;
     let shape = ResidualShape {
         spread: (apart / squared).sqrt(),
         cosine: (square(&directions) - n) / (n * (n - 1.0)),
         max_abs: f64::from(peak.0),
         median_abs: f64::from(median),
+        n_rows: rows.len(),
     };
     let (_, position_idx, column_idx) = peak;
     let peak = Peak {
@@ -136,7 +127,7 @@ pub fn shape_of(
         position_idx,
         column_idx,
     };
-    (shape, Some(peak))
+    Some((shape, peak))
 }
 
 /// Buckets of |value| by the upper half of its bits; those from the bucket of infinity on may hold NaN.
@@ -206,9 +197,9 @@ mod tests {
     #[test]
     fn equal_rows_have_no_spread_and_cosine_one() {
         let values = [3.0, -4.0, 3.0, -4.0, 99.0, 99.0];
-        let (shape, peak) = shape_of(&values, 2, &|position_idx| position_idx < 2);
+        let found = shape_of(&values, 2, &|position_idx| position_idx < 2);
+        let (shape, peak) = found.expect("two rows");
         assert!(shape.spread < 1e-7 && (shape.cosine - 1.0).abs() < 1e-6);
-        let peak = peak.expect("values");
         assert_eq!(
             (peak.value, peak.position_idx, peak.column_idx),
             (-4.0, 0, 1)

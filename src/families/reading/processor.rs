@@ -281,7 +281,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use attnscope_prompt::Firsts;
 
     fn look(text: &str) -> Result<PicturePreprocessing> {
         let Ok(Value::Object(values)) = serde_json::from_str(text) else {
@@ -291,17 +290,7 @@ mod tests {
             path: PathBuf::from(FILE),
             values,
         };
-        let plain = PicturePreprocessing {
-            n_channels: 3,
-            resize: None,
-            crop: None,
-            rescale: 1.0,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            patch: [16; 2],
-            takes: None,
-            firsts: Firsts::default(),
-        };
+        let plain = PicturePreprocessing::of_patches([16; 2]);
         stated.look(stated.class().unwrap_or(Processor::VIT), plain)
     }
 

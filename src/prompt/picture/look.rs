@@ -68,6 +68,21 @@ pub enum Size {
 }
 
 impl PicturePreprocessing {
+    /// Colour pictures as they are, in patches of a size.
+    pub fn of_patches(patch: [usize; 2]) -> Self {
+        Self {
+            n_channels: 3,
+            resize: None,
+            crop: None,
+            rescale: 1.0,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            patch,
+            takes: None,
+            firsts: Firsts::default(),
+        }
+    }
+
     /// The size of every picture after resizing and cropping; `None` if it depends on the picture.
     pub fn fixed_size(&self) -> Option<[usize; 2]> {
         match (self.crop, self.resize) {
@@ -205,17 +220,7 @@ mod tests {
 
     #[test]
     fn a_picture_cannot_exceed_the_model_limits() {
-        let plain = PicturePreprocessing {
-            n_channels: 3,
-            resize: None,
-            crop: None,
-            rescale: 1.0,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            patch: [16; 2],
-            takes: None,
-            firsts: Firsts::default(),
-        };
+        let plain = PicturePreprocessing::of_patches([16; 2]);
         let resized = |size| PicturePreprocessing {
             resize: Some((size, Filter::Bilinear)),
             ..plain

@@ -13,7 +13,7 @@ use super::Difference;
 use crate::number::Number;
 
 /// Version of the JSON.
-const VERSION: u32 = 1;
+const VERSION: u32 = 3;
 
 /// What a comparison found.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -158,7 +158,7 @@ impl Serialize for Pairs {
         if let Some([a, b]) = &self.0 {
             let per_head = STATISTICS.iter().enumerate();
             for (idx, statistic) in per_head.filter(|(_, s)| s.is_per_head()) {
-                map.serialize_entry(statistic.id, &[Number(a.at(idx)), Number(b.at(idx))])?;
+                map.serialize_entry(statistic.id, &[a, b].map(|of| of.measured(idx).map(Number)))?;
             }
         }
         map.end()

@@ -19,16 +19,17 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
         .filter(|l| l.stack == stack)
         .collect();
     let n_heads = layers.iter().map(|l| l.heads.len()).max().unwrap_or(0);
-    let cell = |layer: usize, head: usize, value: f64| {
+    let cell = |layer: usize, head: usize, value: Option<f64>| {
+        let shade = value.unwrap_or(f64::NAN);
         let mark = part.marks.class(stack, layer, Some(head));
-        let class = match (wants_dark_text(value), mark) {
+        let class = match (wants_dark_text(shade), mark) {
             (true, Some(mark)) => format!("d {mark}"),
             (true, None) => "d".to_owned(),
             (false, mark) => mark.unwrap_or_default().to_owned(),
         };
         html! {
             td class=[(!class.is_empty()).then_some(class)]
-                style={ "background:" (part.colours.css(value)) }
+                style={ "background:" (part.colours.css(shade)) }
                 title={ "L" (layer) " H" (head) ": " (super::super::key_statistics::cell(value)) } {
                 a href={ "#" (part.anchor(stack, layer, head)) } { (short(value)) }
             }
@@ -51,7 +52,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
                         tr {
                             th scope="row" class=[part.marks.class(stack, layer.layer, None)] { "L" (layer.layer) }
                             @for head in &layer.heads {
-                                (cell(layer.layer, head.head, head.stats.at(idx)))
+                                (cell(layer.layer, head.head, head.stats.measured(idx)))
                             }
                         }
                     }
@@ -84,13 +85,16 @@ pub(super) fn entropy_of(part: &Part<'_>, stack: Stack, layer: usize, head: usiz
     let mut layers = part.record.layers.iter();
     let layer = layers.find(|l| (l.stack, l.layer) == (stack, layer));
     let head = layer.and_then(|layer| layer.heads.get(head));
-    short(head.map_or(f64::NAN, |head| head.stats.of(STATISTIC)))
+    short(head.and_then(|head| head.stats.measured(STATISTIC.idx())))
 }
 
 /// Two digits: the cell is small, and the colour map has few more steps.
-fn short(value: f64) -> String {
+fn short(value: Option<f64>) -> String {
+    let Some(value) = value else {
+        return "–".to_owned();
+    };
     match value {
-        value if value.is_nan() => "–".to_owned(),
+        value if value.is_nan() => "NaN".to_owned(),
         value if (0.0..0.995).contains(&value) => format!("{value:.2}").replacen("0.", ".", 1),
         value => format!("{value:.1}"),
     }

@@ -57,7 +57,7 @@ fn table<'a>(
             tbody { @for (name, values) in rows {
                 tr {
                     th scope="row" { (name) }
-                    @for idx in columns { td { (cell(values.at(*idx))) } }
+                    @for idx in columns { td { (cell(values.measured(*idx))) } }
                 }
             } }
         } }

@@ -144,7 +144,8 @@ fn label(stack: Stack) -> Option<String> {
 fn stats_of(values: &Values, is_head: bool) -> Vec<Option<f64>> {
     let statistics = STATISTICS.iter().enumerate();
     let value = |(idx, statistic): (usize, &&attnscope_checks::stats::Statistic)| {
-        (!is_head || statistic.is_per_head()).then(|| values.at(idx))
+        let is_known = !is_head || statistic.is_per_head();
+        values.measured(idx).filter(|_| is_known)
     };
     statistics.map(value).collect()
 }

@@ -16,7 +16,6 @@ use attnscope_checks::stats::{LayerEvidence, LayerReport};
 use attnscope_checks::{Check, Evidence, Probes, Subject, Thresholds, Verdict};
 use attnscope_compute::attention::{Audit, AuditReference, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::residual::ResidualShape;
 use attnscope_prompt::Prompt;
 use attnscope_spec::{Place, Stack};
 
@@ -199,13 +198,7 @@ impl Alignment {
         );
         let norms: Vec<f32> = output.chunks(width).map(attend::length).collect();
         let head = head_report(spec, summary, (&norms, &[]), false, Some(Box::new(audit)));
-        let evidence = LayerEvidence {
-            resid_pre: &[],
-            attn_out: &[],
-            mlp_out: &[],
-            resid_post: &[],
-            residual: ResidualShape::NONE,
-        };
+        let evidence = LayerEvidence::default();
         let layer = LayerReport {
             stack: Stack::Cross,
             layer_idx: 0,
@@ -216,7 +209,8 @@ impl Alignment {
             heads: vec![head],
             alike: Vec::new(),
             peak: None,
-        };
+        }
+        .with_absent();
         Aligned {
             layer: Arc::new(layer),
             scores,

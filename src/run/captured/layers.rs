@@ -10,7 +10,7 @@ use attnscope_compute::attention::{
     AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
 };
 use attnscope_compute::error::Result;
-use attnscope_compute::kernels::residual::{ResidualShape, shape_of};
+use attnscope_compute::kernels::residual::shape_of;
 use attnscope_spec::{Place, Stack};
 
 use super::arrays::{
@@ -373,7 +373,7 @@ impl CapturedAttention<'_> {
             .zip(audits)
             .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), has_sinks, audit))
             .collect();
-        let (mut residual, mut peak) = (ResidualShape::NONE, None);
+        let mut found = None;
         if let Some(name) = self.parts.get(&Part::ResidPost) {
             let Array { shape, mut values } = self.captured.array(name)?;
             if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
@@ -381,7 +381,7 @@ impl CapturedAttention<'_> {
                 if let [_, n_positions, _] = *shape.as_slice() {
                     values.truncate(n_positions * width);
                 }
-                (residual, peak) = shape_of(&values, width, &|idx| {
+                found = shape_of(&values, width, &|idx| {
                     self.stated
                         .real
                         .as_ref()
@@ -390,11 +390,8 @@ impl CapturedAttention<'_> {
             }
         }
         let evidence = LayerEvidence {
-            resid_pre: &[],
-            attn_out: &[],
-            mlp_out: &[],
-            resid_post: &[],
-            residual,
+            residual: found.map(|(shape, _)| shape),
+            ..LayerEvidence::default()
         };
         let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
         Ok(LayerReport {
@@ -406,7 +403,8 @@ impl CapturedAttention<'_> {
             spec,
             heads,
             alike,
-            peak,
-        })
+            peak: found.map(|(_, peak)| peak),
+        }
+        .with_absent())
     }
 }

@@ -94,7 +94,7 @@ impl<'a> Scene<'a> {
         if is_model || statistic_idx >= STATISTICS.len() {
             return true;
         }
-        let is_told = |stats: &Values| !stats.at(statistic_idx).is_nan();
+        let is_told = |stats: &Values| stats.measured(statistic_idx).is_some();
         let mut layers = self
             .run()
             .into_iter()

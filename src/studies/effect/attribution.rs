@@ -6,7 +6,6 @@ use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, Unembedding, linear_rows_on_host};
-use attnscope_run::{Layers, Options, run};
 use attnscope_spec::{HeadSpec, LinearSource, Model, Place, Stack};
 
 use super::attribution_tap::Kept;
@@ -14,6 +13,7 @@ use super::capture::{of_blocks, of_one_stream};
 use super::judged::{Asked, head_of};
 use super::shares::{Attribution, Share, ShareOf};
 use super::walk::Walk;
+use super::watched::run_watched;
 
 /// Checks that a model's logits are a sum of shares, and returns its LM head.
 ///
@@ -89,20 +89,7 @@ pub fn attribute<O: Ops>(
         with_sources(grid, layer_idx) && exceptions.is_none_or(|all| all.is_empty())
     };
     let mut kept = Kept::plan(model, position_idx, &n_keys, &is_plain);
-    let options = Options {
-        keep_bytes: None,
-        predicts: false,
-    };
-    let mut layers = Layers::default();
-    run(
-        ops,
-        model,
-        input,
-        options,
-        &mut layers,
-        Some(&mut kept),
-        pace,
-    )?;
+    run_watched(ops, model, input, &mut kept, pace)?;
     let main = model.spec.main_stack();
     let last_layer = main.n_layers().saturating_sub(1);
     let (mut weights, mut constant) = unembedding_row(model, head, asked.token)?;

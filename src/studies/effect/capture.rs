@@ -21,6 +21,16 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// Copies rows of a width.
+    fn of(values: &[f32], width: usize) -> Self {
+        Self {
+            width,
+            values: Arc::new(values.to_vec()),
+        }
+    }
+}
+
+impl Rows {
     /// Values at one position.
     pub fn row(&self, position_idx: usize) -> &[f32] {
         &self.values[position_idx * self.width..(position_idx + 1) * self.width]
@@ -178,10 +188,7 @@ impl Tap for Keeper<'_> {
         values: &[f32],
         width: usize,
     ) -> Result<()> {
-        let rows = Rows {
-            width,
-            values: Arc::new(values.to_vec()),
-        };
+        let rows = Rows::of(values, width);
         if hook == Hook::ResidPost {
             self.base.last = rows;
         } else {
@@ -202,10 +209,7 @@ impl Tap for Keeper<'_> {
         values: &[f32],
         width: usize,
     ) -> Result<()> {
-        let rows = Rows {
-            width,
-            values: Arc::new(values.to_vec()),
-        };
+        let rows = Rows::of(values, width);
         match hook {
             Hook::ResidPre => {
                 self.base.inputs.insert((stack, layer_idx), rows);

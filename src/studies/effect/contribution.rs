@@ -9,11 +9,12 @@ use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, linear_on_host};
-use attnscope_run::{Layers, Options, Tap, run};
+use attnscope_run::Tap;
 use attnscope_spec::{LinearSource, Model, Place, Stack};
 use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
+use super::watched::run_watched;
 
 /// Contribution of a head, over the real queries of a prompt.
 #[derive(Debug, Clone)]
@@ -294,19 +295,6 @@ pub fn contributions<O: Ops>(
         now: BTreeMap::new(),
         found: Vec::new(),
     };
-    let options = Options {
-        keep_bytes: None,
-        predicts: false,
-    };
-    let mut layers = Layers::default();
-    run(
-        ops,
-        model,
-        input,
-        options,
-        &mut layers,
-        Some(&mut weighing),
-        pace,
-    )?;
+    run_watched(ops, model, input, &mut weighing, pace)?;
     Ok(weighing.found)
 }

@@ -24,6 +24,7 @@ mod shares;
 mod together;
 mod variant;
 mod walk;
+mod watched;
 
 pub use ablation::{Ablation, PartEffect, Replaced, Step};
 pub use attribution::{attribute, check_linear};

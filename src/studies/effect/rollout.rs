@@ -9,11 +9,12 @@ use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
-use attnscope_run::{Layers, Options, Tap, run};
+use attnscope_run::Tap;
 use attnscope_spec::{Model, Stack};
 use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
+use super::watched::run_watched;
 
 /// Longest text: three matrices over all pairs of tokens take at most 1 GiB.
 const MOST_TOKENS: usize = 8192;
@@ -197,19 +198,6 @@ pub fn rollout<O: Ops>(
         at: None,
         causal: causal.collect(),
     };
-    let options = Options {
-        keep_bytes: None,
-        predicts: false,
-    };
-    let mut layers = Layers::default();
-    run(
-        ops,
-        model,
-        input,
-        options,
-        &mut layers,
-        Some(&mut rolling),
-        pace,
-    )?;
+    run_watched(ops, model, input, &mut rolling, pace)?;
     Ok(rolling.stacks)
 }

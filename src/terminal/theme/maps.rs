@@ -201,8 +201,8 @@ fn colour(n: u8) -> Color {
 /// Levels of xterm's colour cube.
 pub(super) const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
 
-/// Returns the RGB value of an indexed colour; of the first 16, as in xterm.
-pub(super) fn rgb_of(n: u8) -> [u8; 3] {
+/// Returns the RGB value of an indexed colour as in xterm: sixteen named ones, a cube with six levels per side, 24 greys.
+pub fn rgb_of(n: u8) -> [u8; 3] {
     const NAMED: [[u8; 3]; 16] = [
         [0, 0, 0],
         [205, 0, 0],

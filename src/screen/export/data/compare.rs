@@ -121,8 +121,8 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
                     head: Some(head_idx),
                     statistic: statistic.id,
                     unit: statistic.unit,
-                    before: Some(before.stats.at(idx).into()),
-                    after: Some(after.stats.at(idx).into()),
+                    before: before.stats.measured(idx).map(Figure::from),
+                    after: after.stats.measured(idx).map(Figure::from),
                     ..Row::default()
                 }));
             }

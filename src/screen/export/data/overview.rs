@@ -6,6 +6,7 @@ use attnscope_report::table::{Table, TableRow};
 use attnscope_report::table_row;
 
 use super::{Figure, PanelData, stack_label};
+use crate::panels::head_value::why_undefined;
 use crate::panels::overview::figures;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -71,18 +72,40 @@ fn head(app: Scene<'_>, layer: &LayerReport, head_idx: usize) -> Row {
     Row {
         part: "head",
         head: Some(head_idx),
-        value: Some(app.head_statistic(app.shown_side(), layer, head_idx).into()),
+        value: known(
+            app,
+            layer,
+            Some(head_idx),
+            app.head_statistic(app.shown_side(), layer, head_idx),
+        ),
         kind: head.kind.map_or("", HeadType::title),
         finding: worst.map_or("", |severity| severity.label()),
         ..of_layer(app, layer)
     }
 }
 
+/// The value of the chosen statistic, unless it is absent.
+fn known(
+    app: Scene<'_>,
+    layer: &LayerReport,
+    head_idx: Option<usize>,
+    value: f64,
+) -> Option<Figure> {
+    let is_absent =
+        value.is_nan() && why_undefined(app, layer.stack, layer.layer_idx, head_idx).is_some();
+    (!is_absent).then(|| value.into())
+}
+
 fn layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     let worst = app.worst_at(layer.stack, layer.layer_idx, None);
     Row {
         part: "layer",
-        value: Some(app.layer_statistic(app.shown_side(), layer).into()),
+        value: known(
+            app,
+            layer,
+            None,
+            app.layer_statistic(app.shown_side(), layer),
+        ),
         gathered: match app.statistic().compute {
             Compute::Head(_, Gather::Mean) => "mean",
             Compute::Head(_, Gather::Max) => "max",
@@ -120,7 +143,7 @@ fn figure(app: Scene<'_>, head: &HeadReport, stat: Stat) -> Row {
         part: "figure",
         statistic: stat.id(),
         unit: stat.statistic().unit,
-        value: Some(head.stats.of(stat).into()),
+        value: head.stats.measured(stat.idx()).map(Figure::from),
         ..of_selected(app)
     }
 }

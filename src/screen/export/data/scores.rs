@@ -88,16 +88,16 @@ fn statistic(app: Scene<'_>, layer: &LayerReport, head: &HeadReport, idx: usize)
     let end = |value: f64| value.is_finite().then(|| value.into());
     let is_per_head = STATISTICS[idx].is_per_head();
     let value = if is_per_head {
-        head.stats.at(idx)
+        head.stats.measured(idx)
     } else {
-        layer.stats.at(idx)
+        layer.stats.measured(idx)
     };
     Row {
         part: "statistic",
         head: is_per_head.then_some(app.selection.head_idx),
         statistic: STATISTICS[idx].id,
         unit: STATISTICS[idx].unit,
-        value: Some(value.into()),
+        value: value.map(Figure::from),
         layer_min: end(in_layer.0),
         layer_max: end(in_layer.1),
         model_min: end(in_model.0),

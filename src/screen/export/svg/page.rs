@@ -1,6 +1,6 @@
 //! The colours of a page, and the colours of a terminal on it.
 
-use attnscope_terminal::theme::Ground;
+use attnscope_terminal::theme::{Ground, rgb_of};
 use ratatui::style::Color;
 
 pub type Rgb = [u8; 3];
@@ -27,63 +27,28 @@ impl Page {
     }
 }
 
-/// The first sixteen colours as in xterm.
-const NAMED: [Rgb; 16] = [
-    [0, 0, 0],
-    [205, 0, 0],
-    [0, 205, 0],
-    [205, 205, 0],
-    [0, 0, 238],
-    [205, 0, 205],
-    [0, 205, 205],
-    [229, 229, 229],
-    [127, 127, 127],
-    [255, 0, 0],
-    [0, 255, 0],
-    [255, 255, 0],
-    [92, 92, 255],
-    [255, 0, 255],
-    [0, 255, 255],
-    [255, 255, 255],
-];
-
 /// Converts a colour to RGB; `own` is used for the terminal's default colour.
 pub fn rgb(colour: Color, own: Rgb) -> Rgb {
     match colour {
         Color::Reset => own,
-        Color::Black => NAMED[0],
-        Color::Red => NAMED[1],
-        Color::Green => NAMED[2],
-        Color::Yellow => NAMED[3],
-        Color::Blue => NAMED[4],
-        Color::Magenta => NAMED[5],
-        Color::Cyan => NAMED[6],
-        Color::Gray => NAMED[7],
-        Color::DarkGray => NAMED[8],
-        Color::LightRed => NAMED[9],
-        Color::LightGreen => NAMED[10],
-        Color::LightYellow => NAMED[11],
-        Color::LightBlue => NAMED[12],
-        Color::LightMagenta => NAMED[13],
-        Color::LightCyan => NAMED[14],
-        Color::White => NAMED[15],
+        Color::Black => rgb_of(0),
+        Color::Red => rgb_of(1),
+        Color::Green => rgb_of(2),
+        Color::Yellow => rgb_of(3),
+        Color::Blue => rgb_of(4),
+        Color::Magenta => rgb_of(5),
+        Color::Cyan => rgb_of(6),
+        Color::Gray => rgb_of(7),
+        Color::DarkGray => rgb_of(8),
+        Color::LightRed => rgb_of(9),
+        Color::LightGreen => rgb_of(10),
+        Color::LightYellow => rgb_of(11),
+        Color::LightBlue => rgb_of(12),
+        Color::LightMagenta => rgb_of(13),
+        Color::LightCyan => rgb_of(14),
+        Color::White => rgb_of(15),
         Color::Rgb(r, g, b) => [r, g, b],
-        Color::Indexed(n) => indexed(n),
-    }
-}
-
-/// The 256 indexed colours as in xterm: sixteen named ones, a cube with six levels per side, 24 greys.
-fn indexed(n: u8) -> Rgb {
-    match n {
-        0..16 => NAMED[usize::from(n)],
-        16..232 => {
-            let n = n - 16;
-            [n / 36, n / 6 % 6, n % 6].map(|level| match level {
-                0 => 0,
-                level => 55 + 40 * level,
-            })
-        }
-        232.. => [8 + 10 * (n - 232); 3],
+        Color::Indexed(n) => rgb_of(n),
     }
 }
 
