@@ -16,10 +16,7 @@ impl Opening {
             return Vec::new();
         };
         let cached = Self {
-            hub: Hub {
-                fetch: None,
-                ..self.hub
-            },
+            hub: Hub { fetch: None },
             ..self.clone()
         };
         let target = cached

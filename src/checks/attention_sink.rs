@@ -34,8 +34,8 @@ pub static CHECK: Check = Check {
 const MASSIVE: f64 = 0.95;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let least = thresholds.of("attention-sink.mass");
-    let massive_heads = thresholds.of("attention-sink.massive_heads");
+    let least = thresholds.attention_sink.mass;
+    let massive_heads = thresholds.attention_sink.massive_heads;
     let (mut n_heads, mut n_massive, mut sunk) = (0usize, 0usize, Vec::new());
     for (layer, head_idx, head) in evidence.heads() {
         if layer.spec.is_cross || !evidence.has_distributions(layer, head) {

@@ -61,13 +61,12 @@ pub fn sharpness(
     relative_entropy: f64,
     thresholds: &Thresholds,
 ) -> Sharpness {
-    let most_of_one = thresholds.of("entropy-collapse.by_design");
+    let most_of_one = thresholds.entropy_collapse.by_design;
     let is_spread = || favourite(&head.summary).is_some_and(|(_, share)| share < most_of_one);
-    let is_below = |name| relative_entropy < thresholds.of(name);
-    if layer.spec.is_cross && is_below("entropy-collapse.alignment") && is_spread() {
+    let of = &thresholds.entropy_collapse;
+    if layer.spec.is_cross && relative_entropy < of.alignment && is_spread() {
         let is_out = |head: &&HeadReport| {
-            are_out_of_range(&head.stats)
-                && self::relative_entropy(layer, head) < thresholds.of("entropy-collapse.alignment")
+            are_out_of_range(&head.stats) && self::relative_entropy(layer, head) < of.alignment
         };
         // Some heads of a layer learn to align. If scores alone make most heads as sharp, none has learned to.
         let n_out = layer.heads.iter().filter(is_out).count();
@@ -76,7 +75,7 @@ pub fn sharpness(
         } else {
             Sharpness::Alignment
         }
-    } else if is_below("entropy-collapse.relative_entropy") {
+    } else if relative_entropy < of.relative_entropy {
         Sharpness::Collapsed
     } else {
         Sharpness::Ordinary
@@ -85,7 +84,7 @@ pub fn sharpness(
 
 /// Whether this share of saturated rows leaves a head without a gradient.
 pub fn is_saturated(share: f64, thresholds: &Thresholds) -> bool {
-    share > thresholds.of("softmax-saturation.saturated_rows")
+    share > thresholds.softmax_saturation.saturated_rows
 }
 
 /// Ratio of the observed to the predicted variance of the scores, or its inverse if that is larger; 1 if they agree.
@@ -222,7 +221,7 @@ pub fn by_design(
     is_delimiter: &dyn Fn(usize) -> bool,
     thresholds: &Thresholds,
 ) -> Option<Design> {
-    let least = thresholds.of("entropy-collapse.by_design");
+    let least = thresholds.entropy_collapse.by_design;
     let shares = PLACES.map(|(stat, what)| (head.stats.of(stat), what));
     // A kind of place that the text does not have is NaN, and fails every comparison.
     let strongest = shares

@@ -29,7 +29,7 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let least = thresholds.of("dead-head.share_of_median");
+    let least = thresholds.dead_head.share_of_median;
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for layer in evidence.layers {
         let norms: Vec<f64> = layer

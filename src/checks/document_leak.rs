@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if evidence.subject == Subject::Trace && audits.any(|audit| audit.has_documents) {
         let kind = Kind {
             check: CHECK.id,
-            most: thresholds.of("document-leak.error_mass"),
+            most: thresholds.document_leak.error_mass,
             what: "belongs to another document",
             advice: ADVICE,
             of: |audit| audit.across_documents,

@@ -37,10 +37,10 @@ pub static CHECK: Check = Check {
 const FEWEST_ROWS: usize = attnscope_compute::attention::N_SAMPLED;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let most = thresholds.of("duplicate-heads.divergence");
-    let even = thresholds.of("duplicate-heads.relative_entropy");
-    let rounding = thresholds.of("duplicate-heads.rounding");
-    let by_design = thresholds.of("entropy-collapse.by_design");
+    let most = thresholds.duplicate_heads.divergence;
+    let even = thresholds.duplicate_heads.relative_entropy;
+    let rounding = thresholds.duplicate_heads.rounding;
+    let by_design = thresholds.entropy_collapse.by_design;
     let mut findings = Vec::new();
     // The rows on which heads can be compared: those that see a key, in heads that are distributions.
     let n_rows = |layer: &LayerReport, head: &HeadReport| {

@@ -50,8 +50,8 @@ const ALIGNED: &str = "each query looks at one key or at few, and queries at dif
 const OUT_OF_RANGE: &str = "; scores this wide make it sharp whichever words belong together";
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let least = thresholds.of("entropy-collapse.relative_entropy");
-    let alignment = thresholds.of("entropy-collapse.alignment");
+    let least = thresholds.entropy_collapse.relative_entropy;
+    let alignment = thresholds.entropy_collapse.alignment;
     let (mut findings, mut n_judged, mut excused) = (Vec::new(), 0, Vec::new());
     for layer in evidence.layers {
         let (mut sharpest, mut n_alignments): (Option<Finding>, usize) = (None, 0);

@@ -32,8 +32,8 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let most = thresholds.of("entropy-uniform.relative_entropy");
-    let flat = thresholds.of("entropy-uniform.score_std");
+    let most = thresholds.entropy_uniform.relative_entropy;
+    let flat = thresholds.entropy_uniform.score_std;
     if untrained::is_untrained_model(evidence, thresholds) {
         return Verdict::not_applicable(
             "the whole model is untrained, and attends to everything alike rightly",

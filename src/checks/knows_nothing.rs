@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         Ok(probe) => probe,
         Err(verdict) => return verdict,
     };
-    let fewest = thresholds.of("knows-nothing.fewest_positions") as usize;
+    let fewest = thresholds.knows_nothing.fewest_positions as usize;
     let n = probe.declared.last().map_or(0, Vec::len);
     if n == 0 {
         return Verdict::undecidable(format!("0 positions: at least {fewest} would tell"));

@@ -44,8 +44,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         Ok(probe) => probe,
         Err(verdict) => return verdict,
     };
-    let margin = thresholds.of("label-shift.margin");
-    let fewest = thresholds.of("label-shift.fewest_positions") as usize;
+    let margin = thresholds.label_shift.margin;
+    let fewest = thresholds.label_shift.fewest_positions as usize;
     let n = probe.losses[1].len();
     if n < fewest {
         return Verdict::not_applicable(format!(

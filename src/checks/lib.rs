@@ -202,26 +202,6 @@ mod tests {
     }
 
     #[test]
-    fn every_threshold_used_by_a_check_is_in_the_table() {
-        let thresholds = Thresholds::default();
-        let mut asked = BTreeSet::new();
-        for check in CHECKS {
-            for part in check.source.split(".of(\"").skip(1) {
-                let name = part.split('"').next().expect("a name");
-                // Names of statistics look the same, but have no dot.
-                if !name.contains('.') {
-                    continue;
-                }
-                assert!(!thresholds.of(name).is_nan(), "{}: {name}", check.id);
-                asked.insert(name.to_owned());
-            }
-        }
-        for name in thresholds.names() {
-            assert!(asked.contains(&name), "{name}: no check asks for it");
-        }
-    }
-
-    #[test]
     fn every_check_page_is_complete() {
         for check in CHECKS {
             let page = page(check);

@@ -41,7 +41,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let kind = Kind {
         check: CHECK.id,
-        most: thresholds.of("mask-mass.error_mass"),
+        most: thresholds.mask_mass.error_mass,
         what: "comes after it",
         advice: "apply the causal mask to the scores before the softmax, with −inf, in every layer",
         of: |audit| audit.after,

@@ -61,8 +61,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         );
     }
     let lines = Lines {
-        fewest_rows: thresholds.of("mask-shape.fewest_rows") as usize,
-        narrowest: thresholds.of("mask-shape.narrowest_window") as usize,
+        fewest_rows: thresholds.mask_shape.fewest_rows as usize,
+        narrowest: thresholds.mask_shape.narrowest_window as usize,
     };
     let seen: Vec<Seen<'_>> = evidence
         .layers

@@ -29,8 +29,8 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let most = thresholds.of("massive-activation.max_abs");
-    let times = thresholds.of("massive-activation.times_median");
+    let most = thresholds.massive_activation.max_abs;
+    let times = thresholds.massive_activation.times_median;
     let peaks = || {
         evidence
             .layers

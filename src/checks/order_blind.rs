@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             name(&probe.output)
         ));
     }
-    let share = thresholds.of("order-blind.share");
+    let share = thresholds.order_blind.share;
     let all = is_blind(probe, &probe.output, share);
     let first = is_blind(probe, &probe.first, share);
     let coarse = |part: &Reordered| part.by_order > 0.0 && part.by_order <= probe.resolution;

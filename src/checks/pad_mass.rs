@@ -39,7 +39,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let kind = Kind {
         check: CHECK.id,
-        most: thresholds.of("pad-mass.error_mass"),
+        most: thresholds.pad_mass.error_mass,
         what: "is padding",
         advice: "pass the attention mask to the model, and add −inf to the scores of padded keys before the softmax",
         of: |audit| audit.on_pads,

@@ -49,7 +49,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         return Verdict::not_applicable("no scores were captured to compare with");
     }
     let allowed = thresholds
-        .of("pattern-mismatch.difference")
+        .pattern_mismatch
+        .difference
         .max(evidence.row_tolerance);
     let (mut findings, mut is_left_to_others) = (Vec::new(), false);
     for layer in evidence.layers {

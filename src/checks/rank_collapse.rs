@@ -31,7 +31,7 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let least = thresholds.of("rank-collapse.resid_spread");
+    let least = thresholds.rank_collapse.resid_spread;
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for layer in evidence.layers {
         let n_real = layer.heads.first().map_or(0, |head| {

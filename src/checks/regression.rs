@@ -41,8 +41,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         );
     };
     let line = Line {
-        most: thresholds.of("regression.relative"),
-        floor: thresholds.of("regression.floor"),
+        most: thresholds.regression.relative,
+        floor: thresholds.regression.floor,
     };
     let mut findings = Vec::new();
     let (mut n_compared, mut n_absent) = (0usize, 0usize);

@@ -38,8 +38,8 @@ pub static CHECK: Check = Check {
 const ORDINARY_VARIANCE: f64 = 4.0;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let most = thresholds.of("scale-mismatch.variance_ratio");
-    let times = thresholds.of("scale-mismatch.times_inv_sqrt_d");
+    let most = thresholds.scale_mismatch.variance_ratio;
+    let times = thresholds.scale_mismatch.times_inv_sqrt_d;
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     let mut farthest: Option<(f64, f64, Place)> = None;
     for layer in evidence.layers {

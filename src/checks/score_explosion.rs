@@ -32,8 +32,8 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let most = thresholds.of("score-explosion.max_abs_score");
-    let f16 = thresholds.of("score-explosion.f16_limit");
+    let most = thresholds.score_explosion.max_abs_score;
+    let f16 = thresholds.score_explosion.f16_limit;
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
         let largest = head.stats.of(Stat::MaxAbsScore);

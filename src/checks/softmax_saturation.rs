@@ -33,7 +33,7 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let most = thresholds.of("softmax-saturation.saturated_rows");
+    let most = thresholds.softmax_saturation.saturated_rows;
     let (mut findings, mut n_judged, mut n_spared) = (Vec::new(), 0, 0);
     let mut nearest: Option<(f64, Place)> = None;
     for (layer, head_idx, head) in evidence.heads() {

@@ -38,7 +38,7 @@ use attnscope_compute::attention::RowSummary;
 const LOW: f64 = 0.25;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let least = thresholds.of("spectral-bound.guaranteed");
+    let least = thresholds.spectral_bound.guaranteed;
     let (mut findings, mut n_judged, mut lowest) = (Vec::new(), 0, f64::INFINITY);
     for layer in evidence.layers {
         let mut worst: Option<Finding> = None;

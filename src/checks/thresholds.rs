@@ -10,15 +10,78 @@ use attnscope_compute::error::{Error, Result};
 /// The table as it is shown, with its sources.
 pub const DEFAULTS: &str = include_str!("thresholds.toml");
 
-/// A number for every name: `entropy-collapse.relative_entropy`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Thresholds(BTreeMap<String, f64>);
+/// Defines a structure of thresholds for every check, and one of all of them.
+macro_rules! thresholds {
+    ($($check:ident: $table:ident { $($name:ident),+ })+) => {
+        /// Where checks draw their lines: `thresholds.entropy_collapse.relative_entropy`. A file has the same names, with hyphens
+        /// in those of checks.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Thresholds {
+            $(pub $check: $table,)+
+        }
+
+        $(
+            #[derive(Debug, Clone, PartialEq)]
+            pub struct $table {
+                $(pub $name: f64,)+
+            }
+        )+
+
+        impl Thresholds {
+            /// Every number NaN, to be read from the table.
+            const UNREAD: Self = Self {
+                $($check: $table { $($name: f64::NAN,)+ },)+
+            };
+
+            /// Every number, by its name in a file.
+            fn places(&mut self) -> Vec<(String, &mut f64)> {
+                vec![$($((name_of(stringify!($check), stringify!($name)), &mut self.$check.$name),)+)+]
+            }
+        }
+    };
+}
+
+fn name_of(check: &str, name: &str) -> String {
+    format!("{}.{name}", check.replace('_', "-"))
+}
+
+thresholds! {
+    wrong_axis: WrongAxis { column_tolerance }
+    mask_mass: MaskMass { error_mass }
+    window_width: WindowWidth { error_mass }
+    pad_mass: PadMass { error_mass }
+    document_leak: DocumentLeak { error_mass }
+    pattern_mismatch: PatternMismatch { difference }
+    label_shift: LabelShift { margin, fewest_positions }
+    trained_otherwise: TrainedOtherwise { margin, label_share, faint_label_share, rival_share, rival_gain, within_family, restored_share, restored_smoothly, fewest_positions, beginning, near_share, fewest_nats }
+    knows_nothing: KnowsNothing { fewest_positions }
+    untrained_layer: UntrainedLayer { edge_ratio }
+    entropy_collapse: EntropyCollapse { relative_entropy, alignment, by_design }
+    mask_shape: MaskShape { fewest_rows, narrowest_window }
+    order_blind: OrderBlind { share }
+    entropy_uniform: EntropyUniform { relative_entropy, score_std }
+    score_explosion: ScoreExplosion { max_abs_score, f16_limit }
+    softmax_saturation: SoftmaxSaturation { saturated_rows }
+    rank_collapse: RankCollapse { resid_spread }
+    massive_activation: MassiveActivation { max_abs, times_median }
+    dead_head: DeadHead { share_of_median }
+    duplicate_heads: DuplicateHeads { divergence, rounding, relative_entropy }
+    attention_sink: AttentionSink { mass, massive_heads }
+    scale_mismatch: ScaleMismatch { variance_ratio, times_inv_sqrt_d }
+    regression: Regression { relative, floor }
+    spectral_bound: SpectralBound { guaranteed }
+}
 
 impl Default for Thresholds {
     fn default() -> Self {
-        static READ: LazyLock<BTreeMap<String, f64>> =
-            LazyLock::new(|| numbers(DEFAULTS).unwrap_or_default());
-        Self(READ.clone())
+        static READ: LazyLock<Thresholds> = LazyLock::new(|| {
+            let mut read = Thresholds::UNREAD;
+            for (name, value) in numbers(DEFAULTS).unwrap_or_default() {
+                read.set(&name, value);
+            }
+            read
+        });
+        READ.clone()
     }
 }
 
@@ -38,31 +101,32 @@ impl Thresholds {
     pub fn with_file(mut self, path: &Path) -> Result<Self> {
         let text = read_text(path, CONFIGURATION)?;
         for (name, value) in numbers(&text).map_err(|problem| Error::file(path, problem))? {
-            match self.0.get_mut(&name) {
-                Some(known) => *known = value,
-                None => {
-                    let known: Vec<String> = self.names().collect();
-                    let problem = format!("{name} is not known; known: {}", known.join(", "));
-                    return Err(Error::file(path, problem));
-                }
+            if !self.set(&name, value) {
+                let known: Vec<String> = self.names().collect();
+                let problem = format!("{name} is not known; known: {}", known.join(", "));
+                return Err(Error::file(path, problem));
             }
         }
         Ok(self)
     }
 
-    /// Moves one; gives whether there is one of this name.
+    /// Changes the threshold of a name; returns whether there is one.
     pub fn set(&mut self, name: &str, value: f64) -> bool {
-        let known = self.0.get_mut(name);
-        known.map(|known| *known = value).is_some()
+        let mut places = self.places().into_iter();
+        let place = places.find(|(known, _)| known == name);
+        place.map(|(_, place)| *place = value).is_some()
     }
 
-    /// The number of a name; NaN for a name that is not in the table.
-    pub fn of(&self, name: &str) -> f64 {
-        self.0.get(name).copied().unwrap_or(f64::NAN)
+    /// All thresholds by their names in files, sorted.
+    pub fn named(&self) -> BTreeMap<String, f64> {
+        let mut all = self.clone();
+        let places = all.places().into_iter();
+        places.map(|(name, value)| (name, *value)).collect()
     }
 
-    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
-        self.0.keys().cloned()
+    /// The names of all thresholds, as files have them.
+    pub fn names(&self) -> impl Iterator<Item = String> + use<> {
+        self.named().into_keys()
     }
 }
 
@@ -101,6 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_table_has_every_threshold_and_no_other() {
+        let read: Vec<String> = numbers(DEFAULTS).expect("a table").into_keys().collect();
+        let known: Vec<String> = Thresholds::default().names().collect();
+        assert_eq!(read, known);
+        let mut all = Thresholds::default();
+        assert!(all.places().iter().all(|(_, value)| value.is_finite()));
+    }
+
+    #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("thresholds.toml");
@@ -109,10 +182,9 @@ mod tests {
             Thresholds::open(&path).map_err(|e| e.to_string())
         };
         let changed = open("[score-explosion]\nmax_abs_score = 50\n").expect("a table");
-        assert_eq!(changed.of("score-explosion.max_abs_score"), 50.0);
+        assert_eq!(changed.score_explosion.max_abs_score, 50.0);
         let mut back = changed.clone();
-        back.0
-            .insert("score-explosion.max_abs_score".to_owned(), 100.0);
+        assert!(back.set("score-explosion.max_abs_score", 100.0));
         assert_eq!(back, Thresholds::default());
         for (text, said) in [
             (

@@ -71,24 +71,24 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         Ok(probe) => probe,
         Err(verdict) => return verdict,
     };
-    let fewest = thresholds.of("trained-otherwise.fewest_positions") as usize;
+    let fewest = thresholds.trained_otherwise.fewest_positions as usize;
     let Some(declared) = probe.declared.last() else {
         return Verdict::not_applicable("no reading was tried");
     };
     let against = Against {
         probe,
         declared,
-        margin: thresholds.of("trained-otherwise.margin"),
-        rival: thresholds.of("trained-otherwise.rival_share"),
-        rival_gain: thresholds.of("trained-otherwise.rival_gain"),
-        reads_off: thresholds.of("trained-otherwise.label_share"),
-        restored: thresholds.of("trained-otherwise.restored_share"),
-        restored_smoothly: thresholds.of("trained-otherwise.restored_smoothly"),
-        within_family: thresholds.of("trained-otherwise.within_family"),
+        margin: thresholds.trained_otherwise.margin,
+        rival: thresholds.trained_otherwise.rival_share,
+        rival_gain: thresholds.trained_otherwise.rival_gain,
+        reads_off: thresholds.trained_otherwise.label_share,
+        restored: thresholds.trained_otherwise.restored_share,
+        restored_smoothly: thresholds.trained_otherwise.restored_smoothly,
+        within_family: thresholds.trained_otherwise.within_family,
         beginnings: Beginnings {
-            margin: thresholds.of("trained-otherwise.margin"),
-            share: thresholds.of("trained-otherwise.near_share"),
-            n_tokens: thresholds.of("trained-otherwise.beginning") as usize,
+            margin: thresholds.trained_otherwise.margin,
+            share: thresholds.trained_otherwise.near_share,
+            n_tokens: thresholds.trained_otherwise.beginning as usize,
             is_strict: true,
         },
     };
@@ -104,7 +104,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         );
     }
     // Also repetitive text that a model generated without a target: the same few tokens over and over.
-    let least = thresholds.of("trained-otherwise.fewest_nats");
+    let least = thresholds.trained_otherwise.fewest_nats;
     if probe.unigram_loss < least {
         return Verdict::undecidable(format!(
             "the text repeats few tokens (its word frequencies alone lose {:.2} nats, at least {least} are needed): give a text, and \
@@ -481,8 +481,8 @@ fn may_be_believed(
     }
     let share = match reading.claim.sees_labels {
         SeesLabels::Not => return true,
-        SeesLabels::Faintly => thresholds.of("trained-otherwise.faint_label_share"),
-        SeesLabels::Plainly => thresholds.of("trained-otherwise.label_share"),
+        SeesLabels::Faintly => thresholds.trained_otherwise.faint_label_share,
+        SeesLabels::Plainly => thresholds.trained_otherwise.label_share,
     };
     // A healthy model that copies also finds a visible label, but no better than it copies.
     let known = probe.unigram_loss.min(probe.copy_loss);

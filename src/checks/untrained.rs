@@ -33,7 +33,7 @@ pub static CHECK: Check = Check {
 
 /// Whether every layer looks freshly initialised; false if the weights were not examined.
 pub(super) fn is_untrained_model(evidence: &Evidence<'_>, thresholds: &Thresholds) -> bool {
-    let most = thresholds.of("untrained-layer.edge_ratio");
+    let most = thresholds.untrained_layer.edge_ratio;
     evidence.weights().is_ok_and(|weights| {
         let layers = judged_layers(weights);
         !layers.is_empty() && layers.iter().all(|layer| is_untrained(layer, most))
@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         Ok(weights) => weights,
         Err(verdict) => return verdict,
     };
-    let most = thresholds.of("untrained-layer.edge_ratio");
+    let most = thresholds.untrained_layer.edge_ratio;
     let layers = judged_layers(weights);
     if layers.is_empty() {
         return Verdict::not_applicable("no layer has a matrix to look at");

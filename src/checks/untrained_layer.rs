@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         Ok(weights) => weights,
         Err(verdict) => return verdict,
     };
-    let most = thresholds.of("untrained-layer.edge_ratio");
+    let most = thresholds.untrained_layer.edge_ratio;
     let layers = judged_layers(weights);
     let untrained = layers.iter().filter(|layer| is_untrained(layer, most));
     let untrained: Vec<&&LayerWeights> = untrained.collect();

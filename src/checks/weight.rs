@@ -76,7 +76,7 @@ pub struct SeverityDecision {
 /// Whether a head is past learning: most of its rows pass no gradient, and its scores have run away.
 pub fn is_past_learning(saturated_rows: f64, max_abs_score: f64, thresholds: &Thresholds) -> bool {
     saturated_rows >= SHARP_ROWS
-        && max_abs_score >= RUNAWAY * thresholds.of("score-explosion.max_abs_score")
+        && max_abs_score >= RUNAWAY * thresholds.score_explosion.max_abs_score
 }
 
 /// Number of heads of a layer that are past learning, except those that look at one kind of place by design.

@@ -43,7 +43,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let kind = Kind {
         check: CHECK.id,
-        most: thresholds.of("window-width.error_mass"),
+        most: thresholds.window_width.error_mass,
         what: "lies outside the declared window",
         advice: "compare the mask's window with the configuration's: a query sees itself and width − 1 keys before it",
         of: |audit| audit.outside_window,

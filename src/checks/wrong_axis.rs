@@ -146,7 +146,7 @@ pub(super) fn explains(
     if n_queries < 2 || !mass.is_finite() || (mass - 1.0).abs() <= tolerance {
         return None;
     }
-    let near = thresholds.of("wrong-axis.column_tolerance").max(tolerance);
+    let near = thresholds.wrong_axis.column_tolerance.max(tolerance);
     let first_audit = layer.heads.first().and_then(|first| first.audit.as_ref());
     let of_heads = first_audit.and_then(|audit| audit.head_axis_deviation);
     if layer.heads.len() > 1 && of_heads.is_some_and(|deviation| deviation <= near) {

@@ -74,13 +74,13 @@ fn document(config: &Config) -> SettingsDocument {
         let set = config.of(setting.section, setting.name);
         SettingRow::new(setting.path(), &set.value, &set.origin)
     });
-    let names = config.thresholds();
-    let thresholds = names.names().map(|name| {
+    let in_force = config.thresholds().named();
+    let thresholds = in_force.into_iter().map(|(name, value)| {
         let set = config.thresholds.get(&name);
         let origin = set.map_or(attnscope_system::config::Origin::Default, |set| {
             set.origin.clone()
         });
-        SettingRow::number(format!("thresholds.{name}"), names.of(&name), &origin)
+        SettingRow::number(format!("thresholds.{name}"), value, &origin)
     });
     let keymap = Keymap::with(&config.keys).unwrap_or_default();
     let keys = keys_in_force(&keymap).into_iter().map(|(action, keys)| {

@@ -28,8 +28,8 @@ pub enum Scope {
 pub struct Line {
     pub check: &'static str,
     pub statistic: &'static str,
-    /// Name in the table of thresholds.
-    threshold: &'static str,
+    /// The threshold itself.
+    threshold: fn(&Thresholds) -> f64,
     pub side: Side,
     pub scope: Scope,
     /// Factor of the threshold that a statistic must have reached on the healthy side for its crossing to count as a collapse
@@ -52,7 +52,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "entropy-collapse",
         statistic: "entropy_relative",
-        threshold: "entropy-collapse.relative_entropy",
+        threshold: |of| of.entropy_collapse.relative_entropy,
         side: Side::Below,
         scope: Scope::Heads,
         ordinary: 4.0,
@@ -64,7 +64,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "softmax-saturation",
         statistic: "saturated_rows",
-        threshold: "softmax-saturation.saturated_rows",
+        threshold: |of| of.softmax_saturation.saturated_rows,
         side: Side::Above,
         scope: Scope::Heads,
         ordinary: 0.6,
@@ -76,7 +76,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "score-explosion",
         statistic: "max_abs_score",
-        threshold: "score-explosion.max_abs_score",
+        threshold: |of| of.score_explosion.max_abs_score,
         side: Side::Above,
         scope: Scope::Heads,
         ordinary: 0.5,
@@ -88,7 +88,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "entropy-uniform",
         statistic: "entropy_relative",
-        threshold: "entropy-uniform.relative_entropy",
+        threshold: |of| of.entropy_uniform.relative_entropy,
         side: Side::Above,
         scope: Scope::Heads,
         ordinary: 0.8,
@@ -100,7 +100,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "attention-sink",
         statistic: "first_key_mass",
-        threshold: "attention-sink.massive_heads",
+        threshold: |of| of.attention_sink.massive_heads,
         side: Side::Above,
         scope: Scope::SinkLayers,
         ordinary: 0.6,
@@ -112,7 +112,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "rank-collapse",
         statistic: "resid_spread",
-        threshold: "rank-collapse.resid_spread",
+        threshold: |of| of.rank_collapse.resid_spread,
         side: Side::Below,
         scope: Scope::Layers,
         ordinary: 4.0,
@@ -124,7 +124,7 @@ pub static LINES: &[Line] = &[
     Line {
         check: "dead-head",
         statistic: "head_output_norm",
-        threshold: "dead-head.share_of_median",
+        threshold: |of| of.dead_head.share_of_median,
         side: Side::Below,
         scope: Scope::Outputs,
         ordinary: 4.0,
@@ -156,7 +156,7 @@ const DESIGNS: [(&str, &str); 6] = [
 impl Line {
     /// Returns the value of the threshold.
     pub fn at(&self, thresholds: &Thresholds) -> f64 {
-        thresholds.of(self.threshold)
+        (self.threshold)(thresholds)
     }
 
     /// Whether a value is on the unhealthy side.
@@ -265,7 +265,7 @@ pub fn design_of(
     cell: usize,
     thresholds: &Thresholds,
 ) -> Option<&'static str> {
-    let least = thresholds.of("entropy-collapse.by_design");
+    let least = thresholds.entropy_collapse.by_design;
     let shares = DESIGNS.map(|(id, what)| (history.at(record_idx, id, cell), what));
     let strongest = shares
         .into_iter()
@@ -289,13 +289,13 @@ mod tests {
     use attnscope_checks::stats::index_of;
 
     #[test]
-    fn every_line_names_an_existing_check_statistic_and_threshold() {
+    fn every_line_names_an_existing_check_and_statistic() {
         let thresholds = Thresholds::default();
         for line in LINES {
             assert!(find(line.check).is_some(), "{}", line.check);
             assert!(index_of(line.statistic).is_some(), "{}", line.statistic);
             let at = line.at(&thresholds);
-            assert!(at.is_finite(), "{}", line.threshold);
+            assert!(at.is_finite(), "{}", line.check);
             let healthy = match line.side {
                 Side::Below => at * line.ordinary.max(RELEASE),
                 Side::Above => at * line.ordinary.min(1.0 / RELEASE),

@@ -28,6 +28,7 @@ mod source;
 mod stack;
 mod stem;
 mod timing;
+mod walk;
 
 pub use ablation::Ablation;
 pub use block::{BlockSpec, CrossSpec, Mixer};

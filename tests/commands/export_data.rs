@@ -267,6 +267,10 @@ fn scores_hold_statistics_histogram_and_rows() {
             Some(of_head) => of_head,
             None => &layer["stats"][id],
         };
+        if expected.is_null() {
+            assert_eq!(row.text("value"), "", "{id}");
+            continue;
+        }
         assert!(
             near(row.number("value"), number(expected), ROUNDING),
             "{id}"

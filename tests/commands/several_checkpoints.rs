@@ -385,7 +385,7 @@ fn types_of_heads_are_written_for_programs_too() {
         serde_json::from_slice(&ran(&[&asked[..], &["json"]].concat())).expect("JSON");
     assert_eq!(
         (&json["version"], &json["model"]["n_heads"]),
-        (&1.into(), &4.into())
+        (&3.into(), &4.into())
     );
     let heads = json["prompts"][0]["heads"].as_array().expect("heads");
     assert_eq!(heads.len(), 3 * 4);

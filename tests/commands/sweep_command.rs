@@ -141,13 +141,16 @@ fn a_picture_is_a_whole_svg_beside_the_numbers_or_in_their_place() {
     assert!(numbers.starts_with("scale,mark,"));
     let picture = std::fs::read_to_string(&target).expect("a picture");
     let document = roxmltree::Document::parse(&picture).expect("XML");
-    let lines = document
-        .descendants()
-        .filter(|node| node.has_tag_name("polyline"));
-    assert_eq!(lines.count(), 3);
+    // Colours of the first three series; each has a line in the plot and a sample in the legend.
+    for colour in ["#0072b2", "#d55e00", "#009e73"] {
+        let lines = document
+            .descendants()
+            .filter(|node| node.attribute("stroke") == Some(colour));
+        assert_eq!(lines.count(), 2, "{colour}");
+    }
     let words: Vec<&str> = document
         .descendants()
-        .filter_map(|node| node.text())
+        .filter_map(|node| node.attribute("aria-label"))
         .collect();
     for word in [
         "max probability",
@@ -198,7 +201,7 @@ fn what_cannot_be_swept_is_refused_in_one_line() {
         assert_eq!(error.lines().count(), 1, "{arguments:?}: {error}");
         assert!(error.contains(said), "{arguments:?}: {error}");
     }
-    let picture = attnscope(&["sweep", "--output", "picture.png"]);
+    let picture = attnscope(&["sweep", "--output", "picture.bmp"]);
     assert!(text(&picture.stderr).contains(".svg"));
     assert_eq!(picture.status.code(), Some(2));
     assert_eq!(

@@ -23,6 +23,7 @@ mod kinds;
 mod library_layouts;
 mod monitor_log;
 mod odd_configs;
+mod other_kinds;
 mod ports;
 mod probed;
 mod pytorch_damaged;

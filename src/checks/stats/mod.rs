@@ -144,19 +144,26 @@ pub struct Statistic {
 
 /// Computes all statistics of a head.
 pub fn of_head(evidence: &HeadEvidence<'_>) -> Values {
-    let value = |statistic: &&Statistic| match statistic.compute {
-        Compute::Head(compute, _) => Some(compute(evidence)),
+    let has_output = !evidence.output_norms.is_empty();
+    let is_known = |stat: Stat| match stat {
+        Stat::HeadOutputNorm => has_output,
+        Stat::HeadOutputShare => has_output && !evidence.resid_norms.is_empty(),
+        _ => true,
+    };
+    let value = |stat: &Stat| match stat.statistic().compute {
+        Compute::Head(compute, _) => is_known(*stat).then(|| compute(evidence)),
         Compute::Layer(_) => None,
     };
-    Values(STATISTICS.iter().map(value).collect())
+    Values(Stat::ALL.iter().map(value).collect())
 }
 
 /// Computes all statistics of a layer, from its heads' and its own inputs.
 pub fn of_layer(heads: &[Values], evidence: &LayerEvidence<'_>) -> Values {
     let value = |(idx, statistic): (usize, &&Statistic)| match statistic.compute {
         Compute::Head(_, gather) => {
+            let known = heads.iter().any(|head| head.measured(idx).is_some());
             let values = heads.iter().map(|head| head.at(idx));
-            (!heads.is_empty()).then(|| gather.over(values))
+            known.then(|| gather.over(values))
         }
         Compute::Layer(compute) => compute(evidence),
     };

@@ -74,7 +74,9 @@ impl LayerReport {
             layer: self,
             summary: &head.summary,
         };
-        evidence.why(stat).filter(|_| head.stats.of(stat).is_nan())
+        let is_absent = head.stats.measured(stat.idx()).is_none();
+        let why = evidence.why(stat).filter(|_| head.stats.of(stat).is_nan());
+        why.or_else(|| is_absent.then_some("the head's output is not known"))
     }
 }
 
@@ -88,6 +90,9 @@ impl<'a> Evidence<'a> {
         let is_broken = |row: &RowSummary| row.is_nonfinite || row.mass.is_nan();
         if self.seeing(1).any(is_broken) {
             return None;
+        }
+        if let Some(reason) = self.not_recorded(stat) {
+            return Some(reason);
         }
         match stat {
             Stat::SinkMass if !self.layer.has_sinks => Some("the layer has no learned sink"),
@@ -126,6 +131,29 @@ impl<'a> Evidence<'a> {
             Stat::Entropy | Stat::EffectiveKeys => self.no_distribution_over(1),
             Stat::MaxProbability | Stat::ScoreRowVariance => self.none_seeing(2),
             _ => self.none_seeing(1),
+        }
+    }
+
+    /// What a trace without the values leaves open.
+    fn not_recorded(&self, stat: Stat) -> Option<&'static str> {
+        let has_scores = || self.seeing(1).any(|row| !row.score_mean.is_nan());
+        let has_queries = || self.seeing(1).any(|row| !row.q_norm.is_nan());
+        let has_keys = || self.summary.k_norms.iter().any(|norm| !norm.is_nan());
+        match stat {
+            _ if self.seeing(1).next().is_none() => None,
+            Stat::ScoreMean
+            | Stat::ScoreStd
+            | Stat::ScoreMin
+            | Stat::ScoreMax
+            | Stat::ScoreRowNorm
+            | Stat::ScoreRowVariance
+            | Stat::MaxAbsScore
+            | Stat::ScoreVarObserved => (!has_scores()).then_some("scores are not known"),
+            Stat::QNorm | Stat::QkCosine | Stat::ScoreVarPredicted | Stat::ScoreVarRatio => {
+                (!has_queries()).then_some("queries and keys are not known")
+            }
+            Stat::KNorm => (!has_keys()).then_some("keys are not known"),
+            _ => None,
         }
     }
 

@@ -62,12 +62,12 @@ pub struct Lines {
 impl Lines {
     pub fn of(thresholds: &Thresholds) -> Self {
         // The first positions may gain less than all, so a margin above the default must not drop readings earlier.
-        let usual = Thresholds::default().of("trained-otherwise.margin");
+        let usual = Thresholds::default().trained_otherwise.margin;
         Self {
-            margin: thresholds.of("trained-otherwise.margin").min(usual),
-            rival: NEARLY * thresholds.of("trained-otherwise.rival_share"),
-            reads_off: thresholds.of("trained-otherwise.label_share"),
-            n_beginning: thresholds.of("trained-otherwise.beginning") as usize,
+            margin: thresholds.trained_otherwise.margin.min(usual),
+            rival: NEARLY * thresholds.trained_otherwise.rival_share,
+            reads_off: thresholds.trained_otherwise.label_share,
+            n_beginning: thresholds.trained_otherwise.beginning as usize,
         }
     }
 }

@@ -446,10 +446,7 @@ mod tests {
             ("256".to_owned(), line(2))
         );
         assert!(!config.is_on("screen", "mouse"));
-        assert_eq!(
-            config.thresholds().of("entropy-collapse.relative_entropy"),
-            1.0
-        );
+        assert_eq!(config.thresholds().entropy_collapse.relative_entropy, 1.0);
         assert_eq!(config.keys[0].origin, line(9));
         let taken = config.take_flag(("screen", "color"), "--color", "none");
         assert_eq!(

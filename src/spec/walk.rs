@@ -1,0 +1,423 @@
+//! The walk of a spec: every stored tensor that a model reads, with its role, in the order of execution.
+
+use std::fmt::Arguments;
+
+use attnscope_compute::attention::AttentionSpec;
+
+use crate::mixers::MixerPart;
+use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
+use crate::{
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, NormSource, Place,
+    PositionTable, ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
+};
+
+/// Prefix of the keys of a stack or a layer: `encoder.L3.`.
+fn prefix(stack: Stack, layer_idx: Option<usize>) -> String {
+    let place = Place {
+        stack: Some(stack),
+        layer_idx,
+        ..Place::MODEL
+    };
+    match place.to_string().as_str() {
+        "" => String::new(),
+        place => format!("{place}."),
+    }
+}
+
+pub(crate) struct Walk<'v, 'a> {
+    visitor: &'v mut dyn RoleVisitor<'a>,
+    used: Use,
+}
+
+impl<'v, 'a> Walk<'v, 'a> {
+    pub fn new(visitor: &'v mut dyn RoleVisitor<'a>) -> Self {
+        Self {
+            visitor,
+            used: Use::EveryToken,
+        }
+    }
+
+    /// Runs a part of the walk whose roles are used otherwise than for every token.
+    fn used(&mut self, used: Use, part: impl FnOnce(&mut Self)) {
+        let before = std::mem::replace(&mut self.used, used);
+        part(self);
+        self.used = before;
+    }
+
+    fn push(&mut self, key: Arguments<'_>, source: Source<'a>, division: Division) {
+        let used = self.used;
+        let visited = Visited {
+            source,
+            division,
+            used,
+        };
+        self.visitor.role(key, visited);
+    }
+
+    fn divided(&mut self, key: Arguments<'_>, linear: &'a LinearSource, division: Division) {
+        if linear.bias.is_some() {
+            // The bias of an output map is no head's own.
+            let of_bias = match division {
+                Division::Inputs(_) => Division::None,
+                other => other,
+            };
+            self.push(format_args!("{key}.bias"), Source::Bias(linear), of_bias);
+        }
+        if let Some(factors) = &linear.factors {
+            let shape = vec![linear.n_out()];
+            self.vector(format_args!("{key}.factors"), factors, shape);
+        }
+        self.push(key, Source::Matrix(linear), division);
+    }
+
+    fn linear(&mut self, key: Arguments<'_>, linear: &'a LinearSource) {
+        self.divided(key, linear, Division::None);
+    }
+
+    /// Maps with a name each, below a prefix.
+    fn linears<L>(&mut self, name: Arguments<'_>, keys: &[&str], linears: L)
+    where
+        L: IntoIterator<Item = &'a LinearSource>,
+    {
+        for (what, linear) in keys.iter().zip(linears) {
+            self.linear(format_args!("{name}{what}"), linear);
+        }
+    }
+
+    fn norm(&mut self, key: Arguments<'_>, norm: Option<&'a NormSource>, heads: Option<Heads>) {
+        let Some(norm) = norm else { return };
+        let division = heads
+            .filter(|heads| norm.width == heads.width || norm.width == heads.n * heads.width)
+            .map_or(Division::None, |heads| {
+                Division::Rotating(Heads {
+                    n: norm.width / heads.width,
+                    ..heads
+                })
+            });
+        let gains = norm.gain.iter().map(|name| ("gain", name));
+        let bias = norm.bias.iter().map(|name| ("bias", name));
+        for (nth, (what, tensor)) in gains.chain(bias).enumerate() {
+            let shape = norm.gain_shape.clone();
+            let source = Source::Vector { tensor, shape };
+            if norm.gain.len() > 1 {
+                self.push(format_args!("{key}.{what}.{nth}"), source, division);
+            } else {
+                self.push(format_args!("{key}.{what}"), source, division);
+            }
+        }
+    }
+
+    fn vector(&mut self, key: Arguments<'_>, tensor: &'a str, shape: Vec<usize>) {
+        self.push(key, Source::Vector { tensor, shape }, Division::None);
+    }
+
+    fn optional_vector(&mut self, key: Arguments<'_>, tensor: Option<&'a String>, n: usize) {
+        if let Some(tensor) = tensor {
+            self.vector(key, tensor, vec![n]);
+        }
+    }
+
+    fn table(&mut self, key: Arguments<'_>, table: Option<&'a TableSource>) {
+        if let Some(table) = table {
+            self.push(key, Source::Table(table), Division::None);
+        }
+    }
+
+    pub fn embedding(&mut self, stack: &'a StackSpec) {
+        let (embed, name) = (&stack.embed, &prefix(stack.stack, None));
+        self.inputs(name, embed);
+        if let Some(PositionTable::Stored(table)) = &embed.positions {
+            self.table(format_args!("{name}embed.positions"), Some(table));
+        }
+        let types = embed.token_types.as_ref();
+        self.table(format_args!("{name}embed.types"), types);
+        self.norm(format_args!("{name}embed.norm"), embed.norm.as_ref(), None);
+        if let Some(linear) = &embed.projection {
+            self.linear(format_args!("{name}embed.projection"), linear);
+        }
+        let streams = stack.rows.iter().filter_map(|rows| rows.streams.as_ref());
+        for maps in streams {
+            for (what, maps) in [("first", &maps.first), ("last", &maps.last)] {
+                for (nth, linear) in maps.iter().enumerate() {
+                    self.linear(format_args!("{name}streams.{what}.{nth}"), linear);
+                }
+            }
+        }
+        let shared = stack.bucket_values.as_ref();
+        self.table(format_args!("{name}bias"), shared);
+    }
+
+    /// What turns tokens, pictures or sound into vectors.
+    fn inputs(&mut self, name: &str, embed: &'a EmbedSpec) {
+        if let Some(patches) = &embed.patches {
+            self.linear(format_args!("{name}embed.patches"), &patches.projection);
+            for (nth, learned) in patches.firsts.iter().enumerate() {
+                let key = format_args!("{name}embed.first.{nth}");
+                self.vector(key, &learned.tensor, learned.shape.clone());
+            }
+            let positions = &patches.positions;
+            let key = format_args!("{name}embed.grid");
+            self.vector(key, &positions.tensor, positions.shape.clone());
+        } else if let Some(stem) = &embed.sound {
+            for (nth, (tensor, shape)) in stem.tensors().into_iter().enumerate() {
+                self.vector(format_args!("{name}embed.stem.{nth}"), tensor, shape);
+            }
+        } else {
+            self.table(format_args!("{name}embed.tokens"), Some(&embed.tokens));
+        }
+    }
+
+    pub fn recurrence(&mut self, stack: &'a StackSpec) {
+        let Some(network) = stack.recurrence() else {
+            return;
+        };
+        let name = prefix(stack.stack, None);
+        for (idx, linear) in network.linears().into_iter().enumerate() {
+            self.linear(format_args!("{name}map.{idx}"), linear);
+        }
+    }
+
+    pub fn final_norm(&mut self, stack: &'a StackSpec) {
+        let name = prefix(stack.stack, None);
+        let norm = stack.final_norm.as_ref();
+        self.norm(format_args!("{name}final_norm"), norm, None);
+    }
+
+    pub fn head(&mut self, head: &'a HeadSpec) {
+        if let Some(transform) = &head.transform {
+            self.linear(format_args!("head.dense"), &transform.dense);
+            self.norm(format_args!("head.norm"), transform.norm.as_ref(), None);
+        }
+        if let Some(probe) = head.probe.as_deref() {
+            let key = format_args!("head.probe.query");
+            self.vector(key, &probe.query, probe.query_shape.clone());
+            let maps = [&probe.q, &probe.k, &probe.v, &probe.o, &probe.up];
+            let keys = ["q", "k", "v", "o", "up"];
+            self.linears(format_args!("head.probe."), &keys, maps);
+            self.norm(format_args!("head.probe.norm"), Some(&probe.norm), None);
+        }
+        self.linear(format_args!("head.unembed"), &head.unembed);
+        if let Some(second) = &head.second {
+            self.linear(format_args!("head.second"), second);
+        }
+        let n = head.unembed.n_out();
+        self.optional_vector(format_args!("head.bias"), head.extra_bias.as_ref(), n);
+    }
+
+    pub fn block(&mut self, stack: Stack, layer_idx: usize, block: &'a BlockSpec) {
+        let name = &prefix(stack, Some(layer_idx));
+        self.norm(
+            format_args!("{name}attn_pre"),
+            block.attn_pre.as_ref(),
+            None,
+        );
+        if let Some(own) = block.own() {
+            self.attention(&format!("{name}attn"), &own.attention, &own.projections);
+        }
+        let mixer = block.other_mixer().into_iter();
+        for part in mixer.flat_map(TokenMixer::parts) {
+            match part {
+                MixerPart::Map(what, linear) => {
+                    self.linear(format_args!("{name}mixer.{what}"), linear);
+                }
+                MixerPart::Norm(what, norm) => {
+                    self.norm(format_args!("{name}mixer.{what}"), Some(norm), None);
+                }
+                MixerPart::Tensor(what, tensor, shape) => {
+                    self.vector(format_args!("{name}mixer.{what}"), tensor, shape);
+                }
+            }
+        }
+        self.norm(
+            format_args!("{name}attn_out"),
+            block.attn_out.as_ref(),
+            None,
+        );
+        let post = block.attn_post.as_ref();
+        self.norm(format_args!("{name}attn_post"), post, None);
+        if let Some(cross) = &block.cross {
+            let name = &prefix(Stack::Cross, Some(layer_idx));
+            self.norm(format_args!("{name}attn_pre"), cross.pre.as_ref(), None);
+            let key = format!("{name}attn");
+            self.attention(&key, &cross.attention, &cross.projections);
+            self.norm(format_args!("{name}attn_out"), cross.out.as_ref(), None);
+            self.norm(format_args!("{name}attn_post"), cross.post.as_ref(), None);
+        }
+        self.quirks(name, block);
+        self.norm(format_args!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);
+        self.feed_forward(name, &block.feed_forward);
+        self.norm(format_args!("{name}mlp_out"), block.mlp_out.as_ref(), None);
+        self.norm(
+            format_args!("{name}mlp_post"),
+            block.mlp_post.as_ref(),
+            None,
+        );
+    }
+
+    /// Branches and factors that few families have.
+    fn quirks(&mut self, name: &str, block: &'a BlockSpec) {
+        let scale = block.resid_scale.as_ref();
+        self.optional_vector(format_args!("{name}resid_scale"), scale, 1);
+        if let Some(narrow) = &block.narrow {
+            self.linear(format_args!("{name}narrow.into"), &narrow.into);
+            self.linear(format_args!("{name}narrow.out"), &narrow.out);
+            self.norm(format_args!("{name}narrow"), Some(&narrow.norm), None);
+        }
+        let streams = block.row.as_ref().and_then(|row| row.streams.as_ref());
+        if let Some(streams) = streams {
+            let keys = ["router", "predict", "correct"];
+            self.linears(format_args!("{name}streams."), &keys, streams.linears());
+            let norm = Some(&streams.router_norm);
+            self.norm(format_args!("{name}streams.router"), norm, None);
+            let (scale, width) = (streams.scale.as_ref(), streams.router.n_in);
+            self.optional_vector(format_args!("{name}streams.scale"), scale, width);
+        }
+        if let Some(branch) = &block.by_token {
+            let keys = ["gate", "context", "out"];
+            self.linears(format_args!("{name}by_token."), &keys, branch.linears());
+            for (what, norm) in ["context", "out"].iter().zip(branch.norms()) {
+                self.norm(format_args!("{name}by_token.{what}"), Some(norm), None);
+            }
+            // The table of tokens is that of the embedding.
+            self.table(format_args!("{name}by_token.rows"), Some(&branch.rows));
+        }
+    }
+
+    pub fn feed_forward(&mut self, name: &str, feed_forward: &'a FeedForward) {
+        let experts = match feed_forward {
+            FeedForward::Dense(mlp) => return self.mlp(&format!("{name}mlp"), mlp),
+            FeedForward::Experts(experts) => experts,
+            FeedForward::None => return,
+        };
+        self.linear(format_args!("{name}router"), &experts.router);
+        let scales = experts.rule.expert_scales.as_ref();
+        let n = experts.experts.len();
+        self.optional_vector(format_args!("{name}router.scales"), scales, n);
+        for (what, norm) in experts.apart.iter().flat_map(|apart| apart.all()) {
+            self.norm(format_args!("{name}apart.{what}"), Some(norm), None);
+        }
+        if let Some(bias) = &experts.rule.choice_bias {
+            let key = format_args!("{name}router.choice");
+            self.vector(key, &bias.tensor, bias.shape.clone());
+        }
+        for (idx, mlp) in experts.experts.iter().enumerate() {
+            self.used(Use::Expert(idx), |walk| {
+                walk.mlp(&format!("{name}expert.{idx}"), mlp);
+            });
+        }
+        let latent = experts.latent.iter().flatten();
+        self.linears(format_args!("{name}expert."), &["in", "out"], latent);
+        if let Some((mlp, gate)) = &experts.shared {
+            self.mlp(&format!("{name}shared"), mlp);
+            if let Some(gate) = gate {
+                self.linear(format_args!("{name}shared.weight"), gate);
+            }
+        }
+    }
+
+    fn mlp(&mut self, name: &str, mlp: &'a MlpSpec) {
+        if let Some(gate) = &mlp.gate {
+            self.linear(format_args!("{name}.gate"), gate);
+        }
+        self.linear(format_args!("{name}.up"), &mlp.up);
+        self.linear(format_args!("{name}.down"), &mlp.down);
+        if let Some(learned) = &mlp.learned {
+            let parts = ["above", "below", "slope", "limit"].into_iter();
+            for (part, (tensor, shape)) in parts.zip(learned.tensors()) {
+                self.vector(format_args!("{name}.activation.{part}"), tensor, shape);
+            }
+        }
+    }
+
+    fn attention(&mut self, name: &str, spec: &'a AttentionSpec, maps: &'a ProjectionSpec) {
+        let rotary = spec.rope.as_ref();
+        let rotary = rotary.map_or((0, 0), |rope| (rope.first, rope.d_rotary));
+        let heads = |n: usize, width: usize, rotary| Heads { n, width, rotary };
+        let q = heads(spec.n_heads, spec.d_head, rotary);
+        let k = heads(spec.n_kv_heads, spec.d_head, rotary);
+        let v = heads(spec.n_kv_heads, spec.d_value, (0, 0));
+        let o = heads(spec.n_heads, spec.d_value, (0, 0));
+        // With latent vectors, part of a key is shared by all heads, so rows can be assigned to heads only if heads are
+        // complete.
+        let whole = |linear: &LinearSource, heads: Heads, division: fn(Heads) -> Division| {
+            let is_whole = linear.n_out() == heads.n * heads.width;
+            if is_whole {
+                division(heads)
+            } else {
+                Division::None
+            }
+        };
+        self.latent(name, maps);
+        let of_q = whole(&maps.q, q, Division::Rotating);
+        self.divided(format_args!("{name}.q"), &maps.q, of_q);
+        // Shared keys and values belong to the earlier layer that computes them.
+        let used = if maps.reuses_keys() {
+            Use::Never
+        } else {
+            self.used
+        };
+        self.used(used, |walk| {
+            let of_k = whole(&maps.k, k, Division::Rotating);
+            walk.divided(format_args!("{name}.k"), &maps.k, of_k);
+            let of_v = whole(&maps.v, v, Division::Outputs);
+            walk.divided(format_args!("{name}.v"), &maps.v, of_v);
+        });
+        if let Some(global) = &maps.global {
+            let keys = ["global_q", "global_k", "global_v"];
+            self.linears(format_args!("{name}."), &keys, global.linears());
+        }
+        if let Some(difference) = &maps.difference {
+            for (what, tensor) in ["q1", "k1", "q2", "k2"].iter().zip(&difference.lambdas) {
+                let key = format_args!("{name}.lambda_{what}");
+                self.vector(key, tensor, vec![difference.d_head]);
+            }
+        }
+        self.norm(format_args!("{name}.q_norm"), maps.q_norm.as_ref(), Some(q));
+        self.norm(format_args!("{name}.k_norm"), maps.k_norm.as_ref(), Some(k));
+        self.norm(format_args!("{name}.v_norm"), maps.v_norm.as_ref(), Some(v));
+        self.position(name, maps);
+        if let Some(tensor) = &maps.sinks {
+            let shape = vec![spec.n_heads];
+            let division = Division::Outputs(heads(spec.n_heads, 1, (0, 0)));
+            let source = Source::Vector { tensor, shape };
+            self.push(format_args!("{name}.sinks"), source, division);
+        }
+        if let Some(gate) = &maps.gate {
+            self.divided(format_args!("{name}.gate"), gate, Division::Outputs(o));
+        }
+        self.divided(format_args!("{name}.o"), &maps.o, Division::Inputs(o));
+    }
+
+    /// The latent vectors that queries, keys and values are projected from.
+    fn latent(&mut self, name: &str, maps: &'a ProjectionSpec) {
+        let Some(latent) = &maps.latent else { return };
+        if let Some((linear, norm)) = &latent.q {
+            self.linear(format_args!("{name}.q_latent"), linear);
+            self.norm(format_args!("{name}.q_latent_norm"), Some(norm), None);
+        }
+        self.linear(format_args!("{name}.kv_latent"), &latent.kv);
+        let norm = Some(&latent.kv_norm);
+        self.norm(format_args!("{name}.kv_latent_norm"), norm, None);
+        self.linear(format_args!("{name}.shared_key"), &latent.shared_key);
+    }
+
+    /// Stored tables of what position adds to scores.
+    fn position(&mut self, name: &str, maps: &'a ProjectionSpec) {
+        self.table(format_args!("{name}.bias"), maps.bucket_values.as_ref());
+        let Some(relative) = &maps.relative else {
+            return;
+        };
+        self.used(Use::EveryDistance, |walk| {
+            let embeddings = Some(&relative.embeddings);
+            walk.table(format_args!("{name}.relative"), embeddings);
+            let norm = relative.norm.as_ref();
+            walk.norm(format_args!("{name}.relative_norm"), norm, None);
+            let maps = [("key", &relative.key), ("query", &relative.query)];
+            for (what, linear) in maps {
+                if let Some(linear) = linear {
+                    walk.linear(format_args!("{name}.relative_{what}"), linear);
+                }
+            }
+        });
+    }
+}
