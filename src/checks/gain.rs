@@ -34,8 +34,8 @@ impl Gain {
     }
 }
 
-/// Mean loss of all positions.
-pub(super) fn mean(losses: &[f32]) -> f64 {
+/// Mean loss of all positions; NaN without any.
+pub fn mean_loss(losses: &[f32]) -> f64 {
     losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
 }
 

@@ -24,6 +24,7 @@ use attnscope_compute::bootstrap::interval_of_mean;
 use attnscope_spec::Place;
 
 use super::evidence::{Evidence, LabelsProbe};
+use super::gain::mean_loss;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -34,10 +35,6 @@ pub static CHECK: Check = Check {
     source: include_str!("label_shift.rs"),
     judge,
 };
-
-fn mean(losses: &[f32]) -> f64 {
-    losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len().max(1) as f64
-}
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let probe = match evidence.probes.labels.seen() {
@@ -53,7 +50,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             fewest + 2
         ));
     }
-    let means: Vec<f64> = probe.losses.iter().map(|losses| mean(losses)).collect();
+    let means: Vec<f64> = probe
+        .losses
+        .iter()
+        .map(|losses| mean_loss(losses))
+        .collect();
     if means.iter().any(|mean| !mean.is_finite()) {
         return Verdict::undecidable("a loss is not a number");
     }

@@ -67,6 +67,7 @@ pub use evidence::{
     LabelsProbe, Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject,
     TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
+pub use gain::mean_loss;
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
 pub use verdict::{Finding, Severity, Status, Verdict};

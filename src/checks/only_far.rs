@@ -9,7 +9,7 @@ use attnscope_compute::bootstrap::is_surely_positive;
 use attnscope_spec::Place;
 
 use super::evidence::{TestedHypothesis, TrainingProbe};
-use super::gain::{Gain, mean};
+use super::gain::{Gain, mean_loss};
 use super::trained_otherwise::{CHECK, named};
 use super::verdict::{Finding, Severity, Status, Verdict};
 
@@ -45,7 +45,7 @@ impl Beginnings {
             return Reach::Everywhere;
         }
         let on_beginnings = Gain::of(&probe.of_beginnings, &reading.of_beginnings);
-        let wanted = self.share * (mean(declared) - mean(&reading.losses));
+        let wanted = self.share * (mean_loss(declared) - mean_loss(&reading.losses));
         if wanted <= 0.0
             || (on_beginnings.mean >= wanted && is_surely_positive(&on_beginnings.gains))
         {
@@ -89,7 +89,7 @@ impl Beginnings {
             None => format!(
                 "attention gets worse in texts of more than {} tokens: loss {:.3}",
                 self.n_tokens,
-                mean(declared)
+                mean_loss(declared)
             ),
         };
         let evidence = format!(
@@ -139,7 +139,7 @@ impl Beginnings {
         if !self.is_strict {
             return None;
         }
-        let gain = mean(probe.declared.last()?) - mean(&reading.losses);
+        let gain = mean_loss(probe.declared.last()?) - mean_loss(&reading.losses);
         let (low, high) = on_beginnings.interval();
         Some(Verdict::undecidable(format!(
             "{said}; {} gains {gain:.3}, but {:.3} in the first {} tokens (99 % interval {low:.3}…{high:.3}), which does not tell \
@@ -194,7 +194,7 @@ fn onset(probe: &TrainingProbe, gain: &Gain, margin: f64) -> Option<Onset> {
         let side = all.filter(|(place, _)| (**place >= n_tokens) == is_after);
         side.map(|(_, loss)| *loss).collect::<Vec<f32>>()
     };
-    let (before, after) = (mean(&of(false)), mean(&of(true)));
+    let (before, after) = (mean_loss(&of(false)), mean_loss(&of(true)));
     (after - before >= margin).then_some(Onset {
         n_tokens,
         before,

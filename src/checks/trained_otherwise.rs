@@ -38,7 +38,7 @@ use attnscope_compute::bootstrap::positions_wanted;
 use attnscope_spec::{Place, Stack};
 
 use super::evidence::{Evidence, SeesLabels, TestedHypothesis, TrainingProbe};
-use super::gain::{Gain, may_reach, mean};
+use super::gain::{Gain, may_reach, mean_loss};
 use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
@@ -125,7 +125,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     // If a reading of long texts explains more, drop readings that beginnings cannot test: they are stand-ins.
     if let Some(best) = far.first() {
         candidates.retain(|reading| {
-            !reading.of_beginnings.is_empty() || mean(&reading.losses) < mean(&best.losses)
+            !reading.of_beginnings.is_empty()
+                || mean_loss(&reading.losses) < mean_loss(&best.losses)
         });
     }
     let of_long_texts = far
@@ -165,21 +166,21 @@ impl Against<'_> {
         all: impl Iterator<Item = &'t TestedHypothesis>,
         thresholds: &Thresholds,
     ) -> Vec<&'t TestedHypothesis> {
-        let declared = mean(self.declared);
+        let declared = mean_loss(self.declared);
         let mut candidates: Vec<&TestedHypothesis> = all
             .filter(|reading| may_be_believed(self.probe, declared, reading, thresholds))
             .collect();
-        candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
+        candidates.sort_by(|a, b| mean_loss(&a.losses).total_cmp(&mean_loss(&b.losses)));
         candidates
     }
 
     fn verdict(&self, candidates: &[&TestedHypothesis]) -> Verdict {
-        let (loss, n) = (mean(self.declared), self.declared.len());
+        let (loss, n) = (mean_loss(self.declared), self.declared.len());
         let said = format!("loss {loss:.3} as declared, over {n} positions");
         let unigram = self.probe.unigram_loss;
         let lowest = candidates
             .first()
-            .map_or(loss, |best| mean(&best.losses).min(loss));
+            .map_or(loss, |best| mean_loss(&best.losses).min(loss));
         if lowest >= unigram {
             // Smoother attention improves any broken model, whatever it was trained with.
             return Verdict::undecidable(format!(
@@ -227,11 +228,11 @@ impl Against<'_> {
             .filter(|other| self.gain_of(other) >= self.rival * gain.mean)
             .collect();
         // Smoother attention improves every broken model.
-        let is_plausible = mean(&best.losses) <= self.restored * unigram || loss < unigram;
+        let is_plausible = mean_loss(&best.losses) <= self.restored * unigram || loss < unigram;
         if best.claim.smooths && !rivals.is_empty() && loss < unigram {
             return self.undecided(&said, best, &gain);
         }
-        let is_restored = mean(&best.losses) <= self.restored_smoothly * unigram;
+        let is_restored = mean_loss(&best.losses) <= self.restored_smoothly * unigram;
         let is_stand_in =
             gain.mean < self.rival_gain * loss || (best.claim.smooths && !is_restored);
         if !is_plausible || (is_stand_in && !rivals.is_empty()) {
@@ -244,7 +245,7 @@ impl Against<'_> {
     }
 
     fn gain_of(&self, reading: &TestedHypothesis) -> f64 {
-        mean(self.declared) - mean(&reading.losses)
+        mean_loss(self.declared) - mean_loss(&reading.losses)
     }
 
     /// Whether two readings change the same thing, or one is part of the other. Readings that make attention smoother are
@@ -273,8 +274,8 @@ impl Against<'_> {
         } else {
             1.0
         };
-        let margin = (share * self.margin).min(0.5 * mean(&best.losses));
-        mean(&other.losses) - mean(&best.losses) >= margin
+        let margin = (share * self.margin).min(0.5 * mean_loss(&best.losses));
+        mean_loss(&other.losses) - mean_loss(&best.losses) >= margin
             && Gain::of(&other.losses, &best.losses).is_clear(margin)
     }
 
@@ -309,7 +310,7 @@ impl Against<'_> {
             let is_kin = other.claim.family == best.claim.family;
             let shows_more = best.claim.shown_by == Some(other.claim.name.as_str())
                 && rank(other).1 <= rank(best).1
-                && mean(&other.losses) <= self.reads_off * self.probe.unigram_loss;
+                && mean_loss(&other.losses) <= self.reads_off * self.probe.unigram_loss;
             (is_part || is_kin)
                 && (shows_more || !self.is_better(best, other))
                 && Gain::of(self.declared, &other.losses).is_clear(self.margin)
@@ -370,7 +371,7 @@ impl Against<'_> {
         let (low, high) = gain.interval();
         let mut evidence = format!(
             "{said}, {:.3} with {}: {:.3} better, 99 % interval {:.3}…{:.3}",
-            mean(&best.losses),
+            mean_loss(&best.losses),
             named(best),
             gain.mean,
             low,
@@ -426,7 +427,7 @@ impl Against<'_> {
         let evidence = format!(
             "{said}, {:.3} at best (with {}): {:.3} better, 99 % interval {:.3}…{:.3}, and no reading brings back the loss of a \
              trained model",
-            mean(&best.losses),
+            mean_loss(&best.losses),
             named(best),
             gain.mean,
             low,
@@ -488,7 +489,7 @@ fn may_be_believed(
     let known = probe.unigram_loss.min(probe.copy_loss);
     let is_suspect =
         reading.claim.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
-    is_suspect && mean(&reading.losses) <= share * known
+    is_suspect && mean_loss(&reading.losses) <= share * known
 }
 
 /// The name of a reading, with its place.

@@ -31,8 +31,6 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-use attnscope_compute::attention::Window;
-
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if !evidence
         .layers
@@ -67,9 +65,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
 
 /// An informational finding on a layer that never looks as far as its window allows.
 fn too_short(layer: &crate::stats::LayerReport) -> Option<Finding> {
-    let Some(Window::Back(width)) = layer.spec.mask.window else {
-        return None;
-    };
+    let width = layer.spec.mask.window?.width_back()?;
     let n = layer.heads.first()?.summary.rows.len();
     let reaches = layer
         .heads

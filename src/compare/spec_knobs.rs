@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use KnobKind::{Computation, Label, Shape};
-use attnscope_compute::attention::{AttentionSpec, Bias, Growth, NoVisible, OfKeys, Scale, Window};
+use attnscope_compute::attention::{AttentionSpec, Bias, Growth, NoVisible, OfKeys, Scale};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
@@ -369,9 +369,10 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
     list.word(Computation, "mask", mask);
     let window = match spec.mask.window {
         None => KnobValue::word("none"),
-        Some(Window::Back(width)) => KnobValue::count(width),
-        Some(Window::Around(reach)) => KnobValue::word(format!("{reach} either side")),
-        Some(Window::Chunk(width)) => KnobValue::word(format!("chunks of {width}")),
+        Some(window) => match window.width_back() {
+            Some(width) => KnobValue::count(width),
+            None => KnobValue::word(window.to_string().trim_start_matches("window ")),
+        },
     };
     list.add(Computation, "window", window);
     let globals = spec.globals.map(|globals| globals.to_string());

@@ -1,7 +1,7 @@
 //! T5Gemma: an encoder and a decoder of Gemma 2's blocks; the decoder attends to the encoder's output between its branches.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{AttentionSpec, Mask, Window};
+use attnscope_compute::attention::{AttentionSpec, Mask};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, CrossSpec, HeadSpec, LinearSource, ModelSpec, NormSource, ProjectionSpec, Stack,
@@ -119,10 +119,11 @@ fn sees_both(stack: StackSpec, place: Stack) -> StackSpec {
         ..stack
     };
     for own in stack.blocks_mut().iter_mut().filter_map(BlockSpec::own_mut) {
-        let window = own.attention.mask.window.map(|window| match window {
-            Window::Back(width) => Window::Around(width),
-            other => other,
-        });
+        let window = own
+            .attention
+            .mask
+            .window
+            .map(|window| window.to_both_sides(|width| width));
         own.attention.mask = Mask {
             causal: false,
             window,

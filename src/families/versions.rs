@@ -1,7 +1,6 @@
 //! Keys that versions of transformers read differently: remarks on them, with the setting that selects the other reading.
 
 use attnscope_checkpoint::{Config, Origin, Reader};
-use attnscope_compute::attention::Window;
 use attnscope_spec::{BlockSpec, ModelSpec};
 use serde_json::Value;
 
@@ -58,10 +57,7 @@ pub(super) fn remark(config: &Config, spec: &ModelSpec) -> Option<String> {
         .blocks()
         .iter()
         .filter_map(BlockSpec::attention);
-    let width = attentions.find_map(|own| match own.mask.window {
-        Some(Window::Back(width)) => Some(width),
-        _ => None,
-    })?;
+    let width = attentions.find_map(|own| own.mask.window?.width_back())?;
     let (major, minor) = version;
     let wider = width + 1;
     Some(format!(

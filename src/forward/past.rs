@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use attnscope_compute::attention::{AttentionSpec, SoftmaxAxis, Window};
+use attnscope_compute::attention::{AttentionSpec, SoftmaxAxis};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{BlockSpec, Layers, Stack, StackSpec};
@@ -129,11 +129,7 @@ impl Recomputed {
     }
 
     fn of_attention(spec: &AttentionSpec) -> Option<Self> {
-        let sees_later = match spec.mask.window {
-            Some(Window::Back(_)) => false,
-            _ => !spec.mask.causal,
-        };
-        if sees_later {
+        if spec.mask.sees_later() {
             Some(Self::SeesLater)
         } else if spec.softmax_axis == SoftmaxAxis::Queries {
             Some(Self::OverQueries)

@@ -256,11 +256,7 @@ fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
         n if n == masks().count() && !has_cross => Some("causal"),
         _ => None,
     };
-    let width = |window: Option<Window>| match window {
-        Some(Window::Back(width)) => Some(width),
-        _ => None,
-    };
-    let mut widths = masks().map(|mask| width(mask.window));
+    let mut widths = masks().map(|mask| mask.window.and_then(Window::width_back));
     let first = widths.next().flatten();
     (direction, first.filter(|_| widths.all(|w| w == first)))
 }

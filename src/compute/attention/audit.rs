@@ -4,7 +4,7 @@ use super::comparison::{Comparison, Mismatch};
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
 use super::shape::Shape;
-use super::spec::{SoftmaxAxis, Window};
+use super::spec::SoftmaxAxis;
 use super::support::is_even;
 
 /// Probability on keys that should have none.
@@ -289,14 +289,17 @@ impl Audit {
 impl Visibility {
     /// The keys that the window alone lets a query see.
     fn range_of_window(&self, query_idx: usize) -> std::ops::Range<usize> {
-        match self.mask().window {
-            None => 0..self.n_keys,
-            Some(Window::Back(width)) => (query_idx + 1).saturating_sub(width)..self.n_keys,
-            Some(Window::Around(reach)) => {
-                query_idx.saturating_sub(reach)..(query_idx + 1).saturating_add(reach)
-            }
-            Some(Window::Chunk(width)) => self.chunk(query_idx, width),
-        }
+        let Some(window) = self.mask().window else {
+            return 0..self.n_keys;
+        };
+        let keys = window.keys(query_idx, self.first_real_key().unwrap_or(0));
+        // Later keys are another fault where the window only reaches back.
+        let end = if window.reaches_forward() {
+            keys.end
+        } else {
+            self.n_keys
+        };
+        keys.start..end
     }
 
     /// Whether the declared mask hides a key because it comes later.
@@ -307,6 +310,7 @@ impl Visibility {
 
 #[cfg(test)]
 mod tests {
+    use super::super::window::Window;
     use super::*;
     use crate::attention::Mask;
 

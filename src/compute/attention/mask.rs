@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::spec::{Mask, Window};
+use super::spec::Mask;
 
 /// Tokens that see all others and are seen by all others.
 #[derive(Debug, Clone)]
@@ -181,38 +181,11 @@ impl Visibility {
         if self.mask.causal {
             end = end.min(query_idx + 1);
         }
-        match self.mask.window {
-            Some(Window::Back(width)) => {
-                start = (query_idx + 1).saturating_sub(width);
-                end = end.min(query_idx + 1);
-            }
-            Some(Window::Around(reach)) => {
-                start = query_idx.saturating_sub(reach);
-                end = end.min((query_idx + 1).saturating_add(reach));
-            }
-            Some(Window::Chunk(width)) => {
-                let chunk = self.chunk(query_idx, width);
-                (start, end) = (chunk.start, end.min(chunk.end));
-            }
-            None => {}
+        if let Some(window) = self.mask.window {
+            let keys = window.keys(query_idx, self.first_real_key().unwrap_or(0));
+            (start, end) = (keys.start, end.min(keys.end));
         }
         start.min(end)..end
-    }
-
-    /// The chunk of a query; chunks are counted from the first real token.
-    pub(super) fn chunk(&self, query_idx: usize, width: usize) -> Range<usize> {
-        let (width, first) = (width.max(1), self.first_real_key().unwrap_or(0));
-        match query_idx.checked_sub(first) {
-            Some(behind) => {
-                let start = first + behind / width * width;
-                start..start.saturating_add(width)
-            }
-            // Before the first real token, chunks continue backwards.
-            None => {
-                let end = first - (first - query_idx - 1) / width * width;
-                end.saturating_sub(width)..end
-            }
-        }
     }
 
     /// One flag per key; `None` if no key is padding.
@@ -287,6 +260,7 @@ impl Visibility {
 
 #[cfg(test)]
 mod tests {
+    use super::super::window::Window;
     use super::*;
 
     fn visible(mask: Mask, n: usize, query_idx: usize) -> Vec<usize> {

@@ -33,6 +33,7 @@ mod strip;
 mod summary;
 mod support;
 mod tally;
+mod window;
 
 pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override,
@@ -59,8 +60,9 @@ pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};
 pub use scale::{KeyDivisor, OfKeys, Scale};
 pub use shape::{Direction, Shape};
-pub use spec::{AttentionSpec, Bias, Growth, Mask, NoVisible, SoftmaxAxis, Window};
+pub use spec::{AttentionSpec, Bias, Growth, Mask, NoVisible, SoftmaxAxis};
 pub use stream::stream_heads;
 pub use summary::{HeadSummary, RowSummary};
 pub use support::Support;
 pub use tally::Tally;
+pub use window::Window;

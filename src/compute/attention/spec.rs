@@ -6,6 +6,7 @@ use super::bias::{Alibi, Buckets, Relative};
 use super::globals::Globals;
 use super::rope::RopeSpec;
 use super::scale::Scale;
+use super::window::Window;
 
 /// The axis over which scores are normalised. `Queries` is a common bug: columns sum to 1, and the future leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,17 +24,6 @@ impl fmt::Display for SoftmaxAxis {
     }
 }
 
-/// A limit on the distance between a query and the keys it sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Window {
-    /// Keys with query − key < width, the query itself included.
-    Back(usize),
-    /// Keys with |query − key| ≤ reach.
-    Around(usize),
-    /// Keys of the query's own chunk; chunks of this width are counted from the first token.
-    Chunk(usize),
-}
-
 /// Which keys a query may see, before padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mask {
@@ -42,24 +32,22 @@ pub struct Mask {
 }
 
 impl Mask {
+    /// A mask whose window of some width reaches back if it is causal, and to both sides otherwise.
+    pub fn with_width(causal: bool, width: Option<usize>) -> Self {
+        let window = width.map(|width| Window::of_width(width, causal));
+        Self { causal, window }
+    }
+
+    /// Whether a query may see keys after it.
+    pub fn sees_later(self) -> bool {
+        !self.causal && self.window.is_none_or(Window::reaches_forward)
+    }
+
     /// The range of the `n` queries that may see a key, ignoring padding.
     pub fn queries_seeing(self, key_idx: usize, n: usize) -> std::ops::Range<usize> {
-        let first = match self.window {
-            Some(Window::Around(reach)) if !self.causal => key_idx.saturating_sub(reach),
-            Some(Window::Back(_)) => key_idx,
-            Some(Window::Chunk(width)) if !self.causal => key_idx / width.max(1) * width.max(1),
-            _ if self.causal => key_idx,
-            _ => 0,
-        };
-        let end = match self.window {
-            Some(Window::Back(width)) => key_idx.saturating_add(width),
-            Some(Window::Around(reach)) => (key_idx + 1).saturating_add(reach),
-            Some(Window::Chunk(width)) => {
-                (key_idx / width.max(1) * width.max(1)).saturating_add(width)
-            }
-            None => n,
-        };
-        let end = end.min(n);
+        let all = self.window.map_or(0..n, |window| window.queries(key_idx));
+        let first = if self.causal { key_idx } else { all.start };
+        let end = all.end.min(n);
         first.min(end)..end
     }
 }
@@ -72,9 +60,7 @@ impl fmt::Display for Mask {
             "bidirectional"
         })?;
         match self.window {
-            Some(Window::Back(width)) => write!(f, ", window {width} back"),
-            Some(Window::Around(reach)) => write!(f, ", window {reach} either side"),
-            Some(Window::Chunk(width)) => write!(f, ", chunks of {width}"),
+            Some(window) => write!(f, ", {window}"),
             None => Ok(()),
         }
     }

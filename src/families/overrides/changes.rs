@@ -1,6 +1,6 @@
 //! Applies a setting to every attention of a spec and counts the changes.
 
-use attnscope_compute::attention::{AttentionSpec, Bias, Mask, Window};
+use attnscope_compute::attention::{AttentionSpec, Bias, Mask};
 use attnscope_prompt::PositionRule;
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{ModelSpec, StackSpec};
@@ -63,18 +63,13 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
         Given::SoftmaxAxis(axis) => attention.softmax_axis = *axis,
         Given::Softcap(cap) => attention.softcap = *cap,
         Given::Causal(causal) => {
-            let width = match attention.mask.window {
-                Some(Window::Back(width) | Window::Around(width)) => Some(width),
-                // Chunks are the same in both directions.
-                Some(Window::Chunk(_)) => {
-                    attention.mask.causal = *causal;
-                    return true;
-                }
-                None => None,
+            let window = attention.mask.window;
+            attention.mask = Mask {
+                causal: *causal,
+                window: window.map(|window| window.turned(*causal)),
             };
-            attention.mask = masked(*causal, width);
         }
-        Given::Window(width) => attention.mask = masked(attention.mask.causal, *width),
+        Given::Window(width) => attention.mask = Mask::with_width(attention.mask.causal, *width),
         Given::NoPositions => (attention.rope, attention.bias) = (None, Bias::None),
         Given::LogitScale(_) | Given::LogitSoftcap(_) | Given::WindowLayers(..) => return false,
         Given::WindowRopeTheta(theta) => {
@@ -96,16 +91,4 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
         }
     }
     true
-}
-
-/// A mask whose window reaches back if causal, and to both sides otherwise.
-fn masked(causal: bool, width: Option<usize>) -> Mask {
-    let window = width.map(|width| {
-        if causal {
-            Window::Back(width)
-        } else {
-            Window::Around(width)
-        }
-    });
-    Mask { causal, window }
 }

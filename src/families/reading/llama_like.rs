@@ -9,7 +9,7 @@ pub use super::recipe::{
 pub use super::sizes::Sizes;
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{AttentionSpec, Window};
+use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
@@ -191,10 +191,8 @@ pub fn read_with(
         None => !recipe.is_causal,
     };
     if sees_both {
-        for window in &mut windows {
-            if let Some(Window::Back(width)) = *window {
-                *window = Some(Window::Around(width / 2));
-            }
+        for window in windows.iter_mut().flatten() {
+            *window = window.to_both_sides(|width| width / 2);
         }
     }
     let ropes = Ropes::read(reader, recipe, &sizes)?;

@@ -1,7 +1,7 @@
 //! Properties of a trace: declared by flags, stated in its metadata, or inferred from most of its heads.
 
 use attnscope_checkpoint::captured::Captured;
-use attnscope_compute::attention::{SoftmaxAxis, Window};
+use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Stack;
 
@@ -158,7 +158,7 @@ impl Stated {
             (None, Some((_, _, causal))) => *causal || self.prefix_of(stack, kind).is_some(),
             (None, None) => false,
         };
-        masked(causal && stack != Stack::Cross, self.window)
+        attnscope_compute::attention::Mask::with_width(causal && stack != Stack::Cross, self.window)
     }
 
     /// Number of leading keys that every query of a kind of layer sees.
@@ -179,18 +179,6 @@ impl Stated {
             .map(|idx| starts.partition_point(|start| *start <= idx))
             .collect()
     }
-}
-
-/// Builds a mask: a causal window reaches back, a bidirectional one to both sides.
-fn masked(causal: bool, window: Option<usize>) -> attnscope_compute::attention::Mask {
-    let window = window.map(|width| {
-        if causal {
-            Window::Back(width)
-        } else {
-            Window::Around(width)
-        }
-    });
-    attnscope_compute::attention::Mask { causal, window }
 }
 
 /// Reads an array of whole numbers; of a batch, only the first sequence.

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use attnscope_checks::SeesLabels;
-use attnscope_compute::attention::{AttentionOverride, Mask, MaskOverride, Window};
+use attnscope_compute::attention::{AttentionOverride, Mask, MaskOverride};
 use attnscope_spec::{BlockSpec, ModelSpec};
 
 use super::{Family, IsLocal, Known, Reading};
@@ -135,11 +135,7 @@ fn windows(
     };
     let wider = |by: isize| {
         move |_: usize, mask: Mask| Mask {
-            window: mask.window.map(|window| match window {
-                Window::Back(width) => Window::Back(width.saturating_add_signed(by).max(1)),
-                Window::Around(reach) => Window::Around(reach.saturating_add_signed(by)),
-                Window::Chunk(width) => Window::Chunk(width.saturating_add_signed(by).max(1)),
-            }),
+            window: mask.window.map(|window| window.wider(by)),
             ..mask
         }
     };

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use attnscope_checks::{Probed, SeesLabels, TestedHypothesis, Thresholds, TrainingProbe};
+use attnscope_checks::{
+    Probed, SeesLabels, TestedHypothesis, Thresholds, TrainingProbe, mean_loss,
+};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
@@ -106,7 +108,9 @@ pub fn probe_readings<O: Ops>(
     }
     let mean_of = |texts: &[Text]| -> Result<f64> {
         let declared = losses(ops, model, texts, &[], pace)?;
-        Ok(declared.first().map_or(f64::NAN, |losses| mean(losses)))
+        Ok(declared
+            .first()
+            .map_or(f64::NAN, |losses| mean_loss(losses)))
     };
     let unigram_loss = unigram_loss(&all);
     let costs = Costs::of(model, n_all);
@@ -275,7 +279,7 @@ impl<O: Ops> Race<'_, O> {
         // Any model gains when it sees its labels, so such a reading leads only if its loss shows that it reads them off.
         let leads = |reading: &Reading, losses: &[f32]| {
             reading.claim.sees_labels == SeesLabels::Not
-                || mean(losses) <= self.lines.reads_off * self.unigram_loss
+                || mean_loss(losses) <= self.lines.reads_off * self.unigram_loss
         };
         let leaders = field.iter().zip(&of_all).zip(&gains);
         let leaders = leaders.filter(|((reading, losses), _)| leads(reading, losses));
@@ -364,7 +368,7 @@ impl<O: Ops> Race<'_, O> {
         const MOST: usize = 2;
         let last = self.declared.len() - 1;
         for _ in 0..MOST {
-            let total = |tried: &TestedHypothesis| mean(&tried.losses);
+            let total = |tried: &TestedHypothesis| mean_loss(&tried.losses);
             let is_in_last = |(_, tried): &&(Reading, TestedHypothesis)| {
                 tried.round == last && total(tried).is_finite()
             };
@@ -376,7 +380,7 @@ impl<O: Ops> Race<'_, O> {
             let Some((best, its)) = best else {
                 return Ok(());
             };
-            if mean(&self.declared[last]) - total(its) < self.lines.margin {
+            if mean_loss(&self.declared[last]) - total(its) < self.lines.margin {
                 return Ok(());
             }
             let best_losses = its.losses.clone();
@@ -399,7 +403,7 @@ impl<O: Ops> Race<'_, O> {
             if both.len() > most {
                 let running: Vec<&Reading> = both.iter().collect();
                 let few = losses(self.ops, self.model, first, &running, self.pace)?;
-                let few = few.into_iter().skip(1).map(|losses| mean(&losses));
+                let few = few.into_iter().skip(1).map(|losses| mean_loss(&losses));
                 let mut ranked: Vec<(f64, Reading)> = few.zip(both).collect();
                 ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
                 ranked.truncate(most);
@@ -410,7 +414,7 @@ impl<O: Ops> Race<'_, O> {
             let mut gained = false;
             for (reading, losses) in both.into_iter().zip(found.into_iter().skip(1)) {
                 if Gain::of(&best_losses, &losses).low() > 0.0
-                    && mean(&best_losses) - mean(&losses) >= self.lines.margin
+                    && mean_loss(&best_losses) - mean_loss(&losses) >= self.lines.margin
                 {
                     gained = true;
                     let tried = tried(&reading, losses, last, self.order(&reading));
@@ -495,8 +499,4 @@ impl Gain {
         let low = self.mean - self.half;
         if low.is_nan() { f64::NEG_INFINITY } else { low }
     }
-}
-
-fn mean(losses: &[f32]) -> f64 {
-    losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
 }

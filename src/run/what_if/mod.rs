@@ -5,7 +5,7 @@ mod words;
 
 pub use words::{KEYS, WhatIf};
 
-use attnscope_compute::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
+use attnscope_compute::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::recurrent::{Recurrence, RecurrentDecoderSpec};
@@ -258,12 +258,7 @@ fn knob(attention: &mut AttentionSpec, change: Change) {
         Change::Mask(_) | Change::Window(_) if attention.is_cross => {}
         Change::Mask(mask) => attention.mask = mask,
         Change::Window(width) => {
-            let window = if attention.mask.causal {
-                Window::Back(width)
-            } else {
-                Window::Around(width)
-            };
-            attention.mask.window = Some(window);
+            attention.mask = Mask::with_width(attention.mask.causal, Some(width));
         }
         Change::MaskAsDeclared | Change::QkNorm(_) | Change::Drop(_) => {}
     }

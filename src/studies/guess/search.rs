@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attnscope_checkpoint::Checkpoint;
+use attnscope_checks::mean_loss;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
@@ -360,10 +361,7 @@ pub fn none() -> Error {
 
 /// Mean loss; infinite if it is not a number, or there are no losses.
 pub fn mean(losses: &[f32]) -> f64 {
-    if losses.is_empty() {
-        return f64::INFINITY;
-    }
-    let mean = losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len().max(1) as f64;
+    let mean = mean_loss(losses);
     if mean.is_finite() {
         mean
     } else {

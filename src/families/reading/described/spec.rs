@@ -161,13 +161,10 @@ impl Reads<'_> {
         let is_windowed = of
             .window_layers
             .is_none_or(|(step, first)| step > 0 && layer_idx % step == first);
-        let window = of.window.filter(|_| is_windowed).map(|width| {
-            if of.causal {
-                Window::Back(width)
-            } else {
-                Window::Around(width)
-            }
-        });
+        let window = of
+            .window
+            .filter(|_| is_windowed)
+            .map(|width| Window::of_width(width, of.causal));
         AttentionSpec {
             scale: of.scale,
             mask: Mask {

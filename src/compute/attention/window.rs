@@ -1,0 +1,114 @@
+//! Windows: limits on the distance between a query and the keys it sees. What a window does is said here and nowhere else.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A limit on the distance between a query and the keys it sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// Keys with query − key < width, the query itself included.
+    Back(usize),
+    /// Keys with |query − key| ≤ reach.
+    Around(usize),
+    /// Keys of the query's own chunk; chunks of this width are counted from the first token.
+    Chunk(usize),
+}
+
+impl Window {
+    /// A window of some width: back for causal attention, to both sides otherwise.
+    pub fn of_width(width: usize, is_causal: bool) -> Self {
+        if is_causal {
+            Self::Back(width)
+        } else {
+            Self::Around(width)
+        }
+    }
+
+    /// The number of keys of a window that reaches back.
+    pub fn width_back(self) -> Option<usize> {
+        match self {
+            Self::Back(width) => Some(width),
+            Self::Around(_) | Self::Chunk(_) => None,
+        }
+    }
+
+    /// Whether a key after the query may be within the window.
+    pub fn reaches_forward(self) -> bool {
+        !matches!(self, Self::Back(_))
+    }
+
+    /// The keys within the window of a query; `first` is the position that chunks are counted from.
+    pub fn keys(self, query_idx: usize, first: usize) -> Range<usize> {
+        match self {
+            Self::Back(width) => (query_idx + 1).saturating_sub(width)..query_idx + 1,
+            Self::Around(reach) => {
+                query_idx.saturating_sub(reach)..(query_idx + 1).saturating_add(reach)
+            }
+            Self::Chunk(width) => chunk(query_idx, width, first),
+        }
+    }
+
+    /// The queries whose window has a key, where chunks are counted from position 0.
+    pub fn queries(self, key_idx: usize) -> Range<usize> {
+        match self {
+            Self::Back(width) => key_idx..key_idx.saturating_add(width),
+            Self::Around(reach) => {
+                key_idx.saturating_sub(reach)..(key_idx + 1).saturating_add(reach)
+            }
+            Self::Chunk(width) => chunk(key_idx, width, 0),
+        }
+    }
+
+    /// The window with more keys, or fewer where `by` is negative; at least the query itself remains.
+    #[must_use]
+    pub fn wider(self, by: isize) -> Self {
+        match self {
+            Self::Back(width) => Self::Back(width.saturating_add_signed(by).max(1)),
+            Self::Around(reach) => Self::Around(reach.saturating_add_signed(by)),
+            Self::Chunk(width) => Self::Chunk(width.saturating_add_signed(by).max(1)),
+        }
+    }
+
+    /// The window with a reach of `reach(width)` to both sides in place of a width back.
+    #[must_use]
+    pub fn to_both_sides(self, reach: impl Fn(usize) -> usize) -> Self {
+        match self {
+            Self::Back(width) => Self::Around(reach(width)),
+            other => other,
+        }
+    }
+
+    /// The window for the other direction: chunks are the same in both.
+    #[must_use]
+    pub fn turned(self, is_causal: bool) -> Self {
+        match self {
+            Self::Back(width) | Self::Around(width) => Self::of_width(width, is_causal),
+            Self::Chunk(width) => Self::Chunk(width),
+        }
+    }
+}
+
+/// The chunk of a position; before `first`, chunks continue backwards.
+fn chunk(position_idx: usize, width: usize, first: usize) -> Range<usize> {
+    let width = width.max(1);
+    match position_idx.checked_sub(first) {
+        Some(idx) => {
+            let start = first + idx / width * width;
+            start..start.saturating_add(width)
+        }
+        None => {
+            let end = first - (first - position_idx - 1) / width * width;
+            end.saturating_sub(width)..end
+        }
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Back(width) => write!(f, "window {width} back"),
+            Self::Around(reach) => write!(f, "window {reach} either side"),
+            Self::Chunk(width) => write!(f, "chunks of {width}"),
+        }
+    }
+}
