@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use chrono::format::{Item, StrftimeItems};
+use chrono::{DateTime, Utc};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
@@ -57,120 +59,27 @@ fn widest(text: &str) -> usize {
     numbers.map(str::len).max().unwrap_or(0)
 }
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] = [
-    "Thursday",
-    "Friday",
-    "Saturday",
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-];
-
 /// Formats a time, in seconds since 1970, like `strftime` in English and UTC; unknown letters stay as they are.
 pub(super) fn strftime(format: &str, seconds: u64) -> String {
-    let days = seconds / 86_400;
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let of_year = days - days_before(year);
-    let month_name = MONTHS[month as usize - 1];
-    let day_name = DAYS[(days % 7) as usize];
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let time = DateTime::from_timestamp(seconds, 0).unwrap_or(DateTime::<Utc>::MAX_UTC);
     let mut text = String::new();
-    let mut letters = format.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            text.push(letter);
-            continue;
+    let mut rest = format;
+    while let Some(at) = rest.find('%') {
+        text += &rest[..at];
+        let letters = rest[at..].char_indices().skip(1);
+        let letter = letters.into_iter().find(|(_, letter)| *letter != '-');
+        let end = letter.map_or(rest.len(), |(from, letter)| at + from + letter.len_utf8());
+        let item = &rest[at..end];
+        let items: Vec<Item<'_>> = StrftimeItems::new(item).collect();
+        if items.contains(&Item::Error) {
+            text += item;
+        } else {
+            text += &time.format_with_items(items.iter()).to_string();
         }
-        let twelve = if hour % 12 == 0 { 12 } else { hour % 12 };
-        let _ = match letters.next() {
-            Some('d') => write!(text, "{day:02}"),
-            Some('-') => match letters.next() {
-                Some('d') => write!(text, "{day}"),
-                Some('m') => write!(text, "{month}"),
-                Some(other) => write!(text, "%-{other}"),
-                None => write!(text, "%-"),
-            },
-            Some('e') => write!(text, "{day:2}"),
-            Some('b' | 'h') => write!(text, "{}", &month_name[..3]),
-            Some('B') => write!(text, "{month_name}"),
-            Some('m') => write!(text, "{month:02}"),
-            Some('Y') => write!(text, "{year}"),
-            Some('y') => write!(text, "{:02}", year % 100),
-            Some('a') => write!(text, "{}", &day_name[..3]),
-            Some('A') => write!(text, "{day_name}"),
-            Some('j') => write!(text, "{:03}", of_year + 1),
-            Some('H') => write!(text, "{hour:02}"),
-            Some('I') => write!(text, "{twelve:02}"),
-            Some('p') => write!(text, "{}", if hour < 12 { "AM" } else { "PM" }),
-            Some('M') => write!(text, "{minute:02}"),
-            Some('S') => write!(text, "{second:02}"),
-            Some('F') => write!(text, "{year}-{month:02}-{day:02}"),
-            Some('T') => write!(text, "{hour:02}:{minute:02}:{second:02}"),
-            Some('Z') => write!(text, "UTC"),
-            Some('%') => write!(text, "%"),
-            Some(other) => write!(text, "%{other}"),
-            None => write!(text, "%"),
-        };
+        rest = &rest[end..];
     }
-    text
-}
-
-fn is_leap(year: u64) -> bool {
-    (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
-}
-
-/// Days from 1970 to the start of a year.
-fn days_before(year: u64) -> u64 {
-    (1970..year)
-        .map(|year| if is_leap(year) { 366 } else { 365 })
-        .sum()
-}
-
-/// Year, month and day of a day counted from 1970.
-fn date(days: u64) -> (u64, u64, u64) {
-    let (mut year, mut left) = (1970, days);
-    loop {
-        let n = if is_leap(year) { 366 } else { 365 };
-        if left < n {
-            break;
-        }
-        (year, left) = (year + 1, left - n);
-    }
-    let mut month = 1;
-    for n in [
-        31,
-        28 + u64::from(is_leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-    ] {
-        if left < n {
-            break;
-        }
-        (month, left) = (month + 1, left - n);
-    }
-    (year, month, left + 1)
+    text + rest
 }
 
 /// Formats a value like Python's `json.dumps`, without escaping non-ASCII characters.

@@ -224,7 +224,7 @@ fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
         let dots = plot.dots(&series.points).into_iter();
         shapes.extend(dots.map(|at| Shape::Dot {
             at,
-            radius: 0.6,
+            radius: radius_of(plot.chart, series_idx),
             fill: colour,
         }));
         return;
@@ -246,6 +246,13 @@ fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
             Kind::Line | Kind::Rule => shapes.push(line(part, colour, 0.35, dashes)),
         }
     }
+}
+
+/// Radius of the dots of a series: larger than those drawn over them, so that all remain visible where they coincide.
+fn radius_of(chart: &Chart, series_idx: usize) -> f64 {
+    let later = chart.series.iter().skip(series_idx + 1);
+    let n_above = later.filter(|series| series.stroke == Kind::Points).count();
+    0.6 + 0.25 * n_above as f64
 }
 
 /// Places the labels of marks above a plot between two ends.
@@ -319,7 +326,7 @@ fn draw_legend(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width
         shapes.push(match chart.series[series_idx].stroke {
             Kind::Points => Shape::Dot {
                 at: (left + 0.5 * SAMPLE, middle),
-                radius: 0.6,
+                radius: radius_of(chart, series_idx),
                 fill: colour,
             },
             Kind::Area => line(
