@@ -2,8 +2,7 @@
 
 use std::fmt::Arguments;
 
-use crate::walk::Walk;
-use crate::{BlockSpec, FeedForward, LinearSource, ModelSpec, Stack, StackSpec, TableSource};
+use crate::{LinearSource, TableSource};
 
 /// Stored source of a role's numbers.
 #[derive(Debug, Clone)]
@@ -88,57 +87,4 @@ pub struct Visited<'a> {
 /// Receives every role. Its key says what it is for: `L3.attn.q`, `encoder.L0.mlp.up.bias`, `embed.tokens`.
 pub trait RoleVisitor<'a> {
     fn role(&mut self, key: Arguments<'_>, visited: Visited<'a>);
-}
-
-impl ModelSpec {
-    /// Visits every role of the model.
-    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        let mut walk = Walk::new(visitor);
-        for stack in &self.stacks {
-            walk.embedding(stack);
-            for (layer_idx, block) in stack.blocks().iter().enumerate() {
-                walk.block(stack.stack, layer_idx, block);
-            }
-            walk.recurrence(stack);
-            walk.final_norm(stack);
-        }
-        self.head.iter().for_each(|head| walk.head(head));
-    }
-
-    /// Visits the roles of the head.
-    pub fn visit_head<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        let mut walk = Walk::new(visitor);
-        self.head.iter().for_each(|head| walk.head(head));
-    }
-}
-
-impl StackSpec {
-    /// Visits the roles of what runs before the first block.
-    pub fn visit_embedding<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        Walk::new(visitor).embedding(self);
-    }
-
-    /// Visits the roles of the norm behind the last block.
-    pub fn visit_final_norm<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        Walk::new(visitor).final_norm(self);
-    }
-
-    /// Visits the roles of a recurrent network.
-    pub fn visit_recurrence<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        Walk::new(visitor).recurrence(self);
-    }
-}
-
-impl BlockSpec {
-    /// Visits the roles of the block. Keys are those of the first layer.
-    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        Walk::new(visitor).block(Stack::Only, 0, self);
-    }
-}
-
-impl FeedForward {
-    /// Visits the roles of the feed-forward layer. Keys have no prefix.
-    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
-        Walk::new(visitor).feed_forward("", self);
-    }
 }

@@ -7,9 +7,62 @@ use attnscope_compute::attention::AttentionSpec;
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, NormSource, Place,
-    PositionTable, ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource,
+    Place, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
 };
+
+impl ModelSpec {
+    /// Visits every role of the model.
+    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        let mut walk = Walk::new(visitor);
+        for stack in &self.stacks {
+            walk.embedding(stack);
+            for (layer_idx, block) in stack.blocks().iter().enumerate() {
+                walk.block(stack.stack, layer_idx, block);
+            }
+            walk.recurrence(stack);
+            walk.final_norm(stack);
+        }
+        self.head.iter().for_each(|head| walk.head(head));
+    }
+
+    /// Visits the roles of the head.
+    pub fn visit_head<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        let mut walk = Walk::new(visitor);
+        self.head.iter().for_each(|head| walk.head(head));
+    }
+}
+
+impl StackSpec {
+    /// Visits the roles of what runs before the first block.
+    pub fn visit_embedding<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        Walk::new(visitor).embedding(self);
+    }
+
+    /// Visits the roles of the norm behind the last block.
+    pub fn visit_final_norm<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        Walk::new(visitor).final_norm(self);
+    }
+
+    /// Visits the roles of a recurrent network.
+    pub fn visit_recurrence<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        Walk::new(visitor).recurrence(self);
+    }
+}
+
+impl BlockSpec {
+    /// Visits the roles of the block. Keys are those of the first layer.
+    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        Walk::new(visitor).block(Stack::Only, 0, self);
+    }
+}
+
+impl FeedForward {
+    /// Visits the roles of the feed-forward layer. Keys have no prefix.
+    pub fn visit_roles<'a>(&'a self, visitor: &mut dyn RoleVisitor<'a>) {
+        Walk::new(visitor).feed_forward("", self);
+    }
+}
 
 /// Prefix of the keys of a stack or a layer: `encoder.L3.`.
 fn prefix(stack: Stack, layer_idx: Option<usize>) -> String {
@@ -24,13 +77,13 @@ fn prefix(stack: Stack, layer_idx: Option<usize>) -> String {
     }
 }
 
-pub(crate) struct Walk<'v, 'a> {
+struct Walk<'v, 'a> {
     visitor: &'v mut dyn RoleVisitor<'a>,
     used: Use,
 }
 
 impl<'v, 'a> Walk<'v, 'a> {
-    pub fn new(visitor: &'v mut dyn RoleVisitor<'a>) -> Self {
+    fn new(visitor: &'v mut dyn RoleVisitor<'a>) -> Self {
         Self {
             visitor,
             used: Use::EveryToken,
@@ -123,7 +176,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
-    pub fn embedding(&mut self, stack: &'a StackSpec) {
+    fn embedding(&mut self, stack: &'a StackSpec) {
         let (embed, name) = (&stack.embed, &prefix(stack.stack, None));
         self.inputs(name, embed);
         if let Some(PositionTable::Stored(table)) = &embed.positions {
@@ -167,7 +220,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
-    pub fn recurrence(&mut self, stack: &'a StackSpec) {
+    fn recurrence(&mut self, stack: &'a StackSpec) {
         let Some(network) = stack.recurrence() else {
             return;
         };
@@ -177,13 +230,13 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
-    pub fn final_norm(&mut self, stack: &'a StackSpec) {
+    fn final_norm(&mut self, stack: &'a StackSpec) {
         let name = prefix(stack.stack, None);
         let norm = stack.final_norm.as_ref();
         self.norm(format_args!("{name}final_norm"), norm, None);
     }
 
-    pub fn head(&mut self, head: &'a HeadSpec) {
+    fn head(&mut self, head: &'a HeadSpec) {
         if let Some(transform) = &head.transform {
             self.linear(format_args!("head.dense"), &transform.dense);
             self.norm(format_args!("head.norm"), transform.norm.as_ref(), None);
@@ -204,7 +257,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         self.optional_vector(format_args!("head.bias"), head.extra_bias.as_ref(), n);
     }
 
-    pub fn block(&mut self, stack: Stack, layer_idx: usize, block: &'a BlockSpec) {
+    fn block(&mut self, stack: Stack, layer_idx: usize, block: &'a BlockSpec) {
         let name = &prefix(stack, Some(layer_idx));
         self.norm(
             format_args!("{name}attn_pre"),
@@ -283,7 +336,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
-    pub fn feed_forward(&mut self, name: &str, feed_forward: &'a FeedForward) {
+    fn feed_forward(&mut self, name: &str, feed_forward: &'a FeedForward) {
         let experts = match feed_forward {
             FeedForward::Dense(mlp) => return self.mlp(&format!("{name}mlp"), mlp),
             FeedForward::Experts(experts) => experts,

@@ -13,7 +13,7 @@ pub static ENTROPY: Statistic = Statistic {
     span: Span::Positive,
     low: "one key",
     high: "many keys",
-    definition: "mean over queries of −Σ p log p over keys, with 0·log 0 = 0; NaN where a row is not a distribution: its sum is off 1 by more than 0.03 and no learned sink takes the rest",
+    definition: "mean over queries of −Σ p log p over keys, with 0·log 0 = 0; absent where a row is not a distribution: its sum is off 1 by more than 0.03 and no learned sink takes the rest",
     source: ZHAI,
     compute: Compute::Head(entropy, Gather::Mean),
 };

@@ -76,7 +76,7 @@ pub static DUPLICATE_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "looks elsewhere",
     high: "duplicate-token head",
-    definition: "share of all probability that lies on earlier keys with the query's own token; NaN where no token repeats",
+    definition: "share of all probability that lies on earlier keys with the query's own token; absent where no token repeats",
     source: "duplicate-token head, TransformerLens head detector",
     compute: Compute::Head(duplicate_mass, Gather::Mean),
 };
@@ -92,7 +92,7 @@ pub static INDUCTION_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "looks elsewhere",
     high: "induction head",
-    definition: "share of all probability that lies on keys that follow an earlier copy of the query's token; NaN where no token repeats",
+    definition: "share of all probability that lies on keys that follow an earlier copy of the query's token; absent where no token repeats",
     source: "induction head, Olsson et al. 2022; TransformerLens head detector",
     compute: Compute::Head(induction_mass, Gather::Mean),
 };
