@@ -41,7 +41,9 @@ class EqualCase(Case):
                 ours = of_layers[layers[place]]
                 self.assertEqual(len(ours), len(heads), place)
                 for head in heads:
-                    a, b = float(ours[head["head"]]), float(head["stats"][name])
+                    # A statistic that has no meaning is NaN in the log, and null in the report.
+                    b = head["stats"][name]
+                    a, b = float(ours[head["head"]]), math.nan if b is None else float(b)
                     same = math.isnan(a) and math.isnan(b) or abs(a - b) <= TOLERANCE * max(1.0, abs(b))
                     self.assertTrue(same, f"{place} head {head['head']} {name}: {a} here, {b} in the report")
                     n += not math.isnan(b)
