@@ -492,7 +492,7 @@ fn resized(size: (u16, u16)) -> Msg {
 
 /// Turns signals into messages while the returned claim is held.
 #[cfg(unix)]
-fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::TrainingHypothesis {
+fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::SignalClaim {
     let tell = move |asked| {
         // The screen may already have ended.
         let _ = sender.send(match asked {

@@ -11,7 +11,7 @@ use attnscope_system::signals::Asked;
 pub struct Stopping {
     stops: Arc<AtomicBool>,
     #[cfg(unix)]
-    _claim: attnscope_system::signals::TrainingHypothesis,
+    _claim: attnscope_system::signals::SignalClaim,
 }
 
 impl Stopping {

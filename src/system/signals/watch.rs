@@ -132,16 +132,16 @@ pub fn die_if_asked() {
 
 /// Held by a screen while it receives signals.
 #[derive(Debug)]
-pub struct TrainingHypothesis(());
+pub struct SignalClaim(());
 
-impl Drop for TrainingHypothesis {
+impl Drop for SignalClaim {
     fn drop(&mut self) {
         *CLAIMED.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 /// Sends signals to a screen; `at_last` restores the terminal if the screen itself cannot.
-pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> TrainingHypothesis {
+pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> SignalClaim {
     *CLAIMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Claimed {
         tell: Box::new(tell),
         at_last,
@@ -154,7 +154,7 @@ pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> TrainingHy
             }
         }
     }
-    TrainingHypothesis(())
+    SignalClaim(())
 }
 
 /// Whether there is a shell that could continue the program after it has stopped.
