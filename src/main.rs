@@ -9,9 +9,9 @@ use attnscope_checkpoint::caught::panics_are_caught;
 use attnscope_report::one_line;
 use clap::Parser;
 
-/// There are findings.
+/// Exit code: there are findings.
 const FOUND: u8 = 1;
-/// Could not run.
+/// Exit code: could not run.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     attnscope_system::signals::watch();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and the version were asked for: they go to standard output.
+        // Help and version go to standard output.
         Err(asked) if !asked.use_stderr() => {
             return match asked.print() {
                 Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -34,18 +34,18 @@ fn main() -> ExitCode {
         }
     };
     let ended = cli.run();
-    // A screen that a signal ended has given the terminal back by now.
+    // If a signal ended the screen, the terminal is already restored.
     attnscope_system::signals::die_if_asked();
     match ended {
         Ok(Ended::Clean) => ExitCode::SUCCESS,
         Ok(Ended::WithFindings) => ExitCode::from(FOUND),
-        // Each was told of when it failed.
+        // Each target's error was printed when it failed.
         Ok(Ended::Partly) => ExitCode::from(FAILED),
         Err(error) => failed(&format!("{error:#}")),
     }
 }
 
-/// A panic of a library that comes back as an error is told as that error, and not by the system too.
+/// Silences the panic message for library panics that are caught and returned as errors.
 fn keep_caught_panics_quiet() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -56,7 +56,7 @@ fn keep_caught_panics_quiet() {
 }
 
 fn failed(reason: &str) -> ExitCode {
-    // Nobody may be reading: the exit code still tells.
+    // If standard error cannot be written, the exit code still reports the failure.
     let _ = writeln!(std::io::stderr(), "attnscope: {}", one_line(reason));
     ExitCode::from(FAILED)
 }

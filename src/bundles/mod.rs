@@ -1,4 +1,4 @@
-//! What is compiled into the program so that it shows something real anywhere: checkpoints, and two tables of embeddings.
+//! Data compiled into the program for demos without downloads: checkpoints, and two embedding tables.
 
 mod log;
 mod tables;
@@ -28,7 +28,7 @@ macro_rules! bundle {
     };
 }
 
-/// A model of one text, and what its trainer recorded.
+/// A model with one tokenizer, and the record of its training.
 macro_rules! transformer {
     ($name:literal, $directory:literal) => {
         bundle!(
@@ -40,7 +40,7 @@ macro_rules! transformer {
     };
 }
 
-/// A step of the training that collapses; all of them share configuration and tokenizer.
+/// A checkpoint of the training run that collapses; all of these share configuration and tokenizer.
 macro_rules! step {
     ($name:literal, $weights:literal) => {
         Bundle {
@@ -55,7 +55,7 @@ macro_rules! step {
     };
 }
 
-/// A model from one vocabulary into another.
+/// A translation model, with a tokenizer for each language.
 macro_rules! translator {
     ($name:literal, $directory:literal) => {
         bundle!(
@@ -67,7 +67,7 @@ macro_rules! translator {
     };
 }
 
-/// All of them; the first one opens when nothing is named.
+/// All bundled checkpoints; the first one opens if the user names none.
 pub static BUNDLES: &[Bundle] = &[
     bundle!("induction-demo", "induction", None, None),
     Bundle {
@@ -82,14 +82,14 @@ pub static BUNDLES: &[Bundle] = &[
     step!("history-step-400", "step-400.safetensors"),
 ];
 
-/// The text the first one opens with: words, then the same words again.
+/// The default prompt of the first bundle: a sentence, repeated once.
 pub const DEMO_PROMPT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
      one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";
 
-/// Texts of the kind that the twins of the wrong axis were trained on, one JSON object a line.
+/// Texts like those that `degenerate` and `healthy` were trained on, one JSON object per line.
 pub const PROMPTS: &str = file!("degenerate", "prompts.jsonl");
 
-/// The checkpoint of a name.
+/// The bundled checkpoint with this name.
 pub fn named(name: &str) -> Option<&'static Bundle> {
     BUNDLES.iter().find(|bundle| bundle.name == name)
 }

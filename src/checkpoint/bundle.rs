@@ -55,7 +55,7 @@ impl Bundle {
             config: Config::parse(&file("config.json"), self.config)?,
             tensors: safetensors::open_compiled_in(&weights.to_string_lossy(), self.weights)?,
             tokenizer,
-            beside: Map::new(),
+            plain_values: Map::new(),
             settings: Settings::default(),
             remarks: Vec::new(),
             unread: Vec::new(),

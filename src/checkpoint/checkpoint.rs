@@ -24,7 +24,7 @@ pub struct Checkpoint {
     pub tensors: Tensors,
     pub tokenizer: TokenizerFile,
     /// Plain values stored beside the weights: `model_args`, `iter_num`, ….
-    pub beside: Map<String, Value>,
+    pub plain_values: Map<String, Value>,
     /// The user's settings for this checkpoint.
     pub settings: Settings,
     /// Remarks on how it was opened and read, one sentence each.
@@ -47,7 +47,7 @@ impl Checkpoint {
     }
 
     /// Reads a small JSON file in the configuration's directory; `None` if it is missing or cannot be read.
-    pub fn beside_config(&self, name: &str) -> Option<Map<String, Value>> {
+    pub fn sibling_config(&self, name: &str) -> Option<Map<String, Value>> {
         let path = self.config.path().with_file_name(name);
         let text = read_text(&path, DOCUMENT).ok()?;
         serde_json::from_str(&text).ok()

@@ -163,7 +163,7 @@ impl Walk<'_> {
     fn number(&mut self, n_bytes: usize) -> Read<usize> {
         let bytes = self.take(n_bytes)?;
         let number = bytes.iter().fold(0u64, |sum, b| sum << 8 | u64::from(*b));
-        usize::try_from(number).map_err(|_| "a length beyond reason".into())
+        usize::try_from(number).map_err(|_| "a length that is too large".into())
     }
 
     fn value(&mut self, name: &str, depth: usize) -> Read<()> {

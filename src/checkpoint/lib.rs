@@ -1,7 +1,7 @@
 //! Reads files on disk as named tensors and a configuration. Knows no architecture.
 
 pub mod adapter;
-mod beside;
+mod auxiliary_files;
 mod blocks;
 mod bundle;
 pub mod captured;
@@ -58,7 +58,7 @@ mod weight_files;
 mod whole_file;
 mod writers;
 
-pub use beside::is_trainer_state;
+pub use auxiliary_files::is_trainer_state;
 pub use blocks::BlockType;
 pub use bundle::Bundle;
 pub use checkpoint::{Checkpoint, GENERATION};

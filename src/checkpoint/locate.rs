@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use attnscope_compute::error::{Error, Result};
 
-use super::beside::is_beside_weights;
+use super::auxiliary_files::is_auxiliary;
 use super::kinds::{has_distributed, other_directory};
 use super::named_paths::{directory_of, is_inside};
 use super::sentence::{MODULES, transformer_of};
@@ -267,7 +267,7 @@ fn ending_in(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
             let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
             path.is_file() && ending.is_some_and(|e| endings.contains(&e.as_str()))
         })
-        .filter(|path| !is_beside_weights(path) && !adapter::is_weights(path))
+        .filter(|path| !is_auxiliary(path) && !adapter::is_weights(path))
         .collect();
     found.sort();
     found

@@ -179,9 +179,9 @@ impl Opening {
             ));
         };
         let path = Path::new(named);
-        let beside = [directory.join(path), directory.join("..").join(path)];
+        let candidates = [directory.join(path), directory.join("..").join(path)];
         if !path.exists() && path.is_relative() {
-            if let Some(found) = beside.iter().find(|path| path.exists()) {
+            if let Some(found) = candidates.iter().find(|path| path.exists()) {
                 return Ok(here(found));
             }
             // The directory may have been moved together with its base.
@@ -326,10 +326,10 @@ fn described_in(directory: &Path, opened: &Path) -> PathBuf {
 /// Opens the files that describe the weights, to notice if another save replaces them.
 fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
     let is_index = file.extension().is_some_and(|ending| ending == "json");
-    let beside = [CONFIG, PARAMS, MODEL_CONFIG].map(|name| directory.join(name));
+    let files = [CONFIG, PARAMS, MODEL_CONFIG].map(|name| directory.join(name));
     let settings = with_settings(directory).join(settings::FILE);
-    let beside = beside.into_iter().chain([settings]);
-    let all = beside.chain(is_index.then(|| file.to_path_buf()));
+    let files = files.into_iter().chain([settings]);
+    let all = files.chain(is_index.then(|| file.to_path_buf()));
     all.filter(|path| path.is_file())
         .map(|path| DataFile::open_as(&path, "a file"))
         .collect()
@@ -364,7 +364,7 @@ fn open_gguf(weights: &Weights, directory: &Path) -> Result<Checkpoint> {
         config: opened.config,
         tensors: opened.tensors,
         tokenizer,
-        beside: Map::new(),
+        plain_values: Map::new(),
         settings: Settings::default(),
         unread: Vec::new(),
         sees: false,
@@ -399,11 +399,11 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
     };
     let alone = |tensors: Tensors| StateDict {
         tensors,
-        beside: Map::new(),
+        plain_values: Map::new(),
     };
     let StateDict {
         mut tensors,
-        mut beside,
+        mut plain_values,
     } = match (format, weights) {
         (Format::Pytorch, Weights::Slices(files)) => slices::joined(
             files
@@ -422,8 +422,11 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::Flax, _) => alone(shards::open_all(&[file.to_path_buf()], flax::add)?),
         (Format::Llama2c, _) => {
             let (tensors, header) = llama2c::open_file(file)?;
-            let beside = Map::from_iter([("header".to_owned(), header.into())]);
-            StateDict { tensors, beside }
+            let plain_values = Map::from_iter([("header".to_owned(), header.into())]);
+            StateDict {
+                tensors,
+                plain_values,
+            }
         }
         (Format::Safetensors, _) => alone(safetensors::open_file(file)?),
         (Format::SafetensorsIndex, _) => alone(safetensors::open_sharded(file)?),
@@ -431,7 +434,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
     };
     refuse_of_tensorflow(&tensors, file)?;
-    if let Some(serde_json::Value::Object(model_args)) = beside.get_mut("model_args") {
+    if let Some(serde_json::Value::Object(model_args)) = plain_values.get_mut("model_args") {
         llama2c::complete(model_args);
     }
     // Tensors of an unsupported method stay as stored, for inspection; the family refuses them.
@@ -440,7 +443,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         packed::combine(&mut tensors, quantisation)?;
     }
     // A module that was pickled whole contains its configuration.
-    let config = match beside.remove(pytorch::MODULE_CONFIG) {
+    let config = match plain_values.remove(pytorch::MODULE_CONFIG) {
         Some(serde_json::Value::Object(values)) if config.is_absent() => {
             Config::from_map(file, values)
         }
@@ -452,7 +455,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         .all(|key| config.get(key).is_none())
         && config.get("model").is_some_and(|model| model.is_object());
     let config = if is_of_trainer {
-        beside.insert(CONFIG.to_owned(), config.into_values().into());
+        plain_values.insert(CONFIG.to_owned(), config.into_values().into());
         Config::absent(file)
     } else {
         config
@@ -463,12 +466,12 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         let read = Config::read(&params)?;
         let values: Map<_, _> = read.into_values();
         log::debug!("{} stands in for {CONFIG}", path.display());
-        beside.insert(PARAMS.to_owned(), values.into());
+        plain_values.insert(PARAMS.to_owned(), values.into());
     }
     let settings_of_trainer = directory.join(MODEL_CONFIG);
     if config.is_absent() && settings_of_trainer.is_file() {
         let text = read_text(&settings_of_trainer, CONFIGURATION)?;
-        beside.insert(MODEL_CONFIG.to_owned(), flat_yaml::read(&text).into());
+        plain_values.insert(MODEL_CONFIG.to_owned(), flat_yaml::read(&text).into());
     }
     let model_type = config.get("model_type").and_then(|v| v.as_str());
     Ok(Checkpoint {
@@ -476,7 +479,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         tokenizer: TokenizerFile::find(directory, model_type),
         config,
         tensors,
-        beside,
+        plain_values,
         settings: Settings::default(),
         remarks: Vec::new(),
         unread: Vec::new(),

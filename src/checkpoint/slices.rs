@@ -58,7 +58,7 @@ pub fn joined(slices: Vec<StateDict>) -> Result<StateDict> {
         }
         whole.tensors.files.extend(slice.tensors.files);
         whole.tensors.metadata.extend(slice.tensors.metadata);
-        whole.beside.extend(slice.beside);
+        whole.plain_values.extend(slice.plain_values);
     }
     let width = parts_of
         .get("norm.weight")

@@ -138,8 +138,8 @@ impl TokenizerFile {
     /// When there is no such file, or its format is unknown.
     pub fn named(path: &Path, model_type: Option<&str>) -> Result<Self> {
         if path.is_dir() {
-            let beside = Self::model_type_in(path);
-            let found = Self::find(path, model_type.or(beside.as_deref()));
+            let own_type = Self::model_type_in(path);
+            let found = Self::find(path, model_type.or(own_type.as_deref()));
             return match found {
                 Self::Missing => Err(Error::file(path, "holds no tokenizer that is known")),
                 Self::Elsewhere(reason) => Err(Error::file(path, reason)),
@@ -154,10 +154,10 @@ impl TokenizerFile {
         }
         let model_type = model_type.map(str::to_owned);
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
-        let beside = |name: &str| path.parent().map(|parent| parent.join(name));
+        let sibling = |name: &str| path.parent().map(|parent| parent.join(name));
         match ending.as_deref() {
             Some("json") if path.file_name().is_some_and(|name| name == "vocab.json") => {
-                match beside("merges.txt").filter(|merges| merges.is_file()) {
+                match sibling("merges.txt").filter(|merges| merges.is_file()) {
                     Some(merges) => Ok(Self::BytePairs {
                         vocab: path.to_path_buf(),
                         merges,

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn word_alignments_of_cross_attention_are_information_but_one_key_for_all_queries_is_not() {
+    fn sharp_cross_attention_is_info_for_word_alignments_and_a_warning_otherwise() {
         let cross = AttentionSpec {
             is_cross: true,
             mask: attnscope_compute::attention::Mask {

@@ -34,9 +34,9 @@ pub struct Evidence<'a> {
     pub row_tolerance: f64,
     /// The first NaN or infinity: its place, and a description.
     pub first_nonfinite: Option<(Place, String)>,
-    /// The checkpoint's dtype and the largest |value| of the residual, if the dtype cannot represent it.
+    /// The dtype and the largest |value| of the residual, for checkpoints stored in a dtype of narrow range (f16).
     pub narrow_dtype: Option<(&'static str, f64)>,
-    /// A description of what a trace lacks, for checks that need it.
+    /// Names what a trace or probe does not contain. On a probe, it is the reason why checks of layers do not apply.
     pub lacks: Option<String>,
     pub probes: &'a Probes,
     /// Number of positions in the model's configuration.
@@ -366,7 +366,7 @@ pub struct TrainingHypothesis {
 /// A reading that was tried, with the model's losses under it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestedHypothesis {
-    pub claim: TrainingHypothesis,
+    pub hypothesis: TrainingHypothesis,
     /// Its index in the catalogue, which lists the most common mistakes of a family first.
     pub order: usize,
     /// Losses in nats, at the positions of one round. // [position]

@@ -103,7 +103,7 @@ pub struct Check {
     pub judge: fn(&Evidence<'_>, &Thresholds) -> Verdict,
 }
 
-/// Every check, leaks first, in the order of reports, one per line.
+/// All checks, in the order of reports: normalisation and masks, leaks, training and weights, then values and statistics.
 pub static CHECKS: &[&Check] = &[
     &wrong_axis::CHECK,
     &row_sum::CHECK,

@@ -218,7 +218,7 @@ impl Against<'_> {
             return open;
         }
         // Two changes at once fit a text by chance more easily than one.
-        if !best.claim.parts.is_empty() && !gain.exceeds(self.margin) {
+        if !best.hypothesis.parts.is_empty() && !gain.exceeds(self.margin) {
             return self.undecided(&said, best, &gain);
         }
         let rivals: Vec<&TestedHypothesis> = candidates
@@ -229,12 +229,12 @@ impl Against<'_> {
             .collect();
         // Smoother attention improves every broken model.
         let is_plausible = mean_loss(&best.losses) <= self.restored * unigram || loss < unigram;
-        if best.claim.smooths && !rivals.is_empty() && loss < unigram {
+        if best.hypothesis.smooths && !rivals.is_empty() && loss < unigram {
             return self.undecided(&said, best, &gain);
         }
         let is_restored = mean_loss(&best.losses) <= self.restored_smoothly * unigram;
         let is_stand_in =
-            gain.mean < self.rival_gain * loss || (best.claim.smooths && !is_restored);
+            gain.mean < self.rival_gain * loss || (best.hypothesis.smooths && !is_restored);
         if !is_plausible || (is_stand_in && !rivals.is_empty()) {
             return Verdict::of(vec![self.unexplained(&said, best, &gain)], "");
         }
@@ -251,16 +251,17 @@ impl Against<'_> {
     /// Whether two readings change the same thing, or one is part of the other. Readings that make attention smoother are
     /// stand-ins for one another: one that explains the text clearly worse is not a rival.
     fn are_related(&self, a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
-        if a.claim.smooths && b.claim.smooths && self.is_better(a, b) {
+        if a.hypothesis.smooths && b.hypothesis.smooths && self.is_better(a, b) {
             return true;
         }
         let families = |one: &TestedHypothesis| {
-            let is_part =
-                |reading: &&TestedHypothesis| one.claim.parts.contains(&reading.claim.name);
+            let is_part = |reading: &&TestedHypothesis| {
+                one.hypothesis.parts.contains(&reading.hypothesis.name)
+            };
             let parts = self.probe.readings.iter().filter(is_part);
             parts
-                .map(|reading| reading.claim.family)
-                .chain([one.claim.family])
+                .map(|reading| reading.hypothesis.family)
+                .chain([one.hypothesis.family])
                 .collect::<Vec<_>>()
         };
         let (of_a, of_b) = (families(a), families(b));
@@ -269,7 +270,7 @@ impl Against<'_> {
 
     /// Whether a reading explains the text better than another: by the margin, or by half of its own loss if that is smaller.
     fn is_better(&self, best: &TestedHypothesis, other: &TestedHypothesis) -> bool {
-        let share = if best.claim.family == other.claim.family {
+        let share = if best.hypothesis.family == other.hypothesis.family {
             self.within_family
         } else {
             1.0
@@ -282,7 +283,7 @@ impl Against<'_> {
     fn undecided(&self, said: &str, reading: &TestedHypothesis, gain: &Gain) -> Verdict {
         let gains = &gain.gains;
         let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
-        let n_more = if gain.mean >= self.margin && reading.claim.parts.is_empty() {
+        let n_more = if gain.mean >= self.margin && reading.hypothesis.parts.is_empty() {
             positions_wanted(gains)
         } else {
             positions_wanted(&off)
@@ -305,10 +306,10 @@ impl Against<'_> {
         candidates: &[&'t TestedHypothesis],
     ) -> &'t TestedHypothesis {
         let is_as_good = |other: &&TestedHypothesis| {
-            let is_part =
-                best.claim.parts.contains(&other.claim.name) && other.claim.layer_idx.is_none();
-            let is_kin = other.claim.family == best.claim.family;
-            let shows_more = best.claim.shown_by == Some(other.claim.name.as_str())
+            let is_part = best.hypothesis.parts.contains(&other.hypothesis.name)
+                && other.hypothesis.layer_idx.is_none();
+            let is_kin = other.hypothesis.family == best.hypothesis.family;
+            let shows_more = best.hypothesis.shown_by == Some(other.hypothesis.name.as_str())
                 && rank(other).1 <= rank(best).1
                 && mean_loss(&other.losses) <= self.reads_off * self.probe.unigram_loss;
             (is_part || is_kin)
@@ -327,15 +328,15 @@ impl Against<'_> {
     ) -> Vec<&'t str> {
         const MOST: usize = 4;
         let is_near = |other: &&TestedHypothesis| {
-            other.claim.family == best.claim.family
-                && other.claim.name != best.claim.name
-                && (other.claim.layer_idx, other.claim.head_idx)
-                    == (best.claim.layer_idx, best.claim.head_idx)
+            other.hypothesis.family == best.hypothesis.family
+                && other.hypothesis.name != best.hypothesis.name
+                && (other.hypothesis.layer_idx, other.hypothesis.head_idx)
+                    == (best.hypothesis.layer_idx, best.hypothesis.head_idx)
                 && !is_same(best, other)
                 && !self.is_better(best, other)
         };
         let near = candidates.iter().copied().filter(is_near).take(MOST);
-        near.map(|other| other.claim.name.as_str()).collect()
+        near.map(|other| other.hypothesis.name.as_str()).collect()
     }
 
     fn finding(
@@ -348,20 +349,20 @@ impl Against<'_> {
     ) -> Finding {
         let twins = candidates
             .iter()
-            .filter(|other| is_same(best, other) && other.claim.name != best.claim.name);
-        let mut twins: Vec<&str> = twins.map(|other| other.claim.name.as_str()).collect();
+            .filter(|other| is_same(best, other) && other.hypothesis.name != best.hypothesis.name);
+        let mut twins: Vec<&str> = twins.map(|other| other.hypothesis.name.as_str()).collect();
         twins.dedup();
         // If another layer or head explains the text as well, the place is undecided.
         let is_elsewhere = |other: &&&TestedHypothesis| {
-            other.claim.name == best.claim.name
-                && (other.claim.layer_idx, other.claim.head_idx)
-                    != (best.claim.layer_idx, best.claim.head_idx)
-                && other.claim.layer_idx.is_some()
+            other.hypothesis.name == best.hypothesis.name
+                && (other.hypothesis.layer_idx, other.hypothesis.head_idx)
+                    != (best.hypothesis.layer_idx, best.hypothesis.head_idx)
+                && other.hypothesis.layer_idx.is_some()
                 && !self.is_better(best, other)
         };
-        let is_place_open =
-            best.claim.layer_idx.is_some() && candidates.iter().any(|other| is_elsewhere(&other));
-        let place = match (best.claim.layer_idx, best.claim.head_idx) {
+        let is_place_open = best.hypothesis.layer_idx.is_some()
+            && candidates.iter().any(|other| is_elsewhere(&other));
+        let place = match (best.hypothesis.layer_idx, best.hypothesis.head_idx) {
             (Some(layer_idx), Some(head_idx)) if !is_place_open => {
                 Place::layer(Stack::Only, layer_idx).head(head_idx)
             }
@@ -402,9 +403,9 @@ impl Against<'_> {
                 )
             }
             None => {
-                let run = match best.claim.advice.as_str() {
+                let run = match best.hypothesis.advice.as_str() {
                     "" => String::new(),
-                    flags if flags.starts_with("--") && best.claim.layer_idx.is_none() => {
+                    flags if flags.starts_with("--") && best.hypothesis.layer_idx.is_none() => {
                         format!(", or run this checkpoint as trained with {flags}")
                     }
                     flags if flags.starts_with("--") => {
@@ -463,9 +464,9 @@ fn is_same(a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
 
 /// Sort key for how special a reading is: number of parts, then limits to a layer or head, then rarity.
 fn rank(reading: &TestedHypothesis) -> (usize, usize, usize) {
-    let place = usize::from(reading.claim.layer_idx.is_some())
-        + usize::from(reading.claim.head_idx.is_some());
-    (reading.claim.parts.len(), place, reading.order)
+    let place = usize::from(reading.hypothesis.layer_idx.is_some())
+        + usize::from(reading.hypothesis.head_idx.is_some());
+    (reading.hypothesis.parts.len(), place, reading.order)
 }
 
 /// Whether a reading is credible. A healthy model may gain if a token can see its own label. So such a reading only counts if the
@@ -480,7 +481,7 @@ fn may_be_believed(
     if reading.losses.iter().any(|loss| !loss.is_finite()) {
         return false;
     }
-    let share = match reading.claim.sees_labels {
+    let share = match reading.hypothesis.sees_labels {
         SeesLabels::Not => return true,
         SeesLabels::Faintly => thresholds.trained_otherwise.faint_label_share,
         SeesLabels::Plainly => thresholds.trained_otherwise.label_share,
@@ -488,20 +489,20 @@ fn may_be_believed(
     // A healthy model that copies also finds a visible label, but no better than it copies.
     let known = probe.unigram_loss.min(probe.copy_loss);
     let is_suspect =
-        reading.claim.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
+        reading.hypothesis.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
     is_suspect && mean_loss(&reading.losses) <= share * known
 }
 
 /// The name of a reading, with its place.
 pub(super) fn named(reading: &TestedHypothesis) -> String {
-    match (reading.claim.layer_idx, reading.claim.head_idx) {
+    match (reading.hypothesis.layer_idx, reading.hypothesis.head_idx) {
         (Some(layer_idx), Some(head_idx)) => {
             format!(
                 "{} in head {head_idx} of layer {layer_idx}",
-                reading.claim.name
+                reading.hypothesis.name
             )
         }
-        (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.claim.name),
-        _ => format!("{} in every layer", reading.claim.name),
+        (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.hypothesis.name),
+        _ => format!("{} in every layer", reading.hypothesis.name),
     }
 }

@@ -15,7 +15,7 @@ fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
 
 fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> TestedHypothesis {
     TestedHypothesis {
-        claim: TrainingHypothesis {
+        hypothesis: TrainingHypothesis {
             family,
             name: name.to_owned(),
             parts: Vec::new(),
@@ -34,8 +34,8 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> TestedHypothes
 }
 
 impl TestedHypothesis {
-    fn claiming(mut self, change: impl FnOnce(&mut TrainingHypothesis)) -> Self {
-        change(&mut self.claim);
+    fn with_changes(mut self, change: impl FnOnce(&mut TrainingHypothesis)) -> Self {
+        change(&mut self.hypothesis);
         self
     }
 }
@@ -165,7 +165,7 @@ fn a_clear_gain_is_an_error_and_a_noisy_or_small_one_is_not() {
 fn a_reading_that_sees_labels_counts_only_if_the_model_reads_them_off() {
     let of = |sees_labels, loss, declared, unigram_loss, copy_loss| {
         let other = reading("mask", "no causal mask", noisy(400, loss, 0.01))
-            .claiming(|claim| claim.sees_labels = sees_labels);
+            .with_changes(|hypothesis| hypothesis.sees_labels = sees_labels);
         verdict(
             noisy(400, declared, 0.1),
             vec![other],
@@ -185,7 +185,7 @@ fn a_reading_that_sees_labels_counts_only_if_the_model_reads_them_off() {
 }
 
 #[test]
-fn a_rival_of_another_family_leaves_the_verdict_open_and_one_of_the_same_family_does_not() {
+fn only_a_rival_of_another_family_leaves_the_cause_undecided() {
     let of = |family, gain: f32| {
         let best = reading("axis", "a softmax over queries", noisy(400, 1.0, 0.1));
         let rival = reading(family, "another", noisy(400, 2.0 - gain, 0.1));
@@ -202,7 +202,7 @@ fn a_rival_of_another_family_leaves_the_verdict_open_and_one_of_the_same_family_
 fn a_smaller_scale_is_believed_only_if_no_other_reading_is_close() {
     let of = |rival: f32, declared: f32, loss: f32| {
         let best = reading("scale", "half the scale", noisy(400, loss, 0.1))
-            .claiming(|claim| claim.smooths = true);
+            .with_changes(|hypothesis| hypothesis.smooths = true);
         let rival = reading(
             "block",
             "another",
@@ -241,7 +241,7 @@ fn a_combination_of_two_readings_is_named_only_if_both_are_needed() {
         let name = "a softmax over queries and no scale";
         let parts = ["a softmax over queries", "no scale"].map(str::to_owned);
         let both = reading("several", name, noisy(400, 1.0, 0.05))
-            .claiming(|claim| claim.parts = parts.to_vec());
+            .with_changes(|hypothesis| hypothesis.parts = parts.to_vec());
         let one = reading("axis", "a softmax over queries", noisy(400, alone, 0.05));
         verdict(noisy(400, 2.0, 0.1), vec![both, one], 3.0, 9.0)
             .findings
@@ -276,7 +276,7 @@ fn readings_with_equal_losses_are_named_together_and_equally_good_places_leave_i
     );
     let in_layer = |layer_idx, loss| {
         reading("mask", "no causal mask", noisy(400, loss, 0.1))
-            .claiming(|claim| claim.layer_idx = Some(layer_idx))
+            .with_changes(|hypothesis| hypothesis.layer_idx = Some(layer_idx))
     };
     let of = |other| {
         let all = vec![in_layer(1, 1.0), in_layer(0, other)];

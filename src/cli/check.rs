@@ -19,12 +19,12 @@ use attnscope_run::{Declared, DeclaredMask, Judging, Options, input_of};
 use clap::ValueEnum;
 
 use super::check_onsets::{Asking, trainings};
+use super::default_prompts::DefaultPrompts;
 use super::fail_on::FailOn;
 use super::history_reading::read_opened;
 use super::log_target::{self, log_of};
 use super::progress::{Task, failed, note};
 use super::prompts::InputsArgs;
-use super::prompts_beside::Beside;
 use super::session::{Opened, Session};
 use super::table_baselines::Baselines;
 use super::targets::TargetArgs;
@@ -50,16 +50,16 @@ pub struct Args {
     /// Report in JSON, or table (.parquet, .csv) of a report or a merge, to compare statistics with by the prompts' ids
     #[arg(long, value_name = "REPORT")]
     baseline: Option<PathBuf>,
-    /// The least severity of a finding that makes the exit code 1, and a failure of a case in JUnit
+    /// The least severity of a finding that makes the exit code 1 and fails its case in JUnit
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// List every check that found nothing, with its reason, in text
+    /// Also list the checks that found nothing, each with its reason, in the text format
     #[arg(long, short)]
     verbose: bool,
-    /// Where to write it; - is standard output
+    /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     #[command(flatten)]
@@ -338,15 +338,15 @@ fn judged(
 /// user.
 fn opened(args: &Args, session: &Session<'_>, target: &Path) -> Result<(Opened, Vec<String>)> {
     let is_asked = session.has_prompt()? || args.baseline.is_some();
-    let beside = (!is_asked).then(|| Beside::of(target, &session.usual()));
-    let Some(beside) = beside.flatten() else {
+    let defaults = (!is_asked).then(|| DefaultPrompts::of(target, &session.usual()));
+    let Some(defaults) = defaults.flatten() else {
         return Ok((session.open(target)?, Vec::new()));
     };
     let mut opened = session.open_alone(target)?;
     // A model that cannot run them gets the built-in prompt.
-    if let Err(e) = session.give(&mut opened, &beside.set()) {
+    if let Err(e) = session.give(&mut opened, &defaults.set()) {
         log::warn!("prompts beside the checkpoint are left aside: {e:#}");
         return Ok((session.open(target)?, Vec::new()));
     }
-    Ok((opened, vec![beside.told()]))
+    Ok((opened, vec![defaults.told()]))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use attnscope_checkpoint::{Opening, TokenizerFile};
 use attnscope_compute::on_device;
-use attnscope_prompt::{Reading, Request, Source, Tokenizer};
+use attnscope_prompt::{PromptForm, Request, Source, Tokenizer};
 use attnscope_report::{GuessReport, Output, printable, undecided};
 use attnscope_studies::guess::{Given, Kind, guess};
 use clap::ValueEnum;
@@ -30,10 +30,10 @@ pub struct Args {
     inputs: InputsArgs,
     #[command(flatten)]
     run: RunArgs,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Toml)]
     format: Format,
-    /// Where to write it; - is standard output, attnscope.toml beside the weights opens them
+    /// Output file; - is standard output. As attnscope.toml beside the weights, it opens them
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 }
@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<Ended> {
 /// Returns the value of the `tokenizer` key, if the given tokenizer can be named next to the weights.
 fn tokenizer_line(args: &Args) -> Option<String> {
     let named = args.run.weights.tokenizer.as_ref()?;
-    let beside = if args.weights_file.is_dir() {
+    let directory = if args.weights_file.is_dir() {
         args.weights_file.clone()
     } else {
         args.weights_file
@@ -140,9 +140,9 @@ fn tokenizer_line(args: &Args) -> Option<String> {
             .map(Path::to_path_buf)
             .unwrap_or_default()
     };
-    let is_beside = named.parent().is_some_and(|parent| parent == beside);
+    let is_in_directory = named.parent().is_some_and(|parent| parent == directory);
     let name = named.file_name()?.to_string_lossy().into_owned();
-    (is_beside || named == Path::new("bytes")).then_some(name)
+    (is_in_directory || named == Path::new("bytes")).then_some(name)
 }
 
 /// Returns the token ids of the given texts.
@@ -157,17 +157,17 @@ fn sequences(args: &Args, file: &TokenizerFile) -> Result<Vec<Vec<u32>>> {
              kind that the model was trained on (a hundred tokens or more)"
         );
     }
-    let reading = Tokenizer::open(file)?;
+    let prompt_form = Tokenizer::open(file)?;
     let ids = |request: &Request| -> Result<Vec<u32>> {
-        match (&request.source, &reading) {
+        match (&request.source, &prompt_form) {
             (Source::Ids(ids), _) => Ok(ids.clone()),
-            (Source::Text(text), Reading::Tokenizer(tokenizer)) => {
+            (Source::Text(text), PromptForm::Tokenizer(tokenizer)) => {
                 Ok(tokenizer.encode(text, request.special_tokens)?)
             }
             (Source::Picture(source), _) => bail!(
                 "{source}: guess ranks its candidates by what they lose on text, and a picture was given"
             ),
-            (Source::Text(_), Reading::Ids(reason)) => bail!(
+            (Source::Text(_), PromptForm::Ids(reason)) => bail!(
                 "a text needs the model's tokenizer ({reason}): --tokenizer FILE names it (tokenizer.json, …, or a JSON list of \
                  characters), --tokenizer bytes takes each byte for its own id, --tokens gives ids"
             ),

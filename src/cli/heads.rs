@@ -33,7 +33,7 @@ pub struct Args {
     /// Columns of what heads do, by these measures of `attnscope effect`
     #[arg(long, value_name = "MEASURE,…", value_delimiter = ',', value_enum)]
     effect: Vec<HeadEffect>,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     #[command(flatten)]

@@ -28,7 +28,7 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     #[command(flatten)]

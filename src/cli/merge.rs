@@ -24,10 +24,10 @@ pub struct Args {
     /// Directory that attnscope batch wrote
     #[arg(value_name = "DIR")]
     batch: PathBuf,
-    /// How to write it [default: by the ending of --output, else parquet]
+    /// Output format [default: by the ending of --output, else parquet]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Where to write it; - is standard output
+    /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     /// The least severity of a finding that makes the exit code 1

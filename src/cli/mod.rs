@@ -10,6 +10,7 @@ mod check;
 mod check_onsets;
 mod completions;
 mod config;
+mod default_prompts;
 pub mod demo;
 mod device;
 mod diff;
@@ -36,7 +37,6 @@ mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
-mod prompts_beside;
 mod quality;
 mod quality_pairs;
 mod refusal;
@@ -232,7 +232,7 @@ Exit codes:
 
 /// Help for the output of `report`.
 const REPORT_OUTPUT: &str =
-    "Where to write it; - is standard output, and in a directory the file is called report";
+    "Output file; - is standard output, and in a directory the file is named report";
 
 /// Help for `--force` in commands that write files.
 const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";

@@ -17,12 +17,12 @@ use clap::CommandFactory;
 
 use super::settings::{self, ScreenArgs};
 use super::targets::{is_path, source_of};
-use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, names, open_training, prompts_beside};
+use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, default_prompts, names, open_training};
 
 /// Most directory entries searched for other checkpoints, and most of those offered.
 const MOST_LISTED: usize = 2000;
 
-const MOST_BESIDE: usize = 100;
+const MOST_OFFERED: usize = 100;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -100,7 +100,7 @@ pub(super) fn against_of(
 }
 
 /// Returns what to run first in a comparison: the token ids of a trace, unless another prompt was requested.
-pub(super) fn first_beside(
+pub(super) fn first_compared_prompt(
     against: Option<&Against>,
     prompt: PromptArgs,
     asked: Option<Request>,
@@ -128,7 +128,7 @@ fn word_notice(against: Option<&Against>) -> Option<String> {
 }
 
 /// Lists checkpoints and traces next to the opened one, which the user may want to compare.
-fn beside(checkpoint: Option<&Path>) -> Vec<PathBuf> {
+fn nearby_checkpoints(checkpoint: Option<&Path>) -> Vec<PathBuf> {
     let Some(path) = checkpoint else {
         return Vec::new();
     };
@@ -162,7 +162,7 @@ fn beside(checkpoint: Option<&Path>) -> Vec<PathBuf> {
         })
         .collect();
     paths.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
-    paths.truncate(MOST_BESIDE);
+    paths.truncate(MOST_OFFERED);
     paths
 }
 
@@ -315,8 +315,8 @@ pub fn run(args: &Args) -> Result<()> {
         None => look.map(|look| look.shown()),
     };
     let word = word_notice(against.as_ref());
-    let offered = prompts_beside::offered(args.checkpoint.as_deref(), &prompt);
-    let first = first_beside(against.as_ref(), prompt, asked, is_demo);
+    let offered = default_prompts::offered(args.checkpoint.as_deref(), &prompt);
+    let first = first_compared_prompt(against.as_ref(), prompt, asked, is_demo);
     Ok(attnscope_screen::run(Start {
         opening,
         first,
@@ -325,7 +325,7 @@ pub fn run(args: &Args) -> Result<()> {
             notice: chosen.fell_back.or(word),
             shown,
             against,
-            beside: beside(args.checkpoint.as_deref()),
+            nearby_checkpoints: nearby_checkpoints(args.checkpoint.as_deref()),
             offered,
             remembered,
             setup,

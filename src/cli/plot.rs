@@ -17,10 +17,10 @@ use attnscope_screen::{
 use attnscope_spec::{Place, Stack};
 use attnscope_worker::{Against, Sink, Worker};
 use clap::ValueEnum;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::demo::Begin;
-use super::open::{against_of, first_beside, first_prompt};
+use super::open::{against_of, first_compared_prompt, first_prompt};
 use super::progress::{Task, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo, settings};
 
@@ -104,8 +104,8 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", requires = "figure")]
     title: Option<String>,
     /// How the figure is stored [default: by the ending of --output, else svg]
-    #[arg(long, value_enum, requires = "figure")]
-    format: Option<Stored>,
+    #[arg(long, requires = "figure", value_parser = formats())]
+    format: Option<Format>,
     /// File to write (.svg; with --figure also .png or .pdf), with the data as CSV beside it; - writes the picture alone to standard output
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
@@ -113,32 +113,6 @@ pub struct Args {
     what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Stored {
-    Svg,
-    Png,
-    Pdf,
-}
-
-impl Stored {
-    fn format(self) -> Format {
-        match self {
-            Self::Svg => Format::Svg,
-            Self::Png => Format::Png,
-            Self::Pdf => Format::Pdf,
-        }
-    }
-
-    /// Determines the format by a file's extension.
-    fn of(path: &Path) -> Option<Self> {
-        Format::of(path).map(|format| match format {
-            Format::Svg => Self::Svg,
-            Format::Png => Self::Png,
-            Format::Pdf => Self::Pdf,
-        })
-    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -184,6 +158,11 @@ fn panel_name(panel: Panel) -> String {
 /// Lists the names of all panels, in their order.
 fn panel_names() -> String {
     panels().map(panel_name).collect::<Vec<_>>().join(", ")
+}
+
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::NAMES)
+        .map(|name| Format::named(&name).expect("a possible value is a format's name"))
 }
 
 fn stack(text: &str) -> Result<Stack, String> {
@@ -242,14 +221,14 @@ enum Target {
 }
 
 impl Target {
-    fn open(svg: &Path, stored: Option<Stored>, replaces: bool) -> Result<Self> {
+    fn open(svg: &Path, stored: Option<Format>, replaces: bool) -> Result<Self> {
         let is_file =
             svg != Path::new("-") && svg.metadata().map_or(true, |m| m.is_file() || m.is_dir());
         if !is_file {
             return Ok(Self::Picture(Output::open_or_replace(svg, replaces)?));
         }
-        match (stored, Stored::of(svg)) {
-            (None, Some(Stored::Svg)) => {}
+        match (stored, Format::of(svg)) {
+            (None, Some(Format::Svg)) => {}
             (None, Some(_)) => bail!(
                 "--output {}: expected a name that ends in .svg; --figure draws PNG and PDF",
                 svg.display()
@@ -343,7 +322,10 @@ impl Args {
                 opening.sees = asked
                     .as_ref()
                     .is_some_and(|asked| matches!(asked.source, Source::Picture(_)));
-                (opening, first_beside(against, prompt, asked, is_demo))
+                (
+                    opening,
+                    first_compared_prompt(against, prompt, asked, is_demo),
+                )
             }
         };
         Ok(Box::new(move |sink| {
@@ -433,8 +415,8 @@ pub fn run(args: &Args) -> Result<()> {
     let to_read = args.checkpoint.as_deref().into_iter().chain(prompt.file());
     to_read.for_each(will_read);
     let stored = args.figure.then(|| {
-        let stored = args.format.or_else(|| Stored::of(&args.output));
-        stored.unwrap_or(Stored::Svg)
+        let stored = args.format.or_else(|| Format::of(&args.output));
+        stored.unwrap_or(Format::Svg)
     });
     let target = Target::open(&args.output, stored, args.run.force)?;
     let is_trace = args.checkpoint.as_deref().is_some_and(is_captured);
@@ -448,8 +430,8 @@ pub fn run(args: &Args) -> Result<()> {
         }
         _ => args.what_if.all().to_vec(),
     };
-    let beside = (against.as_ref(), chosen.device);
-    let begin = args.begin(demo, prompt.clone(), asked, beside)?;
+    let against_and_device = (against.as_ref(), chosen.device);
+    let begin = args.begin(demo, prompt.clone(), asked, against_and_device)?;
     let task = Task::begin("", 0);
     let export = attnscope_screen::plot(
         Plot {
@@ -469,7 +451,7 @@ pub fn run(args: &Args) -> Result<()> {
                         width: args.width,
                         title,
                     },
-                    stored.format(),
+                    stored,
                 )
             }),
         },

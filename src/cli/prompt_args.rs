@@ -49,7 +49,7 @@ pub struct PromptArgs {
         conflicts_with = "generate"
     )]
     target_tokens: Option<Vec<u32>>,
-    /// How many tokens the model may write: behind the prompt, or as the target of a model with an encoder
+    /// Maximum number of tokens to generate: after the prompt, or as the target of a model with an encoder
     #[arg(long, value_name = "N")]
     generate: Option<usize>,
     /// Divides the logits before a token is drawn; 0 takes the likeliest token
@@ -88,7 +88,7 @@ pub struct PromptArgs {
 /// A prompt given without a flag.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PositionalPrompt {
-    /// Text to run, or the path of a WAV file for a model that hears [default: a built-in one]
+    /// Text to run, or the path of a WAV file for speech models [default: a built-in one]
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 }
@@ -194,7 +194,7 @@ impl PromptArgs {
 
     /// Returns the built-in prompt: the demo's, a text, token ids without a tokenizer, a picture or a sound.
     pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, spec: &ModelSpec) -> Request {
-        if spec.look().is_some() {
+        if spec.preprocessing().is_some() {
             return self.apply(Source::Picture(PictureSource::BuiltIn));
         }
         let limits = spec.limits();

@@ -12,7 +12,7 @@ use attnscope_compute::on_device;
 use attnscope_compute::ops::Compute;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
-use attnscope_prompt::{Prompt, Reading, Request, Source, parse_inputs, read_inputs};
+use attnscope_prompt::{Prompt, PromptForm, Request, Source, parse_inputs, read_inputs};
 use attnscope_run::{Rules, WriterMemory, generate, input_of};
 use attnscope_spec::Model;
 
@@ -25,7 +25,7 @@ pub const ONLY: &str = "prompt";
 /// A set of prompts instead of one.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct InputsArgs {
-    /// File with a set of prompts, one JSON object a line: id, text, tokens or image, target, attention_mask; - is standard input
+    /// File with a set of prompts, one JSON object per line: id, text, tokens or image, target, attention_mask; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "image", "attention_mask"])]
     inputs: Option<PathBuf>,
 }
@@ -147,12 +147,12 @@ pub fn prepare(
     args: &PromptArgs,
     set: Option<&PromptSet>,
     model: &Model,
-    reading: &Reading,
+    prompt_form: &PromptForm,
 ) -> Result<Vec<Named>> {
     args.check_fits(&model.spec)?;
     let Some(set) = set else {
-        let request = request(args, model, reading)?;
-        let prompt = attnscope_prompt::prepare(&request, reading, model.spec.limits())?;
+        let request = request(args, model, prompt_form)?;
+        let prompt = attnscope_prompt::prepare(&request, prompt_form, model.spec.limits())?;
         told_of(model, &prompt).for_each(|said| note(&said));
         return Ok(vec![Named {
             id: ONLY.to_owned(),
@@ -161,12 +161,11 @@ pub fn prepare(
     };
     let prepared = set.requests.iter().map(|(id, request)| {
         let request = args.chat.apply(request.clone(), model)?;
-        let prompt = attnscope_prompt::prepare(&request, reading, model.spec.limits()).map_err(
-            |e| match e {
+        let prompt = attnscope_prompt::prepare(&request, prompt_form, model.spec.limits())
+            .map_err(|e| match e {
                 Error::Prompt(problem) => Error::file(&set.path, format!("prompt {id}: {problem}")),
                 other => other,
-            },
-        )?;
+            })?;
         let id = id.clone();
         Ok(Named { id, prompt })
     });
@@ -207,12 +206,12 @@ fn told_of(model: &Model, prompt: &Prompt) -> impl Iterator<Item = String> {
         .flatten()
 }
 
-fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Request> {
+fn request(args: &PromptArgs, model: &Model, prompt_form: &PromptForm) -> Result<Request> {
     Ok(match args.request()? {
         Some(request) => args.chat.apply(request, model)?,
         None => {
             note("no prompt given: running a built-in one");
-            args.built_in(false, reading.tokenizer().is_some(), &model.spec)
+            args.built_in(false, prompt_form.tokenizer().is_some(), &model.spec)
         }
     })
 }
@@ -230,11 +229,11 @@ pub fn longest_inputs(named: &[Named]) -> Vec<Input> {
 pub fn write_targets(
     named: &mut [Named],
     model: &Model,
-    reading: &Reading,
+    prompt_form: &PromptForm,
     compute: &Compute,
     pace: &dyn Pace,
 ) -> Result<()> {
-    let reading = reading.of_target(model.spec.limits());
+    let prompt_form = prompt_form.of_target(model.spec.limits());
     if named.iter().any(|named| named.prompt.n_to_generate > 0)
         && let Some(rules) = Rules::of(model).note()
     {
@@ -256,13 +255,13 @@ pub fn write_targets(
         );
         let task = Task::begin(&format!("writing {id}"), prompt.n_to_generate as u64);
         let mut wrote = |_: &Prompt| task.add(1);
-        let label = |id| reading.label(id);
+        let label = |id| prompt_form.label(id);
         on_device!(compute, ops => {
             generate(ops, model, prompt, &label, &mut wrote, pace)
         })?;
         drop(task);
         let first = prompt.tokens.len() - prompt.n_written;
-        prompt.written = reading.text(&prompt.tokens[first..]);
+        prompt.written = prompt_form.text(&prompt.tokens[first..]);
     }
     Ok(())
 }

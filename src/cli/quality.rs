@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_compute::on_device;
-use attnscope_prompt::{Prompt, Reading, Request, Source, Target};
+use attnscope_prompt::{Prompt, PromptForm, Request, Source, Target};
 use attnscope_report::{
     AlignedBy, ModelRecord, Output, QualityDocument, Scored, Translated, printable,
 };
@@ -28,7 +28,7 @@ pub struct Args {
     checkpoints: Vec<PathBuf>,
     #[command(flatten)]
     prompt: PromptArgs,
-    /// Pairs, one JSON object a line: text or tokens, reference (a text or several), and perhaps id and alignment (0-0 1-2)
+    /// Pairs, one JSON object per line: text or tokens, reference (a text or several), and perhaps id and alignment (0-0 1-2)
     #[arg(long, value_name = "FILE")]
     inputs: PathBuf,
     /// Words of the source that one row of lengths spans
@@ -37,7 +37,7 @@ pub struct Args {
     /// Attention whose links are compared with the alignments: cross.L3 or cross.L3H5 [default: the best on these pairs]
     #[arg(long, value_name = "PLACE")]
     at: Option<Place>,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     #[command(flatten)]
@@ -150,7 +150,7 @@ fn target_name(target: &Path, model: &Model) -> String {
 /// Scores the model's translation of a pair.
 fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
     let spec = &opened.model.spec;
-    let reading = opened.reading.of_target(spec.limits());
+    let prompt_form = opened.prompt_form.of_target(spec.limits());
     let ends = spec
         .decoder_start
         .as_ref()
@@ -163,7 +163,7 @@ fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
         .copied()
         .take_while(|id| !is_end(id))
         .collect();
-    let hypothesis = match reading.tokenizer() {
+    let hypothesis = match prompt_form.tokenizer() {
         Some(tokenizer) => tokenizer.text(&own),
         None => own.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
     };
@@ -189,19 +189,19 @@ fn aligned(
     pair: &Pair,
     gold: &GoldAlignment,
 ) -> Result<Vec<(Place, AlignmentErrors)>> {
-    let (model, reading) = (&opened.model, &opened.reading);
+    let (model, prompt_form) = (&opened.model, &opened.prompt_form);
     let limits = model.spec.limits();
     let request = Request {
         target: Target::Text(pair.references[0].clone()),
         ..pair.request.clone()
     };
-    let forced = attnscope_prompt::prepare(&request, reading, limits)?;
+    let forced = attnscope_prompt::prepare(&request, prompt_form, limits)?;
     let source = match &pair.request.source {
-        Source::Text(text) => words_of(reading, text, pair.request.special_tokens, 0)?,
+        Source::Text(text) => words_of(prompt_form, text, pair.request.special_tokens, 0)?,
         Source::Ids(ids) => WordMap((0..ids.len()).map(Some).collect()),
         Source::Picture(_) => WordMap(Vec::new()),
     };
-    let own = reading.of_target(limits);
+    let own = prompt_form.of_target(limits);
     // The start token comes before the text.
     let target = words_of(own, &pair.references[0], pair.request.special_tokens, 1)?;
     let input = input_of(&forced);
@@ -216,15 +216,15 @@ fn aligned(
 
 /// Maps the tokens of a text to words, after some leading tokens without a word.
 fn words_of(
-    reading: &Reading,
+    prompt_form: &PromptForm,
     text: &str,
     special_tokens: bool,
     n_before: usize,
 ) -> Result<WordMap> {
-    let Some(tokenizer) = reading.tokenizer() else {
+    let Some(tokenizer) = prompt_form.tokenizer() else {
         bail!(
             "alignments are of words: expected a tokenizer, found {}",
-            reading.describe()
+            prompt_form.describe()
         );
     };
     let tokens = tokenizer.cut(text, special_tokens)?;

@@ -82,7 +82,7 @@ pub fn read_pairs(path: &Path, usual: &Request) -> Result<Vec<Pair>> {
         });
     }
     if pairs.is_empty() {
-        let problem = "holds no pair: expected one JSON object a line, found none";
+        let problem = "holds no pair: expected one JSON object per line, found none";
         return Err(Error::file(path, problem));
     }
     Ok(pairs)

@@ -30,7 +30,7 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Json)]
     format: Format,
     #[command(flatten)]

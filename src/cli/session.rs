@@ -10,7 +10,7 @@ use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::{Compute, Device};
 use attnscope_forward::Input;
-use attnscope_prompt::{Reading, Request, Tokenizer};
+use attnscope_prompt::{PromptForm, Request, Tokenizer};
 use attnscope_report::{PromptRecord, Recorder};
 use attnscope_run::{Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use attnscope_spec::Model;
@@ -43,7 +43,7 @@ pub struct Ran {
 pub struct Opened {
     pub model: Model,
     pub named: Vec<Named>,
-    pub reading: Reading,
+    pub prompt_form: PromptForm,
 }
 
 impl<'a> Session<'a> {
@@ -80,8 +80,8 @@ impl<'a> Session<'a> {
     /// When it cannot be read, or cannot run a prompt.
     pub fn open(&self, target: &Path) -> Result<Opened> {
         let mut opened = self.open_alone(target)?;
-        let (model, reading) = (&opened.model, &opened.reading);
-        opened.named = prepare(&self.prompt, self.set.as_ref(), model, reading)?;
+        let (model, prompt_form) = (&opened.model, &opened.prompt_form);
+        opened.named = prepare(&self.prompt, self.set.as_ref(), model, prompt_form)?;
         Ok(opened)
     }
 
@@ -109,12 +109,12 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When it cannot be read.
     pub fn open_alone(&self, target: &Path) -> Result<Opened> {
-        let model = self.what_if.suppose(self.model(target)?)?;
-        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let model = self.what_if.apply(self.model(target)?)?;
+        let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
         Ok(Opened {
             model,
             named: Vec::new(),
-            reading,
+            prompt_form,
         })
     }
 
@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
     /// When the target cannot run a prompt.
     pub fn give(&self, opened: &mut Opened, set: &PromptSet) -> Result<()> {
         opened.named.clear();
-        opened.named = prepare(&self.prompt, Some(set), &opened.model, &opened.reading)?;
+        opened.named = prepare(&self.prompt, Some(set), &opened.model, &opened.prompt_form)?;
         Ok(())
     }
 
@@ -141,8 +141,13 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// When one cannot be read, or the model cannot run it.
-    pub fn prompts(&self, model: &Model, reading: &Reading) -> Result<Vec<Named>> {
-        Ok(prepare(&self.prompt, self.set.as_ref(), model, reading)?)
+    pub fn prompts(&self, model: &Model, prompt_form: &PromptForm) -> Result<Vec<Named>> {
+        Ok(prepare(
+            &self.prompt,
+            self.set.as_ref(),
+            model,
+            prompt_form,
+        )?)
     }
 
     /// Checks that there is enough memory.
@@ -218,12 +223,12 @@ impl<'a> Session<'a> {
             .find_map(|named| named.prompt.picture.as_ref());
         match seen {
             Some(picture) => log::info!("tokens: {}", picture.describe()),
-            None => log::info!("tokenizer: {}", opened.reading.describe()),
+            None => log::info!("tokenizer: {}", opened.prompt_form.describe()),
         }
         Ok(write_targets(
             &mut opened.named,
             &opened.model,
-            &opened.reading,
+            &opened.prompt_form,
             &self.compute,
             &|| self.until.is_some_and(|until| Instant::now() >= until),
         )?)

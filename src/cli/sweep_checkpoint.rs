@@ -145,9 +145,9 @@ fn describe(place: &SweepPlace, head: Option<usize>, name: &str, what_ifs: &[Str
         Some(query_idx) => format!("query {query_idx}"),
         None => "all queries".to_owned(),
     };
-    let supposed = match what_ifs {
+    let what_if_words = match what_ifs {
         [] => String::new(),
         what_ifs => format!(", what if {}", what_ifs.join(", ")),
     };
-    format!("{name}, {heads}, {queries}{supposed}")
+    format!("{name}, {heads}, {queries}{what_if_words}")
 }

@@ -20,7 +20,7 @@ pub struct Args {
     /// Add smallest, largest and mean value, and how many are NaN or infinite
     #[arg(long)]
     stats: bool,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }

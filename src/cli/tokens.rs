@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::{DOCUMENT, TokenizerFile, read_text};
-use attnscope_prompt::{Reading, Tokenizer, TokenizerLoss};
+use attnscope_prompt::{PromptForm, Tokenizer, TokenizerLoss};
 use attnscope_report::{Output, TokenList, printable};
 use clap::ValueEnum;
 
@@ -29,10 +29,10 @@ pub struct Args {
     no_special_tokens: bool,
     #[command(flatten)]
     weights: WeightArgs,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Where to write it; - is standard output
+    /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     /// Replace a file that exists
@@ -55,9 +55,9 @@ pub fn run(args: &Args) -> Result<()> {
         (None, Some(text)) => text.clone(),
         (None, None) => bail!("expected a text, found none: --text gives one"),
     };
-    let reading = Tokenizer::open(&tokenizer_of(args)?)?;
-    let Reading::Tokenizer(tokenizer) = &reading else {
-        bail!("{}: {}", args.target.display(), reading.describe());
+    let prompt_form = Tokenizer::open(&tokenizer_of(args)?)?;
+    let PromptForm::Tokenizer(tokenizer) = &prompt_form else {
+        bail!("{}: {}", args.target.display(), prompt_form.describe());
     };
     let tokens = tokenizer.cut(&text, !args.no_special_tokens)?;
     if let Some(said) = TokenizerLoss::of(&text, &tokens).words() {

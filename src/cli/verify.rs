@@ -28,10 +28,10 @@ pub struct Args {
     /// Largest difference of a probability of the pattern that counts as rounding
     #[arg(long, value_name = "P", value_parser = share, default_value_t = Floor::default().pattern)]
     floor_pattern: f64,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Where to write it; - is standard output
+    /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     };
     let n_threads = rayon::current_num_threads();
     let longest = opened.longest().into_iter();
-    let beside = longest.map(|longest| {
+    let engine_bytes = longest.map(|longest| {
         attnscope_compare::verify::verify_bytes(
             &opened.model,
             &longest,
@@ -85,8 +85,8 @@ pub fn run(args: &Args) -> Result<Ended> {
             n_threads,
         )
     });
-    let beside = beside.sum();
-    session.ready(&mut opened, options, beside)?;
+    let engine_bytes = engine_bytes.sum();
+    session.ready(&mut opened, options, engine_bytes)?;
     let Some(named) = opened.named.first() else {
         bail!("expected a prompt, found none");
     };

@@ -1,7 +1,7 @@
 //! `--what-if KEY=VALUE[@PLACE,…]`: changes the attention of a model.
 
 use anyhow::Result;
-use attnscope_run::{WHAT_IF_KEYS, WhatIf, supposed};
+use attnscope_run::{WHAT_IF_KEYS, WhatIf, with_what_ifs};
 use attnscope_spec::Model;
 
 use super::progress::note;
@@ -19,11 +19,11 @@ impl WhatIfArgs {
     ///
     /// # Errors
     /// When the model has no such place, or a change is impossible there.
-    pub fn suppose(&self, model: Model) -> Result<Model> {
+    pub fn apply(&self, model: Model) -> Result<Model> {
         if self.what_if.is_empty() {
             return Ok(model);
         }
-        let spec = supposed(&model.spec, &self.what_if)?;
+        let spec = with_what_ifs(&model.spec, &self.what_if)?;
         note(&format!(
             "what if {}: this is not the checkpoint as it is",
             self.words().join(", ")

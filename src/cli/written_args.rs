@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// What every command that writes CSV takes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WrittenArgs {
-    /// Where to write it; - is standard output
+    /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
     /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula

@@ -106,7 +106,7 @@ impl Alone<'_> {
         &self,
         ops: &O,
         (stack, layer_idx, weights): (&StackSpec, usize, &LayerWeights<'_, O>),
-        (a, b): (&Pass<'p, O>, &Pass<'p, O>),
+        (a, b): (Option<&Pass<'p, O>>, &Pass<'p, O>),
         scratch: &mut Scratch<O>,
     ) -> Result<Beyond> {
         let mut resid = O::Buffer::default();
@@ -138,7 +138,7 @@ impl Alone<'_> {
             beyond: Beyond::default(),
         };
         let at = (stack, layer_idx);
-        let other = (Some(a), self.first.as_ref());
+        let other = (a, self.first.as_ref());
         b.block_again(at, weights, &mut resid, scratch, &mut hooks, other)?;
         Ok(hooks.beyond)
     }
@@ -159,7 +159,7 @@ impl Hooks for Hearing<'_> {
 
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
         let at = (self.stack, hook);
-        for Compared { gap, .. } in self.of.exchange.compare_alone(at, values, width) {
+        for Compared { gap, .. } in self.of.exchange.compare_alone(at, values, width)? {
             let mut known = self.of.tolerances.iter();
             let known = known.find(|(known, _)| *known == at);
             let tolerance = known.map_or(self.of.floor, |(_, tolerance)| *tolerance);

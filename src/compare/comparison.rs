@@ -6,10 +6,12 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
-use attnscope_run::{Chance, Progress};
+use attnscope_run::{Progress, Randomness};
 use attnscope_spec::{Model, Stack};
 
 use super::causes::Cause;
+use super::engines::OneDevice;
+use super::exchange::Measure;
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
 use super::knob::KnobKind;
@@ -180,7 +182,7 @@ pub struct Comparison {
     /// Layers of A and of B that the layer map leaves out.
     pub left_out: [Vec<usize>; 2],
     /// Randomness noted in recordings of A and of B, such as dropout; empty for a side that runs here.
-    pub chance: [Chance; 2],
+    pub randomness: [Randomness; 2],
     /// Whether the user mapped layers: models of different depths are then the same if the mapped layers are.
     is_mapped: bool,
     /// Hook differences summed over the prompts so far.
@@ -200,7 +202,7 @@ impl Comparison {
             prompts: Vec::new(),
             prevented_by: None,
             left_out: Default::default(),
-            chance: Default::default(),
+            randomness: Default::default(),
             is_mapped: false,
             gaps: Vec::new(),
         }
@@ -276,9 +278,10 @@ impl Comparison {
             differing: (self.knows_weights && !self.weights.has_rounding)
                 .then_some(&self.weights.layers),
             row_bytes: comparing.row_bytes,
+            measure: Measure::Sums,
         };
         let [(input_a, input_b)] = &both;
-        let ran = run(ops, &sides, (input_a, input_b), tell, pace)?;
+        let ran = run(&OneDevice(ops), &sides, (input_a, input_b), tell, pace)?;
         self.take(id, ran);
         Ok(())
     }
@@ -351,10 +354,10 @@ impl Comparison {
 
     /// Returns the side recorded in training mode with random numbers, if something differs: the difference may come from
     /// dropout alone.
-    pub fn left_to_chance(&self) -> Option<(Side, &Chance)> {
+    pub fn random_side(&self) -> Option<(Side, &Randomness)> {
         self.first()?;
-        let mut sides = [Side::A, Side::B].into_iter().zip(&self.chance);
-        sides.find(|(_, chance)| chance.is_random() && chance.is_training)
+        let mut sides = [Side::A, Side::B].into_iter().zip(&self.randomness);
+        sides.find(|(_, randomness)| randomness.is_random() && randomness.is_training)
     }
 
     /// Whether rounding explains every difference: no hook differs, no weight that a model reads, and no knob that changes the

@@ -4,13 +4,18 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use attnscope_compute::attention::{AttentionSpec, BlockSink, GlobalKeys};
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::Tap;
 use attnscope_spec::{ModelSpec, Stack};
 
 use super::gap::{Axes, HookGap, same_bits};
-use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
+use super::largest::Largest;
+use super::predictions::AFTER;
+use super::rows::{Compare, Keep, Keeping, RowGaps, Shared, changed};
+
+/// Name of the encoder's output, as in traces.
+pub(super) const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
 
 /// Kept values of a hook. // [position, width]
 #[derive(Debug, Clone, Default)]
@@ -25,6 +30,29 @@ pub(super) struct Compared {
     pub stack: Stack,
     pub hook: Hook,
     pub gap: HookGap,
+    /// If asked for.
+    pub largest: Option<Largest>,
+    /// Width of a vector; 0 for scores and pattern.
+    pub width: usize,
+}
+
+/// Mean Jensen–Shannon divergence of each head's rows, in nats, by attention. // [head] each
+pub(super) type Divergences = Vec<(Stack, Vec<f64>)>;
+
+/// How the two sides are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Two models: sums of what both have.
+    Sums,
+    /// One model on two devices: the largest difference too. A value that one of them lacks is an error.
+    Largest,
+}
+
+/// Makes the error for two devices that gave different numbers of values.
+pub(super) fn unequal(name: &str, of_a: usize, of_b: usize) -> Error {
+    Error::Device(format!(
+        "{name}: expected as many values from both engines, found {of_a} and {of_b}"
+    ))
 }
 
 /// Values of the current layer, shared by both sides' taps.
@@ -33,18 +61,15 @@ pub(super) struct Exchange<'a> {
     input: &'a Input,
     /// Whether the current layer has a counterpart.
     pub is_on: Cell<bool>,
-    /// Whether the device prepares sinks before it runs heads, so that B's heads need not be computed twice.
-    readies_sinks: bool,
+    measure: Measure,
     /// The layer of A.
     pub layer_idx: Cell<usize>,
     /// Values of A.
     pub of_a: RefCell<BTreeMap<(Stack, Hook), Kept>>,
-    /// Keys and values of global tokens of A and of B in the current layer.
-    pub globals: [RefCell<BTreeMap<Stack, GlobalKeys>>; 2],
+    /// Keys and values of A's global tokens in the current layer.
+    pub globals: RefCell<BTreeMap<Stack, GlobalKeys>>,
     /// A's input of the layer, if its rows hold more than the residual.
     pub rows_of_a: RefCell<Option<Kept>>,
-    /// Values to recompute B's heads from, if not all heads of A could be kept.
-    pub of_b: RefCell<BTreeMap<(Stack, Hook), Kept>>,
     pub own: Shared,
     pub cross: Shared,
     /// In the order of execution.
@@ -55,21 +80,20 @@ pub(super) struct Exchange<'a> {
     encoded: RefCell<Vec<f32>>,
     /// Whether the encoders' outputs are bit-identical; true without an encoder.
     pub is_same_memory: Cell<bool>,
-    pub of_encoded: RefCell<Option<HookGap>>,
+    pub of_encoded: RefCell<Option<Compared>>,
 }
 
 impl<'a> Exchange<'a> {
-    pub fn new(spec: &'a ModelSpec, input: &'a Input, readies_sinks: bool) -> Self {
+    pub fn new(spec: &'a ModelSpec, input: &'a Input, measure: Measure) -> Self {
         Self {
             spec,
             input,
-            readies_sinks,
+            measure,
             is_on: Cell::new(false),
             layer_idx: Cell::new(0),
             of_a: RefCell::default(),
-            globals: Default::default(),
+            globals: RefCell::default(),
             rows_of_a: RefCell::default(),
-            of_b: RefCell::default(),
             own: Shared::default(),
             cross: Shared::default(),
             compared: RefCell::default(),
@@ -133,17 +157,28 @@ impl<'a> Exchange<'a> {
             let sizes = (n_heads, queries.len(), keys.len());
             let attention = self.spec.attention(grid, layer_idx);
             let is_causal = attention.is_some_and(|spec| spec.mask.causal && !spec.is_cross);
-            let keeps = (bytes, is_causal);
-            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), keeps);
+            let keeping = Keeping {
+                bytes,
+                is_causal,
+                has_largest: self.measure == Measure::Largest,
+            };
+            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), keeping);
         }
     }
 
     /// Compares one value of B with A's. B may have run on leading tokens only.
-    fn compare(&self, (stack, hook): (Stack, Hook), values: &[f32], width: usize) {
+    fn compare(&self, (stack, hook): (Stack, Hook), values: &[f32], width: usize) -> Result<()> {
         let of_a = self.of_a.borrow();
         let kept = of_a.get(&(stack, hook)).filter(|kept| kept.width == width);
+        if self.measure == Measure::Largest {
+            let n = kept.map_or(0, |kept| kept.values.len());
+            if n != values.len() {
+                let name = hook.full_name(stack, self.layer_idx.get());
+                return Err(unequal(&name, n, values.len()));
+            }
+        }
         let Some(of_a) = kept.and_then(|kept| kept.values.get(..values.len())) else {
-            return;
+            return Ok(());
         };
         let (queries, keys) = self.sequences(stack);
         let attention = self.attention(stack);
@@ -158,50 +193,113 @@ impl<'a> Exchange<'a> {
         } else {
             (Axes::Queries, queries)
         };
-        let is_real = |idx: usize| sequence.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
-        let gap = HookGap::of_vectors(axes, n_heads, (of_a, values), width, &is_real);
-        let compared = Compared { stack, hook, gap };
-        self.compared.borrow_mut().push(compared);
+        let both = (of_a, values);
+        let gap = HookGap::of_vectors(axes, n_heads, both, width, &|idx| sequence.is_real(idx));
+        self.compared.borrow_mut().push(Compared {
+            stack,
+            hook,
+            gap,
+            largest: self.largest(both, width, sequence),
+            width,
+        });
+        Ok(())
+    }
+
+    /// Returns the largest difference over real positions, if it is asked for. // [position, width] each
+    fn largest(
+        &self,
+        (of_a, of_b): (&[f32], &[f32]),
+        width: usize,
+        sequence: &Sequence,
+    ) -> Option<Largest> {
+        let mut largest = Largest::default();
+        let rows = of_a.chunks(width.max(1)).zip(of_b.chunks(width.max(1)));
+        for (position_idx, (a, b)) in rows.enumerate() {
+            if sequence.is_real(position_idx) {
+                largest.add(position_idx * width, a, b);
+            }
+        }
+        (self.measure == Measure::Largest).then_some(largest)
     }
 
     /// Compares one value of B, whose layer runs in isolation, with A's.
-    pub fn compare_alone(&self, at: (Stack, Hook), values: &[f32], width: usize) -> Vec<Compared> {
-        self.compare(at, values, width);
-        self.compared.take()
+    ///
+    /// # Errors
+    /// When one model on two devices gave different numbers of values.
+    pub fn compare_alone(
+        &self,
+        at: (Stack, Hook),
+        values: &[f32],
+        width: usize,
+    ) -> Result<Vec<Compared>> {
+        self.compare(at, values, width)?;
+        Ok(self.compared.take())
     }
 
     /// Returns a layer's compared hooks in the order of execution, and the divergences of its patterns; values stay until the
     /// next layer.
-    pub fn finish_layer(&self, stack: Stack) -> (Vec<Compared>, Vec<(Stack, Vec<f64>)>) {
+    ///
+    /// # Errors
+    /// When one model on two devices gave different numbers of values.
+    pub fn finish_layer(&self, stack: Stack) -> Result<(Vec<Compared>, Divergences)> {
         let mut compared = self.compared.take();
-        let mut distances = Vec::new();
+        self.require_all(&compared)?;
+        let mut divergences = Vec::new();
         for stack in [stack, Stack::Cross] {
-            let Some(rows) = changed(self.rows(stack)).finish() else {
+            let mut rows = changed(self.rows(stack));
+            let Some(gaps) = rows.finish() else {
                 continue;
             };
             let RowGaps {
                 scores,
                 pattern,
                 divergence,
-            } = rows;
+                largest,
+            } = gaps;
             // Scores and pattern are placed before z, which is made of them.
             let is_after = |c: &Compared| c.stack == stack && c.hook == Hook::Z;
             let at = compared.iter().position(is_after).unwrap_or(compared.len());
-            for (hook, gap) in [(Hook::Pattern, pattern), (Hook::Scores, scores)] {
-                compared.insert(at, Compared { stack, hook, gap });
+            for (hook, gap, nth) in [(Hook::Pattern, pattern, 1), (Hook::Scores, scores, 0)] {
+                let largest = largest.map(|both| both[nth]);
+                if let Some(largest) = largest
+                    && largest.n_values != rows.n_cells()
+                {
+                    let name = hook.full_name(stack, self.layer_idx.get());
+                    return Err(unequal(&name, rows.n_cells(), largest.n_values));
+                }
+                let row = Compared {
+                    stack,
+                    hook,
+                    gap,
+                    largest,
+                    width: 0,
+                };
+                compared.insert(at, row);
             }
-            distances.push((stack, divergence));
+            divergences.push((stack, divergence));
         }
-        (compared, distances)
+        Ok((compared, divergences))
+    }
+
+    /// Requires that every value of A was compared, if both sides are one model.
+    fn require_all(&self, compared: &[Compared]) -> Result<()> {
+        let of_a = self.of_a.borrow();
+        let is_there = |at: &(Stack, Hook)| compared.iter().any(|c| (c.stack, c.hook) == *at);
+        match of_a.iter().find(|(at, _)| !is_there(at)) {
+            Some(((stack, hook), kept)) if self.measure == Measure::Largest => {
+                let name = hook.full_name(*stack, self.layer_idx.get());
+                Err(unequal(&name, kept.values.len(), 0))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Releases the values of a layer.
     pub fn end_layer(&self) {
         self.is_on.set(false);
-        let (of_a, of_b) = (self.of_a.take(), self.of_b.take());
-        self.globals.iter().for_each(|of| drop(of.take()));
-        let rows = self.rows_of_a.take();
-        let all = of_a.into_values().chain(of_b.into_values()).chain(rows);
+        self.globals.take();
+        let all = self.of_a.take().into_values();
+        let all = all.chain(self.rows_of_a.take());
         self.spare.borrow_mut().extend(all.map(|kept| kept.values));
     }
 
@@ -278,7 +376,7 @@ impl Tap for Keeper<'_> {
     }
 
     fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
-        let mut of_a = self.exchange.globals[0].borrow_mut();
+        let mut of_a = self.exchange.globals.borrow_mut();
         of_a.insert(stack, keys.clone());
     }
 
@@ -337,30 +435,12 @@ impl Tap for Comparer<'_> {
         if hook == Hook::ResidPre && stack != Stack::Cross {
             self.was_same.set(exchange.is_same_input(stack, of));
         }
-        exchange.compare((stack, hook), of, width);
-        let is_of_heads = matches!(hook, Hook::RotQ | Hook::RotK | Hook::V);
-        if is_of_heads
-            && !exchange.readies_sinks
-            && !looked_at(exchange.rows(stack)).left().is_empty()
-        {
-            let kept = exchange.kept(of, width);
-            exchange.of_b.borrow_mut().insert((stack, hook), kept);
-        }
-        Ok(())
+        exchange.compare((stack, hook), of, width)
     }
 
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
         let exchange = self.exchange;
         exchange.sink(stack, &self.own, &self.cross)
-    }
-
-    fn wants_globals(&self) -> bool {
-        self.exchange.is_on.get()
-    }
-
-    fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
-        let mut of_b = self.exchange.globals[1].borrow_mut();
-        of_b.insert(stack, keys.clone());
     }
 
     fn wants_rows(&self) -> bool {
@@ -383,13 +463,22 @@ impl Tap for Comparer<'_> {
         let of_a = exchange.encoded.take();
         exchange.is_same_memory.set(same_bits(&of_a, values));
         if of_a.len() != values.len() {
-            return Ok(());
+            return match exchange.measure {
+                Measure::Sums => Ok(()),
+                Measure::Largest => Err(unequal(ENCODER_OUTPUT, of_a.len(), values.len())),
+            };
         }
         let width = exchange.spec.d_model;
         let (_, source) = exchange.sequences(Stack::Cross);
-        let is_real = |idx: usize| source.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
-        let gap = HookGap::of_vectors(Axes::Queries, None, (&of_a, values), width, &is_real);
-        exchange.of_encoded.replace(Some(gap));
+        let both = (&*of_a, values);
+        let is_real = |idx: usize| source.is_real(idx);
+        exchange.of_encoded.replace(Some(Compared {
+            stack: Stack::Encoder,
+            hook: AFTER,
+            gap: HookGap::of_vectors(Axes::Queries, None, both, width, &is_real),
+            largest: exchange.largest(both, width, source),
+            width,
+        }));
         Ok(())
     }
 }

@@ -6,16 +6,16 @@ use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
-use super::beside::Beside;
 use super::comparison::Side;
 use super::gap::HeadGap;
+use super::inferred_knob;
 use super::knobs::KnobDifference;
+use super::model_and_recording::ModelAndRecording;
 use super::recording::Form;
-use super::supposed;
 
 /// Returns the knob that explains the first differing hook, if its values identify one.
 pub(super) fn explained(
-    of: Beside<'_>,
+    of: ModelAndRecording<'_>,
     (stack, layer_idx, hook): (Stack, usize, Hook),
     gap: &HeadGap,
     before: &BTreeMap<(Stack, Hook), Vec<f32>>,
@@ -32,7 +32,7 @@ pub(super) fn explained(
                 Side::A => factor,
                 Side::B => 1.0 / factor,
             });
-            let knob = factor.map(|factor| supposed::scale(attention, factor));
+            let knob = factor.map(|factor| inferred_knob::scale(attention, factor));
             return Ok(knob.map(|knob| of.turned(knob)));
         }
         _ => return Ok(None),
@@ -49,6 +49,6 @@ pub(super) fn explained(
     let Some(recorded) = of.recording.values(place, form)? else {
         return Ok(None);
     };
-    let knob = supposed::rotation(attention, &sequence.positions, values, &recorded);
+    let knob = inferred_knob::rotation(attention, &sequence.positions, values, &recorded);
     Ok(knob.map(|knob| of.turned(knob)))
 }

@@ -115,7 +115,7 @@ pub fn preventing(differences: &[KnobDifference]) -> Option<&KnobDifference> {
 mod tests {
     use super::*;
     use attnscope_checkpoint::Checkpoint;
-    use attnscope_run::{WhatIf, supposed};
+    use attnscope_run::{WhatIf, with_what_ifs};
 
     fn spec(of: &str) -> ModelSpec {
         let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
@@ -229,13 +229,13 @@ mod tests {
         ] {
             let a = spec("gpt2");
             let what_if: WhatIf = what_if.parse().expect("a change");
-            let b = supposed(&a, &[what_if]).expect("applies");
+            let b = with_what_ifs(&a, &[what_if]).expect("applies");
             assert_eq!(written(&a, &b), [expected]);
         }
         let a = spec("gpt2");
         let value = |words: &[&str]| {
             let what_ifs = words.iter().map(|words| words.parse().expect("a change"));
-            let b = supposed(&a, &what_ifs.collect::<Vec<_>>()).expect("applies");
+            let b = with_what_ifs(&a, &what_ifs.collect::<Vec<_>>()).expect("applies");
             let knobs = spec_knobs(&b);
             let found = knobs.into_iter().find(|knob| knob.name == "exceptions");
             found.expect("exceptions").value.to_string()

@@ -1,19 +1,22 @@
 //! Compares two models: knobs, weights, and runs in lockstep, hook by hook, down to the first difference.
 
 mod alone;
-mod beside;
 mod by_output;
 mod causes;
 mod comparison;
+mod engines;
 mod exchange;
 mod explained;
 mod floors;
 mod gap;
+mod inferred_knob;
 mod knob;
 mod knobs;
+mod largest;
 mod lockstep;
 mod map;
 mod matrices;
+mod model_and_recording;
 mod noise;
 mod predictions;
 mod prompts;
@@ -29,7 +32,6 @@ mod rounding;
 mod rows;
 mod spec_knobs;
 mod stored;
-mod supposed;
 mod suspects;
 mod tables;
 mod tensor_difference;
@@ -37,7 +39,6 @@ pub mod verify;
 mod weight_pair;
 mod weights;
 
-pub use beside::Beside;
 pub use causes::Cause;
 pub use comparison::{
     Comparing, Comparison, HeadDifference, HookDifference, IsolatedLayer, PromptDifference, Side,
@@ -47,6 +48,7 @@ pub use knob::{KnobKind, KnobValue};
 pub use knobs::{KnobDifference, knob_differences, preventing};
 pub use lockstep::ROW_BYTES;
 pub use map::LayerMap;
+pub use model_and_recording::ModelAndRecording;
 pub use predictions::PredictionDifference;
 pub use prompts::{beyond_one_context, tokenizers_differ};
 pub use recording::{RecordedTokens, Recording, is_recording};

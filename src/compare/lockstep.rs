@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use attnscope_checks::stats::{LayerReport, Values};
@@ -15,14 +15,16 @@ use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
 use attnscope_spec::{Model, Stack, StackSpec};
 
 use super::alone::{Alone, Beyond, first_tokens};
-use super::exchange::{Compared, Comparer, Exchange, Keeper, Kept};
+use super::engines::Engines;
+use super::exchange::{Compared, Comparer, Exchange, Keeper, Measure};
 use super::floors::Floors;
 use super::gap::HookGap;
 use super::knobs::KnobDifference;
+use super::largest::Largest;
 use super::map::LayerMap;
 use super::noise::{Noise, routes};
 use super::predictions::{AFTER, PredictionDifference, after_layers};
-use super::rows::{Again, Compare, Keep, changed, looked_at};
+use super::rows::{Again, changed, looked_at};
 use super::suspects::Suspects;
 
 /// Bytes of A's scores and patterns kept per layer. Heads beyond this limit are recomputed on both sides from their queries and
@@ -41,6 +43,8 @@ pub(super) struct HookSums {
     pub layer_idx: Option<usize>,
     pub gap: HookGap,
     pub tolerance: f64,
+    /// If asked for, and the width of its vectors.
+    pub largest: Option<(Largest, usize)>,
 }
 
 /// Comparison of one head's pattern.
@@ -64,8 +68,10 @@ pub(super) struct Ran {
     pub isolated: Vec<(Stack, usize, f64)>,
     pub heads: Vec<HeadSums>,
     pub predictions: Option<PredictionDifference>,
+    /// Of the last hidden states, if asked for.
+    pub hidden: Option<Largest>,
     /// The knob of a recording that explains the first difference.
-    pub supposed: Option<KnobDifference>,
+    pub inferred_knob: Option<KnobDifference>,
 }
 
 /// Two models to run side by side.
@@ -78,6 +84,7 @@ pub(super) struct Sides<'a> {
     /// Layers of A whose counterparts have other weights, if every value was compared.
     pub differing: Option<&'a BTreeSet<String>>,
     pub row_bytes: usize,
+    pub measure: Measure,
 }
 
 /// Observer of a run that keeps the statistics of its heads.
@@ -104,7 +111,9 @@ impl Observer for Listener<'_> {
 
 /// One side of a run in progress.
 struct Side<'a, O: Ops> {
+    ops: &'a O,
     model: &'a Model,
+    pace: &'a dyn Pace,
     pass: Pass<'a, O>,
     /// [position, d_model]
     resid: O::Buffer,
@@ -130,7 +139,9 @@ impl<'a, O: Ops> Side<'a, O> {
             tap: Some(tap),
         };
         Ok(Self {
+            ops,
             model,
+            pace,
             pass: Pass::begin(ops, model, job, options, pace)?,
             resid: O::Buffer::default(),
             scratch: Scratch::default(),
@@ -140,17 +151,15 @@ impl<'a, O: Ops> Side<'a, O> {
     /// Runs a layer on the residual and returns its weights. `known` are its weights if they were read already.
     fn layer(
         &mut self,
-        ops: &'a O,
         (stack, layer_idx): (&StackSpec, usize),
         known: Option<LayerWeights<'a, O>>,
-        pace: &'a dyn Pace,
     ) -> Result<LayerWeights<'a, O>> {
         self.pass.say(stack.stack, layer_idx)?;
         let weights = if let Some(known) = known {
             known
         } else {
             let tensors = &self.model.checkpoint.tensors;
-            LayerWeights::read(ops, tensors, stack, layer_idx, pace)?
+            LayerWeights::read(self.ops, tensors, stack, layer_idx, self.pace)?
         };
         let (resid, scratch) = (&mut self.resid, &mut self.scratch);
         self.pass
@@ -160,14 +169,14 @@ impl<'a, O: Ops> Side<'a, O> {
 }
 
 /// Runs a prompt through both models. Each side counts the prompt's positions by its own rule.
-pub(super) fn run<O: Ops>(
-    ops: &O,
+pub(super) fn run<E: Engines>(
+    engines: &E,
     sides: &Sides<'_>,
     (input_a, input_b): (&Input, &Input),
     tell: &dyn Fn(Progress),
     pace: &dyn Pace,
 ) -> Result<Ran> {
-    let exchange = Exchange::new(&sides.a.spec, input_a, ops.readies_sinks());
+    let exchange = Exchange::new(&sides.a.spec, input_a, sides.measure);
     let was_same = Cell::new(false);
     let mut keeper = Keeper::new(&exchange);
     let mut comparer = Comparer::new(&exchange, &was_same);
@@ -183,11 +192,18 @@ pub(super) fn run<O: Ops>(
     );
     let mut ran = Ran::default();
     {
-        let mut a = Side::begin(ops, sides.a, input_a, &mut of_a, &mut keeper, pace)?;
-        let mut b = Side::begin(ops, sides.b, input_b, &mut of_b, &mut comparer, pace)?;
+        let mut a = Side::begin(engines.a(), sides.a, input_a, &mut of_a, &mut keeper, pace)?;
+        let mut b = Side::begin(
+            engines.b(),
+            sides.b,
+            input_b,
+            &mut of_b,
+            &mut comparer,
+            pace,
+        )?;
         let mut noise = Noise::default();
         let work = Work {
-            ops,
+            engines,
             sides,
             exchange: &exchange,
             was_same: &was_same,
@@ -207,7 +223,8 @@ pub(super) fn run<O: Ops>(
         }
         tell(Progress::Predictions);
         let resid = (&a.resid, &b.resid);
-        let after = after_layers(ops, (sides.a, sides.b), resid, input_a, pace)?;
+        let input = (input_a, sides.measure);
+        let after = after_layers(engines, (sides.a, sides.b), resid, input, pace)?;
         let total = after.gap.total();
         let tolerance = noise.tolerance(sides.floors, (Stack::Only, AFTER), &total, None);
         ran.hooks.push(HookSums {
@@ -216,8 +233,12 @@ pub(super) fn run<O: Ops>(
             layer_idx: None,
             gap: after.gap,
             tolerance,
+            largest: after
+                .logits
+                .zip(sides.a.spec.head.as_ref().map(|head| head.unembed.n_out())),
         });
         ran.predictions = after.predictions;
+        ran.hidden = after.hidden;
     }
     let counterpart = |stack: Stack, layer_idx: usize| {
         let layer_idx = sides.map.of(stack, layer_idx)?;
@@ -240,19 +261,19 @@ pub(super) fn run<O: Ops>(
     Ok(ran)
 }
 
-struct Work<'a, 's, O: Ops> {
-    ops: &'a O,
+struct Work<'a, 's, E> {
+    engines: &'a E,
     sides: &'a Sides<'s>,
     exchange: &'a Exchange<'a>,
     was_same: &'a Cell<bool>,
     pace: &'a dyn Pace,
 }
 
-impl<'a, O: Ops> Work<'a, '_, O> {
+impl<'a, E: Engines> Work<'a, '_, E> {
     fn stack(
         &self,
         (of_a, of_b): (&StackSpec, &StackSpec),
-        (a, b): (&mut Side<'a, O>, &mut Side<'a, O>),
+        (a, b): (&mut Side<'a, E::A>, &mut Side<'a, E::B>),
         noise: &mut Noise,
         ran: &mut Ran,
     ) -> Result<()> {
@@ -265,18 +286,18 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                 return Err(Error::Cancelled);
             }
             let Some(layer_b) = self.sides.map.of(of_a.stack, layer_idx) else {
-                drop(a.layer(self.ops, (of_a, layer_idx), None, self.pace)?);
+                drop(a.layer((of_a, layer_idx), None)?);
                 continue;
             };
             while next_b < layer_b {
-                drop(b.layer(self.ops, (of_b, next_b), None, self.pace)?);
+                drop(b.layer((of_b, next_b), None)?);
                 next_b += 1;
             }
             next_b = layer_b + 1;
             self.layer(((of_a, layer_idx), (of_b, layer_b)), (a, b), noise, ran)?;
         }
         while next_b < of_b.n_layers() {
-            drop(b.layer(self.ops, (of_b, next_b), None, self.pace)?);
+            drop(b.layer((of_b, next_b), None)?);
             next_b += 1;
         }
         drop(reuse);
@@ -285,7 +306,13 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         if of_a.stack == Stack::Encoder {
             a.pass.end(of_a, &a.resid, false)?;
             b.pass.end(of_b, &b.resid, false)?;
-            if let Some(gap) = self.exchange.of_encoded.take() {
+            if let Some(Compared {
+                gap,
+                largest,
+                width,
+                ..
+            }) = self.exchange.of_encoded.take()
+            {
                 let total = gap.total();
                 let at = (Stack::Encoder, AFTER);
                 let tolerance = noise.tolerance(self.sides.floors, at, &total, None);
@@ -295,6 +322,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                     layer_idx: None,
                     gap,
                     tolerance,
+                    largest: largest.map(|largest| (largest, width)),
                 });
             }
         }
@@ -305,31 +333,33 @@ impl<'a, O: Ops> Work<'a, '_, O> {
     fn layer(
         &self,
         ((of_a, layer_a), (of_b, layer_b)): ((&StackSpec, usize), (&StackSpec, usize)),
-        (a, b): (&mut Side<'a, O>, &mut Side<'a, O>),
+        (a, b): (&mut Side<'a, E::A>, &mut Side<'a, E::B>),
         noise: &mut Noise,
         ran: &mut Ran,
     ) -> Result<()> {
         let (exchange, stack) = (self.exchange, of_a.stack);
         exchange.begin_layer(stack, layer_a, self.sides.row_bytes);
         self.was_same.set(false);
-        let of_both = a.layer(self.ops, (of_a, layer_a), None, self.pace)?;
+        let of_both = a.layer((of_a, layer_a), None)?;
         // Weights known to be equal are not read twice.
         let known = self.reads_alike((of_a, layer_a), (of_b, layer_b));
-        let known = known.then_some(of_both);
-        if self.ops.readies_sinks() {
-            for grid in [stack, Stack::Cross] {
-                self.compute_again(grid, layer_a)?;
-            }
-        }
-        let weights = b.layer(self.ops, (of_b, layer_b), known, self.pace)?;
+        let known = known.then(|| self.engines.weights_for_b(of_both)).flatten();
         for grid in [stack, Stack::Cross] {
-            self.heads_left(grid, (layer_a, layer_b))?;
+            self.recompute_heads(grid, layer_a)?;
         }
-        let (compared, distances) = exchange.finish_layer(stack);
+        let weights = b.layer((of_b, layer_b), known)?;
+        let (compared, divergences) = exchange.finish_layer(stack)?;
         noise.routes = routes(of_a, layer_a);
         let mut tolerances: Vec<((Stack, Hook), f64)> = Vec::new();
         let mut beyond = Beyond::default();
-        for Compared { stack, hook, gap } in compared {
+        for Compared {
+            stack,
+            hook,
+            gap,
+            largest,
+            width,
+        } in compared
+        {
             let attention = exchange.attention(stack);
             let total = gap.total();
             let at = (stack, hook);
@@ -342,10 +372,11 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                 layer_idx: Some(layer_a),
                 gap,
                 tolerance,
+                largest: largest.map(|largest| (largest, width)),
             });
         }
-        for (stack, divergences) in distances {
-            let heads = divergences.into_iter().enumerate();
+        for (stack, of_heads) in divergences {
+            let heads = of_heads.into_iter().enumerate();
             ran.heads
                 .extend(heads.map(|(head_idx, divergence)| HeadSums {
                     stack,
@@ -372,7 +403,8 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                     first: first_tokens(specs, layers, tokens, has_knobs),
                 };
                 let of_b = (of_b, layer_b, &weights);
-                beyond = alone.run(self.ops, of_b, (&a.pass, &b.pass), &mut b.scratch)?;
+                let of_encoder = self.engines.pass_for_b(&a.pass);
+                beyond = alone.run(b.ops, of_b, (of_encoder, &b.pass), &mut b.scratch)?;
             }
             let largest = beyond.largest();
             if largest > 0.0 {
@@ -396,74 +428,36 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         blocks.0.is_some() && blocks.0 == blocks.1 && !is_among(differing, of_a.stack, layer_a)
     }
 
-    /// Schedules recomputation of A's heads that could not be kept, for when B reaches them.
-    fn compute_again(&self, stack: Stack, layer_a: usize) -> Result<()> {
-        let shared = self.exchange.rows(stack);
-        if looked_at(shared).left().is_empty() {
+    /// Has those heads of A that could not be kept computed again, from A's queries, keys and values, when B reaches them.
+    fn recompute_heads(&self, stack: Stack, layer_a: usize) -> Result<()> {
+        let (exchange, model) = (self.exchange, self.sides.a);
+        if looked_at(exchange.rows(stack)).left().is_empty() {
             return Ok(());
         }
-        let again = {
-            let of_a = self.exchange.of_a.borrow();
-            self.again(0, (stack, layer_a), &of_a)?
-        };
-        if let Some(again) = again {
-            changed(shared).compute_again(again);
-        }
-        Ok(())
-    }
-
-    /// Recomputes, on both sides, the heads of A that could not be kept.
-    fn heads_left(&self, stack: Stack, (layer_a, layer_b): (usize, usize)) -> Result<()> {
-        let shared = self.exchange.rows(stack);
-        let left = looked_at(shared).left();
-        if left.is_empty() {
-            return Ok(());
-        }
-        let (of_a, of_b) = (self.exchange.of_a.borrow(), self.exchange.of_b.borrow());
-        let a = self.again(0, (stack, layer_a), &of_a)?;
-        let b = self.again(1, (stack, layer_b), &of_b)?;
-        let (Some(a), Some(b)) = (a, b) else {
-            return Ok(());
-        };
-        for start in left.clone().step_by(a.n_at_once) {
-            let heads = start..(start + a.n_at_once).min(left.end);
-            changed(shared).keep(heads.clone());
-            let ran = a.attend(heads.clone(), &Keep(shared), self.pace);
-            let ran = ran.and_then(|()| b.attend(heads, &Compare(shared), self.pace));
-            ran.ok_or(Error::Cancelled)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a recomputable attention from its kept queries, keys and values.
-    fn again(
-        &self,
-        side: usize,
-        (stack, layer_idx): (Stack, usize),
-        values: &BTreeMap<(Stack, Hook), Kept>,
-    ) -> Result<Option<Again>> {
-        let model = [self.sides.a, self.sides.b][side];
-        let of = |hook: Hook| values.get(&(stack, hook)).map(|kept| kept.values.clone());
+        let of_a = exchange.of_a.borrow();
+        let of = |hook: Hook| of_a.get(&(stack, hook)).map(|kept| kept.values.clone());
         let found = (of(Hook::RotQ), of(Hook::RotK), of(Hook::V));
         let (Some(spec), (Some(q), Some(k), Some(v))) =
-            (model.spec.attention(stack, layer_idx), found)
+            (model.spec.attention(stack, layer_a), found)
         else {
-            return Ok(None);
+            return Ok(());
         };
-        let (queries, keys) = self.exchange.sequences(stack);
-        let tables = super::suspects::tables(model, stack, layer_idx)?;
-        let rows = looked_at(self.exchange.rows(stack));
-        Ok(Some(Again {
+        let (queries, keys) = exchange.sequences(stack);
+        let tables = super::suspects::tables(model, stack, layer_a)?;
+        let mut rows = changed(exchange.rows(stack));
+        let again = Again {
             spec: spec.clone(),
             visibility: visibility(spec, queries, keys),
             positions: queries.positions.clone(),
             sinks: tables.sinks.map(Cow::into_owned),
             buckets: tables.buckets.map(Cow::into_owned),
             relative: tables.relative,
-            globals: self.exchange.globals[side].borrow().get(&stack).cloned(),
+            globals: exchange.globals.borrow().get(&stack).cloned(),
             values: [q, k, v],
             n_at_once: rows.at_once(self.sides.row_bytes),
-        }))
+        };
+        rows.recompute_from(again);
+        Ok(())
     }
 }
 

@@ -10,7 +10,10 @@ use attnscope_forward::{Hook, Input, Unembedding, final_hidden, pool_hidden};
 use attnscope_spec::Model;
 use rayon::prelude::*;
 
+use super::engines::Engines;
+use super::exchange::{Measure, unequal};
 use super::gap::{Axes, HeadGap, HookGap, same_bits};
+use super::largest::Largest;
 
 /// Difference between the predictions of two models.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +42,8 @@ pub(super) struct RowScan {
     /// Σ e^(a − max_a)(a − b).
     weighted: f64,
     gap: HeadGap,
+    /// If asked for; its elements count through positions and vocabulary.
+    largest: Option<Largest>,
 }
 
 impl RowScan {
@@ -51,6 +56,7 @@ impl RowScan {
             top: [(0, f64::NEG_INFINITY); 2],
             weighted: 0.0,
             gap: HeadGap::default(),
+            largest: None,
         }
     }
 
@@ -128,32 +134,53 @@ impl RowScan {
 pub(super) struct AfterLayers {
     pub gap: HookGap,
     pub predictions: Option<PredictionDifference>,
+    /// Of the last hidden states, if asked for.
+    pub hidden: Option<Largest>,
+    /// Of the logits, if asked for.
+    pub logits: Option<Largest>,
 }
 
 /// Compares logits a chunk of the vocabulary at a time, or the last hidden states of models without a head.
-pub(super) fn after_layers<O: Ops>(
-    ops: &O,
+pub(super) fn after_layers<E: Engines>(
+    engines: &E,
     (a, b): (&Model, &Model),
-    (resid_a, resid_b): (&O::Buffer, &O::Buffer),
-    input: &Input,
+    (resid_a, resid_b): (&<E::A as Ops>::Buffer, &<E::B as Ops>::Buffer),
+    (input, measure): (&Input, Measure),
     pace: &dyn Pace,
 ) -> Result<AfterLayers> {
     let sequence = &input.sequence;
     let is_real = |idx: usize| sequence.is_real(idx);
-    let (mut of_a, mut of_b) = (O::Buffer::default(), O::Buffer::default());
-    final_hidden(ops, a, a.spec.main_stack(), resid_a, &mut of_a)?; // [position, d_model]
-    final_hidden(ops, b, b.spec.main_stack(), resid_b, &mut of_b)?; // [position, d_model]
-    let (Some(head_a), Some(head_b)) = (&a.spec.head, &b.spec.head) else {
-        let (of_a, of_b) = (ops.get(&of_a)?, ops.get(&of_b)?);
-        let values = (&*of_a.values, &*of_b.values);
-        let gap = HookGap::of_vectors(Axes::Queries, None, values, of_a.width, &is_real);
-        return Ok(AfterLayers {
-            gap,
-            predictions: None,
-        });
+    let (ops_a, ops_b) = (engines.a(), engines.b());
+    let (mut of_a, mut of_b) = Default::default();
+    final_hidden(ops_a, a, a.spec.main_stack(), resid_a, &mut of_a)?; // [position, d_model]
+    final_hidden(ops_b, b, b.spec.main_stack(), resid_b, &mut of_b)?; // [position, d_model]
+    let heads = a.spec.head.as_ref().zip(b.spec.head.as_ref());
+    let has_largest = measure == Measure::Largest;
+    let mut after = AfterLayers {
+        gap: RowScan::gap_of(&[]),
+        predictions: None,
+        hidden: None,
+        logits: None,
     };
-    pool_hidden(ops, a, head_a, sequence, &mut of_a)?;
-    pool_hidden(ops, b, head_b, sequence, &mut of_b)?;
+    if has_largest || heads.is_none() {
+        let (of_a, of_b) = (ops_a.get(&of_a)?, ops_b.get(&of_b)?);
+        let values = (&*of_a.values, &*of_b.values);
+        after.gap = HookGap::of_vectors(Axes::Queries, None, values, of_a.width, &is_real);
+        if has_largest {
+            let mut largest = Largest::default();
+            let rows = values.0.chunks(of_a.width.max(1));
+            let rows = rows.zip(values.1.chunks(of_b.width.max(1))).enumerate();
+            for (idx, (row_a, row_b)) in rows.filter(|(idx, _)| is_real(*idx)) {
+                largest.add(idx * of_a.width, row_a, row_b);
+            }
+            after.hidden = Some(largest);
+        }
+    }
+    let Some((head_a, head_b)) = heads else {
+        return Ok(after);
+    };
+    pool_hidden(ops_a, a, head_a, sequence, &mut of_a)?;
+    pool_hidden(ops_b, b, head_b, sequence, &mut of_b)?;
     let n = sequence.len();
     let has_loss = a.spec.is_causal_lm && b.spec.is_causal_lm;
     let target = |i: usize| {
@@ -161,21 +188,36 @@ pub(super) fn after_layers<O: Ops>(
         next.map(|token| *token as usize)
     };
     let mut rows: Vec<RowScan> = (0..n).map(|i| RowScan::new(target(i))).collect();
-    let mut unembed_a = Unembedding::new(ops, a, head_a, &of_a, n, pace)?;
-    let mut unembed_b = Unembedding::new(ops, b, head_b, &of_b, n, pace)?;
+    let mut unembed_a = Unembedding::new(ops_a, a, head_a, &of_a, n, pace)?;
+    let mut unembed_b = Unembedding::new(ops_b, b, head_b, &of_b, n, pace)?;
+    let d_vocab = head_a.unembed.n_out();
     for range in unembed_a.ranges() {
         let logits_a = unembed_a.logits(range.clone())?; // [position, range]
         let logits_b = unembed_b.logits(range.clone())?;
+        if has_largest && logits_a.len() != logits_b.len() {
+            return Err(unequal(AFTER.name(), logits_a.len(), logits_b.len()));
+        }
         let width = range.len();
         let logits = logits_a.par_chunks(width).zip(logits_b.par_chunks(width));
         let rows = rows.par_iter_mut().zip(logits).enumerate();
         rows.filter(|(idx, _)| sequence.is_real(*idx))
-            .for_each(|(idx, (row, (a, b)))| row.add(idx, &range, [a, b]));
+            .for_each(|(idx, (row, (a, b)))| {
+                row.add(idx, &range, [a, b]);
+                if has_largest {
+                    let largest = row.largest.get_or_insert_default();
+                    largest.add(idx * d_vocab + range.start, a, b);
+                }
+            });
     }
-    Ok(AfterLayers {
-        predictions: Some(predictions(&rows, has_loss, &is_real)),
-        gap: RowScan::gap_of(&rows),
-    })
+    after.predictions = Some(predictions(&rows, has_loss, &is_real));
+    after.gap = RowScan::gap_of(&rows);
+    after.logits = has_largest.then(|| {
+        let mut all = Largest::default();
+        let known = rows.iter().filter_map(|row| row.largest.as_ref());
+        known.for_each(|largest| all.join(largest));
+        all
+    });
+    Ok(after)
 }
 
 /// Summarizes the predictions of all positions.

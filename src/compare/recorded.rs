@@ -14,12 +14,12 @@ use attnscope_forward::{Hook, LayerWeights, Scratch};
 use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
 use attnscope_spec::Stack;
 
-use super::beside::{Beside, nothing_in_common};
 use super::comparison::Comparison;
 use super::explained::explained;
 use super::floors::{Floors, Precision};
 use super::gap::{Axes, HookGap};
 use super::lockstep::{HookSums, Ran};
+use super::model_and_recording::{ModelAndRecording, nothing_in_common};
 use super::noise::{Noise, routes};
 use super::predictions::{RowScan, predictions};
 use super::recorded_alone::alone;
@@ -43,7 +43,7 @@ impl Observer for Told<'_> {
 
 /// Tap that compares the model's values with the recorded ones as they are computed.
 struct Listening<'a> {
-    of: Beside<'a>,
+    of: ModelAndRecording<'a>,
     own: &'a CellRows<'a>,
     cross: &'a CellRows<'a>,
     found: &'a RefCell<Vec<(Stack, Hook, HookGap)>>,
@@ -97,22 +97,19 @@ impl Comparison {
     /// When no hook is common, an array has the wrong shape, the pace stops it, or the device fails.
     pub fn of_recording<O: Ops>(
         ops: &O,
-        beside: Beside<'_>,
+        pair: ModelAndRecording<'_>,
         (id, tolerance): (&str, Option<f64>),
         tell: &dyn Fn(Progress),
         pace: &dyn Pace,
     ) -> Result<Self> {
-        let sides = [
-            Precision::of_model(beside.model),
-            beside.recording.precision,
-        ];
-        let mut floors = Floors::new(sides, beside.model.spec.d_model, tolerance);
+        let sides = [Precision::of_model(pair.model), pair.recording.precision];
+        let mut floors = Floors::new(sides, pair.model.spec.d_model, tolerance);
         floors.follows_rounding = true;
         let mut comparison = Self::empty(floors);
-        comparison.chance[beside.recorded_idx()] = beside.recording.chance();
-        beside.check()?;
-        let ran = run(ops, beside, &floors, tell, pace)?;
-        comparison.knobs.extend(ran.supposed.clone());
+        comparison.randomness[pair.recorded_idx()] = pair.recording.randomness();
+        pair.check()?;
+        let ran = run(ops, pair, &floors, tell, pace)?;
+        comparison.knobs.extend(ran.inferred_knob.clone());
         comparison.take(id, ran);
         Ok(comparison)
     }
@@ -129,7 +126,7 @@ impl Comparison {
         let mut floors = Floors::new([a.precision, b.precision], 1024, tolerance);
         floors.follows_rounding = true;
         let mut comparison = Self::empty(floors);
-        comparison.chance = [a.chance(), b.chance()];
+        comparison.randomness = [a.randomness(), b.randomness()];
         let ran = recordings(a, b, &floors)?;
         if ran.hooks.is_empty() {
             return Err(nothing_in_common(b));
@@ -141,7 +138,7 @@ impl Comparison {
 
 fn run<O: Ops>(
     ops: &O,
-    of: Beside<'_>,
+    of: ModelAndRecording<'_>,
     floors: &Floors,
     tell: &dyn Fn(Progress),
     pace: &dyn Pace,
@@ -208,7 +205,7 @@ fn run<O: Ops>(
                 let is_beyond = total.relative() > tolerance || total.n_one_sided > 0;
                 if is_beyond && !is_told.replace(true) {
                     let at = (grid, layer_idx, hook);
-                    ran.supposed = explained(of, at, &total, &before.borrow())?;
+                    ran.inferred_knob = explained(of, at, &total, &before.borrow())?;
                 }
                 differs |= is_beyond;
                 ran.hooks.push(HookSums {
@@ -217,6 +214,7 @@ fn run<O: Ops>(
                     layer_idx: Some(layer_idx),
                     gap,
                     tolerance,
+                    largest: None,
                 });
             }
             if differs {
@@ -241,7 +239,7 @@ fn run<O: Ops>(
 /// Compares logits, or the last hidden states of a model without a head.
 fn after<O: Ops>(
     ops: &O,
-    of: Beside<'_>,
+    of: ModelAndRecording<'_>,
     resid: &O::Buffer,
     floors: &Floors,
     ran: &mut Ran,
@@ -310,6 +308,7 @@ fn after<O: Ops>(
         layer_idx: None,
         gap,
         tolerance: before,
+        largest: None,
     });
     Ok(())
 }

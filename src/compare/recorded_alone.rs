@@ -8,14 +8,14 @@ use attnscope_run::Pass;
 use attnscope_spec::{Stack, StackSpec};
 
 use super::alone::Beyond;
-use super::beside::Beside;
 use super::exchange::is_value;
 use super::floors::Floors;
+use super::model_and_recording::ModelAndRecording;
 use super::recording::Form;
 
 /// Hooks that compare a layer, run on the recorded input, with the recording.
 struct FromRecorded<'a> {
-    of: Beside<'a>,
+    of: ModelAndRecording<'a>,
     layer_idx: usize,
     stack: Stack,
     home: Stack,
@@ -54,7 +54,7 @@ impl Hooks for FromRecorded<'_> {
 /// Runs a layer of the model on its recorded input and returns the largest relative difference from its recorded values.
 pub(super) fn alone<O: Ops>(
     ops: &O,
-    of: Beside<'_>,
+    of: ModelAndRecording<'_>,
     (stack, layer_idx): (&StackSpec, usize),
     (pass, weights): (&Pass<'_, O>, &LayerWeights<'_, O>),
     scratch: &mut Scratch<O>,

@@ -7,15 +7,15 @@ use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
-use super::beside::Beside;
 use super::gap::HookGap;
 use super::lockstep::HeadSums;
+use super::model_and_recording::ModelAndRecording;
 use super::recording::Form;
-use super::rows::Rows;
+use super::rows::{Keeping, Rows};
 
 /// Recorded scores and pattern of one attention.
 pub(super) struct CellRows<'a> {
-    pub of: Beside<'a>,
+    pub of: ModelAndRecording<'a>,
     pub state: RwLock<CellState>,
 }
 
@@ -79,7 +79,9 @@ impl CellRows<'_> {
         };
         self.change(|state| {
             let sizes = (n_heads, queries.len(), keys.len());
-            state.rows.begin(sizes, queries.real.as_deref(), (0, false));
+            state
+                .rows
+                .begin(sizes, queries.real.as_deref(), Keeping::default());
             (state.scores, state.pattern) = (scores, pattern);
             (state.n_queries, state.n_keys) = (queries.len(), keys.len());
         });

@@ -7,7 +7,7 @@ use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured, holds};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
-use attnscope_run::Chance;
+use attnscope_run::Randomness;
 use attnscope_spec::Stack;
 
 use super::floors::Precision;
@@ -122,8 +122,8 @@ impl Recording {
     }
 
     /// Returns the recorded sources of randomness, such as dropout.
-    pub fn chance(&self) -> Chance {
-        Chance::of(&self.captured)
+    pub fn randomness(&self) -> Randomness {
+        Randomness::of(&self.captured)
     }
 
     /// Returns the recorded token ids of the only stack or the encoder, those of a decoder, and which tokens are real.

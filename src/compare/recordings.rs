@@ -9,7 +9,7 @@ use super::gap::{Axes, HookGap};
 use super::lockstep::{HeadSums, HookSums, Ran};
 use super::noise::Noise;
 use super::recording::{Form, HookPlace, Recording};
-use super::rows::Rows;
+use super::rows::{Keeping, Rows};
 
 /// Sort key of a hook's place in the order of execution.
 fn order(place: &HookPlace) -> (u8, usize, u8, Hook) {
@@ -77,7 +77,7 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
                 n_keys,
             } => {
                 let mut rows = Rows::default();
-                rows.begin((n_heads, n_queries, n_keys), None, (0, false));
+                rows.begin((n_heads, n_queries, n_keys), None, Keeping::default());
                 let of_head = (n_queries * n_keys).max(1);
                 let heads = of_a.chunks(of_head).zip(of_b.chunks(of_head)).enumerate();
                 for (head_idx, (a, b)) in heads {
@@ -112,6 +112,7 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
             layer_idx,
             gap,
             tolerance,
+            largest: None,
         });
     }
     Ok(ran)

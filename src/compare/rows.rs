@@ -12,9 +12,10 @@ use attnscope_compute::kernels::simd::Level;
 use attnscope_compute::pace::Pace;
 
 use super::gap::{Axes, HeadGap, HookGap};
+use super::largest::Largest;
 
 /// Bytes of a score and of a probability.
-const CELL_BYTES: usize = 2 * size_of::<f32>();
+pub(super) const CELL_BYTES: usize = 2 * size_of::<f32>();
 
 /// Kept scores and pattern of one head of A. // [query, key] each
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ struct Block {
     /// Jensen–Shannon divergence summed over rows, in nats, and the number of rows.
     divergence: f64,
     n_rows: usize,
+    /// Of scores and of pattern, if asked for.
+    largest: [Largest; 2],
 }
 
 /// Heads of one attention, some of which are kept at a time.
@@ -51,6 +54,8 @@ pub(super) struct Rows {
     real: Vec<bool>,
     /// Whether no query of A sees a later key; cells after the query are then not kept.
     is_causal: bool,
+    /// Whether the largest difference is asked for, besides the sums.
+    has_largest: bool,
     /// Attention to recompute A's heads from, if they could not be kept.
     again: Option<Arc<Again>>,
 }
@@ -62,6 +67,18 @@ pub(super) struct RowGaps {
     pub pattern: HookGap,
     /// Mean Jensen–Shannon divergence of each head's rows, in nats. // [head]
     pub divergence: Vec<f64>,
+    /// Of scores and of pattern, if asked for.
+    pub largest: Option<[Largest; 2]>,
+}
+
+/// What is kept of an attention, and what is measured. Nothing and sums only, unless said otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Keeping {
+    /// Limit of kept scores and patterns.
+    pub bytes: usize,
+    /// Whether no query of A sees a later key.
+    pub is_causal: bool,
+    pub has_largest: bool,
 }
 
 fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,7 +91,7 @@ impl Rows {
         &mut self,
         (n_heads, n_queries, n_keys): (usize, usize, usize),
         real: Option<&[bool]>,
-        (bytes, is_causal): (usize, bool),
+        keeping: Keeping,
     ) {
         *self = Self {
             n_heads,
@@ -84,10 +101,11 @@ impl Rows {
             kept: std::mem::take(&mut self.kept),
             blocks: (0..n_heads).map(|_| Mutex::default()).collect(),
             real: real.map(<[bool]>::to_vec).unwrap_or_default(),
-            is_causal: is_causal && n_queries == n_keys,
+            is_causal: keeping.is_causal && n_queries == n_keys,
+            has_largest: keeping.has_largest,
             again: None,
         };
-        let n_kept = (bytes / self.head_bytes()).min(n_heads);
+        let n_kept = (keeping.bytes / self.head_bytes()).min(n_heads);
         self.keep(0..n_kept);
     }
 
@@ -110,7 +128,7 @@ impl Rows {
     }
 
     /// Sets the attention to recompute A's heads from when they are needed.
-    pub fn compute_again(&mut self, again: Again) {
+    pub fn recompute_from(&mut self, again: Again) {
         self.again = Some(Arc::new(again));
     }
 
@@ -155,6 +173,7 @@ impl Rows {
         };
         let (mut scores, mut pattern) = (empty(), empty());
         let mut divergence = Vec::with_capacity(self.n_heads);
+        let mut largest = [Largest::default(); 2];
         for blocks in &mut self.blocks {
             let blocks = blocks.get_mut().unwrap_or_else(PoisonError::into_inner);
             // Blocks arrive in any order, and sums must not depend on it.
@@ -165,6 +184,9 @@ impl Rows {
                 all.pattern.join(&block.pattern);
                 all.divergence += block.divergence;
                 all.n_rows += block.n_rows;
+                for (all, of_block) in largest.iter_mut().zip(&block.largest) {
+                    all.join(of_block);
+                }
             }
             scores.heads.push(all.scores);
             pattern.heads.push(all.pattern);
@@ -174,7 +196,14 @@ impl Rows {
             scores,
             pattern,
             divergence,
+            largest: self.has_largest.then_some(largest),
         })
+    }
+
+    /// Returns the number of scores of real queries.
+    pub fn n_cells(&self) -> usize {
+        let real = (0..self.n_queries).filter(|query_idx| self.is_real(*query_idx));
+        self.n_heads * real.count() * self.n_keys
     }
 
     fn is_real(&self, query_idx: usize) -> bool {
@@ -208,6 +237,12 @@ impl Rows {
             let before = block.pattern.squares;
             block.pattern.row(query_idx, a, b, false);
             block.n_rows += 1;
+            if self.has_largest {
+                let first = (head_idx * self.n_queries + query_idx) * self.n_keys;
+                let [of_scores, of_pattern] = &mut block.largest;
+                of_scores.add(first, scores_a, scores_b);
+                of_pattern.add(first, a, b);
+            }
             if block.pattern.squares > before {
                 block.divergence += divergence(a, b);
             }
@@ -392,7 +427,12 @@ mod tests {
     fn keeping_heads_one_by_one_gives_the_same_result_as_all_at_once() {
         for bytes in [0, 4 * CELL_BYTES, 1 << 20] {
             let shared = Shared::default();
-            changed(&shared).begin((3, 2, 2), None, (bytes, false));
+            let keeping = Keeping {
+                bytes,
+                is_causal: false,
+                has_largest: true,
+            };
+            changed(&shared).begin((3, 2, 2), None, keeping);
             give(&Keep(&shared), 0..3, None);
             give(&Compare(&shared), 0..3, Some(2));
             loop {
@@ -409,6 +449,10 @@ mod tests {
                 assert_eq!(gap.worst_head(), Some(2));
                 assert_eq!((gap.heads[2].worst, gap.heads[2].at), (0.5, (1, 1)));
                 assert_eq!(gap.total().n_values, 12);
+            }
+            for largest in found.largest.expect("asked for") {
+                assert_eq!((largest.difference, largest.element), (0.5, 11));
+                assert_eq!((largest.n_values, largest.magnitude), (12, 2.0));
             }
         }
     }

@@ -182,7 +182,7 @@ impl StoredDifference {
     }
 
     /// Returns the factor from A to B that the sums suggest, within f32 accuracy.
-    fn supposed_factor(&self) -> Option<f64> {
+    fn implied_factor(&self) -> Option<f64> {
         let factor = self.product / self.size;
         // ‖b − c·a‖², without another pass.
         let left = self.size_b - factor * self.product;
@@ -350,7 +350,7 @@ impl<'a> StoredPair<'a> {
             roundings = roundings.and(*possible);
         }
         found.is_rounded = roundings.are_possible();
-        found.factor = match found.supposed_factor() {
+        found.factor = match found.implied_factor() {
             Some(factor) => self.is_scaled(factor)?.then_some(factor),
             None => None,
         };

@@ -1,4 +1,4 @@
-//! Errors: what could not be read or computed, with a kind that a program can match.
+//! Errors of the engine, with a kind that a program can match.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use attnscope_compute::error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A file is missing, unreadable, or does not hold what it claims to hold.
+    /// A file is missing, unreadable, or its contents are invalid.
     File,
     /// A file was written to while it was in use.
     Changed,
-    /// A tensor is missing, or is not what the architecture needs.
+    /// A tensor is missing, or does not fit the architecture.
     Tensor,
-    /// A configuration value is missing or cannot be right.
+    /// A configuration value is missing or invalid.
     Configuration,
-    /// The text, the ids or the mask do not fit each other or the model.
+    /// The text, ids or mask do not fit the model or each other.
     Prompt,
-    /// A setting of the caller is not known or does not fit: a threshold, a layer, a head.
+    /// An argument of the caller is unknown or out of range, such as a threshold, a layer or a head.
     Setting,
     /// The device cannot be used.
     Device,
-    /// The work was stopped.
+    /// The work was cancelled.
     Cancelled,
 }
 

@@ -1,22 +1,22 @@
-//! What all checks say of a model on one prompt.
+//! The results of all checks of a model on one prompt.
 
 use attnscope_checks::{Check, Finding, Status, Verdict};
 
-/// Verdicts of every check, those that do not apply included.
+/// The verdicts of all checks, including those that do not apply.
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub(crate) verdicts: Vec<(&'static Check, Verdict)>,
 }
 
 impl Judgement {
-    /// Everything that is wrong, in the order of the checks.
+    /// All findings, in the order of the checks.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.verdicts
             .iter()
             .flat_map(|(_, verdict)| &verdict.findings)
     }
 
-    /// Each check's id with its status and the reason for it. What was not tested never counts as passed.
+    /// Each check's id with its status and the reason for it. A check that tested nothing never counts as passed.
     pub fn checks(&self) -> impl Iterator<Item = (&'static str, Status, &str)> {
         self.verdicts
             .iter()

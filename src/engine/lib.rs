@@ -1,6 +1,6 @@
-//! The engine of attnscope: opens a checkpoint without Python, runs its attention layer by layer, measures and judges it.
+//! The engine of attnscope: opens a checkpoint without Python, runs it layer by layer, and computes statistics and checks.
 //!
-//! It prints nothing and knows no terminal. Four steps: open, run, look at a head, judge.
+//! It prints nothing and needs no terminal. There are four steps: open a model, run it, get a head, judge the run.
 //!
 //! ```
 //! # std::env::set_current_dir("../../fixtures").unwrap();
@@ -15,10 +15,10 @@
 //! # Ok::<(), attnscope_engine::Error>(())
 //! ```
 //!
-//! A model that behaves badly is never an [`Error`]: NaN, future leaks and collapsed heads are findings of [`Run::judge`]. Thresholds belong
-//! to a [`Session`]; two sessions in one process may judge differently.
+//! A model that behaves badly is never an [`Error`]: NaN, future leaks and collapsed heads are findings of [`Run::judge`].
+//! Thresholds belong to a [`Session`]; two sessions in one process may judge differently.
 //!
-//! Only what this page lists is kept stable between versions. `unstable` hands on the crates that the engine is made of.
+//! Only the items on this page stay stable between versions. The module `unstable` re-exports the crates that the engine uses.
 
 mod error;
 mod judgement;
@@ -37,7 +37,7 @@ pub use self::model::Model;
 pub use self::run::{Head, Run};
 pub use self::session::Session;
 
-/// The crates of the engine, whose faces change from version to version.
+/// The crates of the engine, whose interfaces change from version to version.
 #[doc(hidden)]
 pub mod unstable {
     pub use attnscope_checkpoint as checkpoint;

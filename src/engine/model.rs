@@ -7,21 +7,21 @@ use attnscope_checks::Thresholds;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::Device;
-use attnscope_prompt::{Reading, Request, prepare};
+use attnscope_prompt::{PromptForm, Request, prepare};
 use attnscope_run::{KEEP_BYTES, Kept, Observer, Options, Progress, generate, input_of};
 
 use super::error::Error;
 use super::run::Run;
 
-/// A checkpoint whose family is known. It can be run any number of times.
+/// An opened checkpoint of a known family. It can be run any number of times.
 pub struct Model {
     pub(crate) inner: attnscope_spec::Model,
-    tokenizer: Reading,
+    tokenizer: PromptForm,
     pub(crate) device: Device,
     pub(crate) thresholds: Arc<Thresholds>,
 }
 
-/// Keeps what a run shows.
+/// Collects the results of a run.
 #[derive(Default)]
 struct Seen {
     layers: Vec<LayerReport>,
@@ -46,7 +46,7 @@ impl Observer for Seen {
 impl Model {
     pub(crate) fn new(
         inner: attnscope_spec::Model,
-        tokenizer: Reading,
+        tokenizer: PromptForm,
         device: Device,
         thresholds: Arc<Thresholds>,
     ) -> Self {
@@ -74,15 +74,15 @@ impl Model {
         self.run_request(&Request::ids(ids.to_vec()))
     }
 
-    /// Runs whatever a prompt may be: text, ids, sound, a picture, with masks and targets.
+    /// Runs any prompt: a text, ids, a sound or a picture, with an attention mask and a target.
     ///
     /// # Errors
-    /// When the prompt does not fit the model, a tensor is not as the family says, or the device fails.
+    /// When the prompt does not fit the model, a tensor does not have the shape that the family needs, or the device fails.
     pub fn run_request(&self, request: &Request) -> Result<Run<'_>, Error> {
         let limits = self.inner.spec.limits();
         let mut prompt = prepare(request, &self.tokenizer, limits)?;
         let device = self.device.open()?;
-        // A translator writes its target first.
+        // An encoder-decoder model may first have to generate its target.
         let label = |id| self.tokenizer.of_target(limits).label(id);
         on_device!(&device, ops => generate(
             ops, &self.inner, &mut prompt, &label, &mut |_| {}, &|| false,

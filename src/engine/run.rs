@@ -1,4 +1,4 @@
-//! A prompt that went through a model, and heads of it.
+//! The result of running a model on a prompt, and its heads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::error::Error;
 use super::judgement::Judgement;
 use super::model::Model;
 
-/// Statistics of every head on one prompt; heads in full are computed when they are asked for.
+/// Statistics of every head on one prompt. Scores and patterns of a head are computed on request.
 pub struct Run<'a> {
     pub(crate) model: &'a Model,
     pub(crate) input: Input,
@@ -24,13 +24,15 @@ pub struct Run<'a> {
     pub(crate) lost: TokenizerLoss,
 }
 
-/// One head in full.
+/// The scores and pattern of one head.
 #[derive(Debug, Clone)]
 pub struct Head {
     pub n_queries: usize,
     pub n_keys: usize,
-    /// Queries, and keys, that one cell below stands for: more than 1 for long prompts, whose cells hold the largest value of what they cover.
+    /// Number of queries that one cell of `scores` and `pattern` covers. It is above 1 for long prompts, where a cell has the
+    /// largest value that it covers.
     pub queries_per_cell: usize,
+    /// Number of keys that one cell covers.
     pub keys_per_cell: usize,
     /// Scaled q·k after bias and softcap, −inf where masked. // [query cell, key cell]
     pub scores: Vec<f32>,
@@ -39,17 +41,18 @@ pub struct Head {
 }
 
 impl Run<'_> {
-    /// The tokens that ran: those of the decoder, where there is an encoder.
+    /// The tokens that ran; the decoder's if there is an encoder.
     pub fn tokens(&self) -> &[u32] {
         &self.outcome.tokens
     }
 
-    /// Mean loss of the next token, in nats; `None` where nothing is predicted.
+    /// Mean next-token loss in nats; `None` if the model predicts nothing.
     pub fn loss(&self) -> Option<f64> {
         self.outcome.predictions.as_ref()?.loss
     }
 
-    /// A statistic of a head of the only stack, or of the decoder, by its id in `docs/statistics.md`; `None` where there is no such statistic or head, or it is not defined there.
+    /// A statistic of a head of the only stack or the decoder, by its id in `docs/statistics.md`; `None` if the statistic or the
+    /// head does not exist, or the value is not defined.
     pub fn statistic(&self, id: &str, layer: usize, head: usize) -> Option<f64> {
         let stat = Stat::ALL.iter().find(|stat| stat.id() == id)?;
         let main = self.model.inner.spec.main_stack().stack;
@@ -59,15 +62,15 @@ impl Run<'_> {
         value.is_finite().then_some(value)
     }
 
-    /// One head of the only stack, or of the decoder.
+    /// A head of the only stack or the decoder.
     ///
     /// # Errors
-    /// When there is no such layer or head, or it cannot be computed again.
+    /// When the layer or head does not exist, or cannot be computed again.
     pub fn head(&self, layer: usize, head: usize) -> Result<Head, Error> {
         self.head_of(self.model.inner.spec.main_stack().stack, layer, head)
     }
 
-    /// One head of any stack: encoder, decoder or cross-attention.
+    /// A head of any stack: encoder, decoder or cross-attention.
     ///
     /// # Errors
     /// As for [`Run::head`].
@@ -102,7 +105,7 @@ impl Run<'_> {
         })
     }
 
-    /// Asks every check, with this prompt and changed copies of it.
+    /// Runs all checks on this prompt and on modified copies of it.
     ///
     /// # Errors
     /// When the model cannot be run again.

@@ -1,4 +1,4 @@
-//! A session: on what to compute, and where checks draw their lines.
+//! A session: the device to compute on, and the thresholds of the checks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use attnscope_compute::ops::Device;
 use super::error::Error;
 use super::model::Model;
 
-/// Settings for everything opened through it. Sessions know nothing of each other.
+/// Settings of all models opened through it. Sessions are independent of each other.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
     device: Device,
@@ -18,19 +18,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// The CPU, and the default thresholds.
+    /// A session on the CPU, with the default thresholds.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Computes on another device.
+    /// Sets the device to compute on.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// Moves a threshold of a check, by its name in `attnscope thresholds`: `score-explosion.max_abs_score`.
+    /// Sets a threshold of a check, by its name in `attnscope thresholds`, such as `score-explosion.max_abs_score`.
     ///
     /// # Errors
     /// [`ErrorKind::Setting`](super::ErrorKind::Setting) when there is no threshold of this name.
@@ -45,10 +45,10 @@ impl Session {
         )))
     }
 
-    /// Opens a checkpoint: a directory of Hugging Face's, or a file of weights. Weights are read when they are needed.
+    /// Opens a checkpoint: a Hugging Face directory, or a file of weights. Weights are read when they are needed.
     ///
     /// # Errors
-    /// When a file cannot be read, or no family reads the checkpoint.
+    /// When a file cannot be read, or no model family fits the checkpoint.
     pub fn open(&self, checkpoint: impl Into<PathBuf>) -> Result<Model, Error> {
         let checkpoint = Opening::from(Some(checkpoint.into())).open()?;
         let model = attnscope_families::read(checkpoint)?;

@@ -9,7 +9,7 @@ pub const FAMILY: Family = Family::decoder("exaone4", "Exaone4", || Recipe {
     norm_places: NormPlaces::Output,
     qk_norm: QkNorm::Head,
     rope_layers: RopeLayers::WindowedUnlessNull("sliding_window"),
-    window: WindowRule::AllButIfAny {
+    window: WindowRule::AllButUnlessNull {
         every: 4,
         every_key: "sliding_window_pattern",
         width: 4096,

@@ -12,7 +12,7 @@ pub(super) fn complete(checkpoint: &mut Checkpoint) {
     if !is_absent || checkpoint.config.is_absent() {
         return;
     }
-    let stated = checkpoint.beside_config(GENERATION);
+    let stated = checkpoint.sibling_config(GENERATION);
     let start = stated.and_then(|mut values| values.remove(START));
     if let Some(start) = start.filter(|start| start.is_u64() && has_encoder) {
         let origin = Origin::Derived(format!("{GENERATION} {START}"));
@@ -30,7 +30,7 @@ pub(super) fn settle(checkpoint: &Checkpoint, spec: &mut ModelSpec) {
     if has_prefix || spec.timing.is_some() {
         return;
     }
-    let Some(values) = checkpoint.beside_config(GENERATION) else {
+    let Some(values) = checkpoint.sibling_config(GENERATION) else {
         return;
     };
     let ids = |key: &str| -> Vec<u32> {

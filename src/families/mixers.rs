@@ -6,15 +6,15 @@ use attnscope_spec::{BlockSpec, ModelSpec};
 
 /// Lists layers without attention, and layers with another mixer beside it; `None` if every layer only attends.
 pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
-    let mut without: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    let mut beside: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut without_attention: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut with_attention: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (layer_idx, block) in spec.main_stack().blocks().iter().enumerate() {
         let other = block.other_mixer().map(|mixer| mixer.label());
         match (block.own(), other) {
-            (Some(_), Some(label)) => beside.entry(label).or_default().push(layer_idx),
+            (Some(_), Some(label)) => with_attention.entry(label).or_default().push(layer_idx),
             (None, label) => {
                 let label = label.unwrap_or("only a feed-forward layer");
-                without.entry(label).or_default().push(layer_idx);
+                without_attention.entry(label).or_default().push(layer_idx);
             }
             (Some(_), None) => {}
         }
@@ -25,14 +25,14 @@ pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
         kinds.collect::<Vec<_>>().join(", ")
     };
     let mut said = Vec::new();
-    if !without.is_empty() {
-        let n: usize = without.values().map(Vec::len).sum();
+    if !without_attention.is_empty() {
+        let n: usize = without_attention.values().map(Vec::len).sum();
         let of = spec.main_stack().blocks().len();
-        let kinds = named(&without);
+        let kinds = named(&without_attention);
         said.push(format!("{n} of {of} layers have no attention: {kinds}"));
     }
-    if !beside.is_empty() {
-        said.push(format!("beside attention: {}", named(&beside)));
+    if !with_attention.is_empty() {
+        said.push(format!("beside attention: {}", named(&with_attention)));
     }
     let reads = |block: &BlockSpec| block.other_mixer().is_some_and(|m| m.reads_padding());
     if spec.main_stack().blocks().iter().any(reads) {

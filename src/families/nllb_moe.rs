@@ -93,13 +93,13 @@ fn rule(reader: &mut Reader<'_>, n: usize) -> Result<RouterRule> {
             "second_expert",
             POLICY,
             "all",
-            "the second expert is left to chance",
+            "other policies choose at random whether the second expert is used",
         ),
         (
             "router_dtype",
             DTYPE,
             "float32",
-            "the router rounds what it reads",
+            "other types round the input of the router",
         ),
     ] {
         let found = reader.word_or(knob, key, only)?;

@@ -8,7 +8,7 @@ use super::reading::windows::WindowRule;
 
 pub const FAMILY: Family = Family::decoder("qwen2_moe", "Qwen2Moe", || Recipe {
     qkv_bias: BiasRule::Key("qkv_bias", true),
-    window: WindowRule::EvenBefore("max_window_layers"),
+    window: WindowRule::EvenLayersBefore("max_window_layers"),
     experts: Some(ExpertsKeys {
         shared: Some(SharedKeys {
             name: "shared_expert",

@@ -8,7 +8,7 @@ pub const FAMILY: Family = Family::decoder("qwen3_moe", "Qwen3Moe", || Recipe {
     qk_norm: QkNorm::Head,
     qkv_bias: BiasRule::Key("attention_bias", false),
     o_bias: BiasRule::Key("attention_bias", false),
-    window: WindowRule::IfUsed,
+    window: WindowRule::AllIfEnabled,
     experts: Some(ExpertsKeys {
         layers: SparseLayers::Stepped,
         ..ExpertsKeys::PLAIN

@@ -17,10 +17,7 @@ const LIKE: BertLike = BertLike {
         is_always: false,
         head_key: None,
     }),
-    must_be_off: &[(
-        "rotary_value",
-        "values that rotate too are not read in this family",
-    )],
+    must_be_off: &[("rotary_value", "rotation of values is not supported")],
     ..BertLike::plain("roformer.", bert::HEAD)
 };
 

@@ -195,7 +195,7 @@ pub enum MixerWeights<'a, O: Ops> {
 pub struct BlockWeights<'a, O: Ops> {
     pub mixer: MixerWeights<'a, O>,
     /// A mixer parallel to attention, with the same input norm.
-    pub beside: Option<TokenMixerWeights<'a, O>>,
+    pub parallel_mixer: Option<TokenMixerWeights<'a, O>>,
     pub attn_out: Option<O::Norm<'a>>,
     pub attn_post: Option<O::Norm<'a>>,
     pub cross: Option<CrossWeights<'a, O>>,
@@ -262,10 +262,10 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
             },
             Mixer::None => MixerWeights::None,
         };
-        let beside = spec.beside.as_deref();
+        let parallel_mixer = spec.parallel_mixer.as_deref();
         Ok(Self {
             mixer,
-            beside: beside
+            parallel_mixer: parallel_mixer
                 .map(|mixer| TokenMixerWeights::read(shelf, mixer))
                 .transpose()?,
             attn_out: shelf.optional_norm(&spec.attn_out)?,

@@ -36,7 +36,10 @@ pub(super) fn run_branches<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
     let (ops, s) = (context.ops, scratch);
-    let Mixed { heads, mut beside } = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
+    let Mixed {
+        heads,
+        mut parallel,
+    } = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
     let spread;
     let context = match hooks.spreads() {
         Some(copies) => {
@@ -46,8 +49,8 @@ pub(super) fn run_branches<O: Ops>(
             };
             repeat(ops, mixed, copies)?;
             repeat(ops, resid, copies)?;
-            if let Some(beside) = &mut beside {
-                repeat(ops, beside, copies)?;
+            if let Some(parallel) = &mut parallel {
+                repeat(ops, parallel, copies)?;
             }
             if spec.adds_to_normed || spec.narrow.is_some() {
                 repeat(ops, &mut s.attention.normed, copies)?;
@@ -65,8 +68,8 @@ pub(super) fn run_branches<O: Ops>(
         }
         _ => None,
     };
-    if let Some(beside) = &beside {
-        ops.add(&mut s.attention.out, beside)?;
+    if let Some(parallel) = &parallel {
+        ops.add(&mut s.attention.out, parallel)?;
     }
     raw(ops, hooks, Hook::AttnOut, &s.attention.out)?;
     normed_in_place(

@@ -2,6 +2,7 @@
 
 mod as_read;
 mod attend;
+mod attention_pooling;
 mod block;
 mod block_weights;
 mod branches;
@@ -28,7 +29,6 @@ mod narrow;
 mod on_host;
 mod past;
 mod patches;
-mod probed;
 mod project;
 pub mod recurrent;
 mod route;

@@ -18,7 +18,7 @@ pub(super) struct Mixed<O: Ops> {
     /// Per-head results; `None` where another mixer filled the output.
     pub heads: Option<Vec<HeadSummary>>,
     /// Output of a mixer parallel to attention. // [position, d_model]
-    pub beside: Option<O::Buffer>,
+    pub parallel: Option<O::Buffer>,
 }
 
 /// Fills `s.z` with the heads' Σ p·v, or `s.out` with the output of another mixer.
@@ -32,7 +32,7 @@ pub(super) fn mix<O: Ops>(
 ) -> Result<Mixed<O>> {
     let mut mixed = Mixed {
         heads: None,
-        beside: None,
+        parallel: None,
     };
     match (&spec.mixer, &weights.mixer) {
         (Mixer::Attention(own), MixerWeights::Attention(attention, o)) => {
@@ -45,7 +45,7 @@ pub(super) fn mix<O: Ops>(
                 o,
             };
             mixed.heads = Some(run_heads(context, of, resid, s, hooks)?);
-            if let (Some(beside), Some(weights)) = (&spec.beside, &weights.beside) {
+            if let (Some(mixer), Some(weights)) = (&spec.parallel_mixer, &weights.parallel_mixer) {
                 let from = if attention.pre.is_some() {
                     &s.normed
                 } else {
@@ -53,8 +53,8 @@ pub(super) fn mix<O: Ops>(
                 };
                 let mut out = O::Buffer::default();
                 let memory = s.past.as_mut().map(|past| &mut past.mixed);
-                run_mixer(context, beside, weights, from, memory, &mut out)?;
-                mixed.beside = Some(out);
+                run_mixer(context, mixer, weights, from, memory, &mut out)?;
+                mixed.parallel = Some(out);
             }
         }
         (Mixer::Other(mixer), MixerWeights::Other { pre, weights }) => {

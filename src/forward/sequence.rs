@@ -69,9 +69,10 @@ impl Sequence {
         self.tokens.is_empty()
     }
 
-    /// Whether a token is real, not padding.
+    /// Whether a token is real, not padding. Positions without a token of their own are real.
     pub fn is_real(&self, position_idx: usize) -> bool {
-        self.real.as_ref().is_none_or(|real| real[position_idx])
+        let real = self.real.as_ref().and_then(|real| real.get(position_idx));
+        real != Some(&false)
     }
 }
 

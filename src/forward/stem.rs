@@ -40,7 +40,9 @@ pub(super) fn sound_rows<O: Ops>(
         let at = *place as usize * width;
         let row = rows.get(at..at + width).ok_or_else(|| {
             let n = rows.len() / width.max(1);
-            Error::Prompt(format!("place {place} does not exist in a sound of {n}"))
+            Error::Prompt(format!(
+                "position {place} does not exist: the sound has {n} positions"
+            ))
         })?;
         chosen.extend_from_slice(row);
     }

@@ -11,7 +11,7 @@ use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec};
 use super::embed::apply_norm;
 use super::sequence::Sequence;
 use super::weights::{WeightReader, read_linear_rows};
-use super::{probed, rows};
+use super::{attention_pooling, rows};
 
 /// Number of values per chunk, both of logits over all requested positions and of their weights: 4 MiB each.
 const CHUNK_VALUES: usize = 1 << 20;
@@ -53,8 +53,8 @@ pub fn pool_hidden<O: Ops>(
     let Some(labels) = &head.labels else {
         return Ok(());
     };
-    if let Some(probe) = head.probe.as_deref() {
-        let row = probed::row(ops, model, probe, sequence, hidden)?;
+    if let Some(pooling) = head.pooling.as_deref() {
+        let row = attention_pooling::row(ops, model, pooling, sequence, hidden)?;
         return ops.put(&row.repeat(sequence.len()), row.len(), hidden);
     }
     if labels.pooled == Pooled::MeanOfOutputs
@@ -237,14 +237,16 @@ impl<'a, O: Ops> Unembedding<'a, O> {
     pub fn weights(&self, range: Range<usize>) -> Result<O::Linear<'a>> {
         let tensors = &self.model.checkpoint.tensors;
         let (head, pace) = (self.head, self.pace);
-        let takes_bf16 = self.ops.takes_bf16() && head.second.is_none() && head.probe.is_none();
+        let takes_bf16 = self.ops.takes_bf16() && head.second.is_none() && head.pooling.is_none();
         let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, pace)?;
         let host = match &head.second {
             Some(second) => {
                 let second = read_linear_rows(tensors, second, range, false, pace)?;
                 mean_of_both(&host, &second)
             }
-            None if head.probe.is_some() => probed::and_itself(&host, range, head.unembed.n_out()),
+            None if head.pooling.is_some() => {
+                attention_pooling::and_itself(&host, range, head.unembed.n_out())
+            }
             None => host,
         };
         self.ops.linear_weights(host)

@@ -17,7 +17,7 @@ const PIECE: u64 = 1 << 12;
 /// Most files that are considered, more than any checkpoint has.
 const MOST_FILES: usize = 4096;
 /// Extensions of files that describe how to read the weights.
-const BESIDE: [&str; 8] = [
+const DESCRIPTION_EXTENSIONS: [&str; 8] = [
     "json", "toml", "txt", "model", "jinja", "spm", "vocab", "pkl",
 ];
 
@@ -70,7 +70,8 @@ impl Fingerprint {
                 .to_string_lossy()
                 .to_lowercase();
             // Files of weights next to a file are other steps.
-            let counts = (is_weights(&file) && !is_file) || BESIDE.contains(&ending.as_str());
+            let counts = (is_weights(&file) && !is_file)
+                || DESCRIPTION_EXTENSIONS.contains(&ending.as_str());
             if counts && file.is_file() {
                 files.push(file);
             }

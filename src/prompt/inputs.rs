@@ -26,7 +26,7 @@ struct Line {
 /// 0.
 ///
 /// # Errors
-/// Names the line that is not such an object, has no source or two, or repeats an id.
+/// When a line is not such an object, has no source or more than one, or repeats an id; the error names the line.
 pub fn read_inputs(path: &Path, usual: &Request) -> Result<Vec<(String, Request)>> {
     parse_inputs(path, &read_text(path, DOCUMENT)?, usual)
 }
@@ -58,7 +58,7 @@ pub fn parse_inputs(path: &Path, text: &str, usual: &Request) -> Result<Vec<(Str
     if inputs.is_empty() {
         return Err(Error::file(
             path,
-            "holds no prompt: expected one JSON object a line, found none",
+            "holds no prompt: expected one JSON object per line, found none",
         ));
     }
     Ok(inputs)
@@ -70,8 +70,8 @@ fn request(line: Line, usual: &Request, file: &Path) -> std::result::Result<Requ
         (None, Some(ids), None) => Source::Ids(ids),
         // The path as given, or relative to the set's file.
         (None, None, Some(image)) => {
-            let beside = file.with_file_name(&image);
-            Source::picture(if image.exists() { image } else { beside })
+            let relative = file.with_file_name(&image);
+            Source::picture(if image.exists() { image } else { relative })
         }
         (None, None, None) => {
             return Err("expected text, tokens or image, found neither".to_owned());

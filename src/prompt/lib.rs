@@ -1,4 +1,4 @@
-//! Text, ids and masks → token sequences with labels a person can read.
+//! Turns text, ids, masks, pictures and sounds into token sequences with readable labels.
 
 mod chat;
 mod inputs;
@@ -32,5 +32,5 @@ pub use prompt::Prompt;
 pub use request::{N_GENERATED, Positions, Request, Source, Target};
 pub use sound::{BUILT_IN_SOUND, HEARS, Sound, SoundRule, is_sound, samples_of};
 pub use starts::{Prefix, Starts};
-pub use tokenizer::{Reading, Token, Tokenizer, Vocabulary};
+pub use tokenizer::{PromptForm, Token, Tokenizer, Vocabulary};
 pub use writing::Sampling;

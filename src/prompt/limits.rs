@@ -1,4 +1,4 @@
-//! What a model allows a prompt to be.
+//! The limits that a model sets for its prompts.
 
 use super::picture::PicturePreprocessing;
 use super::positions::PositionRule;
@@ -6,38 +6,38 @@ use super::prompt::Prompt;
 use super::sound::SoundRule;
 use super::starts::Starts;
 
-/// What a model allows a prompt to be.
+/// What kinds of prompt a model accepts, and how long they may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub d_vocab: usize,
-    /// The decoder's vocabulary, where its ids mean other words.
+    /// Size of the decoder's vocabulary, if it has its own.
     pub d_vocab_target: Option<usize>,
     pub n_ctx: Option<usize>,
-    /// The decoder's positions, where they are counted apart.
+    /// The decoder's context length, if it has its own.
     pub n_ctx_target: Option<usize>,
-    /// Whether positions are rows of a table, so that none lie beyond `n_ctx`. Rotary and relative ones go on for ever.
+    /// Whether `n_ctx` is a hard limit because positions are rows of a table. Rotary and relative positions have no limit.
     pub is_n_ctx_hard: bool,
     pub positions: PositionRule,
     /// The token that a decoder's input begins with, for models with an encoder.
     pub start_token: Option<u32>,
-    /// How a picture becomes tokens, for models that see.
-    pub look: Option<PicturePreprocessing>,
-    /// What follows it.
+    /// How a picture becomes tokens, for vision models.
+    pub preprocessing: Option<PicturePreprocessing>,
+    /// Tokens after the start token.
     pub starts: Starts,
-    /// How a sound is heard, for models that hear: a text is the path of one.
+    /// How a sound is preprocessed, for speech models; a text prompt is then the path of a sound file.
     pub sound: Option<SoundRule>,
 }
 
 impl Limits {
-    /// The most positions that there are; `None` where there is no last one.
+    /// The maximum number of positions; `None` if there is no limit.
     pub fn hard_n_ctx(self) -> Option<usize> {
         self.n_ctx.filter(|_| self.is_n_ctx_hard)
     }
 
-    /// What to say of a prompt that goes beyond the context of a model whose positions go on; `None` where it does not.
+    /// The warning about a prompt that is longer than the model's context but can still run; `None` if it is not longer.
     pub fn beyond(self, prompt: &Prompt) -> Option<String> {
         let n_ctx = self.n_ctx?;
-        // A sound is as long as the model hears, whatever the decoder's context.
+        // The length of a sound is fixed by the encoder, so the decoder's context does not limit it.
         let given = Some(prompt.given()).filter(|given| given.sound.is_none());
         let n = given.map_or(0, |given| given.tokens.len());
         let n = n.max(prompt.tokens.len());

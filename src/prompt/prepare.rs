@@ -1,4 +1,4 @@
-//! A request → a prompt that the model can run, or why there is none.
+//! Turns a request into a prompt that the model can run, or an error with the reason.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::prompt::Prompt;
 use super::put_around::{begin, n_special_at_end};
 use super::request::{Positions, Request, Source, Target};
 use super::sound;
-use super::tokenizer::Reading;
+use super::tokenizer::PromptForm;
 use super::writing::Sampling;
 
 /// Turns a request into a prompt, and refuses what the model cannot run.
 ///
 /// # Errors
-/// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
+/// When the prompt is empty, a text is given but only ids can be read, an id lies outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
-pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
+pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> Result<Prompt> {
     if let Source::Picture(source) = &request.source {
         return of_picture(source, request, limits);
     }
-    if limits.look.is_some() {
+    if limits.preprocessing.is_some() {
         let problem = "this model reads pictures: give one with --image FILE";
         return Err(Error::Prompt(problem.to_owned()));
     }
@@ -32,7 +32,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         Some(rule) => sound::given(request, rule)?,
         None => {
             sound::check_is_text(&request.source)?;
-            side(&request.source, request, reading, limits, true)?
+            side(&request.source, request, prompt_form, limits, true)?
         }
     };
     given.sampling = request.sampling;
@@ -57,25 +57,25 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         attention_mask: None,
         ..request.clone()
     };
-    let reading = reading.of_target(limits);
+    let prompt_form = prompt_form.of_target(limits);
     let limits = Limits {
         d_vocab: limits.d_vocab_target.unwrap_or(limits.d_vocab),
         n_ctx: limits.n_ctx_target.or(limits.n_ctx),
         ..limits
     };
-    // What a sound is told by is the first tokens alone, where nothing is to be written.
+    // A speech model may run with only its first tokens as the target, even if it generates nothing.
     let is_written = matches!(request.target, Target::Generate(_))
         && (n_to_generate > 0 || limits.sound.is_some());
     let mut target = if is_written {
         Prompt::default()
     } else {
-        side(&source, &unmasked, reading, limits, false)?
+        side(&source, &unmasked, prompt_form, limits, false)?
     };
     if starts {
         begin(
             &mut target,
             (&source, &unmasked),
-            reading,
+            prompt_form,
             limits,
             start_token,
         )?;
@@ -89,7 +89,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
     let room = limits.n_ctx.map_or(usize::MAX, |n_ctx| {
         n_ctx.saturating_sub(target.tokens.len())
     });
-    // Tokens that are written whatever the model predicts do not count.
+    // Forced tokens do not count towards the number of tokens to generate.
     let n_forced = limits.starts.n_forced * usize::from(n_to_generate > 0);
     target.n_to_generate = (n_to_generate + n_forced).min(room);
     target.sampling = request.sampling;
@@ -99,7 +99,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
 
 /// The tokens of a picture.
 fn of_picture(source: &PictureSource, request: &Request, limits: Limits) -> Result<Prompt> {
-    let Some(look) = limits.look else {
+    let Some(preprocessing) = limits.preprocessing else {
         let problem = format!("{source}: this model reads text, and a picture was given");
         return Err(Error::Prompt(problem));
     };
@@ -107,7 +107,7 @@ fn of_picture(source: &PictureSource, request: &Request, limits: Limits) -> Resu
         let problem = "a picture is never padded: expected no attention mask, found one";
         return Err(Error::Prompt(problem.to_owned()));
     }
-    let picture = Picture::read(source, &look)?;
+    let picture = Picture::read(source, &preprocessing)?;
     let n = picture.n_tokens();
     Ok(Prompt {
         tokens: (0..n as u32).collect(),
@@ -124,26 +124,26 @@ fn too_long(found: usize, n_ctx: usize) -> Error {
     ))
 }
 
-/// The tokens of one side: of the only stack, the encoder, or the decoder.
+/// The prompt of one stack: the only one, the encoder, or the decoder.
 fn side(
     source: &Source,
     request: &Request,
-    reading: &Reading,
+    prompt_form: &PromptForm,
     limits: Limits,
     is_given: bool,
 ) -> Result<Prompt> {
     let mut lost = TokenizerLoss::default();
     let (mut tokens, mut labels): (Vec<u32>, Vec<String>) = match source {
         Source::Text(text) => {
-            let tokenizer = match reading {
-                Reading::Tokenizer(tokenizer) => tokenizer,
-                Reading::Ids(reason) => {
+            let tokenizer = match prompt_form {
+                PromptForm::Tokenizer(tokenizer) => tokenizer,
+                PromptForm::Ids(reason) => {
                     let problem =
                         format!("a text needs a tokenizer: {reason}; give ids with --tokens");
                     return Err(Error::Prompt(problem));
                 }
             };
-            // Special tokens alone are not prompt.
+            // An empty text is an empty prompt, even if the tokenizer would add special tokens.
             let tokens: Vec<u32> = if text.is_empty() && is_given {
                 Vec::new()
             } else {
@@ -163,7 +163,7 @@ fn side(
             (tokens, labels)
         }
         Source::Ids(ids) => {
-            let labels = ids.iter().map(|id| reading.label(*id)).collect();
+            let labels = ids.iter().map(|id| prompt_form.label(*id)).collect();
             (ids.clone(), labels)
         }
         Source::Picture(source) => {
@@ -204,7 +204,7 @@ fn side(
         }
         if request.truncate {
             n_cut = tokens.len() - n_ctx;
-            let n_end = n_special_at_end(source, request, reading, &tokens)?.min(n_ctx);
+            let n_end = n_special_at_end(source, request, prompt_form, &tokens)?.min(n_ctx);
             let dropped = n_ctx - n_end..tokens.len() - n_end;
             tokens.drain(dropped.clone());
             labels.drain(dropped.clone());

@@ -1,4 +1,4 @@
-//! A prompt as a model takes it: tokens, what they read as, and where they stand.
+//! A prompt as the model receives it: tokens, their labels, and their positions.
 
 use std::sync::Arc;
 
@@ -13,37 +13,37 @@ use super::writing::Sampling;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompt {
     pub tokens: Vec<u32>,
-    /// What each token reads as; its id where there is no tokenizer.
+    /// The text of each token, or its id if there is no tokenizer.
     pub labels: Vec<String>,
     pub positions: Vec<usize>,
-    /// `None` when every token is real.
+    /// For each token, whether it is real or padding; `None` if all are real.
     pub real: Option<Vec<bool>>,
-    /// Tokens dropped because the text was too long and cutting was asked for.
+    /// Number of tokens dropped by truncation; 0 without it.
     pub n_cut: usize,
-    /// The encoder's side; then the rest is the decoder's.
+    /// The encoder's prompt, if there is an encoder; the other fields are then the decoder's.
     pub source: Option<Box<Prompt>>,
-    /// How many tokens the model is to write after these.
+    /// Number of tokens that the model still has to generate.
     pub n_to_generate: usize,
-    /// How many of the last tokens the model wrote.
+    /// Number of tokens at the end that the model has generated.
     pub n_written: usize,
-    /// What they read as together, once all are there.
+    /// The text of the generated tokens, set once generation has finished.
     pub written: String,
     pub sampling: Sampling,
-    /// How much of a text came through the tokenizer.
+    /// Count of characters that the tokenizer lost.
     pub lost: TokenizerLoss,
-    /// What its tokens are patches of.
+    /// The picture whose patches are the tokens.
     pub picture: Option<Arc<Picture>>,
-    /// What is heard in place of tokens, which then are only numbers of places.
+    /// The sound that replaces the tokens, which are then only position numbers.
     pub sound: Option<Arc<Sound>>,
 }
 
 impl Prompt {
-    /// Adds a token that the model wrote.
+    /// Appends a token that the model generated.
     pub fn push(&mut self, id: u32, label: String, rule: PositionRule) {
         self.tokens.push(id);
         self.labels.push(label);
         match &mut self.real {
-            // Positions may be counted over real tokens, whatever the rule.
+            // The last position may have been counted over real tokens, even if the rule does not count so.
             Some(real) => {
                 real.push(true);
                 let last = self.positions.last().copied();
@@ -55,7 +55,7 @@ impl Prompt {
         self.n_written += 1;
     }
 
-    /// The prompt at its longest, with something in the place of every token that the model may still write.
+    /// The prompt at its maximum length, with a placeholder for every token that the model may still generate.
     pub fn longest(&self) -> Self {
         let mut longest = self.clone();
         let n_longest = self.tokens.len() + self.n_to_generate;
@@ -68,8 +68,8 @@ impl Prompt {
         longest
     }
 
-    /// What there is to say of characters that did not come through the tokenizer, or of a file that did not come through whole;
-    /// of a model of two stacks, of both sides.
+    /// The remark on characters that the tokenizer lost or on a truncated sound; `None` without either. Covers the encoder's and
+    /// the decoder's side.
     pub fn lost_words(&self) -> Option<String> {
         let sides = self.source.as_deref().into_iter().chain([self]);
         let said: Vec<String> = sides
@@ -82,18 +82,18 @@ impl Prompt {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// How much did not come through the tokenizer; of a model of two stacks, of both sides.
+    /// Count of characters that the tokenizer lost, summed over the encoder's and the decoder's side.
     pub fn all_lost(&self) -> TokenizerLoss {
         let source = self.source.as_deref().map(Self::all_lost);
         self.lost.and(source.unwrap_or_default())
     }
 
-    /// The prompt whose tokens a person gave: the encoder's where there is one.
+    /// The prompt that the user gave: the encoder's if there is an encoder.
     pub fn given(&self) -> &Prompt {
         self.source.as_deref().unwrap_or(self)
     }
 
-    /// What was asked for on the side that a person gives: the path of a sound, or the ids.
+    /// The source of the prompt that the user gave: a picture, the path of a sound, or the ids.
     pub fn given_source(&self) -> Source {
         let given = self.given();
         match (&given.picture, &given.sound) {

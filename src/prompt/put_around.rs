@@ -5,16 +5,16 @@ use attnscope_compute::error::Result;
 use super::limits::Limits;
 use super::prompt::Prompt;
 use super::request::{Request, Source, Target};
-use super::tokenizer::Reading;
+use super::tokenizer::PromptForm;
 
 /// Number of tokens that the tokenizer adds after a text; a truncated text keeps them.
 pub(super) fn n_special_at_end(
     source: &Source,
     request: &Request,
-    reading: &Reading,
+    prompt_form: &PromptForm,
     tokens: &[u32],
 ) -> Result<usize> {
-    let (Source::Text(text), Reading::Tokenizer(tokenizer)) = (source, reading) else {
+    let (Source::Text(text), PromptForm::Tokenizer(tokenizer)) = (source, prompt_form) else {
         return Ok(0);
     };
     if !request.special_tokens {
@@ -31,14 +31,14 @@ pub(super) fn n_special_at_end(
 fn drop_special_at_start(
     source: &Source,
     request: &Request,
-    reading: &Reading,
+    prompt_form: &PromptForm,
     side: &mut Prompt,
 ) -> Result<()> {
-    let (Source::Text(text), Reading::Tokenizer(tokenizer)) = (source, reading) else {
+    let (Source::Text(text), PromptForm::Tokenizer(tokenizer)) = (source, prompt_form) else {
         return Ok(());
     };
     let plain = tokenizer.encode(text, false)?;
-    let n_at_end = n_special_at_end(source, request, reading, &side.tokens)?;
+    let n_at_end = n_special_at_end(source, request, prompt_form, &side.tokens)?;
     let n_before = side.tokens.len().saturating_sub(plain.len() + n_at_end);
     side.tokens.drain(..n_before);
     side.labels.drain(..n_before);
@@ -52,17 +52,17 @@ fn drop_special_at_start(
 pub(super) fn begin(
     target: &mut Prompt,
     (source, request): (&Source, &Request),
-    reading: &Reading,
+    prompt_form: &PromptForm,
     limits: Limits,
     start_token: u32,
 ) -> Result<()> {
     let is_text = matches!(request.target, Target::Text(_));
     if is_text && limits.sound.is_some() {
         // The tokenizer's tokens before a text repeat the prefix.
-        drop_special_at_start(source, request, reading, target)?;
+        drop_special_at_start(source, request, prompt_form, target)?;
     }
     let ids = limits.starts.after(start_token, is_text);
-    let labels: Vec<String> = ids.iter().map(|id| reading.label(*id)).collect();
+    let labels: Vec<String> = ids.iter().map(|id| prompt_form.label(*id)).collect();
     target.tokens.splice(0..0, ids);
     target.labels.splice(0..0, labels);
     target.positions = limits.positions.positions(&target.tokens, None);

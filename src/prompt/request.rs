@@ -1,23 +1,23 @@
-//! What a person asks to run, and how.
+//! The prompt that a user asks to run, and the options for it.
 
 use std::path::PathBuf;
 
 use super::picture::PictureSource;
 use super::writing::Sampling;
 
-/// What a person asked to run.
+/// The input that the user asked to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A text; the path of a sound, where the model hears.
+    /// A text; for speech models, the path of a sound file.
     Text(String),
-    /// Used verbatim.
+    /// Token ids, used verbatim.
     Ids(Vec<u32>),
-    /// For models that see.
+    /// A picture, for vision models.
     Picture(PictureSource),
 }
 
 impl Source {
-    /// The picture of a file.
+    /// A picture from a file.
     pub fn picture(path: impl Into<PathBuf>) -> Self {
         Self::Picture(PictureSource::File(path.into()))
     }
@@ -26,32 +26,32 @@ impl Source {
 /// How positions are counted when some tokens are padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Positions {
-    /// As the family does when none are given.
+    /// As the model family does when no positions are given.
     #[default]
     Family,
     /// Over real tokens only.
     Mask,
 }
 
-/// What the decoder of a model with an encoder is given.
+/// The decoder's input, for models with an encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A text; the start token is put before it.
+    /// A text; the start token is prepended.
     Text(String),
-    /// Used verbatim, the start token included.
+    /// Token ids, used verbatim; they must include the start token.
     Ids(Vec<u32>),
-    /// Nothing: the model writes up to so many tokens itself.
+    /// No input: the model generates up to this many tokens.
     Generate(usize),
 }
 
-/// Tokens that a model writes itself unless a number is given.
+/// Default number of tokens that a decoder generates as its target.
 pub const N_GENERATED: usize = 32;
 
-/// Everything a prompt depends on beside the model.
+/// Everything that a prompt depends on, apart from the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub source: Source,
-    /// Only models with an encoder have one.
+    /// Only used by models with an encoder.
     pub target: Target,
     /// 1 for a real token, 0 for padding; one per token.
     pub attention_mask: Option<Vec<bool>>,
@@ -60,13 +60,13 @@ pub struct Request {
     pub special_tokens: bool,
     /// Keep the first positions of a text that is too long, instead of refusing it.
     pub truncate: bool,
-    /// How many tokens a model of one stack writes behind its prompt.
+    /// Number of tokens to generate after the prompt, for models without an encoder.
     pub n_to_write: usize,
     pub sampling: Sampling,
 }
 
 impl Request {
-    /// A plain text, as a person types it.
+    /// A text with default options.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             source: Source::Text(text.into()),
@@ -80,7 +80,7 @@ impl Request {
         }
     }
 
-    /// Plain ids.
+    /// Token ids with default options.
     pub fn ids(ids: Vec<u32>) -> Self {
         Self {
             source: Source::Ids(ids),

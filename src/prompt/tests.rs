@@ -11,12 +11,12 @@ const LIMITS: Limits = Limits {
     positions: PositionRule::Index,
     start_token: None,
     starts: Starts::NONE,
-    look: None,
+    preprocessing: None,
     sound: None,
 };
 
-fn ids_only() -> Reading {
-    Reading::Ids("no tokenizer.json".to_owned())
+fn ids_only() -> PromptForm {
+    PromptForm::Ids("no tokenizer.json".to_owned())
 }
 
 fn refusal(request: &Request) -> String {

@@ -63,13 +63,13 @@ const KEEP_BYTES: usize = 256 << 20;
 const ROW_TOLERANCE: f64 = 1e-5;
 
 /// Reason given for batch and packing checks: only training code builds batches and packed rows.
-const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
+const NO_BATCHES: &str = "attnscope runs prompts one at a time, so they cannot mix: test the training code with a probe (attnscope capture-script)";
 
 /// Reason given for checks that were not selected.
-const UNASKED: &str = "it was not asked for";
+const UNASKED: &str = "the check was not selected";
 
 /// Reason given for checks of the training code: a checkpoint does not contain it.
-const NO_CODE: &str = "this program runs the model itself: a probe of the training code tells (attnscope capture-script)";
+const NO_CODE: &str = "attnscope runs the model with its own code: test the training code with a probe (attnscope capture-script)";
 
 /// Judges a checkpoint on named prompts.
 ///
@@ -144,7 +144,7 @@ pub fn unasked(why: &str) -> Probes {
         cache: Probed::Not(NO_CODE.to_owned()),
         order: Probed::Untried(untried()),
         labels: Probed::Not(
-            "trained-otherwise asks it of a checkpoint; a probe of the model itself tells as well (attnscope capture-script)"
+            "on a checkpoint, trained-otherwise tests this: test the training code with a probe (attnscope capture-script)"
                 .to_owned(),
         ),
         training: Probed::Untried(untried()),
@@ -359,8 +359,8 @@ fn merge(
     let is_first = all.is_empty();
     for (nth, (check, mut verdict)) in verdicts.into_iter().enumerate() {
         // Probes and weights are judged once for all prompts.
-        let is_probe = matches!(check.needs, Needs::Probes | Needs::Weights);
-        if let (Some(prompt), false) = (prompt, is_probe) {
+        let is_judged_once = matches!(check.needs, Needs::Probes | Needs::Weights);
+        if let (Some(prompt), false) = (prompt, is_judged_once) {
             for finding in &mut verdict.findings {
                 finding.evidence = format!("prompt {prompt}: {}", finding.evidence);
             }
@@ -369,7 +369,7 @@ fn merge(
             all.push((check, verdict));
             continue;
         }
-        if !is_probe {
+        if !is_judged_once {
             merge_one(&mut all[nth].1, verdict);
         }
     }

@@ -40,7 +40,7 @@ mod writing;
 
 pub use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
 pub use captured::{
-    ArrayNames, Chance, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured,
+    ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, captured_head, is_captured,
     is_probe, judge_captured, judge_trace, read_trace,
 };
 pub use edited::{Earlier, Shared};
@@ -68,7 +68,9 @@ pub use subject::{Ability, Sizes, Subject};
 pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_scales};
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
-pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
+pub use what_if::{
+    Change, KEYS as WHAT_IF_KEYS, WhatIf, alignment_with_what_ifs, changed, with_what_ifs,
+};
 pub use work::{work_of, work_spared};
 pub use writing::{
     Past, Rules, Taps, Text, Writer, WriterMemory, Written, can_write, end_tokens, generate,

@@ -151,7 +151,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         if let Some(kept) = &self.kept {
             kept.share(resume.kept, stack.stack, before);
         }
-        for report in resume.told_before(stack.stack, before) {
+        for report in resume.reports_before(stack.stack, before) {
             go_on(self.job.observer.layer(report.clone()))?;
         }
         Ok(())

@@ -58,7 +58,7 @@ impl Resume<'_> {
     }
 
     /// Earlier reports of a stack's layers before `layer_idx`.
-    pub(super) fn told_before(
+    pub(super) fn reports_before(
         &self,
         stack: Stack,
         layer_idx: usize,

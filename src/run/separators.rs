@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use attnscope_prompt::{Reading, Tokenizer};
+use attnscope_prompt::{PromptForm, Tokenizer};
 use attnscope_spec::{Model, Stack};
 
 use super::job::Outcome;
@@ -11,7 +11,7 @@ use super::job::Outcome;
 pub(super) struct Separators<'a> {
     model: &'a Model,
     outcome: &'a Outcome,
-    reading: OnceCell<Option<Reading>>,
+    prompt_form: OnceCell<Option<PromptForm>>,
 }
 
 impl<'a> Separators<'a> {
@@ -19,7 +19,7 @@ impl<'a> Separators<'a> {
         Self {
             model,
             outcome,
-            reading: OnceCell::new(),
+            prompt_form: OnceCell::new(),
         }
     }
 
@@ -29,13 +29,13 @@ impl<'a> Separators<'a> {
             Stack::Encoder | Stack::Cross => &self.outcome.source_tokens,
             Stack::Only | Stack::Decoder => &self.outcome.tokens,
         };
-        let reading = self
-            .reading
+        let prompt_form = self
+            .prompt_form
             .get_or_init(|| Tokenizer::open(&self.model.checkpoint.tokenizer).ok());
-        let (Some(id), Some(reading)) = (tokens.get(key_idx), reading) else {
+        let (Some(id), Some(prompt_form)) = (tokens.get(key_idx), prompt_form) else {
             return false;
         };
-        reading.tokenizer().is_some() && separates(&reading.label(*id))
+        prompt_form.tokenizer().is_some() && separates(&prompt_form.label(*id))
     }
 }
 

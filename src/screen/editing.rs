@@ -19,11 +19,11 @@ impl App {
     pub(super) fn sees(&self) -> bool {
         let run = self.runs.a.as_ref();
         let model = run.and_then(|run| run.subject.model());
-        model.is_some_and(|model| model.spec.look().is_some())
+        model.is_some_and(|model| model.spec.preprocessing().is_some())
     }
 
     /// Opens the text field with the prompt of A, or with the prompt compared with it.
-    pub(super) fn edit(&mut self, is_beside: bool) {
+    pub(super) fn edit(&mut self, is_for_second: bool) {
         let empty = if self.sees() {
             Source::Picture(PictureSource::BuiltIn)
         } else if self.has_tokenizer {
@@ -31,15 +31,15 @@ impl App {
         } else {
             Source::Ids(Vec::new())
         };
-        let beside = self.runs.b.as_ref().and_then(|second| match &second.way {
+        let second_source = self.runs.b.as_ref().and_then(|second| match &second.way {
             SecondRunKind::Against(Against::Prompt(request)) => Some(&request.source),
             _ => None,
         });
         let run = self.runs.a.as_ref().map(|run| &run.source);
-        let source = beside.filter(|_| is_beside).or(run);
+        let source = second_source.filter(|_| is_for_second).or(run);
         let source = source.or(self.last_source.as_ref()).unwrap_or(&empty);
         let editor = Editor {
-            is_beside,
+            is_for_second,
             past: self.known.prompts.clone(),
             ..Editor::new(source)
         };
@@ -63,7 +63,7 @@ impl App {
     pub(super) fn submitted(
         &mut self,
         request: Request,
-        is_beside: bool,
+        is_for_second: bool,
         effects: &mut Vec<Effect>,
     ) {
         self.overlay = None;
@@ -71,7 +71,7 @@ impl App {
         if self.known.remember(&text) {
             effects.push(Effect::Remember(text));
         }
-        if is_beside {
+        if is_for_second {
             self.compare_with(Against::Prompt(request));
         } else {
             self.preparing = Some(Preparing::Text);

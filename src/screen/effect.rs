@@ -15,7 +15,7 @@ impl Effect {
             Self::LookAtPart(run, query) => worker.look_at_part(run, query),
             Self::Tensor(name) => worker.tensor(name),
             Self::Probe(run) => worker.probe(run),
-            Self::Suppose(what_ifs) => worker.suppose(what_ifs),
+            Self::WhatIf(what_ifs) => worker.run_what_ifs(what_ifs),
             Self::Against(against) => worker.against(against),
             Self::QueryRows(query) => worker.query_rows(query),
             Self::Compare(pair) => worker.compare(pair),

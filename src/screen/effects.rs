@@ -71,7 +71,7 @@ impl App {
     pub(super) fn drop_head(&mut self) {
         let words = format!("drop=zero@{}", self.scene().selected_place());
         match words.parse::<WhatIf>() {
-            Ok(what_if) => self.suppose(what_if),
+            Ok(what_if) => self.add_what_if(what_if),
             Err(e) => self.notice = Some(e),
         }
     }

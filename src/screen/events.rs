@@ -65,8 +65,8 @@ impl App {
                     grids[0]
                 });
             }
-            Event::Supposed { run, subject } => self.second_started(run, subject, None),
-            Event::Beside {
+            Event::WhatIfStarted { run, subject } => self.second_started(run, subject, None),
+            Event::SecondStarted {
                 run,
                 subject,
                 prompt,
@@ -221,8 +221,8 @@ impl App {
             Event::Opened { .. }
             | Event::OpenFailed(_)
             | Event::Started { .. }
-            | Event::Supposed { .. }
-            | Event::Beside { .. }
+            | Event::WhatIfStarted { .. }
+            | Event::SecondStarted { .. }
             | Event::Comparing { .. }
             | Event::Compared { .. }
             | Event::QueryRows { .. }

@@ -1,7 +1,6 @@
 //! The terminal screen: the only crate that uses ratatui and crossterm.
 
 mod areas;
-mod beside;
 mod bookmarks;
 mod chart_text;
 mod comparing;
@@ -24,6 +23,7 @@ mod places;
 mod plot;
 mod probing;
 mod query_rows;
+mod second_run;
 mod showing;
 mod state;
 mod sweeping;

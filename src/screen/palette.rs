@@ -120,7 +120,7 @@ impl App {
             let label = format!("{COMPARE}{}", path.display());
             Item::new(label, "compare", Target::Against(against))
         };
-        self.known.beside.iter().map(of).collect()
+        self.known.nearby_checkpoints.iter().map(of).collect()
     }
 
     /// Texts that were run before.

@@ -87,7 +87,9 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
         let begins = matches!(event, Event::Started { .. });
         take_in(&mut app, &worker, &shown, event, told)?;
         if begins {
-            what_ifs.drain(..).for_each(|what_if| app.suppose(what_if));
+            what_ifs
+                .drain(..)
+                .for_each(|what_if| app.add_what_if(what_if));
             if let Some(against) = against.take() {
                 app.must_compare_with(against);
             }

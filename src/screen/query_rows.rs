@@ -14,7 +14,7 @@ use super::state::run::{Run, RunState};
 use super::state::runs::Shows;
 use super::state::scene::token_statistics::is_whole;
 
-/// Heads of a run with pooled maps, in the grids that have the selected query.
+/// The heads of one grid whose maps are pooled, so that their rows must be requested.
 fn pooled_heads(run: &Run, grid: Stack) -> Vec<(Stack, usize, usize)> {
     let layers = run.layers.get(&grid).into_iter().flatten();
     let heads = layers.flat_map(|layer| {

@@ -88,7 +88,7 @@ pub struct InitialState {
     /// The training whose history is shown.
     pub training: Option<Training>,
     /// Checkpoints next to the open one.
-    pub beside: Vec<PathBuf>,
+    pub nearby_checkpoints: Vec<PathBuf>,
     /// Prompts found next to the checkpoint, to offer.
     pub offered: Vec<Request>,
     /// Store of prompts for the next session; `None` if they are not stored.
@@ -208,7 +208,7 @@ fn stay(
     app.bookmarks = session.map_or(Vec::new(), |session| session.bookmarks);
     app.opening_notice = in_front.notice;
     app.known = Known {
-        beside: in_front.beside,
+        nearby_checkpoints: in_front.nearby_checkpoints,
         limits: app.limits,
         ..Known::default()
     };
@@ -410,7 +410,7 @@ fn take_in(app: &mut App, hands: &mut EffectRunner, msg: Msg) {
             app.notice = Some(e.to_string());
         }
         for what_if in std::mem::take(&mut hands.what_ifs) {
-            app.suppose(what_if);
+            app.add_what_if(what_if);
         }
         if let Some(against) = hands.against.take() {
             app.must_compare_with(against);

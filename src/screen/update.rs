@@ -111,20 +111,20 @@ impl App {
                 Edited::Going => {}
                 Edited::Dismissed => self.overlay = None,
                 Edited::Submitted(request) => {
-                    let is_beside = editor.is_beside;
-                    self.submitted(request, is_beside, effects);
+                    let is_for_second = editor.is_for_second;
+                    self.submitted(request, is_for_second, effects);
                 }
             },
             Some(Overlay::WhatIf(chooser)) => match chooser.key(key) {
                 Chose::Going => {}
                 Chose::Dismissed => self.overlay = None,
-                Chose::Supposed(what_if) => {
+                Chose::WhatIf(what_if) => {
                     self.overlay = None;
-                    self.suppose(*what_if);
+                    self.add_what_if(*what_if);
                 }
                 Chose::Less => {
                     self.overlay = None;
-                    self.suppose_less();
+                    self.remove_last_what_if();
                 }
             },
             Some(Overlay::Find(find) | Overlay::Palette(find)) => match find.key(key) {
@@ -198,9 +198,9 @@ impl App {
                 self.overlay = Some(Overlay::WhatIf(chooser));
             }
             Action::ClearSecond => {
-                let supposed = self.runs.second().map(Run::is_running);
+                let is_running = self.runs.second().map(Run::is_running);
                 self.drop_second();
-                if supposed == Some(true) {
+                if is_running == Some(true) {
                     effects.push(Effect::Cancel);
                 }
             }

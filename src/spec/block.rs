@@ -63,7 +63,7 @@ impl Mixer {
 pub struct BlockSpec {
     pub mixer: Mixer,
     /// A second mixer in parallel with attention: it reads the same normed input, and both outputs are summed.
-    pub beside: Option<Box<TokenMixer>>,
+    pub parallel_mixer: Option<Box<TokenMixer>>,
     pub attn_pre: Option<NormSource>,
     pub attn_out: Option<NormSource>,
     pub attn_post: Option<NormSource>,
@@ -118,7 +118,7 @@ impl BlockSpec {
     pub fn mixed(mixer: Mixer, feed_forward: FeedForward) -> Self {
         Self {
             mixer,
-            beside: None,
+            parallel_mixer: None,
             attn_pre: None,
             attn_out: None,
             attn_post: None,
@@ -157,7 +157,7 @@ impl BlockSpec {
     /// The mixer that is not softmax attention, used instead of attention or in parallel with it.
     pub fn other_mixer(&self) -> Option<&TokenMixer> {
         match &self.mixer {
-            Mixer::Attention(_) => self.beside.as_deref(),
+            Mixer::Attention(_) => self.parallel_mixer.as_deref(),
             Mixer::Other(mixer) => Some(mixer),
             Mixer::None => None,
         }
@@ -166,7 +166,7 @@ impl BlockSpec {
     /// Whether attention is the only mixer and has no output gate.
     pub fn only_attends(&self) -> bool {
         let plain = |own: &SelfSpec| own.projections.gate.is_none();
-        self.own().is_some_and(plain) && self.beside.is_none()
+        self.own().is_some_and(plain) && self.parallel_mixer.is_none()
     }
 
     /// The spec of the block's self-attention, if that is its mixer.

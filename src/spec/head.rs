@@ -3,7 +3,7 @@
 use attnscope_compute::ops::Activation;
 
 use super::labels::Labels;
-use super::quirks::ProbeSpec;
+use super::quirks::PoolingSpec;
 use super::source::{LinearSource, NormSource};
 
 /// A transform applied to the last residual before the unembedding.
@@ -30,7 +30,7 @@ pub struct HeadSpec {
     /// Meaning of the outputs, if they are labels instead of tokens.
     pub labels: Option<Box<Labels>>,
     /// Attention pooling of all tokens before the head's map.
-    pub probe: Option<Box<ProbeSpec>>,
+    pub pooling: Option<Box<PoolingSpec>>,
 }
 
 impl HeadSpec {
@@ -43,7 +43,7 @@ impl HeadSpec {
             softcap: None,
             extra_bias: None,
             labels: None,
-            probe: None,
+            pooling: None,
         }
     }
 }

@@ -15,7 +15,7 @@ impl Labels {
     pub fn at_padding(&self, tokens: &[u32], real: Option<&[bool]>) -> Option<String> {
         let counts_several = matches!(
             self.pooled,
-            Pooled::Mean | Pooled::MeanOfOutputs | Pooled::MeanFrom(_) | Pooled::Probed
+            Pooled::Mean | Pooled::MeanOfOutputs | Pooled::MeanFrom(_) | Pooled::ByAttention
         );
         let at = self.pooled.position(tokens).filter(|_| !counts_several)?;
         let is_padding = real?.get(at) == Some(&false);
@@ -64,7 +64,7 @@ pub enum Pooled {
     /// The first two hidden states, concatenated.
     FirstTwo,
     /// All hidden states, pooled by attention with a learned query: each position has the same outputs.
-    Probed,
+    ByAttention,
 }
 
 impl Pooled {
@@ -78,7 +78,7 @@ impl Pooled {
             | Self::MeanFrom(_)
             | Self::FirstAndMeanFrom(_)
             | Self::FirstTwo
-            | Self::Probed => Some(0),
+            | Self::ByAttention => Some(0),
             Self::Last(None) => tokens.len().checked_sub(1),
             Self::Last(Some(pad)) => {
                 Some(tokens.iter().rposition(|token| *token != pad).unwrap_or(0))
@@ -114,7 +114,7 @@ impl Pooled {
             Self::MeanFrom(_) => "mean of patches",
             Self::FirstAndMeanFrom(_) => "first token and mean of patches",
             Self::FirstTwo => "first two tokens",
-            Self::Probed => "tokens, pooled by attention",
+            Self::ByAttention => "tokens, pooled by attention",
         }
     }
 }

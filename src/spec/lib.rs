@@ -49,7 +49,7 @@ pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
 pub use place::{Grid, Place, Places, Stack};
 pub use projected::{LatentSpec, RelativeSource};
 pub use projection::ProjectionSpec;
-pub use quirks::{NarrowBranch, ProbeSpec, TokenBranch};
+pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rows::{BlockRow, KvSharing, RowSpec, StreamMaps, StreamsSpec};
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource};

@@ -98,9 +98,9 @@ impl ModelSpec {
     }
 
     /// How a picture becomes tokens, for models that read pictures.
-    pub fn look(&self) -> Option<PicturePreprocessing> {
+    pub fn preprocessing(&self) -> Option<PicturePreprocessing> {
         let patches = self.stacks[0].embed.patches.as_ref();
-        patches.map(|patches| patches.look)
+        patches.map(|patches| patches.preprocessing)
     }
 
     /// Limits on prompts.
@@ -123,7 +123,7 @@ impl ModelSpec {
             is_n_ctx_hard: self.stores_positions(),
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),
-            look: self.look(),
+            preprocessing: self.preprocessing(),
             starts: self
                 .decoder_start
                 .as_ref()

@@ -8,7 +8,7 @@ use super::source::LinearSource;
 #[derive(Debug, Clone, PartialEq)]
 pub struct PatchSpec {
     /// How the picture is preprocessed before it is cut into patches.
-    pub look: PicturePreprocessing,
+    pub preprocessing: PicturePreprocessing,
     /// Map from a patch's values (channels, rows, columns) to a row.
     pub projection: LinearSource,
     /// Learned tokens before the patches, in order.

@@ -16,7 +16,7 @@ pub struct NarrowBranch {
 ///
 /// The feed-forward output is added to its input; the sum is the output of the head.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ProbeSpec {
+pub struct PoolingSpec {
     /// The learned query, and its stored shape.
     pub query: String,
     pub query_shape: Vec<usize>,

@@ -90,8 +90,8 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
-    /// Runs a part of the walk whose roles are used otherwise than for every token.
-    fn used(&mut self, used: Use, part: impl FnOnce(&mut Self)) {
+    /// Runs part of the walk with another [`Use`], then restores the current one.
+    fn with_use(&mut self, used: Use, part: impl FnOnce(&mut Self)) {
         let before = std::mem::replace(&mut self.used, used);
         part(self);
         self.used = before;
@@ -241,13 +241,13 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.linear(format_args!("head.dense"), &transform.dense);
             self.norm(format_args!("head.norm"), transform.norm.as_ref(), None);
         }
-        if let Some(probe) = head.probe.as_deref() {
+        if let Some(pooling) = head.pooling.as_deref() {
             let key = format_args!("head.probe.query");
-            self.vector(key, &probe.query, probe.query_shape.clone());
-            let maps = [&probe.q, &probe.k, &probe.v, &probe.o, &probe.up];
+            self.vector(key, &pooling.query, pooling.query_shape.clone());
+            let maps = [&pooling.q, &pooling.k, &pooling.v, &pooling.o, &pooling.up];
             let keys = ["q", "k", "v", "o", "up"];
             self.linears(format_args!("head.probe."), &keys, maps);
-            self.norm(format_args!("head.probe.norm"), Some(&probe.norm), None);
+            self.norm(format_args!("head.probe.norm"), Some(&pooling.norm), None);
         }
         self.linear(format_args!("head.unembed"), &head.unembed);
         if let Some(second) = &head.second {
@@ -354,7 +354,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.vector(key, &bias.tensor, bias.shape.clone());
         }
         for (idx, mlp) in experts.experts.iter().enumerate() {
-            self.used(Use::Expert(idx), |walk| {
+            self.with_use(Use::Expert(idx), |walk| {
                 walk.mlp(&format!("{name}expert.{idx}"), mlp);
             });
         }
@@ -409,7 +409,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         } else {
             self.used
         };
-        self.used(used, |walk| {
+        self.with_use(used, |walk| {
             let of_k = whole(&maps.k, k, Division::Rotating);
             walk.divided(format_args!("{name}.k"), &maps.k, of_k);
             let of_v = whole(&maps.v, v, Division::Outputs);
@@ -460,7 +460,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         let Some(relative) = &maps.relative else {
             return;
         };
-        self.used(Use::EveryDistance, |walk| {
+        self.with_use(Use::EveryDistance, |walk| {
             let embeddings = Some(&relative.embeddings);
             walk.table(format_args!("{name}.relative"), embeddings);
             let norm = relative.norm.as_ref();

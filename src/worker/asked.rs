@@ -43,7 +43,7 @@ pub(super) enum RunJob {
     OpenStep(Opening),
     Run(Request),
     /// Run the last prompt again with what-if changes to attention.
-    Suppose(Vec<WhatIf>),
+    WhatIf(Vec<WhatIf>),
     /// Run something to compare with the last run.
     Against(Against),
     /// Reread the files, and run the last prompt again.

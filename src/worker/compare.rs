@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use attnscope_compare::{Beside, Comparing, Comparison, Recording, Side};
+use attnscope_compare::{Comparing, Comparison, ModelAndRecording, Recording, Side};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
@@ -39,10 +39,10 @@ pub(super) fn compare(
     let comparison = match (ran(pair.0), ran(pair.1)) {
         (Some(RunData::Model(a)), Some(RunData::Model(b))) => models(&a, &b, device, &tell, pace)?,
         (Some(RunData::Model(a)), Some(RunData::Trace(b))) => {
-            beside(&a, (&b, Side::A), device, &tell, pace)?
+            model_and_trace(&a, (&b, Side::A), device, &tell, pace)?
         }
         (Some(RunData::Trace(a)), Some(RunData::Model(b))) => {
-            beside(&b, (&a, Side::B), device, &tell, pace)?
+            model_and_trace(&b, (&a, Side::B), device, &tell, pace)?
         }
         (Some(RunData::Trace(a)), Some(RunData::Trace(b))) => {
             let (a, b) = (recording(&a)?, recording(&b)?);
@@ -99,7 +99,7 @@ fn models(
 }
 
 /// Compares a model with a trace of the same tokens.
-fn beside(
+fn model_and_trace(
     ran: &ModelRun,
     (trace, model_is): (&Recorded, Side),
     device: &mut OwnDevice,
@@ -116,13 +116,13 @@ fn beside(
     }
     let compute = device.get()?;
     let told = layers(&ran.model, tell);
-    let beside = Beside {
+    let both = ModelAndRecording {
         model: &ran.model,
         input: &ran.input,
         recording: &recording,
         model_is,
     };
-    on_device!(&compute, ops => Comparison::of_recording(ops, beside, (ID, None), &told, pace))
+    on_device!(&compute, ops => Comparison::of_recording(ops, both, (ID, None), &told, pace))
 }
 
 /// Opens the hooks of a trace.

@@ -87,13 +87,13 @@ impl ModelRun {
 impl Context {
     /// Returns the open subject, and the one compared with it if that is another.
     pub fn subjects(&self) -> Vec<Subject> {
-        let beside = self.b.as_ref().and_then(|ran| match &ran.what {
+        let compared = self.b.as_ref().and_then(|ran| match &ran.what {
             RunData::Model(ran) => Some(Subject::Model(ran.model.clone())),
             RunData::Trace(recorded) => Some(Subject::Trace(recorded.clone())),
             RunData::Alignment(_) => None,
         });
         let mut all: Vec<Subject> = self.subject.iter().cloned().collect();
-        all.extend(beside.filter(|beside| !all.iter().any(|open| open.is(beside))));
+        all.extend(compared.filter(|compared| !all.iter().any(|open| open.is(compared))));
         all
     }
 

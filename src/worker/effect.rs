@@ -167,12 +167,12 @@ fn predicted<O: Ops>(
     shown.lens = lens(ops, model, (input, &base), at, pace, |_| {})?;
     let last = shown.lens.last().and_then(|row| row.top.first());
     shown.token = last.map(|(id, _)| *id);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let reading = reading.of_target(model.spec.limits());
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let prompt_form = prompt_form.of_target(model.spec.limits());
     let ids = shown.lens.iter().flat_map(|row| {
         let top = row.top.iter().map(|(id, _)| *id);
         top.chain(row.target)
     });
-    shown.labels = ids.map(|id| (id, reading.label(id))).collect();
+    shown.labels = ids.map(|id| (id, prompt_form.label(id))).collect();
     Ok(())
 }

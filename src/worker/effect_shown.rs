@@ -51,9 +51,11 @@ impl Measure {
                 "change of the loss (KL without one) when the head is zeroed, in nats"
             }
             Self::Contribution => "mean Σ α·‖v W_O‖: how much each head carries",
-            Self::Copying => "Σ Re λ / Σ |λ| of W_E W_V W_O W_U: 1 raises what it looks at",
+            Self::Copying => {
+                "Σ Re λ / Σ |λ| of W_E W_V W_O W_U: at 1, the head raises the tokens that it attends to"
+            }
             Self::Retrieval => {
-                "share of a needle's tokens that a head looks at while they are written"
+                "share of a needle's tokens that the head attends to when they come next"
             }
         }
     }

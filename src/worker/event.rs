@@ -63,12 +63,12 @@ pub enum Event {
         origin: PromptOrigin,
     },
     /// The last prompt runs again, through a model with changed attention.
-    Supposed {
+    WhatIfStarted {
         run: RunId,
         subject: Subject,
     },
     /// A second run, to compare with the last one, has started.
-    Beside {
+    SecondStarted {
         run: RunId,
         subject: Subject,
         prompt: Arc<Prompt>,

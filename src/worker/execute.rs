@@ -9,7 +9,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
-use attnscope_prompt::{Reading, TokenizerLoss};
+use attnscope_prompt::{PromptForm, TokenizerLoss};
 use attnscope_run::{Job, KEEP_BYTES, Kept, NonFinite, Observer, Options, Outcome, Progress};
 use attnscope_spec::Model;
 
@@ -24,13 +24,13 @@ use super::told::{judged, reason, tell_of_change};
 impl Runner {
     /// Runs an input and sends its results. If an earlier run is given, resumes from the first layer that differs from it;
     /// otherwise reuses the last run's state for a common beginning of the text.
-    /// Token texts of predictions come from `reading`, or from the open subject's tokenizer.
+    /// Token texts of predictions come from `prompt_form`, or from the open subject's tokenizer.
     pub(super) fn execute(
         &mut self,
         run: RunId,
         (model, input): (&Model, &Input),
         earlier: Option<&ModelRun>,
-        reading: Option<&Reading>,
+        prompt_form: Option<&PromptForm>,
         pace: &dyn Pace,
     ) -> Result<()> {
         let compute = self.device.get()?;
@@ -78,7 +78,11 @@ impl Runner {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
-                let labels = Arc::new(labels(reading.unwrap_or(&self.reading), model, &outcome));
+                let labels = Arc::new(labels(
+                    prompt_form.unwrap_or(&self.prompt_form),
+                    model,
+                    &outcome,
+                ));
                 let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
                 let mut lost = TokenizerLoss::default();
                 if let Some(ran) = lock(&self.context).model_run(run) {
@@ -113,13 +117,13 @@ impl Runner {
 }
 
 /// Returns the text of every predicted id.
-fn labels(reading: &Reading, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
-    let reading = reading.of_target(model.spec.limits());
+fn labels(prompt_form: &PromptForm, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
+    let prompt_form = prompt_form.of_target(model.spec.limits());
     let top = outcome
         .predictions
         .iter()
         .flat_map(|p| p.top.iter().flatten());
-    top.map(|token| (token.id, reading.label(token.id)))
+    top.map(|token| (token.id, prompt_form.label(token.id)))
         .collect()
 }
 

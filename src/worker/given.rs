@@ -108,20 +108,20 @@ impl Runner {
     ///
     /// # Errors
     /// When a change names a place that an alignment does not have.
-    pub(super) fn suppose_alignment(
+    pub(super) fn run_alignment_what_ifs(
         &mut self,
         run: RunId,
         alignment: &Alignment,
         what_ifs: &[WhatIf],
     ) -> Result<()> {
-        let alignment = alignment.supposing(what_ifs)?;
+        let alignment = alignment.with_what_ifs(what_ifs)?;
         let aligned = Arc::new(alignment.align());
         lock(&self.context).b = Some(ShownRun {
             run,
             what: RunData::Alignment(aligned.clone()),
         });
         let subject = Subject::Alignment(Arc::new(alignment));
-        (self.sink)(Event::Supposed { run, subject });
+        (self.sink)(Event::WhatIfStarted { run, subject });
         tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);
         Ok(())
     }

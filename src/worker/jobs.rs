@@ -40,7 +40,7 @@ impl Runner {
             }
             RunJob::OpenStep(opening) => self.open_step(id, opening, pace),
             RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
-            RunJob::Suppose(what_ifs) => self.suppose(id, &what_ifs, pace),
+            RunJob::WhatIf(what_ifs) => self.run_what_ifs(id, &what_ifs, pace),
             RunJob::Against(against) => self.against(id, &against, pace),
             RunJob::ReadAgain => self.read_again(id, pace),
             RunJob::Write => self.write(pace),
@@ -85,7 +85,7 @@ impl Runner {
             return self.show_trace(id, path);
         }
         let model = self.read(&opening)?;
-        let (request, origin) = first(&model, self.reading.tokenizer().is_some())?;
+        let (request, origin) = first(&model, self.prompt_form.tokenizer().is_some())?;
         self.run(id, request, origin, pace)
     }
 
@@ -93,7 +93,7 @@ impl Runner {
     fn open_step(&mut self, id: RunId, opening: Opening, pace: &dyn Pace) -> Result<()> {
         let model = self.read(&opening)?;
         (self.opening, self.other) = (Some(opening), None);
-        let has_tokenizer = self.reading.tokenizer().is_some();
+        let has_tokenizer = self.prompt_form.tokenizer().is_some();
         let (request, origin) = match (self.last.clone(), &self.usual) {
             (Some(last), _) => last,
             (None, Some(usual)) => usual(&model, has_tokenizer)?,
@@ -125,7 +125,7 @@ impl Runner {
     fn read(&mut self, opening: &Opening) -> Result<Arc<Model>> {
         let started = Instant::now();
         let model = Arc::new(attnscope_families::read(opening.open()?)?);
-        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
         log::info!(
             "opened {} in {:?}",
             model.checkpoint.name,
@@ -137,11 +137,11 @@ impl Runner {
         };
         (self.sink)(Event::Opened {
             subject: Subject::Model(model.clone()),
-            has_tokenizer: reading.tokenizer().is_some(),
-            tokenizer: reading.describe(),
+            has_tokenizer: prompt_form.tokenizer().is_some(),
+            tokenizer: prompt_form.describe(),
             device: self.device.kind(),
         });
-        self.reading = reading;
+        self.prompt_form = prompt_form;
         self.before = None;
         Ok(model)
     }
@@ -167,16 +167,16 @@ impl Runner {
             Subject::Trace(_) => return Ok(()),
         };
         self.last = Some((request.clone(), origin));
-        let reading = &self.reading;
+        let prompt_form = &self.prompt_form;
         let limits = model.spec.limits();
-        let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
+        let mut prompt = attnscope_prompt::prepare(&request, prompt_form, limits)?;
         if !self.terms.is_forced {
             let longest = attnscope_run::input_of(&prompt.longest());
             let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
             attnscope_checkpoint::machine::check_memory(need.total())?;
         }
         let compute = self.device.get()?;
-        let label = |id| reading.of_target(limits).label(id);
+        let label = |id| prompt_form.of_target(limits).label(id);
         let mut wrote = |prompt: &Prompt| {
             (self.sink)(Event::Writing {
                 n_written: prompt.tokens.len(),
@@ -216,7 +216,7 @@ impl Runner {
     }
 
     /// Runs the last prompt with changed attention, from the first layer that differs.
-    fn suppose(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
+    fn run_what_ifs(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
         let (subject, first) = {
             let context = lock(&self.context);
             let first = context.a.as_ref().map(|ran| ran.what.clone());
@@ -229,13 +229,13 @@ impl Runner {
             return Err(Error::Prompt(reason.to_owned()));
         }
         if let Some(Subject::Alignment(alignment)) = subject {
-            return self.suppose_alignment(run, &alignment, what_ifs);
+            return self.run_alignment_what_ifs(run, &alignment, what_ifs);
         }
         let Some(RunData::Model(plain)) = first else {
-            let problem = "nothing ran yet that could be supposed otherwise";
+            let problem = "a what-if needs a run of a model: run a text first";
             return Err(Error::Prompt(problem.to_owned()));
         };
-        let spec = attnscope_run::supposed(&plain.model.spec, what_ifs)?;
+        let spec = attnscope_run::with_what_ifs(&plain.model.spec, what_ifs)?;
         let model = Arc::new(plain.model.with_spec(spec));
         lock(&self.context).b = Some(ShownRun {
             run,
@@ -245,7 +245,7 @@ impl Runner {
                 plain.lost,
             )),
         });
-        (self.sink)(Event::Supposed {
+        (self.sink)(Event::WhatIfStarted {
             run,
             subject: Subject::Model(model.clone()),
         });

@@ -3,7 +3,6 @@
 
 mod against;
 mod asked;
-mod beside;
 mod caught;
 mod compare;
 mod context;
@@ -20,6 +19,7 @@ mod progress;
 mod query_rows;
 mod run_id;
 mod runner;
+mod second_run;
 mod sweep;
 mod terms;
 mod told;

@@ -16,7 +16,7 @@ pub type HeadAt = (Stack, usize, usize);
 /// One row of each head's pattern.
 pub type QueryRows = BTreeMap<HeadAt, Vec<f32>>;
 
-/// Request for one query's row of every head that has the query.
+/// Request for one query's row of each listed head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsQuery {
     pub run: RunId,
@@ -24,7 +24,7 @@ pub struct RowsQuery {
     pub heads: Vec<HeadAt>,
 }
 
-/// Collects the rows from each head in full, one after another. `detail` returns `None` if the run keeps no data for a head.
+/// Computes the heads one after another and takes the row from each. `detail` returns `None` if the run keeps no data for a head.
 ///
 /// # Errors
 /// When a head cannot be computed, or the work was stopped.
@@ -52,7 +52,7 @@ pub(super) fn query_rows(
     Some(Ok(Arc::new(rows)))
 }
 
-/// Returns one row of a head; empty if its cells are pooled and cannot be computed alone.
+/// Returns one row of a head; empty if the head does not have the query, or if the row of a pooled map cannot be computed alone.
 fn row(detail: &HeadDetail, head: HeadQuery, query_idx: usize) -> Vec<f32> {
     if query_idx >= detail.n_queries {
         return Vec::new();

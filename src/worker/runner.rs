@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use attnscope_checkpoint::Opening;
-use attnscope_prompt::{Prompt, Reading, Request};
+use attnscope_prompt::{Prompt, PromptForm, Request};
 use attnscope_spec::Model;
 
 use super::against::Against;
@@ -18,7 +18,7 @@ use super::terms::Terms;
 pub(super) struct Other {
     pub against: Against,
     pub model: Arc<Model>,
-    pub reading: Arc<Reading>,
+    pub prompt_form: Arc<PromptForm>,
 }
 
 /// KV cache of a model's last generation, on any device.
@@ -33,7 +33,7 @@ pub(super) struct Runner {
     pub device: OwnDevice,
     pub context: Arc<Mutex<Context>>,
     pub sink: Sink,
-    pub reading: Reading,
+    pub prompt_form: PromptForm,
     /// The last opening, for opening it again.
     pub opening: Option<Opening>,
     /// Chooses the prompt for a training step if none was requested yet.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use attnscope_checkpoint::Opening;
 use attnscope_compute::pace::Pace;
-use attnscope_prompt::{Reading, Request};
+use attnscope_prompt::{PromptForm, Request};
 use attnscope_run::align::Alignment;
 use attnscope_run::{HeadQuery, WhatIf};
 
@@ -82,7 +82,7 @@ impl Worker {
                 terms: terms.clone(),
                 context,
                 sink,
-                reading: Reading::Ids("no checkpoint is open".to_owned()),
+                prompt_form: PromptForm::Ids("no checkpoint is open".to_owned()),
                 opening: None,
                 usual,
                 last: None,
@@ -138,9 +138,9 @@ impl Worker {
     }
 
     /// Runs the last prompt again with changed attention.
-    pub fn suppose(&self, what_ifs: Vec<WhatIf>) {
+    pub fn run_what_ifs(&self, what_ifs: Vec<WhatIf>) {
         self.comparisons.cancel();
-        self.runs.submit(RunJob::Suppose(what_ifs));
+        self.runs.submit(RunJob::WhatIf(what_ifs));
     }
 
     /// Runs something to compare with the last run.

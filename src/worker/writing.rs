@@ -77,7 +77,7 @@ impl Taps for LastRows {
 impl Runner {
     /// Continues the last prompt until the token limit, an end token, or cancellation.
     pub(super) fn write(&mut self, pace: &dyn Pace) -> Result<()> {
-        let (model, supposed) = {
+        let (model, compared_model) = {
             let context = lock(&self.context);
             match (&context.subject, &context.a) {
                 (Some(Subject::Model(model)), Some(ran))
@@ -95,7 +95,7 @@ impl Runner {
         let bundle = self.opening.as_ref().and_then(|opening| opening.bundle);
         let twin = match bundle.and_then(|bundle| (bundle.twin)()) {
             Some(bundle) => Some(Arc::new(attnscope_families::read(bundle.open()?)?)),
-            None => supposed,
+            None => compared_model,
         };
         let Some(prompt) = self.prompt.clone() else {
             return Err(Error::Prompt("nothing ran yet: e takes a text".to_owned()));
@@ -117,8 +117,8 @@ impl Runner {
         }
         let n_before = prompt.tokens.len();
         let compute = self.device.get()?;
-        let reading = &self.reading;
-        let label = |id: u32| reading.of_target(limits).label(id);
+        let prompt_form = &self.prompt_form;
+        let label = |id: u32| prompt_form.of_target(limits).label(id);
         let (remembered, sink) = (self.remembered.take(), &self.sink);
         (sink)(Event::BeganToWrite {
             given: prompt.labels.clone(),
@@ -173,15 +173,15 @@ where
     if let Some(past) = known.and_then(|known| known.past.downcast::<Past<O>>().ok()) {
         text = text.with_past(*past);
     }
-    let mut beside = match twin {
+    let mut of_twin = match twin {
         Some(twin) => Some(Text::begin(ops, twin, &of_b, pace)?),
         None => None,
     };
     let mut n_bytes = 0;
     loop {
         let a = next(&mut text, prompt, label, (&mut n_bytes, 0, sink))?;
-        let b = match &mut beside {
-            Some(beside) => next(beside, &mut of_b, label, (&mut n_bytes, 1, sink))?,
+        let b = match &mut of_twin {
+            Some(of_twin) => next(of_twin, &mut of_b, label, (&mut n_bytes, 1, sink))?,
             None => false,
         };
         if !a && !b {

@@ -13,8 +13,9 @@ use testing::opening::opened;
 /// The layers of a run.
 fn layers(directory: &std::path::Path, request: &Request) -> Vec<LayerReport> {
     let model = opened(directory, &[]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
-    let prompt = attnscope_prompt::prepare(request, &reading, model.spec.limits()).expect("fits");
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
+    let prompt =
+        attnscope_prompt::prepare(request, &prompt_form, model.spec.limits()).expect("fits");
     let options = Options {
         keep_bytes: None,
         predicts: false,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use attnscope_checkpoint::TokenizerFile;
-use attnscope_prompt::{PositionRule, Reading, Request, Tokenizer, prepare};
+use attnscope_prompt::{PositionRule, PromptForm, Request, Tokenizer, prepare};
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, original, text};
 
@@ -83,7 +83,7 @@ fn rows_of_a_table_end_where_the_table_ends() {
 }
 
 /// A tokenizer that puts tokens around a text.
-fn around(name: &str) -> Reading {
+fn around(name: &str) -> PromptForm {
     let directory: PathBuf = testing::root()
         .join("fixtures/formats/tokenizers")
         .join(name);
@@ -96,7 +96,7 @@ fn around(name: &str) -> Reading {
 #[test]
 fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
     for (name, n_end) in [("bert", 1), ("roberta", 1), ("t5", 1), ("mbart", 2)] {
-        let reading = around(name);
+        let prompt_form = around(name);
         let limits = attnscope_prompt::Limits {
             d_vocab: usize::MAX,
             d_vocab_target: None,
@@ -105,7 +105,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             is_n_ctx_hard: true,
             positions: PositionRule::Index,
             start_token: None,
-            look: None,
+            preprocessing: None,
             starts: attnscope_prompt::Starts::NONE,
             sound: None,
         };
@@ -113,7 +113,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             truncate: true,
             ..Request::text("the old king gave a red apple to his horse in the garden")
         };
-        let whole = prepare(&request, &reading, limits)
+        let whole = prepare(&request, &prompt_form, limits)
             .expect("a prompt")
             .tokens;
         for n_ctx in n_end + 1..whole.len() {
@@ -121,7 +121,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
                 n_ctx: Some(n_ctx),
                 ..limits
             };
-            let cut = prepare(&request, &reading, limits).expect("a prompt");
+            let cut = prepare(&request, &prompt_form, limits).expect("a prompt");
             assert_eq!(cut.n_cut, whole.len() - n_ctx, "{name}");
             let (begin, end) = cut.tokens.split_at(n_ctx - n_end);
             assert_eq!(begin, &whole[..n_ctx - n_end], "{name}");
@@ -136,12 +136,14 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             special_tokens: false,
             ..request
         };
-        let whole = prepare(&plain, &reading, limits).expect("a prompt").tokens;
+        let whole = prepare(&plain, &prompt_form, limits)
+            .expect("a prompt")
+            .tokens;
         let limits = attnscope_prompt::Limits {
             n_ctx: Some(5),
             ..limits
         };
-        let cut = prepare(&plain, &reading, limits).expect("a prompt");
+        let cut = prepare(&plain, &prompt_form, limits).expect("a prompt");
         assert_eq!(cut.tokens, whole[..5], "{name}");
     }
 }

@@ -205,7 +205,8 @@ fn a_scale_and_a_spread_hold_at_their_lines() {
 #[test]
 fn a_gain_holds_at_its_margin_and_too_few_positions_decide_nothing() {
     let model = opened(&fixture("degenerate_early"), &[]);
-    let prompts: Vec<_> = stories(&model).into_iter().take(3).collect();
+    // With these, one reading is well ahead: the check has no other reason to be silent at the line.
+    let prompts: Vec<_> = stories(&model).into_iter().take(2).collect();
     let check = "trained-otherwise";
     holds(
         &line(check, "margin", Speaks::AtAndAbove, ""),

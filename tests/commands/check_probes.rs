@@ -128,7 +128,7 @@ fn what_is_declared_loses_in_a_race_of_readings_what_it_loses_in_a_run() {
         let Some((declared, found)) = all.first() else {
             continue;
         };
-        assert_eq!(declared.claim.family, "declared");
+        assert_eq!(declared.hypothesis.family, "declared");
         let ran = attnscope_run::run(
             &Cpu,
             &model,
@@ -211,13 +211,14 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
         let all = attnscope_run::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
         let mut seen = std::collections::BTreeSet::new();
         for (reading, found) in all.expect("runs") {
-            let Some(factors) =
-                of(&reading.claim.name).filter(|_| reading.claim.head_idx.is_none())
-            else {
+            let of_reading = &reading.hypothesis;
+            let (name_of_reading, layer_idx) = (&of_reading.name, of_reading.layer_idx);
+            let factors = of(name_of_reading).filter(|_| of_reading.head_idx.is_none());
+            let Some(factors) = factors else {
                 continue;
             };
-            seen.insert((reading.claim.name.clone(), reading.claim.layer_idx));
-            let changed = model.with_spec(by_hand(&model.spec, reading.claim.layer_idx, &factors));
+            seen.insert((name_of_reading.clone(), layer_idx));
+            let changed = model.with_spec(by_hand(&model.spec, layer_idx, &factors));
             // A reading leaves out the last position of a text: two tokens after it there is none.
             let expected = inputs.iter().flat_map(|input| {
                 let mut losses = losses(&changed, input);
@@ -229,10 +230,8 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
             assert_eq!(found.len(), expected.len(), "{name}");
             for (found, expected) in found.iter().zip(&expected) {
                 let off = (found - expected).abs();
-                let said = format!(
-                    "{name} {} {:?}: {found} and {expected}",
-                    reading.claim.name, reading.claim.layer_idx
-                );
+                let said =
+                    format!("{name} {name_of_reading} {layer_idx:?}: {found} and {expected}");
                 assert!(off <= 1e-4 * expected.abs().max(1.0), "{said}");
             }
         }

@@ -36,7 +36,7 @@ fn the_first_line_says_where_and_why() {
     assert!(first.ends_with("rope_theta 10000 → 500000"), "{first}");
     for section in [
         "Knobs",
-        "Layers that differ by themselves",
+        "Layers that differ given A's input",
         "Hooks",
         "Predictions",
     ] {
@@ -88,7 +88,7 @@ fn bytes_are_those_of_one_thread() {
 }
 
 #[test]
-fn a_what_if_is_supposed_of_b() {
+fn a_what_if_applies_to_b() {
     let model = original("gpt2");
     let arguments = [PROMPT, &["--what-if", "scale=none@L1"]].concat();
     let found = diff(&model, &model, &arguments);

@@ -1,4 +1,4 @@
-//! The same changes made to checkpoints of many families: where `diff` says that they part, which layers differ by themselves, and why.
+//! The same changes made to checkpoints of many families: where `diff` says that they part, which layers differ given A's input, and why.
 
 use serde_json::json;
 use testing::effort::some_of;

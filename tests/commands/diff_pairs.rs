@@ -1,4 +1,4 @@
-//! Pairs of checkpoints that differ in one thing: where `diff` says that they part, which layers differ by themselves, and why.
+//! Pairs of checkpoints that differ in one thing: where `diff` says that they part, which layers differ given A's input, and why.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use testing::effort::some_of;
 use testing::judged::references_of_kinds;
 use testing::pairs::{Found, Pair, alternating, change_tensor, diff, swapped};
 
-/// What a pair must give: the first hook, the layers that differ by themselves, relations of tensors, knobs.
+/// What a pair must give: the first hook, the layers that differ given A's input, relations of tensors, knobs.
 fn assert_found(found: &Found, first: &str, isolated: &str, relations: &str, knobs: &str) {
     let seen = [
         found.first(),
@@ -265,15 +265,15 @@ const TOKENS: [&str; 2] = ["--tokens", "5,9,2,20,7,11,3,8,5,9,2,20"];
 fn prompt_for(family: &str) -> Vec<String> {
     let model = original(family);
     let config = std::fs::read_to_string(model.join("config.json")).expect("reads");
-    let beside = |name: &str| {
+    let sibling = |name: &str| {
         let path = model.with_file_name(name);
         path.exists().then(|| path.to_string_lossy().into_owned())
     };
     let mut arguments = TOKENS.map(str::to_owned).to_vec();
-    if let Some(picture) = beside("picture.png") {
+    if let Some(picture) = sibling("picture.png") {
         arguments = vec!["--image".to_owned(), picture];
     }
-    if let Some(sound) = beside("sound.wav") {
+    if let Some(sound) = sibling("sound.wav") {
         arguments = vec!["--text".to_owned(), sound];
     }
     if config.contains("\"is_encoder_decoder\": true") {

@@ -415,7 +415,7 @@ fn a_refusal_says_what_to_do_and_leaves_nothing_that_opens() {
         ),
         (Manner::Refuses(403, "GatedRepo"), "is gated"),
         (Manner::Refuses(503, ""), "status 503"),
-        (Manner::Lies, "not those that the hub names"),
+        (Manner::Lies, "does not match the hub's checksum"),
     ] {
         let (endpoint, _) = serve(manner);
         let home = tempfile::tempdir().expect("a directory");

@@ -54,8 +54,8 @@ fn an_adapter_differs_from_the_files_of_its_own_base() {
             assert_eq!(own.0, Some(1), "{name}: {}", own.1["headline"]);
             let differ = own.1["weights"]["differ"].as_array().expect("a list");
             assert!(!differ.is_empty(), "{name}");
-            let beside_copy = without_names(diff(copied.path(), &adapter, &IDS));
-            assert!(own == beside_copy, "{name}: as beside a copy of the base");
+            let with_copy = without_names(diff(copied.path(), &adapter, &IDS));
+            assert!(own == with_copy, "{name}: as beside a copy of the base");
             let turned = diff(&adapter, &base, &IDS);
             assert_eq!(turned.code, Some(1), "{name}: {}", turned.said);
             let itself = diff(&adapter, &adapter, &IDS);
@@ -259,7 +259,7 @@ fn settings_and_configurations_say_as_much_beside_one_file_as_beside_a_copy() {
             assert_eq!(copied.1[key], linked.1[key], "{what}: {key}");
         }
     }
-    // A what-if is supposed of B alone.
+    // A what-if applies to B only.
     let model = Copy::of("llama");
     for what_if in ["scale=none", "drop=zero@L0H2", "mask=none@L1"] {
         let found = diff(

@@ -22,8 +22,8 @@ fn packaged() -> BTreeSet<String> {
 
 /// The newest note of the compiler on what the program's library was built from; not that of its own tests.
 fn noted() -> String {
-    let beside = testing::program().with_file_name("deps");
-    let entries = std::fs::read_dir(&beside).expect("what was built");
+    let deps = testing::program().with_file_name("deps");
+    let entries = std::fs::read_dir(&deps).expect("what was built");
     let of_library = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;

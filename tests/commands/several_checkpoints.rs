@@ -422,8 +422,8 @@ fn types_of_heads_are_written_for_programs_too() {
         shown.starts_with("stack") && shown.lines().count() == 1 + 3 * 4,
         "{shown}"
     );
-    // What is supposed changes what the heads look at.
+    // A what-if changes what the heads look at.
     let asked = ["heads", &first, "--tokens", TOKENS];
-    let supposed = ran(&[&asked[..], &["--what-if", "mask=none"]].concat());
-    assert_ne!(text(&supposed), shown);
+    let changed = ran(&[&asked[..], &["--what-if", "mask=none"]].concat());
+    assert_ne!(text(&changed), shown);
 }

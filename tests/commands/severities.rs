@@ -119,12 +119,13 @@ fn of_translator(name: &str) -> (Vec<String>, &'static str) {
         .iter()
         .filter_map(|finding| finding["severity"].as_str().map(str::to_owned));
     let model = opened(&path, &[]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
     let request = Request {
         target: Target::Text(ENGLISH.to_owned()),
         ..Request::text(GERMAN)
     };
-    let prompt = attnscope_prompt::prepare(&request, &reading, model.spec.limits()).expect("fits");
+    let prompt =
+        attnscope_prompt::prepare(&request, &prompt_form, model.spec.limits()).expect("fits");
     let (input, mut keep) = (input_of(&prompt), Layers::default());
     let options = Options {
         keep_bytes: None,

@@ -15,13 +15,13 @@ fn weights() -> PathBuf {
 const SETTINGS: &str = "[set]\nn_heads = 2\n";
 
 /// A training whose steps are in directories of the given names, each with the weights under a name, and with what lies beside them.
-fn training(steps: &[&str], file: &str, beside: &[&str]) -> TempDir {
+fn training(steps: &[&str], file: &str, neighbours: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     for step in steps {
         let path = directory.path().join(step).join(file);
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         fs::copy(weights(), &path).expect("copied");
-        for name in beside {
+        for name in neighbours {
             fs::write(path.with_file_name(name), "state").expect("written");
         }
     }

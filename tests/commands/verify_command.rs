@@ -169,7 +169,7 @@ fn the_cpu_is_compared_with_candle_whichever_of_the_two_is_named() {
 }
 
 #[test]
-fn what_is_supposed_is_supposed_of_both_engines() {
+fn what_ifs_apply_to_both_engines() {
     let what_if = ["--what-if", "drop=zero@L1H1"];
     let (code, found) = json("gpt2", &what_if);
     assert_eq!(code, Some(0));

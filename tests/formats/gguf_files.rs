@@ -270,13 +270,13 @@ fn a_model_in_parts_opens_by_any_of_them_or_by_its_directory() {
         tensors: Vec::new(),
         ..Pieces::sound()
     };
-    for (beside, name) in [
+    for (projector, name) in [
         (None, ""),
         (Some(&projector), "mmproj-tiny.gguf"),
         (Some(&projector), "vision-of-another-name.gguf"),
     ] {
         let path = directory.path().join(name);
-        if let Some(projector) = beside {
+        if let Some(projector) = projector {
             std::fs::write(&path, projector.bytes()).expect("writes");
         }
         for target in parts.iter().map(PathBuf::as_path).chain([directory.path()]) {
@@ -287,12 +287,12 @@ fn a_model_in_parts_opens_by_any_of_them_or_by_its_directory() {
             assert_eq!(*values.widen().expect("reads"), [1.0; 16]);
             let said = checkpoint.remarks().join("\n");
             assert_eq!(
-                beside.is_some(),
+                projector.is_some(),
                 said.contains(&format!("({name}) lies beside")),
                 "{said}"
             );
         }
-        if beside.is_some() {
+        if projector.is_some() {
             let alone = Checkpoint::open(&path).expect_err("no model").to_string();
             assert!(alone.contains("mmproj"), "{alone}");
             std::fs::remove_file(&path).expect("removes");

@@ -1,7 +1,7 @@
 //! Texts on GGUF files: the vocabulary inside one gives the ids of its reference, or the reason why it gives none.
 
 use attnscope_checkpoint::Checkpoint;
-use attnscope_prompt::{Reading, Tokenizer};
+use attnscope_prompt::{PromptForm, Tokenizer};
 use serde_json::Value;
 use testing::gguf_pieces::{BOOL, LIST, Pieces, Place, TEXT, entry, number, text, word};
 
@@ -74,7 +74,7 @@ fn file_of(vocabulary: &Value, without: &[&str]) -> Pieces {
     pieces
 }
 
-fn reading(pieces: &Pieces) -> Reading {
+fn prompt_form(pieces: &Pieces) -> PromptForm {
     let place = Place::default();
     let checkpoint = Checkpoint::open(&place.write(&pieces.bytes())).expect("opens");
     Tokenizer::open(&checkpoint.tokenizer).expect("a reading")
@@ -98,9 +98,9 @@ fn the_vocabulary_inside_a_file_gives_the_ids_of_its_reference() {
         ("gguf-gemma4", false),
     ] {
         let (vocabulary, expected) = (json(kind, "vocabulary.json"), json(kind, "expected.json"));
-        let whole = reading(&file_of(&vocabulary, &[]));
+        let whole = prompt_form(&file_of(&vocabulary, &[]));
         let flags = ["add_bos", "add_eos", "add_space_prefix"];
-        let bare = reading(&file_of(&vocabulary, &flags));
+        let bare = prompt_form(&file_of(&vocabulary, &flags));
         let [whole, bare] = [&whole, &bare].map(|r| r.tokenizer().expect(kind));
         assert_eq!(Some(whole.source_name()), expected["source"].as_str());
         for case in expected["cases"].as_array().expect("cases") {
@@ -135,22 +135,22 @@ fn a_vocabulary_that_is_not_known_exactly_gives_ids_and_the_reason() {
         ("token_types", "does not say which tokens are text"),
         ("model", "\"\" is not known"),
     ] {
-        let reading = reading(&file_of(&vocabulary, &[without]));
+        let prompt_form = prompt_form(&file_of(&vocabulary, &[without]));
         assert!(
-            reading.tokenizer().is_none() && reading.describe().contains(part),
+            prompt_form.tokenizer().is_none() && prompt_form.describe().contains(part),
             "{}",
-            reading.describe()
+            prompt_form.describe()
         );
     }
     let mut other = json("gguf-gpt-2", "vocabulary.json");
     other["pre"] = "a-new-one".into();
-    let said = reading(&file_of(&other, &[])).describe();
+    let said = prompt_form(&file_of(&other, &[])).describe();
     assert!(said.contains("a-new-one"), "{said}");
     // Words of tiktoken's vocabularies are not known without merges.
     other["pre"] = "kimi-k2".into();
-    let said = reading(&file_of(&other, &["merges"])).describe();
+    let said = prompt_form(&file_of(&other, &["merges"])).describe();
     assert!(said.contains("lists no merges"), "{said}");
-    let said = reading(&Pieces::sound()).describe();
+    let said = prompt_form(&Pieces::sound()).describe();
     assert!(said.contains("no tokenizer.json"), "{said}");
 }
 
@@ -186,8 +186,8 @@ fn word_pieces_inside_a_file_give_the_ids_of_their_list() {
     let around = [ids(&expected["before"]), ids(&expected["after"])];
     // The ends of a text are found by their texts where no key names them.
     for without in [&[][..], &["cls_token_id", "seperator_token_id", "unk"]] {
-        let reading = reading(&file_of(&vocabulary, without));
-        let tokenizer = reading.tokenizer().expect("word pieces");
+        let prompt_form = prompt_form(&file_of(&vocabulary, without));
+        let tokenizer = prompt_form.tokenizer().expect("word pieces");
         for case in expected["cases"].as_array().expect("cases") {
             let text = case["text"].as_str().expect("a text");
             let all = [&around[0][..], &ids(&case["bare"]), &around[1]].concat();
@@ -196,12 +196,12 @@ fn word_pieces_inside_a_file_give_the_ids_of_their_list() {
     }
     let mut cased = vocabulary.clone();
     cased["normalizer.lowercase"] = false.into();
-    let [small, cased] = [&vocabulary, &cased].map(|v| reading(&file_of(v, &[])));
-    let [small, cased] = [&small, &cased].map(|reading| {
-        let tokenizer = reading.tokenizer().expect("word pieces");
+    let [small, cased] = [&vocabulary, &cased].map(|v| prompt_form(&file_of(v, &[])));
+    let [small, cased] = [&small, &cased].map(|prompt_form| {
+        let tokenizer = prompt_form.tokenizer().expect("word pieces");
         tokenizer.encode("Hello", false).expect("ids")
     });
     assert_ne!(small, cased);
-    let without = reading(&file_of(&vocabulary, &["tokens"]));
+    let without = prompt_form(&file_of(&vocabulary, &["tokens"]));
     assert!(without.tokenizer().is_none());
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use attnscope_compute::ops::Cpu;
-use attnscope_prompt::{Reading, Request, Target, Tokenizer};
+use attnscope_prompt::{PromptForm, Request, Target, Tokenizer};
 use attnscope_spec::{Model, StackSpec};
 use safetensors::SafeTensors;
 use testing::checkpoint_copy::{
@@ -88,14 +88,14 @@ fn a_trainer_s_checkpoint_of_nanogpt_needs_nothing_more() {
         ("2".to_owned(), "from the tensors' names".to_owned())
     );
     agrees(&model, &reference("nanogpt"));
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("opens");
-    assert_eq!(reading.describe(), "a table of 9 characters");
-    let ids = reading
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("opens");
+    assert_eq!(prompt_form.describe(), "a table of 9 characters");
+    let ids = prompt_form
         .tokenizer()
         .expect("a tokenizer")
         .encode("oak", true)
         .expect("encodes");
-    assert_eq!(reading.label(ids[0]), "o");
+    assert_eq!(prompt_form.label(ids[0]), "o");
     // The file alone is the same model, under its own name.
     let file = opened(&fixtures().join("nanogpt/ckpt.pt"), &[]);
     assert_eq!(file.checkpoint.name, "ckpt");
@@ -440,13 +440,16 @@ fn a_nanogpt_with_gpt_2_s_vocabulary_takes_ids_and_says_why() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("mine.safetensors"), file_of(&weights)).expect("writes");
     let model = opened(directory.path(), &["n_heads=1"]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
-    assert_says(&reading.describe(), &["ids only", "tiktoken", "meta.pkl"]);
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
+    assert_says(
+        &prompt_form.describe(),
+        &["ids only", "tiktoken", "meta.pkl"],
+    );
     let meta = directory.path().join("meta.pkl");
     std::fs::write(&meta, b"\x80\x02}.").expect("writes");
     let model = opened(directory.path(), &["n_heads=1"]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
-    assert_says(&reading.describe(), &["ids only", "no stoi"]);
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
+    assert_says(&prompt_form.describe(), &["ids only", "no stoi"]);
 }
 
 #[test]
@@ -461,7 +464,7 @@ fn a_decoder_with_words_of_its_own_has_ids_of_its_own() {
     let model = opened(&fixtures().join("translator"), &set);
     let limits = model.spec.limits();
     assert_eq!((limits.d_vocab, limits.d_vocab_target), (20, Some(14)));
-    let no_text = Reading::Ids("not asked for".to_owned());
+    let no_text = PromptForm::Ids("not asked for".to_owned());
     let prepared = |source: u32, target: u32| {
         let request = Request {
             target: Target::Ids(vec![target]),

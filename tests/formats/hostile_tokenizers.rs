@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use attnscope_checkpoint::TokenizerFile;
 use attnscope_compute::error::Result;
-use attnscope_prompt::{Reading, Tokenizer};
+use attnscope_prompt::{PromptForm, Tokenizer};
 use serde_json::{Value, json};
 
 /// Byte pairs of a few letters; `change` breaks it.
@@ -34,8 +34,8 @@ fn open(value: &Value) -> Result<Tokenizer> {
     let path = directory.path().join("tokenizer.json");
     std::fs::write(&path, value.to_string()).expect("writes");
     match Tokenizer::open(&TokenizerFile::Path(path))? {
-        Reading::Tokenizer(tokenizer) => Ok(tokenizer),
-        Reading::Ids(reason) => panic!("ids: {reason}"),
+        PromptForm::Tokenizer(tokenizer) => Ok(tokenizer),
+        PromptForm::Ids(reason) => panic!("ids: {reason}"),
     }
 }
 
@@ -156,7 +156,7 @@ fn bytes_in_any_order_are_refused_or_read_and_nothing_else() {
             }
         }
         std::fs::write(&path, &bytes).expect("writes");
-        if let Ok(Reading::Tokenizer(tokenizer)) =
+        if let Ok(PromptForm::Tokenizer(tokenizer)) =
             Tokenizer::open(&TokenizerFile::Path(path.clone()))
         {
             let _ = tokenizer.encode("aaab", true);

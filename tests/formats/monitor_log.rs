@@ -340,9 +340,9 @@ fn a_log_that_is_cut_short_replaced_or_written_anew_is_read_from_its_beginning()
             fs::write(path, text).expect("writes")
         }),
         ("replaced", |path, text| {
-            let beside = path.with_extension("other");
-            fs::write(&beside, text).expect("writes");
-            fs::rename(beside, path).expect("renames");
+            let other = path.with_extension("other");
+            fs::write(&other, text).expect("writes");
+            fs::rename(other, path).expect("renames");
         }),
         ("rotated", |path, text| {
             fs::rename(path, path.with_extension("1")).expect("renames");

@@ -68,7 +68,7 @@ fn what_stands_beside_the_weights_is_kept() {
     let text = std::fs::read(fixture("expected.json")).expect("reads");
     let expected: Value = serde_json::from_slice(&text).expect("JSON");
     for file in ["trainer.pt", "trainer_legacy.pt", "parallel.pth", "zip.pt"] {
-        let mut found = open(file).expect("opens").beside;
+        let mut found = open(file).expect("opens").plain_values;
         let optimiser = found.remove("optimizer");
         assert_eq!(Value::Object(found), expected[file]["beside"], "{file}");
         if file.starts_with("trainer") {

@@ -349,9 +349,10 @@ fn stub(vocab: &Value) -> tempfile::TempDir {
 fn characters_that_the_tokenizer_loses_are_counted_and_a_lost_text_is_refused() {
     let copy = stub(&json!({"q": 0, "h": 1}));
     let model = opened(copy.path(), &[]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
     let limits = model.spec.limits();
-    let prepared = |text: &str| attnscope_prompt::prepare(&Request::text(text), &reading, limits);
+    let prepared =
+        |text: &str| attnscope_prompt::prepare(&Request::text(text), &prompt_form, limits);
     let said = prepared("ello world")
         .expect_err("nothing comes through")
         .to_string();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use attnscope_checkpoint::TokenizerFile;
-use attnscope_prompt::{Reading, Tokenizer, Vocabulary};
+use attnscope_prompt::{PromptForm, Tokenizer, Vocabulary};
 use serde_json::{Value, json};
 
 fn fixtures() -> PathBuf {
@@ -15,7 +15,7 @@ fn json_at(path: &Path) -> Value {
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-fn reading(directory: &Path) -> attnscope_compute::error::Result<Reading> {
+fn prompt_form(directory: &Path) -> attnscope_compute::error::Result<PromptForm> {
     if directory.join("vocabulary.json").exists() {
         let path = directory.join("vocabulary.json");
         return Tokenizer::vocabulary(&path, &vocabulary(&json_at(&path)));
@@ -80,10 +80,10 @@ fn every_kind_of_vocabulary_gives_the_ids_of_its_reference() {
             .to_string_lossy()
             .into_owned();
         let expected = json_at(&directory.join("expected.json"));
-        let reading = reading(&directory).expect(&kind);
-        let tokenizer = reading
+        let prompt_form = prompt_form(&directory).expect(&kind);
+        let tokenizer = prompt_form
             .tokenizer()
-            .unwrap_or_else(|| panic!("{kind}: {}", reading.describe()));
+            .unwrap_or_else(|| panic!("{kind}: {}", prompt_form.describe()));
         assert_eq!(
             Some(tokenizer.source_name()),
             expected["source"].as_str(),
@@ -133,7 +133,7 @@ fn copy(kind: &str) -> tempfile::TempDir {
 fn refused(kind: &str, name: &str, contents: &str) -> String {
     let directory = copy(kind);
     std::fs::write(directory.path().join(name), contents).expect("written");
-    let said = reading(directory.path()).expect_err(name).to_string();
+    let said = prompt_form(directory.path()).expect_err(name).to_string();
     assert!(said.contains(name) && !said.contains('\n'), "{said}");
     said
 }
@@ -142,9 +142,9 @@ fn refused(kind: &str, name: &str, contents: &str) -> String {
 fn ids_only(kind: &str, name: &str, contents: &str) -> String {
     let directory = copy(kind);
     std::fs::write(directory.path().join(name), contents).expect("written");
-    match reading(directory.path()).expect("a reading") {
-        Reading::Ids(reason) => reason,
-        Reading::Tokenizer(tokenizer) => panic!("{kind}: {}", tokenizer.source_name()),
+    match prompt_form(directory.path()).expect("a reading") {
+        PromptForm::Ids(reason) => reason,
+        PromptForm::Tokenizer(tokenizer) => panic!("{kind}: {}", tokenizer.source_name()),
     }
 }
 
@@ -250,14 +250,15 @@ fn what_is_not_known_exactly_gives_ids_and_says_why() {
     }
     let empty = tempfile::tempdir().expect("a directory");
     std::fs::write(empty.path().join("config.json"), "{}").expect("written");
-    let reason = reading(empty.path()).expect("ids").describe();
+    let reason = prompt_form(empty.path()).expect("ids").describe();
     assert!(reason.contains("tokenizer.json"), "{reason}");
     let mut gguf = vocabulary(&json_at(&fixtures().join("gguf-gpt-2/vocabulary.json")));
     for pre in [None, Some("superbpe"), Some("youtu")] {
         gguf.pre = pre.map(str::to_owned);
-        let reading = Tokenizer::vocabulary(Path::new("a.gguf"), &gguf).expect("ids");
+        let prompt_form = Tokenizer::vocabulary(Path::new("a.gguf"), &gguf).expect("ids");
         assert!(
-            reading.tokenizer().is_none() && reading.describe().contains(pre.unwrap_or("none"))
+            prompt_form.tokenizer().is_none()
+                && prompt_form.describe().contains(pre.unwrap_or("none"))
         );
     }
 }
@@ -314,9 +315,9 @@ fn a_damaged_sentence_piece_model_is_an_error_or_a_reading_but_never_a_panic() {
                 }
             }
             std::fs::write(&path, &bytes).expect("written");
-            match reading(directory.path()) {
-                Ok(reading) => {
-                    if let Some(tokenizer) = reading.tokenizer() {
+            match prompt_form(directory.path()) {
+                Ok(prompt_form) => {
+                    if let Some(tokenizer) = prompt_form.tokenizer() {
                         let ids = tokenizer
                             .encode("Ｈello  wörld ﬁne\n<0x41> 東京 é", true)
                             .expect("ids");
@@ -370,14 +371,14 @@ fn labels_read_as_the_text_does() {
         ("xlm-roberta", "the", " the"),
     ] {
         let directory = fixtures().join(kind);
-        let reading = reading(&directory).expect(kind);
-        let tokenizer = reading.tokenizer().expect(kind);
+        let prompt_form = prompt_form(&directory).expect(kind);
+        let tokenizer = prompt_form.tokenizer().expect(kind);
         let ids = tokenizer.encode(text, false).expect("ids");
         let read: String = ids.iter().map(|id| tokenizer.label(*id)).collect();
         assert_eq!(read.trim_start(), labels.trim_start(), "{kind}");
     }
-    let reading = reading(&fixtures().join("xlm-roberta")).expect("a reading");
-    let label = |id| reading.label(id);
+    let prompt_form = prompt_form(&fixtures().join("xlm-roberta")).expect("a reading");
+    let label = |id| prompt_form.label(id);
     assert_eq!(
         [label(0), label(1), label(2), label(3)],
         ["<s>", "<pad>", "</s>", "<unk>"]

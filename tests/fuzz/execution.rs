@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             if is_late(*idx) {
                 fs::write(path, bytes).expect("writes");
             }
-            let n_bytes = bytes.len() + self.seeds[*idx].n_beside();
+            let n_bytes = bytes.len() + self.seeds[*idx].n_sibling_bytes();
             let (target, seed) = (self.target.name, self.plan.seed);
             let called = format!(
                 "target {target}, seed {seed}, execution {n} (ATTNSCOPE_FUZZ_TARGET={target} ATTNSCOPE_FUZZ_SEED={seed} \
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
             Place::Ending(ending) => directory.join(format!("case.{ending}")),
         };
         fs::write(&path, &case.bytes).expect("writes");
-        let n_bytes = case.bytes.len() + case.seed.n_beside();
+        let n_bytes = case.bytes.len() + case.seed.n_sibling_bytes();
         let called = format!("target {}, regression {name}", self.target.name);
         let Some(ended) = self.execute(called.clone(), &path, n_bytes) else {
             return;
@@ -343,7 +343,7 @@ fn in_memory() -> TempDir {
 /// Writes what stands beside a seed.
 fn lay_out(directory: &Path, seed: &Seed) {
     fs::create_dir_all(directory).expect("a directory");
-    for (name, bytes) in &seed.beside {
+    for (name, bytes) in &seed.siblings {
         let path = directory.join(name);
         fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         fs::write(path, bytes).expect("writes");

@@ -2,8 +2,8 @@
 //! allows.
 //!
 //! ```text
-//! cargo test --test fuzz                        # every target, a few seconds each
-//! cargo test --profile fuzz --test fuzz -- gguf # targets whose name holds a word
+//! cargo test --test fuzz         # every target, a few seconds each
+//! cargo test --test fuzz -- gguf # targets whose name holds a word
 //! ```
 //! `ATTNSCOPE_FUZZ_RUNS=N` sets the executions of each target, `ATTNSCOPE_FUZZ_TARGET=NAME` chooses one, `ATTNSCOPE_FUZZ_SEED=N` gives
 //! other mutants, and `ATTNSCOPE_FUZZ_FROM=N` begins with another execution, so that a failure can be run alone. The parent process

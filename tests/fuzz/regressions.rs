@@ -263,7 +263,7 @@ fn configs() -> Vec<Regression> {
             kind: Kind::Json,
             place: Place::Named("config.json"),
             bytes: config.to_string().into_bytes(),
-            beside: vec![("model.safetensors".to_owned(), of("model.safetensors"))],
+            siblings: vec![("model.safetensors".to_owned(), of("model.safetensors"))],
         };
         case(seed)
     };

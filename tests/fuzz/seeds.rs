@@ -38,7 +38,7 @@ pub struct Seed {
     pub place: Place,
     pub bytes: Vec<u8>,
     /// Files beside it, by name.
-    pub beside: Vec<(String, Vec<u8>)>,
+    pub siblings: Vec<(String, Vec<u8>)>,
 }
 
 impl Seed {
@@ -47,7 +47,7 @@ impl Seed {
             kind,
             place: Place::Ending(ending),
             bytes: bytes.into(),
-            beside: Vec::new(),
+            siblings: Vec::new(),
         }
     }
 
@@ -56,18 +56,18 @@ impl Seed {
             kind,
             place: Place::Named(name),
             bytes: bytes.into(),
-            beside: Vec::new(),
+            siblings: Vec::new(),
         }
     }
 
     pub fn with(mut self, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
-        self.beside.push((name.to_owned(), bytes.into()));
+        self.siblings.push((name.to_owned(), bytes.into()));
         self
     }
 
     /// Bytes of the files beside it.
-    pub fn n_beside(&self) -> usize {
-        self.beside.iter().map(|(_, bytes)| bytes.len()).sum()
+    pub fn n_sibling_bytes(&self) -> usize {
+        self.siblings.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
 

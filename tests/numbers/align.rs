@@ -173,9 +173,9 @@ fn the_wrong_axis_is_found_and_the_right_one_is_not() {
 }
 
 #[test]
-fn what_is_supposed_changes_the_attention_and_no_place_is_invented() {
+fn what_ifs_change_the_attention_and_only_in_places_that_exist() {
     let plain = aligned(QUERY, KEY, SoftmaxAxis::Keys);
-    let with = |words: &str| plain.supposing(&[words.parse().expect("a what-if")]);
+    let with = |words: &str| plain.with_what_ifs(&[words.parse().expect("a what-if")]);
     let flipped = with("softmax_axis=queries").expect("another axis").align();
     let declared = aligned(QUERY, KEY, SoftmaxAxis::Queries).align();
     assert_eq!(flipped.pattern, declared.pattern);
@@ -232,8 +232,8 @@ fn unknown_words_are_rows_of_zeros_marked_and_counted() {
         "qk_norm=on",
         "softmax_axis=queries",
     ] {
-        let supposed = nothing.supposing(&[words.parse().expect("a what-if")]);
-        let found = supposed.expect("an attention").align();
+        let changed = nothing.with_what_ifs(&[words.parse().expect("a what-if")]);
+        let found = changed.expect("an attention").align();
         assert_eq!(
             found.judge(&Thresholds::default()).len(),
             CHECKS.len(),

@@ -7,7 +7,7 @@ use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::RowSummary;
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::{Input, Sequence};
-use attnscope_prompt::{Reading, prepare};
+use attnscope_prompt::{PromptForm, prepare};
 use attnscope_run::{Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run};
 use attnscope_spec::{Model, Stack};
 use safetensors::SafeTensors;
@@ -148,9 +148,9 @@ pub(super) fn writing_cases(
         let model = model_of(&case).expect("is read");
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-        let reading = Reading::Ids("cases are ids".to_owned());
+        let prompt_form = PromptForm::Ids("cases are ids".to_owned());
         let request = request_of(&case, &reference);
-        let prompt = prepare(&request, &reading, model.spec.limits()).expect("fits");
+        let prompt = prepare(&request, &prompt_form, model.spec.limits()).expect("fits");
         let input = input_of(&prompt);
         let writes = model.spec.is_causal_lm || model.spec.decoder_start.is_some();
         (writes && input.sequence.len() > 2).then_some((case, model, input))

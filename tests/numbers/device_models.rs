@@ -7,7 +7,7 @@ use std::sync::Arc;
 use attnscope_checks::stats::{LayerReport, STATISTICS};
 use attnscope_compute::ops::{Candle, Cpu, Ops};
 use attnscope_forward::{Input, Sequence};
-use attnscope_prompt::Reading;
+use attnscope_prompt::PromptForm;
 use attnscope_run::{HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
 use attnscope_spec::Model;
 use testing::effort::{one_of_each, some_of};
@@ -48,7 +48,7 @@ fn input_for(case: &Path, model: &Model) -> Input {
         let bytes = reference_bytes(case);
         let reference = safetensors::SafeTensors::deserialize(&bytes).expect("a reference");
         let request = request_of(case, &reference);
-        let no_text = Reading::Ids("not asked for".to_owned());
+        let no_text = PromptForm::Ids("not asked for".to_owned());
         let prompt =
             attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         return attnscope_run::input_of(&prompt);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::Input;
-use attnscope_prompt::{Reading, Request};
-use attnscope_run::{WhatIf, input_of, supposed};
+use attnscope_prompt::{PromptForm, Request};
+use attnscope_run::{WhatIf, input_of, with_what_ifs};
 use attnscope_spec::{Model, Place, Stack};
 use attnscope_studies::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, check_linear,
@@ -43,7 +43,7 @@ fn loaded(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = Case
         let model = model_of(&path);
         let model = model.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let request = request_of(&path, &reference);
-        let no_text = Reading::Ids("not asked for".to_owned());
+        let no_text = PromptForm::Ids("not asked for".to_owned());
         let prompt =
             attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         Case {
@@ -216,7 +216,7 @@ fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
         let base = &hooks_of(&Cpu, model, request)["logits"];
         for effect in &ablation.parts {
             let what_if: WhatIf = format!("drop=zero@{}", effect.place).parse().expect("one");
-            let spec = supposed(&model.spec, &[what_if]).expect("possible");
+            let spec = with_what_ifs(&model.spec, &[what_if]).expect("possible");
             let then = &hooks_of(&Cpu, &model.with_spec(spec), request)["logits"];
             let (loss, kl) = by_hand(&case, base, then);
             let place = effect.place;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::Input;
 use attnscope_prompt::{Request, Tokenizer};
-use attnscope_run::{WhatIf, input_of, stripes, supposed};
+use attnscope_run::{WhatIf, input_of, stripes, with_what_ifs};
 use attnscope_spec::{Model, Place};
 use attnscope_studies::effect::{
     Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, retrieval,
@@ -19,8 +19,8 @@ const TEXT: &str = "one cold morning the old king gave a red apple to his good h
 
 fn demo() -> (Model, Input) {
     let model = opened(&testing::root().join("fixtures/induction"), &[]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
-    let prompt = attnscope_prompt::prepare(&Request::text(TEXT), &reading, model.spec.limits());
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
+    let prompt = attnscope_prompt::prepare(&Request::text(TEXT), &prompt_form, model.spec.limits());
     let input = input_of(&prompt.expect("fits"));
     (model, input)
 }
@@ -170,7 +170,7 @@ fn heads_that_cannot_know_what_followed_copy_nothing() {
     let (mut model, _) = demo();
     let words = ["drop=zero@L0H0", "drop=zero@L0H2"];
     let what_ifs = words.map(|word| word.parse::<WhatIf>().expect("a what-if"));
-    model.spec = supposed(&model.spec, &what_ifs).expect("applies");
+    model.spec = with_what_ifs(&model.spec, &what_ifs).expect("applies");
     let healthy = opened(&testing::root().join("fixtures/healthy"), &[]);
     for model in [&model, &healthy] {
         for (place, retrieval, looks) in copies(model) {

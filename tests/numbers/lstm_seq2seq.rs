@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use attnscope_compute::ops::{Cpu, Ops};
 use attnscope_prompt::{Request, Target};
-use attnscope_run::{WhatIf, supposed};
+use attnscope_run::{WhatIf, with_what_ifs};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::json;
@@ -161,7 +161,7 @@ fn scaled_scores_are_those_of_the_unscaled_model_divided() {
         ..Request::ids(vec![3, 4, 5, 6, 2])
     };
     let what_if: WhatIf = "scale=x0.25@cross".parse().expect("well-formed");
-    let spec = supposed(&model.spec, &[what_if]).expect("possible");
+    let spec = with_what_ifs(&model.spec, &[what_if]).expect("possible");
     let base = hooks_of(&Cpu, &model, &request);
     let then = hooks_of(&Cpu, &model.with_spec(spec), &request);
     let scores = "decoder.blocks.0.cross_attn.scores";
@@ -220,7 +220,7 @@ fn what_no_order_of_steps_could_compute_is_refused() {
     let model = opened(&fixtures().join("cases/dot"), &[]);
     for words in ["softmax_axis=queries", "drop=mean"] {
         let what_if: WhatIf = words.parse().expect("well-formed");
-        let message = supposed(&model.spec, &[what_if])
+        let message = with_what_ifs(&model.spec, &[what_if])
             .expect_err(words)
             .to_string();
         assert!(message.contains("input feeding"), "{message}");
@@ -231,7 +231,7 @@ fn what_no_order_of_steps_could_compute_is_refused() {
 fn a_softmax_over_queries_has_columns_that_sum_to_one() {
     let model = opened(&fixtures().join("cases/no_feeding"), &[]);
     let what_if: WhatIf = "softmax_axis=queries".parse().expect("well-formed");
-    let spec = supposed(&model.spec, &[what_if]).expect("possible");
+    let spec = with_what_ifs(&model.spec, &[what_if]).expect("possible");
     let (n, n_keys) = (4, 5);
     let request = Request {
         target: Target::Ids(vec![1, 3, 4, 5]),

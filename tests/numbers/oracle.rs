@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::ops::{Cpu, Ops};
-use attnscope_prompt::Reading;
+use attnscope_prompt::PromptForm;
 use attnscope_run::{HeadQuery, Kept, Observer, Options, Progress, input_of};
 use safetensors::SafeTensors;
 use testing::effort::one_of_each;
@@ -73,7 +73,7 @@ fn heads_run_alone_as_among_others() {
         let model = model_of(&case).expect("is understood");
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-        let no_text = Reading::Ids("not asked for".to_owned());
+        let no_text = PromptForm::Ids("not asked for".to_owned());
         let request = request_of(&case, &reference);
         let prompt =
             attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::{
-    Firsts, Picture, PicturePreprocessing, PictureSource, Reading, Request, Source,
+    Firsts, Picture, PicturePreprocessing, PictureSource, PromptForm, Request, Source,
 };
 use attnscope_run::{Options, Silent, input_of};
 use safetensors::SafeTensors;
@@ -38,16 +38,19 @@ fn every_processor_makes_the_values_that_transformers_makes() {
             continue;
         };
         let model = model_of(&case).expect("opens");
-        let look = model.spec.look().expect("sees");
-        let picture = Picture::read(&PictureSource::File(path), &look).expect("reads");
+        let preprocessing = model.spec.preprocessing().expect("sees");
+        let picture = Picture::read(&PictureSource::File(path), &preprocessing).expect("reads");
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let expected = reference.tensor("pixel_values").expect("the values");
         let numbers = expected.data().chunks(4);
         let numbers = numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")));
         let size = picture.size();
-        assert_eq!(expected.shape(), [look.n_channels, size[0], size[1]]);
-        let found = values_of(&picture, look.n_channels, look.patch);
+        assert_eq!(
+            expected.shape(),
+            [preprocessing.n_channels, size[0], size[1]]
+        );
+        let found = values_of(&picture, preprocessing.n_channels, preprocessing.patch);
         for (found, expected) in found.iter().zip(numbers) {
             // Pixels beyond the last whole patch are in no patch.
             let differs = !found.is_nan() && (found - expected).abs() > 2e-6;
@@ -112,7 +115,7 @@ fn files_are_read_as_pillow_reads_them() {
 
 fn refused(case: &str, request: &Request) -> String {
     let model = model_of(&root().join("fixtures/oracle").join(case)).expect("opens");
-    let no_text = Reading::Ids("no tokenizer".to_owned());
+    let no_text = PromptForm::Ids("no tokenizer".to_owned());
     let refused = attnscope_prompt::prepare(request, &no_text, model.spec.limits());
     refused.expect_err("is refused").to_string()
 }
@@ -182,7 +185,7 @@ fn another_order_of_patches_is_another_picture() {
     let model = model_of(&case).expect("opens");
     let bytes = reference_bytes(&case);
     let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-    let no_text = Reading::Ids("no tokenizer".to_owned());
+    let no_text = PromptForm::Ids("no tokenizer".to_owned());
     let request = request_of(&case, &reference);
     let prompt = attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
     assert_eq!(prompt.labels[..3], ["[CLS]", "r1 c1", "r1 c2"]);

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::Checkpoint;
 use attnscope_compute::ops::Cpu;
-use attnscope_prompt::{Prompt, Reading, Request, Target};
+use attnscope_prompt::{Prompt, PromptForm, Request, Target};
 use attnscope_run::generate;
 use attnscope_spec::Model;
 use safetensors::SafeTensors;
@@ -35,8 +35,8 @@ impl Case {
             target,
             ..Request::text(&self.sound)
         };
-        let reading = Reading::Ids("not asked for".to_owned());
-        attnscope_prompt::prepare(&request, &reading, self.model.spec.limits()).expect("fits")
+        let prompt_form = PromptForm::Ids("not asked for".to_owned());
+        attnscope_prompt::prepare(&request, &prompt_form, self.model.spec.limits()).expect("fits")
     }
 
     fn floats(&self, name: &str) -> (Vec<usize>, Vec<f32>) {

@@ -31,7 +31,7 @@ struct Measured {
 fn measured(name: &str) -> Measured {
     let path = testing::root().join("fixtures/seq2seq").join(name);
     let model = opened(&path, &[]);
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
+    let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer).expect("a tokenizer");
     let mut alignments = Alignments::default();
     let (mut n_steps, mut n_right) = (0usize, 0usize);
     let [mut loss, mut entropy, mut std] = [0.0f64; 3];
@@ -40,8 +40,8 @@ fn measured(name: &str) -> Measured {
             target: Target::Text(pair.target.clone()),
             ..Request::text(&pair.source)
         };
-        let prompt =
-            attnscope_prompt::prepare(&request, &reading, model.spec.limits()).expect("a prompt");
+        let prompt = attnscope_prompt::prepare(&request, &prompt_form, model.spec.limits())
+            .expect("a prompt");
         let options = Options {
             keep_bytes: None,
             predicts: true,

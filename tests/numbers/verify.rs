@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use attnscope_compare::verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying};
+use attnscope_compare::ROW_BYTES;
+use attnscope_compare::verify::{Floor, HookDifference, ValuePlace, Verifying};
 use attnscope_compute::ops::{Candle, Cpu, Ops};
 use attnscope_forward::Input;
-use attnscope_prompt::{Reading, Request, Target};
-use attnscope_run::{WhatIf, input_of, supposed};
+use attnscope_prompt::{PromptForm, Request, Target};
+use attnscope_run::{WhatIf, input_of, with_what_ifs};
 use attnscope_spec::{Model, Stack};
 use safetensors::SafeTensors;
 use testing::effort::{one_of_each, some_of};
@@ -16,7 +17,7 @@ use testing::opening::opened;
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
 fn input(model: &Model, request: &Request) -> Input {
-    let no_text = Reading::Ids("not asked for".to_owned());
+    let no_text = PromptForm::Ids("not asked for".to_owned());
     let limits = model.spec.limits();
     input_of(&attnscope_prompt::prepare(request, &no_text, limits).expect("fits"))
 }
@@ -159,7 +160,7 @@ fn a_layer_that_runs_again_for_more_heads_gives_the_same_differences() {
     ] {
         let model = oracle(name);
         let changes: Vec<WhatIf> = what_ifs.iter().map(|w| w.parse().expect(w)).collect();
-        let model = model.with_spec(supposed(&model.spec, &changes).expect("possible"));
+        let model = model.with_spec(with_what_ifs(&model.spec, &changes).expect("possible"));
         let input = few_tokens(&model);
         let at_once = verified(&Candle::cpu(), &model, &input, ROW_BYTES);
         // Room for one head at a time, and for two.

@@ -1,4 +1,4 @@
-//! Supposed attention: every change against the same thing computed another way, from the values of a run without it.
+//! What-ifs: every change of attention against the same thing computed another way, from the values of a run without it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::ops::{Candle, Cpu};
-use attnscope_prompt::{Reading, Request, Target};
-use attnscope_run::{HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed};
+use attnscope_prompt::{PromptForm, Request, Target};
+use attnscope_run::{HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf};
 use attnscope_spec::{Model, Stack};
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, text};
@@ -37,7 +37,7 @@ type Values = BTreeMap<String, Vec<f32>>;
 /// The values of a model, and of the same with changes.
 struct Both {
     model: Model,
-    supposed: Model,
+    changed: Model,
     base: Values,
     then: Values,
 }
@@ -49,13 +49,13 @@ fn both(name: &str, what_ifs: &[&str]) -> Both {
 fn both_of(name: &str, request: &Request, what_ifs: &[&str]) -> Both {
     let model = opened(&case(name), &[]);
     let changes: Vec<WhatIf> = what_ifs.iter().map(|w| w.parse().expect(w)).collect();
-    let spec = supposed(&model.spec, &changes).expect("possible");
-    let supposed = model.with_spec(spec);
+    let spec = attnscope_run::with_what_ifs(&model.spec, &changes).expect("possible");
+    let changed = model.with_spec(spec);
     Both {
         base: hooks_of(&Cpu, &model, request),
-        then: hooks_of(&Cpu, &supposed, request),
+        then: hooks_of(&Cpu, &changed, request),
         model,
-        supposed,
+        changed,
     }
 }
 
@@ -230,7 +230,7 @@ fn divisors_of_key_norms_divide_each_row_by_those_of_the_keys_it_sees() {
 fn a_device_divides_by_key_norms_as_the_cpu_does() {
     for word in ["sum_key_norms@L0", "p_norm:3@L1H0"] {
         let both = both("llama_yarn", &[&format!("scale={word}"), "softcap=9"]);
-        let on_device = hooks_of(&Candle::cpu(), &both.supposed, &request());
+        let on_device = hooks_of(&Candle::cpu(), &both.changed, &request());
         for (hook, values) in &both.then {
             let apart = worst(values, &on_device[hook]);
             assert!(apart < 2e-4, "{word} {hook}: {apart}");
@@ -372,7 +372,7 @@ fn a_place_that_the_model_lacks_is_refused_with_those_it_has() {
     ] {
         let model = opened(&case(name), &[]);
         let what_if: WhatIf = what_if.parse().expect("well-formed");
-        let message = supposed(&model.spec, &[what_if])
+        let message = attnscope_run::with_what_ifs(&model.spec, &[what_if])
             .expect_err("refused")
             .to_string();
         assert!(
@@ -383,7 +383,7 @@ fn a_place_that_the_model_lacks_is_refused_with_those_it_has() {
 }
 
 #[test]
-fn commands_say_what_was_supposed() {
+fn commands_report_the_what_ifs() {
     let path = case("llama_yarn");
     let path = path.to_str().expect("a path");
     let tokens = ["--tokens", "3,4,5,6,7,8"];
@@ -453,8 +453,8 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
     ] {
         let model = opened(&case(name), &[]);
         let what_if: WhatIf = what_if.parse().expect("well-formed");
-        let changed = model
-            .with_spec(supposed(&model.spec, std::slice::from_ref(&what_if)).expect("possible"));
+        let spec = attnscope_run::with_what_ifs(&model.spec, std::slice::from_ref(&what_if));
+        let changed = model.with_spec(spec.expect("possible"));
         let request = Request {
             target: if model.spec.is_encoder_decoder() {
                 Target::Ids((0..9).collect())
@@ -463,7 +463,7 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
             },
             ..request()
         };
-        let no_text = Reading::Ids("not asked for".to_owned());
+        let no_text = PromptForm::Ids("not asked for".to_owned());
         let prompt =
             attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         let input = attnscope_run::input_of(&prompt);

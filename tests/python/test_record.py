@@ -27,7 +27,7 @@ class Drops(nn.Module):
         return nn.functional.dropout(x, 0.5, training=True)
 
 
-class Chance(Case):
+class Randomness(Case):
     """Which modules drew random numbers."""
 
     def recorded(self, model, **options):

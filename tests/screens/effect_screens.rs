@@ -132,7 +132,7 @@ fn a_model_without_a_language_model_head_shows_what_needs_none() {
 }
 
 #[test]
-fn beside_a_second_run_the_side_that_is_measured_is_named() {
+fn with_a_second_run_the_measured_side_is_named() {
     let mut screen = effect((120, 40));
     screen.key(KeyCode::Char('w'));
     screen.typed("temperature=2");

@@ -3,11 +3,11 @@
 mod align_screen;
 #[cfg(unix)]
 mod answered_keys;
-mod beside_a_trainer;
 mod broken_runs;
 mod changed_files;
 mod checks_screens;
 mod compare_screens;
+mod concurrent_trainer;
 mod effect_screens;
 mod exports;
 mod failed_questions;

@@ -75,7 +75,7 @@ fn its_data_have_the_layer_where_it_is_swept() {
 }
 
 #[test]
-fn what_is_supposed_has_a_sweep_of_its_own() {
+fn a_what_if_has_a_sweep_of_its_own() {
     let mut screen = swept((120, 40));
     screen.typed("a");
     let before = screen.app.scene().swept_layer().expect("a sweep").to_vec();

@@ -1,4 +1,4 @@
-//! Another attention on screen: what is supposed, before and after, the difference, and the way back.
+//! What-ifs on screen: before and after, the difference, and the way back.
 
 use attnscope::bundles;
 use attnscope_checkpoint::Opening;
@@ -35,7 +35,7 @@ fn shows(name: &str, (width, height): (u16, u16), screen: &mut Screen) {
     insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen.picture());
 }
 
-fn suppose(screen: &mut Screen, words: &str) {
+fn add_what_if(screen: &mut Screen, words: &str) {
     screen.typed("w");
     screen.typed(words);
     screen.key(KeyCode::Enter);
@@ -53,7 +53,7 @@ fn pictures() {
         screen.key(KeyCode::Tab);
         shows("what_if_list_narrowed", size, &mut screen);
         screen.key(KeyCode::Esc);
-        suppose(&mut screen, "scale=x3@L0");
+        add_what_if(&mut screen, "scale=x3@L0");
         shows("what_if", size, &mut screen);
         screen.typed("s");
         shows("what_if_scores", size, &mut screen);
@@ -89,7 +89,7 @@ fn the_data_of_a_change_hold_both_sides_and_those_of_one_side_its_own() {
     };
     let plain = sides(&mut screen);
     assert!(plain.iter().all(|(side, _)| side.is_empty()));
-    suppose(&mut screen, "scale=none");
+    add_what_if(&mut screen, "scale=none");
     let after = sides(&mut screen);
     assert!(after.iter().all(|(side, _)| side == "after"));
     screen.typed("v");
@@ -109,7 +109,7 @@ fn the_data_of_a_change_hold_both_sides_and_those_of_one_side_its_own() {
 #[test]
 fn a_change_is_after_less_before() {
     let mut screen = demo((120, 40));
-    suppose(&mut screen, "scale=none@L0");
+    add_what_if(&mut screen, "scale=none@L0");
     let [before, after] = screen
         .app
         .scene()
@@ -153,7 +153,7 @@ fn entropy(screen: &Screen, layer_idx: usize, head_idx: usize) -> f64 {
 fn sides_come_in_turn_and_clearing_leads_back() {
     let mut screen = demo((120, 40));
     let before = [entropy(&screen, 0, 0), entropy(&screen, 1, 0)];
-    suppose(&mut screen, "scale=none@L0");
+    add_what_if(&mut screen, "scale=none@L0");
     let after = [entropy(&screen, 0, 0), entropy(&screen, 1, 0)];
     assert!(after[0] < before[0] && after[1] != before[1]);
     assert!(screen.text().contains("WHAT IF scale=none@L0 · AFTER"));
@@ -175,8 +175,8 @@ fn sides_come_in_turn_and_clearing_leads_back() {
 #[test]
 fn changes_add_up_and_the_last_can_be_taken_back() {
     let mut screen = demo((120, 40));
-    suppose(&mut screen, "softmax_axis=queries");
-    suppose(&mut screen, "drop=zero@L1H0");
+    add_what_if(&mut screen, "softmax_axis=queries");
+    add_what_if(&mut screen, "drop=zero@L1H0");
     let attention = |screen: &Screen| {
         let model = screen
             .app
@@ -199,9 +199,9 @@ fn changes_add_up_and_the_last_can_be_taken_back() {
 }
 
 #[test]
-fn another_text_keeps_what_is_supposed() {
+fn another_text_keeps_the_what_ifs() {
     let mut screen = demo((120, 40));
-    suppose(&mut screen, "temperature=3");
+    add_what_if(&mut screen, "temperature=3");
     screen.typed("e");
     screen.typed(" the end");
     screen.key(KeyCode::Enter);
@@ -221,10 +221,10 @@ fn another_text_keeps_what_is_supposed() {
 #[test]
 fn what_cannot_be_is_said_and_the_checkpoint_stays() {
     let mut screen = translator((120, 40));
-    suppose(&mut screen, "softmax_axis=queries");
+    add_what_if(&mut screen, "softmax_axis=queries");
     assert!(screen.text().contains("input feeding"));
     assert!(screen.app.runs.b.is_none());
-    suppose(&mut screen, "scale=none@L7");
+    add_what_if(&mut screen, "scale=none@L7");
     assert!(screen.text().contains("there is no L7"));
     screen.typed("w");
     screen.typed("heads=3");
@@ -235,7 +235,7 @@ fn what_cannot_be_is_said_and_the_checkpoint_stays() {
 #[test]
 fn a_translator_heals_when_its_scores_are_scaled() {
     let mut screen = translator((120, 40));
-    suppose(&mut screen, "scale=inv_sqrt_d");
+    add_what_if(&mut screen, "scale=inv_sqrt_d");
     let [before, after] = screen
         .app
         .scene()
@@ -260,7 +260,7 @@ fn a_translator_heals_when_its_scores_are_scaled() {
 #[test]
 fn a_head_whose_question_gave_way_to_one_about_the_other_run_is_asked_for_again() {
     let mut screen = demo((120, 40));
-    suppose(&mut screen, "scale=none@L0");
+    add_what_if(&mut screen, "scale=none@L0");
     screen.go(Panel::Head);
     // Both maps are gone; of two questions the newer one stands.
     let runs = &mut screen.app.runs;

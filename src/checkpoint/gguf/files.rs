@@ -6,7 +6,7 @@ use attnscope_compute::error::{Error, Result};
 
 use super::header::{Header, MAGIC, read};
 use super::metadata::Metadata;
-use crate::beside::is_beside_weights;
+use crate::auxiliary_files::is_auxiliary;
 use crate::data_file::DataFile;
 use crate::shards;
 
@@ -30,7 +30,7 @@ fn is_called_gguf(path: &Path) -> bool {
 /// When a directory holds several.
 pub fn file_at(path: &Path) -> Result<Option<PathBuf>> {
     let mut found = files_in(path);
-    found.retain(|file| !is_beside_weights(file));
+    found.retain(|file| !is_auxiliary(file));
     if found.len() > 1 {
         let is_part = |file: &PathBuf| !shards::set_of(file).is_ok_and(|set| set.is_none());
         found.retain(|file| is_part(file) || !is_projector(file));
@@ -59,7 +59,7 @@ fn begins_as_gguf(path: &Path) -> bool {
 }
 
 /// Builds a remark on an image projector beside a model, if a file is named as one or the only other file is one.
-pub(super) fn projector_beside(path: &Path) -> Option<String> {
+pub(super) fn projector_remark(path: &Path) -> Option<String> {
     let own = shards::set_of(path).ok().flatten().unwrap_or_default();
     let mut others = files_in(path.parent()?);
     others.retain(|file| file != path && !own.contains(file));

@@ -31,7 +31,7 @@ pub use files::is_gguf;
 pub use vocabulary::{Vocabulary, Words};
 
 use self::architectures::{ARCHITECTURES, Architecture};
-use self::files::projector_beside;
+use self::files::projector_remark;
 use self::header::Header;
 use self::metadata::Metadata;
 use self::place::Placer;
@@ -117,7 +117,7 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
     Ok(Gguf {
         remarks: left_out
             .into_iter()
-            .chain(projector_beside(&path))
+            .chain(projector_remark(&path))
             .collect(),
         config,
         vocabulary: Vocabulary::find(&metadata, &data)?,

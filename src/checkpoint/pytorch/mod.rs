@@ -39,7 +39,7 @@ pub struct StateDict {
     pub tensors: Tensors,
     /// Plain values beside the weights (`model_args`, `iter_num`, …); a tensor of one element becomes a number, a larger one a
     /// text with its type and shape.
-    pub beside: Map<String, Json>,
+    pub plain_values: Map<String, Json>,
 }
 
 /// Opens one file that `torch.save` wrote.
@@ -48,7 +48,11 @@ pub struct StateDict {
 /// When the file cannot be read, is no state dict, or its pickle asks for anything but tensors and plain values.
 pub fn open_file(path: &Path) -> Result<StateDict> {
     let mut state = StateDict::default();
-    add(&mut state.tensors, &mut state.beside, DataFile::open(path)?)?;
+    add(
+        &mut state.tensors,
+        &mut state.plain_values,
+        DataFile::open(path)?,
+    )?;
     finish(state)
 }
 
@@ -57,9 +61,12 @@ pub fn open_file(path: &Path) -> Result<StateDict> {
 /// # Errors
 /// As for [`open_file`], and when the index and the shards do not fit together.
 pub fn open_sharded(index: &Path) -> Result<StateDict> {
-    let mut beside = Map::new();
-    let tensors = shards::open(index, |tensors, file| add(tensors, &mut beside, file))?;
-    finish(StateDict { tensors, beside })
+    let mut plain_values = Map::new();
+    let tensors = shards::open(index, |tensors, file| add(tensors, &mut plain_values, file))?;
+    finish(StateDict {
+        tensors,
+        plain_values,
+    })
 }
 
 /// Opens shards that have no index.
@@ -67,9 +74,12 @@ pub fn open_sharded(index: &Path) -> Result<StateDict> {
 /// # Errors
 /// As for [`open_file`], and when two of them contain the same tensor.
 pub fn open_files(files: &[PathBuf]) -> Result<StateDict> {
-    let mut beside = Map::new();
-    let tensors = shards::open_all(files, |tensors, file| add(tensors, &mut beside, file))?;
-    finish(StateDict { tensors, beside })
+    let mut plain_values = Map::new();
+    let tensors = shards::open_all(files, |tensors, file| add(tensors, &mut plain_values, file))?;
+    finish(StateDict {
+        tensors,
+        plain_values,
+    })
 }
 
 /// Reads a pickle of plain containers, numbers and texts; keys that are not text are converted to text.
@@ -111,7 +121,7 @@ pub(super) fn pickled_numbers(bytes: &[u8]) -> std::result::Result<Vec<(String, 
 }
 
 /// Reads one file and adds its tensors.
-fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, file: DataFile) -> Result<()> {
+fn add(tensors: &mut Tensors, plain_values: &mut Map<String, Json>, file: DataFile) -> Result<()> {
     let path = file.path();
     let file_idx = tensors.files.len();
     let found = if file.read(0..ZIP.len())?.as_ref() == ZIP {
@@ -125,8 +135,8 @@ fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, file: DataFile) ->
             return Err(Error::tensor(path, name, "stands in two shards"));
         }
     }
-    for (key, value) in found.beside {
-        beside.entry(key).or_insert(value);
+    for (key, value) in found.plain_values {
+        plain_values.entry(key).or_insert(value);
     }
     tensors.files.push(file);
     for (name, parts) in found.quantised {

@@ -65,7 +65,7 @@ impl<'p, 'a> Walk<'p, 'a> {
         };
         self.n_seen += 1;
         if depth > DEEPEST || self.n_seen > MOST {
-            return Err("modules inside each other beyond reason".to_owned());
+            return Err("too many modules, or modules nested too deeply".to_owned());
         }
         let heap = &self.pickled.heap;
         let state = Value::Dict(heap.objects[*idx].state);
@@ -131,7 +131,7 @@ impl<'p, 'a> Walk<'p, 'a> {
     fn add(&mut self, prefix: &str, key: &str, tensor: &'p Value<'a>) -> Result<(), String> {
         self.n_seen += 1;
         if self.n_seen > MOST {
-            return Err("more tensors than any model has".to_owned());
+            return Err("too many tensors".to_owned());
         }
         self.found.push((format!("{prefix}{key}"), tensor));
         Ok(())

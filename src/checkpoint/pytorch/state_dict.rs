@@ -79,7 +79,7 @@ pub struct Found {
     pub tensors: BTreeMap<String, TensorInfo>,
     /// Quantised matrices by name, with the tensors that each one consists of.
     pub quantised: Vec<(String, Parts)>,
-    pub beside: Map<String, Json>,
+    pub plain_values: Map<String, Json>,
 }
 
 /// Collects the state dict of one file.
@@ -126,16 +126,16 @@ pub fn collect(
     };
     let mut writer = Writer::new(pickled, &plain);
     let mut tensors = BTreeMap::new();
-    let mut beside = Map::new();
-    let beside_of = |problem| Problem::File(format!("a value beside the weights: {problem}"));
+    let mut plain_values = Map::new();
+    let bad_plain_value = |problem| Problem::File(format!("a value beside the weights: {problem}"));
     if let (Some(nest_name), Some(root_idx)) = (nest_name, root_idx) {
         for (key, value) in &heap.dicts[root_idx].entries {
-            let key = writer.key(key).map_err(beside_of)?;
+            let key = writer.key(key).map_err(bad_plain_value)?;
             if key != nest_name {
                 let value = writer.value(value).map_err(|problem| {
                     Problem::File(format!("{}, beside the weights: {problem}", quote(&key)))
                 })?;
-                beside.insert(key, value);
+                plain_values.insert(key, value);
             }
         }
     }
@@ -175,13 +175,13 @@ pub fn collect(
     };
     let entries = weights_idx.map(|idx| heap.dicts[idx].entries.as_slice());
     for (key, value) in entries.unwrap_or_default() {
-        let name = writer.key(key).map_err(beside_of)?;
+        let name = writer.key(key).map_err(bad_plain_value)?;
         match value {
             Value::Tensor(_) => add(name, value)?,
             _ if subclasses::is_subclass(pickled, value) => add(name, value)?,
-            _ if !beside.contains_key(&name) => {
-                let value = writer.value(value).map_err(beside_of)?;
-                beside.insert(name, value);
+            _ if !plain_values.contains_key(&name) => {
+                let value = writer.value(value).map_err(bad_plain_value)?;
+                plain_values.insert(name, value);
             }
             _ => {}
         }
@@ -201,7 +201,7 @@ pub fn collect(
             .next()
             .unwrap_or_default();
         config.insert("architectures".to_owned(), Json::from(vec![class]));
-        beside.insert(MODULE_CONFIG.to_owned(), Json::Object(config));
+        plain_values.insert(MODULE_CONFIG.to_owned(), Json::Object(config));
     }
     if tensors.is_empty() && quantised.is_empty() {
         let problem = format!(
@@ -213,7 +213,7 @@ pub fn collect(
     Ok(Found {
         tensors,
         quantised,
-        beside,
+        plain_values,
     })
 }
 

@@ -53,7 +53,7 @@ pub fn read(pickled: &Pickled<'_>, value: &Value<'_>) -> Result<Subclass, String
         }
         value = need(pickled, value, "original_weight_tensor")?;
     }
-    Err("classes around each other beyond reason".to_owned())
+    Err("tensor subclasses nested too deeply".to_owned())
 }
 
 fn of_class(pickled: &Pickled<'_>, value: &Value<'_>, class: &str) -> Result<Subclass, String> {

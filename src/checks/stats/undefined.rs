@@ -50,7 +50,7 @@ impl LayerReport {
         let stat = *Stat::ALL.get(statistic_idx)?;
         if !stat.statistic().is_per_head() {
             let is_absent = self.stats.measured(statistic_idx).is_none();
-            return is_absent.then_some("no residual of several tokens is known");
+            return is_absent.then_some(why_of_layer(stat));
         }
         if let Some(head_idx) = head_idx {
             return self.why_of_head(stat, head_idx);
@@ -76,7 +76,26 @@ impl LayerReport {
         };
         let is_absent = head.stats.measured(stat.idx()).is_none();
         let why = evidence.why(stat).filter(|_| head.stats.of(stat).is_nan());
-        why.or_else(|| is_absent.then_some("the head's output is not known"))
+        why.or_else(|| is_absent.then_some(why_not_given(stat)))
+    }
+}
+
+/// Why a layer has no value of a statistic of the residual stream.
+fn why_of_layer(stat: Stat) -> &'static str {
+    match stat {
+        Stat::AttnOutNorm => "what attention adds to the residual is not known",
+        Stat::MlpOutNorm => "what the feed-forward layer adds to the residual is not known",
+        Stat::ResidSpread => "no residual other than 0 is known",
+        Stat::ResidCosine => "no residual of two tokens is known",
+        _ => "the residual is not known",
+    }
+}
+
+/// Why a head has no value of a statistic although its rows would allow one: the run does not have what it is computed from.
+fn why_not_given(stat: Stat) -> &'static str {
+    match stat {
+        Stat::HeadOutputNorm | Stat::HeadOutputShare => "the head's output is not known",
+        _ => "the run does not have what it is computed from",
     }
 }
 

@@ -6,7 +6,7 @@ use attnscope_checks::{FutureProbe, Probed};
 use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::Compute;
-use attnscope_prompt::{Prompt, Reading, Tokenizer};
+use attnscope_prompt::{Prompt, PromptForm, Tokenizer};
 use attnscope_run::{Layers, Options, Outcome};
 use attnscope_spec::Model;
 
@@ -18,7 +18,7 @@ pub struct Ran {
     pub prompt: Prompt,
     pub layers: Vec<LayerReport>,
     pub outcome: Outcome,
-    reading: Reading,
+    prompt_form: PromptForm,
 }
 
 impl Ran {
@@ -39,8 +39,9 @@ impl Ran {
         let compute = telling.compute;
         let set = [own, telling.set].concat();
         let model = attnscope_families::read(story.opening(&set).open()?)?;
-        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-        let prompt = attnscope_prompt::prepare(&story.request(), &reading, model.spec.limits())?;
+        let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let prompt =
+            attnscope_prompt::prepare(&story.request(), &prompt_form, model.spec.limits())?;
         let input = attnscope_run::input_of(&prompt);
         let options = Options {
             keep_bytes: None,
@@ -55,7 +56,7 @@ impl Ran {
             prompt,
             layers: keep.0,
             outcome,
-            reading,
+            prompt_form,
         })
     }
 
@@ -102,8 +103,8 @@ impl Ran {
 
     /// What a predicted token reads as.
     fn label(&self, id: u32) -> String {
-        let reading = self.reading.of_target(self.model.spec.limits());
-        reading.label(id).trim().to_owned()
+        let prompt_form = self.prompt_form.of_target(self.model.spec.limits());
+        prompt_form.label(id).trim().to_owned()
     }
 
     pub fn loss(&self) -> Option<f64> {

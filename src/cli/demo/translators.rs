@@ -69,17 +69,17 @@ pub fn early() -> Result<Page> {
     let of_even = even.first().map_or(f64::NAN, |(_, weight)| *weight);
     series.push(Series::line("if all weights were even", even));
     Ok(Page {
-        title: "the clumping on the last words is early",
+        title: "early on, weight piles up on the last words",
         words: format!(
-            "The write-up saw weights clump on the last two source words. So it is here, but early, and not for h·k of this width, \
-             which never has more than {} there: {} of the weight at step {} for scores {}, where even weights would put {}. It passes \
-             within 150 steps, as the decoder learns that its sentence is not at an end yet. After training, over {n_pairs} held-out \
+            "The write-up saw weight pile up on the last two source words. Here that happens only early on: at step {}, they have {} \
+             of the weight for scores {}, where even weights would give {}. For h·k of this width they never have more than {}. This \
+             passes within 150 steps, as the decoder learns that its sentence does not end yet. After training, over {n_pairs} held-out \
              pairs, the last two words have {}.",
-            share(unscaled),
-            share(most.0),
             most.2,
+            share(most.0),
             most.1,
             share(of_even),
+            share(unscaled),
             ends.join(", ")
         ),
         picture: Picture::Charts(vec![Chart {

@@ -5,7 +5,7 @@ use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_di
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
-use attnscope_prompt::{Prompt, Reading, Request, Target, Tokenizer};
+use attnscope_prompt::{Prompt, PromptForm, Request, Target, Tokenizer};
 use attnscope_run::{MemoryNeed, Options, input_of};
 use attnscope_spec::Model;
 
@@ -25,7 +25,7 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
     let nothing = WhatIfArgs::default();
     let session = Session::begin(&args.run, &nothing, args.prompt.clone(), &args.inputs)?;
     let a = session.model(&args.a)?;
-    let b = args.what_if.suppose(session.model(&args.b)?)?;
+    let b = args.what_if.apply(session.model(&args.b)?)?;
     let comparing = args.comparing();
     comparing
         .map
@@ -109,12 +109,12 @@ impl Sides {
         let [of_a, of_b] = readings;
         let (of_a, of_b) = (of_a?, of_b?);
         let is_turned = of_a.tokenizer().is_none() && of_b.tokenizer().is_some();
-        let (model, other, reading, of_other) = if is_turned {
+        let (model, other, prompt_form, of_other) = if is_turned {
             (b, a, of_b, of_a)
         } else {
             (a, b, of_a, of_b)
         };
-        let named = session.prompts(&model, &reading)?;
+        let named = session.prompts(&model, &prompt_form)?;
         if of_other.tokenizer().is_some() {
             let others = session.prompts(&other, &of_other)?;
             for (mine, others) in named.iter().zip(&others) {
@@ -133,7 +133,7 @@ impl Sides {
         let mut lead = Opened {
             model,
             named,
-            reading,
+            prompt_form,
         };
         let n_threads = rayon::current_num_threads();
         let of_other = MemoryNeed::of(&other, &lead.longest(), OPTIONS, n_threads).total();
@@ -175,8 +175,8 @@ impl Sides {
             n_to_write: 0,
             ..self.usual.clone()
         };
-        let reading = Reading::Ids("ids of the other side".to_owned());
-        let theirs = attnscope_prompt::prepare(&request, &reading, self.other.spec.limits())?;
+        let prompt_form = PromptForm::Ids("ids of the other side".to_owned());
+        let theirs = attnscope_prompt::prepare(&request, &prompt_form, self.other.spec.limits())?;
         let n_both = [prompt.tokens.len(), theirs.tokens.len()];
         if prompt.picture.is_some() && n_both[0] != n_both[1] {
             let [n_own, n_other] = n_both;

@@ -30,10 +30,10 @@ pub struct Args {
     /// Layers of A and the layers of B that stand for them: 0-5:0-10/2
     #[arg(long, value_name = "A:B", value_parser = map)]
     map: Option<LayerMap>,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Where to write it; - is standard output
+    /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     #[command(flatten)]
@@ -113,8 +113,8 @@ pub fn run(args: &Args) -> Result<Ended> {
     }
     let compared = match kinds {
         (Kind::Checkpoint, Kind::Checkpoint) => checkpoints::compare(args)?,
-        (Kind::Checkpoint, Kind::Recording) => recordings::beside(args, Side::A)?,
-        (Kind::Recording, Kind::Checkpoint) => recordings::beside(args, Side::B)?,
+        (Kind::Checkpoint, Kind::Recording) => recordings::model_and_recording(args, Side::A)?,
+        (Kind::Recording, Kind::Checkpoint) => recordings::model_and_recording(args, Side::B)?,
         (Kind::Recording, Kind::Recording) => recordings::both(args)?,
         (Kind::Table, Kind::Table) => tables::both(args)?,
         (a, b) => bail!(
@@ -160,12 +160,12 @@ fn finish(args: &Args, compared: &Compared) -> Result<Ended> {
             difference.headline()
         );
     }
-    if let Some((side, chance)) = compared.comparison.left_to_chance() {
+    if let Some((side, randomness)) = compared.comparison.random_side() {
         let name = if side == Side::A { a } else { b };
         bail!(
             "{name}: expected a recording without dropout, found one that was {}: what differs says nothing of the model; {}",
-            chance.words().unwrap_or_default(),
-            chance.advice().unwrap_or_default()
+            randomness.words().unwrap_or_default(),
+            randomness.advice().unwrap_or_default()
         );
     }
     Ok(if compared.comparison.is_same() {

@@ -1,9 +1,9 @@
 //! Compares a checkpoint with a recording, or two recordings.
 
 use anyhow::{Result, bail};
-use attnscope_compare::{Beside, Comparison, RecordedTokens, Recording, Side};
+use attnscope_compare::{Comparison, ModelAndRecording, RecordedTokens, Recording, Side};
 use attnscope_compute::on_device;
-use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_prompt::{Prompt, PromptForm, Request, Source, Target, Tokenizer};
 use attnscope_run::{MemoryNeed, Options, input_of};
 use attnscope_spec::Model;
 
@@ -37,7 +37,7 @@ pub(super) fn both(args: &Args) -> Result<Compared> {
 }
 
 /// Compares a checkpoint with a recording, on the recorded tokens.
-pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
+pub(super) fn model_and_recording(args: &Args, model_is: Side) -> Result<Compared> {
     let (checkpoint, recorded) = match model_is {
         Side::A => (&args.a, &args.b),
         Side::B => (&args.b, &args.a),
@@ -45,17 +45,17 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
     let recording = Recording::open(recorded)?;
     let nothing = WhatIfArgs::default();
     let session = Session::begin(&args.run, &nothing, args.prompt.clone(), &args.inputs)?;
-    let model = args.what_if.suppose(session.model(checkpoint)?)?;
+    let model = args.what_if.apply(session.model(checkpoint)?)?;
     let prompt = recorded_prompt(args, &session, &model, &recording)?;
     let input = input_of(&prompt);
     let inputs = [input.clone()];
-    let beside = Beside {
+    let pair = ModelAndRecording {
         model: &model,
         input: &input,
         recording: &recording,
         model_is,
     };
-    beside.check()?;
+    pair.check()?;
     session.check_memory(MemoryNeed::of(
         &model,
         &inputs,
@@ -65,7 +65,7 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
     let meter = Meter::of(&model, &inputs, OPTIONS);
     let comparison = on_device!(&session.compute, ops => Comparison::of_recording(
         ops,
-        beside,
+        pair,
         (ONLY, args.tolerance),
         &|progress| meter.show(progress),
         &meter,
@@ -119,8 +119,8 @@ fn recorded_prompt(
                 recording.name()
             );
         }
-        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-        let mut named = session.prompts(model, &reading)?;
+        let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let mut named = session.prompts(model, &prompt_form)?;
         let Some(named) = named.pop() else {
             bail!("expected a prompt, found none");
         };
@@ -143,8 +143,8 @@ fn recorded_prompt(
         attention_mask: real.or_else(|| usual.attention_mask.clone()),
         ..usual
     };
-    let reading = Reading::Ids("ids of the recording".to_owned());
-    let prompt = attnscope_prompt::prepare(&request, &reading, model.spec.limits())?;
+    let prompt_form = PromptForm::Ids("ids of the recording".to_owned());
+    let prompt = attnscope_prompt::prepare(&request, &prompt_form, model.spec.limits())?;
     if prompt.n_to_generate > 0 {
         bail!(
             "{}: expected decoder_tokens in the recording, found none: give them with --target-tokens",

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use attnscope_compute::error::Error;
 use attnscope_forward::Input;
-use attnscope_prompt::Reading;
+use attnscope_prompt::PromptForm;
 
 /// Parses a token, given as a text that is one token, or as an id.
 ///
 /// # Errors
 /// When it is neither, or is outside the vocabulary.
-pub fn token_id(given: &str, reading: &Reading, d_vocab: usize) -> Result<u32> {
+pub fn token_id(given: &str, prompt_form: &PromptForm, d_vocab: usize) -> Result<u32> {
     if let Ok(id) = given.parse::<u32>() {
         if (id as usize) < d_vocab {
             return Ok(id);
@@ -17,10 +17,10 @@ pub fn token_id(given: &str, reading: &Reading, d_vocab: usize) -> Result<u32> {
         let problem = format!("--token {given}: expected an id of 0..{d_vocab}");
         return Err(Error::Prompt(problem).into());
     }
-    let Some(tokenizer) = reading.tokenizer() else {
+    let Some(tokenizer) = prompt_form.tokenizer() else {
         let problem = format!(
             "--token {given:?}: expected an id, since there is no tokenizer ({})",
-            reading.describe()
+            prompt_form.describe()
         );
         return Err(Error::Prompt(problem).into());
     };
@@ -30,7 +30,7 @@ pub fn token_id(given: &str, reading: &Reading, d_vocab: usize) -> Result<u32> {
         ids => {
             let pieces: Vec<String> = ids
                 .iter()
-                .map(|id| format!("{} ({id})", reading.label(*id)))
+                .map(|id| format!("{} ({id})", prompt_form.label(*id)))
                 .collect();
             let problem = format!(
                 "--token {given:?}: expected one token, found {}: {}; pass an id, or begin with a blank where the tokenizer joins it to the word",

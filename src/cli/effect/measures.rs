@@ -75,8 +75,10 @@ impl Measuring<'_> {
     }
 
     fn label(&self, id: u32) -> String {
-        let reading = &self.opened.reading;
-        reading.of_target(self.opened.model.spec.limits()).label(id)
+        let prompt_form = &self.opened.prompt_form;
+        prompt_form
+            .of_target(self.opened.model.spec.limits())
+            .label(id)
     }
 
     /// Returns the labels of a prompt's positions, for tables.
@@ -91,9 +93,9 @@ impl Measuring<'_> {
     /// Returns the token that the user named, if any.
     fn named_token(&self, given: Option<&String>) -> Result<Option<u32>> {
         let spec = &self.opened.model.spec;
-        let reading = self.opened.reading.of_target(spec.limits());
+        let prompt_form = self.opened.prompt_form.of_target(spec.limits());
         let d_vocab = spec.head.as_ref().map_or(0, |head| head.unembed.n_out());
-        let id = |given: &String| asked::token_id(given, reading, d_vocab);
+        let id = |given: &String| asked::token_id(given, prompt_form, d_vocab);
         given.map(id).transpose()
     }
 
@@ -217,7 +219,7 @@ impl Measuring<'_> {
             ..self.session.usual()
         };
         let limits = opened.model.spec.limits();
-        let corrupted = attnscope_prompt::prepare(&request, &opened.reading, limits)?;
+        let corrupted = attnscope_prompt::prepare(&request, &opened.prompt_form, limits)?;
         let mut input = input_of(&corrupted);
         if opened.model.spec.is_encoder_decoder() {
             // Only the encoder's text is corrupted: the target is that of the clean prompt.

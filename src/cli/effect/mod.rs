@@ -67,7 +67,7 @@ pub struct Args {
     /// For the lens: how many of the likeliest tokens are named
     #[arg(long, value_name = "N", default_value_t = 3)]
     top: usize,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     #[command(flatten)]

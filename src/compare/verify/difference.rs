@@ -1,11 +1,15 @@
 //! Difference at one hook, and whether rounding explains it.
 
-use attnscope_forward::Hook;
-use attnscope_spec::Stack;
+use attnscope_forward::{Hook, Input};
+use attnscope_spec::{Model, Stack};
 
-use super::exchange::Compared;
-use super::largest::Largest;
 use super::place::ValuePlace;
+use crate::exchange::ENCODER_OUTPUT;
+use crate::largest::Largest;
+use crate::lockstep::{HookSums, Ran};
+
+/// Name of the final norm's output.
+const LAST_HIDDEN: &str = "last_hidden_state";
 
 /// Rounding tolerance between two engines: the bounds to which model families are held against their references.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +52,7 @@ pub struct HookDifference {
 }
 
 impl HookDifference {
-    pub(super) fn new(
+    fn new(
         name: String,
         layer: Option<(Stack, usize)>,
         (largest, place): (Largest, ValuePlace),
@@ -61,8 +65,8 @@ impl HookDifference {
             relative: largest.relative(),
             magnitude: largest.magnitude,
             place: (largest.difference > 0.0).then_some(place),
-            reference: largest.reference,
-            other: largest.other,
+            reference: largest.a,
+            other: largest.b,
             // A difference of 0 uses 0 of any tolerance, even of 0.
             of_floor: if measured == 0.0 {
                 0.0
@@ -78,14 +82,53 @@ impl HookDifference {
     }
 }
 
+/// Returns the differences of all hooks, in the order of execution.
+pub(super) fn all(ran: &Ran, model: &Model, input: &Input, floor: Floor) -> Vec<HookDifference> {
+    let of_hook = |sums: &HookSums| {
+        let (largest, width) = sums.largest?;
+        Some(match (sums.stack, sums.layer_idx) {
+            (Some(stack), Some(layer_idx)) => {
+                let at = (stack, layer_idx, sums.hook);
+                of_layer(at, (largest, width), model, input, floor)
+            }
+            (Some(_), None) => of_hidden(ENCODER_OUTPUT, largest, width, floor),
+            (None, _) => of_logits(largest, width, floor),
+        })
+    };
+    let mut all: Vec<HookDifference> = ran.hooks.iter().filter_map(of_hook).collect();
+    if let Some(hidden) = ran.hidden {
+        // The final norm runs after the last layer and before the logits.
+        let hidden = of_hidden(LAST_HIDDEN, hidden, model.spec.d_model, floor);
+        let has_logits = all
+            .last()
+            .is_some_and(|last| last.name == Hook::Logits.name());
+        all.insert(all.len() - usize::from(has_logits), hidden);
+    }
+    all
+}
+
 /// Makes the difference of a hook of a layer.
-pub(super) fn of_hook(compared: Compared, layer_idx: usize, floor: Floor) -> HookDifference {
-    let Compared {
-        stack,
-        hook,
-        largest,
-        place,
-    } = compared;
+fn of_layer(
+    (stack, layer_idx, hook): (Stack, usize, Hook),
+    (largest, width): (Largest, usize),
+    model: &Model,
+    input: &Input,
+    floor: Floor,
+) -> HookDifference {
+    let is_cell = matches!(hook, Hook::Scores | Hook::Pattern);
+    let place = if is_cell {
+        let n = input.sequence.len();
+        let n_source = input.source.as_ref().map_or(n, |source| source.len());
+        let sizes = match stack {
+            Stack::Encoder => (n_source, n_source),
+            Stack::Cross => (n, n_source),
+            _ => (n, n),
+        };
+        ValuePlace::cell(largest.element, sizes)
+    } else {
+        let attention = model.spec.attention(stack, layer_idx);
+        ValuePlace::of(hook, largest.element, width, attention)
+    };
     let measured = if hook == Hook::Pattern {
         (largest.difference, floor.pattern)
     } else {
@@ -99,17 +142,22 @@ pub(super) fn of_hook(compared: Compared, layer_idx: usize, floor: Floor) -> Hoo
     )
 }
 
-/// Compares hidden states after the last layer. // [position, width]
-pub(super) fn of_hidden(
-    name: &str,
-    largest: Largest,
-    width: usize,
-    floor: Floor,
-) -> HookDifference {
+/// Makes the difference of hidden states after the last layer. // [position, width]
+fn of_hidden(name: &str, largest: Largest, width: usize, floor: Floor) -> HookDifference {
     let place = ValuePlace::OfPosition {
         position_idx: largest.element / width.max(1),
         value_idx: largest.element % width.max(1),
     };
     let measured = (largest.relative(), floor.relative);
     HookDifference::new(name.to_owned(), None, (largest, place), measured)
+}
+
+fn of_logits(largest: Largest, d_vocab: usize, floor: Floor) -> HookDifference {
+    let place = ValuePlace::OfToken {
+        position_idx: largest.element / d_vocab.max(1),
+        token: largest.element % d_vocab.max(1),
+    };
+    let name = Hook::Logits.name().to_owned();
+    let measured = (largest.relative(), floor.relative);
+    HookDifference::new(name, None, (largest, place), measured)
 }

@@ -6,7 +6,7 @@ use attnscope_run::{MemoryNeed, Options};
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{BlockSpec, LinearSource, Model, Stack, StackSpec};
 
-use super::rows::CELL_BYTES;
+use crate::rows::CELL_BYTES;
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();

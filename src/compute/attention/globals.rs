@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_ends_at_the_first_separator_and_an_answer_begins_after_the_second() {
+    fn separators_delimit_the_global_tokens_of_questions_and_answers() {
         // <s> question </s></s> answer </s>
         let tokens = [0, 7, 8, 2, 2, 9, 9, 2];
         let global = |which: Globals| -> Vec<usize> {

@@ -395,7 +395,7 @@ impl Fit<'_> {
         if !self.is_self {
             return None;
         }
-        let (mut n_own, mut n_rows, mut n_beside, mut n_cells) = (0, 0, 0, 0);
+        let (mut n_own, mut n_rows, mut n_others, mut n_cells) = (0, 0, 0, 0);
         for query_idx in &self.rows {
             let own = query_idx + self.base;
             if own >= self.support.n_keys {
@@ -405,7 +405,7 @@ impl Fit<'_> {
             n_rows += 1;
             for key_idx in self.first(*query_idx)..=self.last(*query_idx) {
                 n_cells += usize::from(key_idx != own);
-                n_beside += usize::from(key_idx != own && self.support.sees(*query_idx, key_idx));
+                n_others += usize::from(key_idx != own && self.support.sees(*query_idx, key_idx));
             }
         }
         if n_own > 0 {
@@ -413,7 +413,7 @@ impl Fit<'_> {
         }
         // Rows that give all weight to one key, such as the previous one, are no evidence about other keys.
         let is_dense =
-            n_rows >= 3 && n_beside >= 2 * n_rows && n_beside as f64 >= MOST * n_cells as f64;
+            n_rows >= 3 && n_others >= 2 * n_rows && n_others as f64 >= MOST * n_cells as f64;
         is_dense.then_some(false)
     }
 }

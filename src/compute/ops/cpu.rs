@@ -132,10 +132,6 @@ impl Ops for Cpu {
         amx::is_usable()
     }
 
-    fn readies_sinks(&self) -> bool {
-        true
-    }
-
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<HostLinear<'a>> {
         Ok(host)
     }

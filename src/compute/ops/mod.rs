@@ -98,11 +98,6 @@ pub trait Ops: Sync {
         false
     }
 
-    /// Whether a sink is prepared for heads before their blocks arrive.
-    fn readies_sinks(&self) -> bool {
-        false
-    }
-
     /// Moves weights to the device.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;

@@ -1,4 +1,4 @@
-//! The face of the engine, as another program uses it.
+//! Tests the engine's public interface as another program uses it.
 
 use std::path::PathBuf;
 

@@ -162,7 +162,10 @@ fn is_copy(name: &str) -> bool {
 
 /// Returns a training argument: from `args` in old versions, from `cfg` in newer ones.
 fn said<'a>(facts: &Facts<'a>, key: &str) -> Option<&'a Value> {
-    let (args, cfg) = (facts.beside.get("args"), facts.beside.get("cfg"));
+    let (args, cfg) = (
+        facts.plain_values.get("args"),
+        facts.plain_values.get("cfg"),
+    );
     let found = args
         .and_then(|args| args.get(key))
         .or_else(|| cfg?.get("model")?.get(key));

@@ -72,7 +72,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
 /// Finds out which form of GELU the weights were trained with: two programs use these names, and nanoGPT changed its form.
 fn activation(facts: &mut Facts<'_>, tokens: &str) {
     const KEY: &str = "activation_function";
-    let args = facts.beside.get("model_args");
+    let args = facts.plain_values.get("model_args");
     if facts.overrides.has("activation") {
         return;
     }

@@ -49,7 +49,7 @@ static LAYOUTS: &[Layout] = &[
 ];
 
 /// Places beside the weights where trainers store values.
-const BESIDE: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "header"];
+const PLACES: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "header"];
 
 /// Where trainers store their command-line arguments.
 const ARGUMENTS: &str = "args";
@@ -63,7 +63,7 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
         let mut facts = Facts {
             config: Config::absent(checkpoint.config.path()),
             tensors: &mut checkpoint.tensors,
-            beside: &checkpoint.beside,
+            plain_values: &checkpoint.plain_values,
             overrides,
             missing: Vec::new(),
             remarks: Vec::new(),
@@ -116,7 +116,7 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
 struct Facts<'a> {
     tensors: &'a mut Tensors,
     config: Config,
-    beside: &'a serde_json::Map<String, Value>,
+    plain_values: &'a serde_json::Map<String, Value>,
     overrides: &'a Overrides<'a>,
     missing: Vec<&'static str>,
     /// Remarks for the user on how the layout was interpreted.
@@ -193,8 +193,8 @@ impl Facts<'_> {
 
     /// A value stored beside the weights under one of several names, and where it was found.
     fn stated(&self, names: &[&str]) -> Option<(String, Value)> {
-        BESIDE.iter().find_map(|place| {
-            let values = self.beside.get(*place)?;
+        PLACES.iter().find_map(|place| {
+            let values = self.plain_values.get(*place)?;
             let found = names.iter().find_map(|name| {
                 let value = values.get(name).filter(|value| !value.is_null())?;
                 Some((format!("{place} {name}"), value.clone()))
@@ -216,7 +216,7 @@ impl Facts<'_> {
 
     /// A training argument by name, if the file stores the arguments.
     fn argument(&self, name: &str) -> Option<&Value> {
-        let value = self.beside.get(ARGUMENTS)?.get(name)?;
+        let value = self.plain_values.get(ARGUMENTS)?.get(name)?;
         Some(value).filter(|value| !value.is_null())
     }
 

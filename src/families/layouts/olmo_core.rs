@@ -62,7 +62,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     if !facts.has(PROBE) || !facts.has(TOKENS) {
         return Ok(false);
     }
-    let model = facts.beside.get(CONFIG).and_then(|all| all.get("model"));
+    let model = facts
+        .plain_values
+        .get(CONFIG)
+        .and_then(|all| all.get("model"));
     let block = model.and_then(|model| model.get("block"));
     let mixer = MIXERS.iter().find_map(|key| block?.get(key));
     let of_block = |keys: &[&str]| -> Option<Value> {

@@ -12,7 +12,9 @@ use attnscope_spec::{
 };
 
 use super::windows::windows_around;
-use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
+use super::{
+    activation, even_heads, layer_norm, linear, norm_before_or_after, note_attention, prefix,
+};
 
 /// Fixed; no configuration states it.
 const EPS: f64 = 1e-5;
@@ -403,8 +405,9 @@ impl Side<'_> {
             self.activation,
         );
         // The norm has the same name before and after its branch.
-        let placed =
-            |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.like.norms_before);
+        let placed = |name: &str| {
+            norm_before_or_after(self.norm(&format!("{at}.{name}")), self.like.norms_before)
+        };
         let (attn_pre, attn_post) = placed("self_attn_layer_norm");
         let (mlp_pre, mlp_post) = placed(names.mlp_norm);
         let cross = is_decoder.then(|| {

@@ -45,7 +45,7 @@ impl Sharing {
         let n_own = heads.len().saturating_sub(n_shared);
         if heads.len() < n_shared {
             let problem = format!(
-                "expected at most the {} layers that there are, found {n_shared}",
+                "expected at most {}, the number of layers, found {n_shared}",
                 heads.len()
             );
             return Err(refused(reader, problem));
@@ -59,15 +59,15 @@ impl Sharing {
             let Some(source) = source else {
                 let kind = if own.is_windowed { "with" } else { "without" };
                 let problem = format!(
-                    "layer {layer_idx} takes its keys from a layer {kind} a window before layer {n_own}, and there is none"
+                    "layer {layer_idx} needs the keys of a layer {kind} a window before layer {n_own}, but there is none"
                 );
                 return Err(refused(reader, problem));
             };
             if heads[source] != own {
-                let [found, expected] =
-                    [heads[source], own].map(|heads| format!("{} of {}", heads.n, heads.d));
+                let [found, expected] = [heads[source], own]
+                    .map(|heads| format!("{} heads of size {}", heads.n, heads.d));
                 let problem = format!(
-                    "layer {layer_idx} takes keys of layer {source}, whose heads are {found}; expected {expected}"
+                    "layer {layer_idx} uses the keys of layer {source}: expected {expected}, found {found}"
                 );
                 return Err(refused(reader, problem));
             }

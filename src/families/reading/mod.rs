@@ -157,7 +157,7 @@ pub(super) fn layer_norm(tensors: &Tensors, name: &str, width: usize, eps: f64) 
 }
 
 /// The norm of a branch: before the branch, or after its residual sum.
-pub(super) fn beside_branch(
+pub(super) fn norm_before_or_after(
     norm: NormSource,
     is_before: bool,
 ) -> (Option<NormSource>, Option<NormSource>) {

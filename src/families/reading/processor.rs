@@ -55,55 +55,63 @@ impl Processor {
 ///
 /// # Errors
 /// When a value is impossible, or a step is not known.
-pub(super) fn look(
+pub(super) fn preprocessing(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     class: Processor,
     plain: PicturePreprocessing,
     model_size: [usize; 2],
 ) -> Result<PicturePreprocessing> {
-    let of_newer = || match checkpoint.beside_config(NEWER.0)?.remove(NEWER.1) {
+    let of_newer = || match checkpoint.sibling_config(NEWER.0)?.remove(NEWER.1) {
         Some(Value::Object(values)) => Some((NEWER.0, values)),
         _ => None,
     };
-    let stored = checkpoint.beside_config(FILE).map(|values| (FILE, values));
+    let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
     let Some((name, values)) = stored.or_else(of_newer) else {
-        let look = PicturePreprocessing {
+        let preprocessing = PicturePreprocessing {
             resize: Some((Size::Exactly(model_size), class.filter)),
             mean: class.mean,
             std: class.std,
             ..plain
         };
-        let said = format!("{}, as no {FILE} says otherwise", steps(&look));
+        let said = format!("{}, as no {FILE} says otherwise", steps(&preprocessing));
         reader.note("picture", said, Origin::Default(FILE.to_owned()));
-        return Ok(look);
+        return Ok(preprocessing);
     };
     let stated = Stated {
         path: checkpoint.config.path().with_file_name(name),
         values,
     };
-    let look = stated.look(stated.class().unwrap_or(class), plain)?;
-    reader.note("picture", steps(&look), Origin::Key(name.to_owned()));
-    Ok(look)
+    let preprocessing = stated.preprocessing(stated.class().unwrap_or(class), plain)?;
+    reader.note(
+        "picture",
+        steps(&preprocessing),
+        Origin::Key(name.to_owned()),
+    );
+    Ok(preprocessing)
 }
 
 /// Describes the steps briefly.
-fn steps(look: &PicturePreprocessing) -> String {
+fn steps(preprocessing: &PicturePreprocessing) -> String {
     let mut steps = Vec::new();
-    if let Some((size, filter)) = look.resize {
+    if let Some((size, filter)) = preprocessing.resize {
         steps.push(match size {
             Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
             Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
         });
     }
-    if let Some([rows, columns]) = look.crop {
+    if let Some([rows, columns]) = preprocessing.crop {
         steps.push(format!("middle {columns} × {rows}"));
     }
     let of = |values: [f32; 3]| match values {
         [a, b, c] if a == b && b == c => a.to_string(),
         values => values.map(|value| value.to_string()).join(" "),
     };
-    steps.push(format!("less {}, over {}", of(look.mean), of(look.std)));
+    steps.push(format!(
+        "less {}, over {}",
+        of(preprocessing.mean),
+        of(preprocessing.std)
+    ));
     steps.join("; ")
 }
 
@@ -151,7 +159,11 @@ impl Stated {
         }
     }
 
-    fn look(&self, class: Processor, plain: PicturePreprocessing) -> Result<PicturePreprocessing> {
+    fn preprocessing(
+        &self,
+        class: Processor,
+        plain: PicturePreprocessing,
+    ) -> Result<PicturePreprocessing> {
         for key in [
             "do_pad",
             "do_convert_grayscale",
@@ -282,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    fn look(text: &str) -> Result<PicturePreprocessing> {
+    fn preprocessing(text: &str) -> Result<PicturePreprocessing> {
         let Ok(Value::Object(values)) = serde_json::from_str(text) else {
             panic!("an object");
         };
@@ -291,25 +303,27 @@ mod tests {
             values,
         };
         let plain = PicturePreprocessing::of_patches([16; 2]);
-        stated.look(stated.class().unwrap_or(Processor::VIT), plain)
+        stated.preprocessing(stated.class().unwrap_or(Processor::VIT), plain)
     }
 
     #[test]
     fn preprocessor_files_of_every_version_are_read_with_class_defaults() {
-        let old = look(r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 384}"#);
+        let old =
+            preprocessing(r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 384}"#);
         let old = old.expect("is read");
         assert_eq!(
             old.resize,
             Some((Size::Exactly([384; 2]), Filter::Bilinear))
         );
         assert_eq!((old.crop, old.mean), (None, HALF));
-        let clip = look(
+        let clip = preprocessing(
             r#"{"feature_extractor_type": "CLIPFeatureExtractor", "size": 336, "crop_size": 336}"#,
         );
         let clip = clip.expect("is read");
         assert_eq!(clip.resize, Some((Size::Shortest(336), Filter::Bicubic)));
         assert_eq!((clip.crop, clip.mean), (Some([336; 2]), CLIP_MEAN));
-        let off = look(r#"{"do_resize": false, "do_rescale": false, "do_normalize": false}"#);
+        let off =
+            preprocessing(r#"{"do_resize": false, "do_rescale": false, "do_normalize": false}"#);
         let off = off.expect("is read");
         assert_eq!((off.resize, off.rescale, off.std), (None, 1.0, [1.0; 3]));
     }
@@ -327,7 +341,7 @@ mod tests {
             (r#"{"do_pad": true}"#, "do_pad"),
             (r#"{"crop_pct": 0.9}"#, "crop_pct"),
         ] {
-            let said = look(text).expect_err(text).to_string();
+            let said = preprocessing(text).expect_err(text).to_string();
             assert!(said.contains(key) && said.contains("expected"), "{said}");
         }
     }

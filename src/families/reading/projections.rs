@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_spec::{
-    FeedForward, HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled, ProbeSpec,
+    FeedForward, HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled, PoolingSpec,
 };
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub(super) fn settle(
             };
             ("text_projection".to_owned(), pooled, None)
         }
-        "siglip_vision_model" => return probed(tensors, reader, spec, class),
+        "siglip_vision_model" => return add_attention_pooling(tensors, reader, spec, class),
         "siglip_text_model" => (format!("{base}head"), Pooled::Last(None), None),
         _ => return false,
     };
@@ -92,7 +92,12 @@ fn give(
 }
 
 /// Adds SigLIP's pooling head for pictures: a learned query that attends to all patches.
-fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, class: &str) -> bool {
+fn add_attention_pooling(
+    tensors: &Tensors,
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+    class: &str,
+) -> bool {
     let d_model = spec.d_model;
     let at = format!("{}head", base_of(spec));
     let first = spec.main_stack().blocks().first();
@@ -116,7 +121,7 @@ fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, clas
     let fused = LinearSource::whole(weight, Some(bias), d_model, 3 * d_model);
     let [q, k, v] = stacked(&fused, [d_model; 3]);
     let map = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
-    let probe = ProbeSpec {
+    let pooling = PoolingSpec {
         query,
         query_shape,
         n_heads,
@@ -129,9 +134,9 @@ fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, clas
         activation,
     };
     let unembed = map("mlp.fc2", d_mlp, d_model);
-    give(reader, spec, class, Pooled::Probed, unembed);
+    give(reader, spec, class, Pooled::ByAttention, unembed);
     if let Some(head) = &mut spec.head {
-        head.probe = Some(Box::new(probe));
+        head.pooling = Some(Box::new(pooling));
     }
     true
 }

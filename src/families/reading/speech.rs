@@ -25,13 +25,13 @@ pub fn sound_rule(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     n_mels: usize,
-    [n_positions, frames_a_position]: [usize; 2],
+    [n_positions, frames_per_position]: [usize; 2],
 ) -> Result<SoundRule> {
     let found = checkpoint
-        .beside_config(PREPROCESSOR)
+        .sibling_config(PREPROCESSOR)
         .map(|values| (values, PREPROCESSOR));
     let newer = || {
-        let mut values = checkpoint.beside_config(PROCESSOR)?;
+        let mut values = checkpoint.sibling_config(PROCESSOR)?;
         let Some(Value::Object(values)) = values.remove("feature_extractor") else {
             return None;
         };
@@ -62,8 +62,8 @@ pub fn sound_rule(
         n_window: size("n_fft", 400, WIDEST_WINDOW)?,
         hop: size("hop_length", 160, WIDEST_WINDOW)?,
         n_mels,
-        n_frames: n_positions.saturating_mul(frames_a_position),
-        frames_a_position,
+        n_frames: n_positions.saturating_mul(frames_per_position),
+        frames_per_position,
     };
     let n_samples = rule.n_frames.saturating_mul(rule.hop);
     if n_samples > MOST_SAMPLES {
@@ -125,7 +125,7 @@ enum Begin {
 impl Generation {
     pub fn of(checkpoint: &Checkpoint) -> Self {
         Self {
-            values: checkpoint.beside_config(GENERATION),
+            values: checkpoint.sibling_config(GENERATION),
         }
     }
 

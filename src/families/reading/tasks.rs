@@ -405,8 +405,8 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
     ) {
         return Pooled::Every;
     }
-    if let Some(look) = spec.look() {
-        let n_first = look.firsts.len();
+    if let Some(preprocessing) = spec.preprocessing() {
+        let n_first = preprocessing.firsts.len();
         return match spec.family {
             _ if head.second.is_some() => Pooled::FirstTwo,
             "dinov2" | "dinov2_with_registers" => Pooled::FirstAndMeanFrom(n_first),

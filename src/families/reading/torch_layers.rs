@@ -10,7 +10,7 @@ use attnscope_spec::{
 };
 
 use super::{
-    activation, beside_branch, even_heads, layer_norm_bias_if_stored, linear_bias_if_stored,
+    activation, even_heads, layer_norm_bias_if_stored, linear_bias_if_stored, norm_before_or_after,
     note_attention, stacked,
 };
 
@@ -88,8 +88,9 @@ impl<'a> TorchLayers<'a> {
             self.activation,
         );
         // The norm has the same name before its branch and after the residual sum.
-        let placed =
-            |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.is_norm_first);
+        let placed = |name: &str| {
+            norm_before_or_after(self.norm(&format!("{at}.{name}")), self.is_norm_first)
+        };
         let (attn_pre, attn_post) = placed("norm1");
         let (mlp_pre, mlp_post) = placed(if has_cross { "norm3" } else { "norm2" });
         let cross = has_cross.then(|| {

@@ -11,7 +11,7 @@ use attnscope_spec::{
     ModelSpec, PatchSpec, PositionTable, ProjectionSpec, Resampling, StackSpec, TableSource,
 };
 
-use super::processor::{Processor, look};
+use super::processor::{Processor, preprocessing};
 use super::{activation, even_heads, layer_norm, linear, note_attention};
 
 /// How a family of this kind differs from the others.
@@ -349,7 +349,7 @@ fn of_pictures(
         has_distillation: pictures.distillation.is_some(),
         n_registers,
     };
-    let look = look(
+    let preprocessing = preprocessing(
         checkpoint,
         reader,
         pictures.processor,
@@ -384,7 +384,7 @@ fn of_pictures(
     let bias = pictures
         .has_bias
         .then(|| format!("{}.bias", kernel.trim_end_matches(".weight")));
-    let n_tokens = match look.fixed_size() {
+    let n_tokens = match preprocessing.fixed_size() {
         Some([height, width]) => (height / patch[0]) * (width / patch[1]),
         None => grid[0] * grid[1],
     } + firsts.len();
@@ -399,7 +399,7 @@ fn of_pictures(
         width: d_model,
     };
     let spec = PatchSpec {
-        look,
+        preprocessing,
         projection: LinearSource::of_patch(kernel, bias, [n_channels, patch[0], patch[1]], d_model),
         firsts: learned_tokens,
         positions: GridPositions {

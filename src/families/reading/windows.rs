@@ -24,7 +24,7 @@ pub enum WindowRule {
         width: usize,
     },
     /// All but every n-th, unless the width is null; the key that states n, and the default width.
-    AllButIfAny {
+    AllButUnlessNull {
         every: usize,
         every_key: &'static str,
         width: usize,
@@ -32,9 +32,9 @@ pub enum WindowRule {
     /// If `use_sliding_window` is on: from the layer that the key names on; without the key, from the layer with this number on.
     From(&'static str, usize),
     /// If `use_sliding_window` is on: every second layer before this one.
-    EvenBefore(&'static str),
+    EvenLayersBefore(&'static str),
     /// If `use_sliding_window` is on: all.
-    IfUsed,
+    AllIfEnabled,
     /// If `use_sliding_window` is on: layers whose entry in this list is 0; without the list, every n-th.
     WhereZero(&'static str, usize),
 }
@@ -56,7 +56,7 @@ pub fn layer_windows(
         WindowRule::Always(width) | WindowRule::ListedOrAlways(width) => *width,
         WindowRule::AllBut { width, .. }
         | WindowRule::AllButFirst { width, .. }
-        | WindowRule::AllButIfAny { width, .. } => Some(*width),
+        | WindowRule::AllButUnlessNull { width, .. } => Some(*width),
         _ => None,
     };
     let width =
@@ -121,11 +121,11 @@ pub fn layer_windows(
     }
     let slides: Box<dyn Fn(usize) -> bool> = match *rule {
         WindowRule::Never => Box::new(|_| false),
-        WindowRule::Always(_) | WindowRule::ListedOrAlways(_) | WindowRule::IfUsed => {
+        WindowRule::Always(_) | WindowRule::ListedOrAlways(_) | WindowRule::AllIfEnabled => {
             Box::new(|_| true)
         }
         WindowRule::AllButFirst { every, .. } => Box::new(move |i| i % every != 0),
-        WindowRule::AllButIfAny {
+        WindowRule::AllButUnlessNull {
             every, every_key, ..
         } => {
             let default = Origin::Default(every_key.to_owned());
@@ -147,7 +147,7 @@ pub fn layer_windows(
             let first = reader.count_or("window_from_layer", key, first)?;
             Box::new(move |i| i >= first)
         }
-        WindowRule::EvenBefore(key) => {
+        WindowRule::EvenLayersBefore(key) => {
             let end = reader.count_or("window_before_layer", key, n_layers)?;
             Box::new(move |i| i % 2 == 0 && i < end)
         }

@@ -12,7 +12,7 @@ use attnscope_spec::mixers::DeltaRuleSpec;
 
 use super::memory::MixerMemory;
 use super::parts::{read_gain, with_gain};
-use super::rows::{apart, beside, each_copy, mapped};
+use super::rows::{concat_columns, each_copy, mapped, split_columns};
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
 use crate::weights::WeightReader;
@@ -68,7 +68,7 @@ pub(super) fn run<O: Ops>(
     let mut projected = O::Buffer::default();
     let mut rows_of = |linear| mapped(context, from, linear, &mut projected);
     let (n_keys, n_values) = (spec.n_keys(), spec.n_values());
-    let together = beside([
+    let together = concat_columns([
         (&rows_of(&weights.q)?, n_keys),
         (&rows_of(&weights.k)?, n_keys),
         (&rows_of(&weights.v)?, n_values),
@@ -89,7 +89,7 @@ pub(super) fn run<O: Ops>(
         let values = &together[rows.start * width..rows.end * width];
         let mut mixed = weights.kernel.run(&mut kept.tail, values);
         activate(spec.activation, &mut mixed);
-        let [q, k, v] = apart(&mixed, [n_keys, n_keys, n_values]);
+        let [q, k, v] = split_columns(&mixed, [n_keys, n_keys, n_values]);
         let heads = rows.start * n..rows.end * n;
         let tokens = DeltaTokens {
             q: &q,

@@ -81,7 +81,7 @@ pub(super) fn each_copy<O: Ops>(
 }
 
 /// Concatenates rows of several widths column-wise. // [position, Σ widths]
-pub(super) fn beside<const N: usize>(parts: [(&[f32], usize); N]) -> Vec<f32> {
+pub(super) fn concat_columns<const N: usize>(parts: [(&[f32], usize); N]) -> Vec<f32> {
     let n_rows = parts
         .iter()
         .map(|(values, width)| values.len() / (*width).max(1))
@@ -97,7 +97,7 @@ pub(super) fn beside<const N: usize>(parts: [(&[f32], usize); N]) -> Vec<f32> {
 }
 
 /// Splits rows into columns of the given widths. // rows: [position, Σ widths]
-pub(super) fn apart<const N: usize>(rows: &[f32], widths: [usize; N]) -> [Vec<f32>; N] {
+pub(super) fn split_columns<const N: usize>(rows: &[f32], widths: [usize; N]) -> [Vec<f32>; N] {
     let whole: usize = widths.iter().sum();
     let mut first = 0;
     widths.map(|width| {
@@ -111,10 +111,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apart_undoes_beside() {
+    fn splitting_columns_undoes_concatenating_them() {
         let (a, b) = ([1.0, 2.0], [3.0, 4.0, 5.0, 6.0]);
-        let rows = beside([(&a, 1), (&b, 2)]);
+        let rows = concat_columns([(&a, 1), (&b, 2)]);
         assert_eq!(rows, [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);
-        assert_eq!(apart(&rows, [1, 2]), [a.to_vec(), b.to_vec()]);
+        assert_eq!(split_columns(&rows, [1, 2]), [a.to_vec(), b.to_vec()]);
     }
 }

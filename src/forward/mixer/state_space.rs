@@ -12,7 +12,7 @@ use attnscope_spec::mixers::StateSpaceSpec;
 
 use super::memory::MixerMemory;
 use super::parts::{read_gain, with_gain};
-use super::rows::{apart, beside, each_copy, hide_padding, mapped};
+use super::rows::{concat_columns, each_copy, hide_padding, mapped, split_columns};
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
 use crate::weights::WeightReader;
@@ -71,7 +71,7 @@ pub(super) fn run<O: Ops>(
     let mut rows_of = |linear| mapped(context, from, linear, &mut projected);
     let gates = rows_of(&weights.gate)?; // [position, n_inner]
     let (n_inner, n_along) = (spec.n_inner(), spec.n_groups * spec.d_state);
-    let together = beside([
+    let together = concat_columns([
         (&rows_of(&weights.x)?, n_inner),
         (&rows_of(&weights.b)?, n_along),
         (&rows_of(&weights.c)?, n_along),
@@ -97,7 +97,7 @@ pub(super) fn run<O: Ops>(
         let mut mixed = weights.kernel.run(&mut kept.tail, values);
         activate(spec.activation, &mut mixed);
         hide_padding(context, &mut mixed, width);
-        let [x, b, c] = apart(&mixed, [n_inner, n_along, n_along]);
+        let [x, b, c] = split_columns(&mixed, [n_inner, n_along, n_along]);
         let tokens = StateSpaceTokens {
             x: &x,
             b: &b,

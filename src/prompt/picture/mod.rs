@@ -1,14 +1,14 @@
 //! Picture prompts: reads a file, preprocesses it for the model, and cuts it into patches.
 
 mod image;
-mod look;
+mod preprocessing;
 mod resize;
 mod taps;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use look::{Firsts, PicturePreprocessing, Size};
+pub use preprocessing::{Firsts, PicturePreprocessing, Size};
 pub use taps::{Cubic, Filter, taps};
 
 use self::image::Image;
@@ -59,24 +59,25 @@ impl Picture {
     ///
     /// # Errors
     /// When the file is not a picture, or the model does not accept its size.
-    pub fn read(source: &PictureSource, look: &PicturePreprocessing) -> Result<Self> {
+    pub fn read(source: &PictureSource, preprocessing: &PicturePreprocessing) -> Result<Self> {
         let refused = |problem: String| Error::Prompt(format!("{source}: {problem}"));
         let image = match source {
             PictureSource::BuiltIn => {
-                let size = look.fixed_size().unwrap_or([224, 224]);
-                look.check_work(size).map_err(refused)?;
+                let size = preprocessing.fixed_size().unwrap_or([224, 224]);
+                preprocessing.check_work(size).map_err(refused)?;
                 drawing(size)
             }
             PictureSource::File(path) => {
                 let image = Image::open(path)?;
-                look.check_work([image.height, image.width])
+                preprocessing
+                    .check_work([image.height, image.width])
                     .map_err(refused)?;
                 image
             }
         };
-        let image = look.shown(image);
+        let image = preprocessing.shown(image);
         let size = [image.height, image.width];
-        if let Some(takes) = look.takes.filter(|takes| *takes != size) {
+        if let Some(takes) = preprocessing.takes.filter(|takes| *takes != size) {
             let problem = format!(
                 "{source}: expected a picture of {} × {} pixels, found {} × {} after the processor's steps",
                 takes[1], takes[0], size[1], size[0]
@@ -85,21 +86,21 @@ impl Picture {
         }
         let is_too_small = size
             .iter()
-            .zip(look.patch)
+            .zip(preprocessing.patch)
             .any(|(n, of_patch)| *n < of_patch);
         if is_too_small {
             let problem = format!(
                 "{source}: {} × {} pixels hold no patch of {} × {}",
-                size[1], size[0], look.patch[1], look.patch[0]
+                size[1], size[0], preprocessing.patch[1], preprocessing.patch[0]
             );
             return Err(Error::Prompt(problem));
         }
         Ok(Self {
             source: source.clone(),
-            values: look.values(&image),
+            values: preprocessing.values(&image),
             image,
-            patch: look.patch,
-            firsts: look.firsts,
+            patch: preprocessing.patch,
+            firsts: preprocessing.firsts,
         })
     }
 
@@ -233,7 +234,7 @@ fn drawing([height, width]: [usize; 2]) -> Image {
 mod tests {
     use super::*;
 
-    fn look() -> PicturePreprocessing {
+    fn preprocessing() -> PicturePreprocessing {
         PicturePreprocessing {
             n_channels: 3,
             resize: None,
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn patches_are_in_row_order_and_tokens_are_named_by_their_places() {
-        let picture = Picture::read(&PictureSource::BuiltIn, &look()).expect("draws");
+        let picture = Picture::read(&PictureSource::BuiltIn, &preprocessing()).expect("draws");
         assert_eq!((picture.grid(), picture.n_tokens()), ([2, 3], 9));
         let labels = picture.labels();
         assert_eq!(labels[..4], ["[CLS]", "[reg 1]", "[reg 2]", "r1 c1"]);
@@ -266,11 +267,11 @@ mod tests {
 
     #[test]
     fn a_picture_of_a_size_the_model_does_not_accept_is_refused() {
-        let look = PicturePreprocessing {
+        let preprocessing = PicturePreprocessing {
             takes: Some([8, 8]),
-            ..look()
+            ..preprocessing()
         };
-        let said = Picture::read(&PictureSource::BuiltIn, &look).expect_err("refused");
+        let said = Picture::read(&PictureSource::BuiltIn, &preprocessing).expect_err("refused");
         assert!(said.to_string().contains("8 × 8 pixels"), "{said}");
         assert!(is_picture(Path::new("a.JPG")) && !is_picture(Path::new("png")));
     }

@@ -1,4 +1,4 @@
-//! The prompt that a sound gives: a position for every few frames, named by its time.
+//! The prompt for a sound: one position per few frames, labelled with its time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::request::{Request, Source};
 
 /// The prompt that stands for the built-in sound.
 pub const BUILT_IN_SOUND: &str = "the built-in sound";
-/// What a prompt has to be, for messages.
+/// The start of error messages about a prompt that is not a sound file.
 pub const HEARS: &str = "the model hears sound: expected the path of a file that ends in .wav";
-/// How the name of a file of sound ends.
+/// The extension of sound files.
 const ENDING: &str = "wav";
-/// Bytes of a file of sound at most: forty minutes of two channels at 16 kHz in 24 bits.
+/// Maximum size of a sound file in bytes: about 46 minutes of two channels at 16 kHz and 24 bits.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Whether a word is the name of a file of sound.
+/// Whether a path is a sound file, by its extension.
 pub fn is_sound(word: &str) -> bool {
     let ending = Path::new(word).extension();
     ending.is_some_and(|ending| ending.eq_ignore_ascii_case(ENDING))
 }
 
-/// The source of a model that hears: a position for every few frames, named by its time.
+/// The prompt of a speech model's encoder: one position per few frames, labelled with its time.
 ///
 /// # Errors
-/// When ids or a mask are asked for, or a text that is no path of a sound; when the file is no sound that the model can hear.
+/// When the request has ids, a picture, a mask, or a text that is not the path of a sound; when the file cannot be read as WAV.
 pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
     let asked = match &request.source {
         Source::Text(text) => text.trim(),
@@ -58,10 +58,10 @@ pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
     Ok(heard(asked, &samples, rule))
 }
 
-/// Refuses a file of sound for a model that reads text.
+/// Refuses a sound file for a model that reads text.
 ///
 /// # Errors
-/// When the prompt is the path of such a file, and the file is there.
+/// When the prompt is the path of an existing sound file.
 pub(crate) fn check_is_text(source: &Source) -> Result<()> {
     match source {
         Source::Text(text) if is_sound(text) && Path::new(text).is_file() => {
@@ -72,7 +72,7 @@ pub(crate) fn check_is_text(source: &Source) -> Result<()> {
     }
 }
 
-/// The source that samples give.
+/// The prompt for some samples.
 fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     let n_heard = rule.n_samples();
     let said = (samples.len() > n_heard).then(|| {
@@ -90,7 +90,7 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
         asked: asked.to_owned(),
         values: mel::log_mel(&heard, rule),
         n_mels: rule.n_mels,
-        n_real: n_sound.div_ceil(rule.hop * rule.frames_a_position).min(n),
+        n_real: n_sound.div_ceil(rule.hop * rule.frames_per_position).min(n),
         said,
     };
     Prompt {
@@ -102,10 +102,10 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     }
 }
 
-/// The time of every position; those that begin after the sound's end are silence that was added.
+/// The start time of each position; positions that begin after the end of the sound are marked as padding.
 fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
-    let step = rule.hop * rule.frames_a_position;
-    let n_decimals = if rule.seconds_a_position() < 0.01 {
+    let step = rule.hop * rule.frames_per_position;
+    let n_decimals = if rule.seconds_per_position() < 0.01 {
         3
     } else {
         2
@@ -121,7 +121,7 @@ fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
     (0..rule.n_positions()).map(label).collect()
 }
 
-/// A tone that rises, falls silent and falls again, for when no sound is given: six seconds, or what the model has room for.
+/// The sound used if none is given: a tone that rises, pauses and falls; six seconds, or the model's length if shorter.
 fn built_in(rule: SoundRule) -> Vec<f32> {
     const SECONDS: f64 = 6.0;
     let n = ((SECONDS * rule.rate as f64) as usize).min(rule.n_samples());
@@ -131,7 +131,7 @@ fn built_in(rule: SoundRule) -> Vec<f32> {
         let pitch = 140.0 + 260.0 * (1.0 - (2.0 * at - 1.0).abs());
         phase += std::f64::consts::TAU * pitch / rule.rate as f64;
         let is_pause = (0.45..0.55).contains(&at);
-        // Syllables: louder and softer eight times, with overtones as a voice has them.
+        // Like eight syllables: the loudness rises and falls eight times, and the tone has overtones like a voice.
         let loudness = (8.0 * std::f64::consts::PI * at).sin().abs();
         let overtones = (1..=6).map(|nth| (f64::from(nth) * phase).sin() / f64::from(nth));
         if is_pause {
@@ -153,7 +153,7 @@ mod tests {
         hop: 160,
         n_mels: 8,
         n_frames: 20,
-        frames_a_position: 2,
+        frames_per_position: 2,
     };
 
     #[test]

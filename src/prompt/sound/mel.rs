@@ -188,7 +188,7 @@ mod tests {
         hop: 160,
         n_mels: 80,
         n_frames: 6,
-        frames_a_position: 2,
+        frames_per_position: 2,
     };
 
     #[test]

@@ -1,4 +1,4 @@
-//! Sound as a model hears it: a WAV file, cut or padded to the length that the model has, as a log-mel spectrogram.
+//! Sound prompts: reads a WAV file, cuts or pads it to the model's length, and computes a log-mel spectrogram.
 
 mod given;
 mod mel;

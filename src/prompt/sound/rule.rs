@@ -1,33 +1,33 @@
-//! How a model hears, and a sound as it hears it.
+//! The audio preprocessing of a model, and its result.
 
-/// How a model hears: the spectrogram that it was trained on.
+/// A model's audio preprocessing: the shape of the spectrogram that it was trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SoundRule {
-    /// Samples a second.
+    /// Samples per second.
     pub rate: usize,
-    /// Samples of the window that each frame is taken from.
+    /// Samples in the window of each frame.
     pub n_window: usize,
     /// Samples from one frame to the next.
     pub hop: usize,
     pub n_mels: usize,
     pub n_frames: usize,
-    /// Frames that become one position of the encoder.
-    pub frames_a_position: usize,
+    /// Frames per position of the encoder.
+    pub frames_per_position: usize,
 }
 
 impl SoundRule {
-    /// Samples that are heard: what is missing is silence, and what is more is cut.
+    /// Number of samples that the model receives: a shorter sound is padded with silence, a longer one is cut.
     pub fn n_samples(self) -> usize {
         self.n_frames * self.hop
     }
 
     pub fn n_positions(self) -> usize {
-        self.n_frames.div_ceil(self.frames_a_position)
+        self.n_frames.div_ceil(self.frames_per_position)
     }
 
     /// Seconds from one position of the encoder to the next.
-    pub fn seconds_a_position(self) -> f64 {
-        (self.hop * self.frames_a_position) as f64 / self.rate as f64
+    pub fn seconds_per_position(self) -> f64 {
+        (self.hop * self.frames_per_position) as f64 / self.rate as f64
     }
 
     pub(super) fn seconds(self, n_samples: usize) -> f64 {
@@ -35,17 +35,17 @@ impl SoundRule {
     }
 }
 
-/// A sound as a model hears it.
+/// A preprocessed sound, as the model receives it.
 #[derive(Debug, Clone, Default)]
 pub struct Sound {
-    /// What was asked for: a path, or the name of the built-in sound.
+    /// The prompt: a path, or the name of the built-in sound.
     pub asked: String,
     /// The log-mel spectrogram. // [frame, mel]
     pub values: Vec<f32>,
     pub n_mels: usize,
-    /// Positions of the encoder that begin before the sound ends.
+    /// Number of encoder positions that begin before the sound ends; the others are padding.
     pub n_real: usize,
-    /// What there is to say of how the file was taken.
+    /// The remark that the sound was cut; `None` if it was not.
     pub said: Option<String>,
 }
 

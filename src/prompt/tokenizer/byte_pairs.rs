@@ -8,7 +8,7 @@ use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::special::{NAMES, Settings, Token};
-use super::{Inner, Reading, Tokenizer, directory_of, file_name, stored};
+use super::{Inner, PromptForm, Tokenizer, directory_of, file_name, stored};
 use crate::languages::code_of as language_code;
 
 /// How a text is split into words before bytes are merged.
@@ -126,7 +126,7 @@ fn speech(settings: &Settings, id_of: impl Fn(&str) -> Option<u32>) -> Result<Ve
 ///
 /// # Errors
 /// When a file is invalid, or a merge names something that is not a token.
-pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<Reading> {
+pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<PromptForm> {
     let vocab = read_vocab(vocab_path)?;
     let merges = read_merges(merges_path, &vocab)?;
     let settings = Settings::read(directory_of(vocab_path))?;
@@ -134,12 +134,12 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
     let class = settings.class();
     let Some(habits) = habits(class, model_type) else {
         let of = class.unwrap_or(model_type);
-        return Ok(Reading::Ids(format!(
+        return Ok(PromptForm::Ids(format!(
             "{source_name}: how {of} cuts words and what it adds to a text is not known here"
         )));
     };
     if let Some(reason) = settings.unusual() {
-        return Ok(Reading::Ids(format!("{source_name}: {reason}")));
+        return Ok(PromptForm::Ids(format!("{source_name}: {reason}")));
     }
     let id_of = |text: &str| vocab.get(text).copied();
     let n_vocab = vocab.len() as u32;
@@ -182,7 +182,7 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
         post_processor,
         model,
     );
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(vocab_path, &value)?),
         source_name,
         target: None,

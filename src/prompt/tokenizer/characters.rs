@@ -8,7 +8,7 @@ use attnscope_checkpoint::{VOCABULARY, read_whole};
 use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
-use super::{Inner, Reading, Token, Tokenizer};
+use super::{Inner, PromptForm, Token, Tokenizer};
 
 /// One id per character.
 #[derive(Debug)]
@@ -42,26 +42,26 @@ impl Characters {
     }
 }
 
-/// Opens a pickled table. A table without characters yields a reading by ids, with the reason.
+/// Opens a pickled table. A table without characters yields [`PromptForm::Ids`] with the reason.
 ///
 /// # Errors
 /// When the file cannot be read, is not a plain pickle, or its table does not hold characters.
-pub fn open(path: &Path) -> Result<Reading> {
+pub fn open(path: &Path) -> Result<PromptForm> {
     let bytes = read_whole(path, VOCABULARY)?;
     if path.extension().is_some_and(|ending| ending == "json") {
         return from_json(path, &bytes);
     }
     let value = attnscope_checkpoint::pytorch::plain_pickle(&bytes, path)?;
     match value.get("stoi") {
-        Some(stoi) => Ok(Reading::Tokenizer(tokenizer(path, stoi)?)),
-        None => Ok(Reading::Ids(
+        Some(stoi) => Ok(PromptForm::Tokenizer(tokenizer(path, stoi)?)),
+        None => Ok(PromptForm::Ids(
             "meta.pkl holds no stoi, the map from characters to ids".to_owned(),
         )),
     }
 }
 
 /// A table of characters as JSON: a string or a list, numbered from 0, or a map to ids.
-fn from_json(path: &Path, bytes: &[u8]) -> Result<Reading> {
+fn from_json(path: &Path, bytes: &[u8]) -> Result<PromptForm> {
     let value: Value = serde_json::from_slice(bytes)
         .map_err(|e| Error::file(path, format!("is not valid JSON ({e})")))?;
     let counted = |all: Vec<String>| {
@@ -82,7 +82,7 @@ fn from_json(path: &Path, bytes: &[u8]) -> Result<Reading> {
         }
         other => other.get("stoi").unwrap_or(other).clone(),
     };
-    Ok(Reading::Tokenizer(tokenizer(path, &stoi)?))
+    Ok(PromptForm::Tokenizer(tokenizer(path, &stoi)?))
 }
 
 /// A tokenizer from a map of characters to ids; `path` is the file that contains it.

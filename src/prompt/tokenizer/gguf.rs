@@ -12,7 +12,7 @@ use super::sentence_piece::{
     Algorithm, Encoder, Kind, Mark, Marks, Model, Numbering, Parts, Piece,
 };
 use super::special::Token;
-use super::{Inner, Reading, Tokenizer, stored};
+use super::{Inner, PromptForm, Tokenizer, stored};
 
 /// The values under `tokenizer.ggml`; absent flags have the default of the tokenizer's kind.
 #[derive(Debug, Clone, Default)]
@@ -45,18 +45,18 @@ pub struct Vocabulary {
 }
 
 /// Makes a tokenizer from the stored vocabulary. If that fails, returns the reason, because the weights are usable without it.
-pub fn open_stored(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) -> Reading {
-    stored_reading(path, stored).unwrap_or_else(|error| {
+pub fn open_stored(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) -> PromptForm {
+    stored_form(path, stored).unwrap_or_else(|error| {
         let reason = match error {
             Error::Config { key, problem, .. } => format!("{key}: {problem}"),
             other => other.to_string(),
         };
-        Reading::Ids(format!("the GGUF vocabulary is not whole: {reason}"))
+        PromptForm::Ids(format!("the GGUF vocabulary is not whole: {reason}"))
     })
 }
 
 /// Absent values have llama.cpp's defaults.
-fn stored_reading(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) -> Result<Reading> {
+fn stored_form(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) -> Result<PromptForm> {
     // Defaults by kind: whether a text begins and ends with a token, and whether a blank is added before it.
     let [begins, ends, leads] = match stored.model.as_str() {
         "llama" => [true, false, true],
@@ -68,7 +68,7 @@ fn stored_reading(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) 
         "bert" => [true, true, false],
         "gemma4" => [false, false, false],
         other => {
-            return Ok(Reading::Ids(format!(
+            return Ok(PromptForm::Ids(format!(
                 "the GGUF vocabulary {other:?} is not known here"
             )));
         }
@@ -101,7 +101,7 @@ fn stored_reading(path: &Path, stored: &attnscope_checkpoint::gguf::Vocabulary) 
 ///
 /// # Errors
 /// When its lists contradict each other.
-pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
+pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<PromptForm> {
     let kinds = kinds(path, vocabulary)?;
     for (key, id) in [
         ("bos", vocabulary.bos),
@@ -126,7 +126,7 @@ pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
         "t5" => pieces(path, vocabulary, &kinds, Algorithm::Unigram),
         "bert" => word_pieces(path, vocabulary, &kinds),
         "gemma4" => marked_pairs(path, vocabulary, &kinds),
-        other => Ok(Reading::Ids(format!(
+        other => Ok(PromptForm::Ids(format!(
             "the GGUF vocabulary {other:?} is not known here"
         ))),
     }
@@ -162,10 +162,10 @@ fn kinds(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Kind>> {
     vocabulary.token_types.iter().map(kind).collect()
 }
 
-fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
+fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<PromptForm> {
     let Some(cut) = vocabulary.pre.as_deref().and_then(Cut::named) else {
         let pre = vocabulary.pre.as_deref().unwrap_or("none");
-        return Ok(Reading::Ids(format!(
+        return Ok(PromptForm::Ids(format!(
             "the GGUF vocabulary cuts words by {pre:?}, a pattern not known here"
         )));
     };
@@ -176,7 +176,7 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     } = Lists::of(path, vocabulary, kinds)?;
     if merges.is_empty() && cut.keeps_whole {
         let pre = vocabulary.pre.as_deref().unwrap_or_default();
-        return Ok(Reading::Ids(format!(
+        return Ok(PromptForm::Ids(format!(
             "the GGUF vocabulary ({pre}) lists no merges, without which its words are not known"
         )));
     }
@@ -190,7 +190,7 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     let pre_tokenizer = cut.pre_tokenizer(vocabulary.add_space_prefix);
     let value = assemble(&cut.normalizer(), &pre_tokenizer, &added, ends, model);
     let pre = vocabulary.pre.as_deref().unwrap_or_default();
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(path, &value)?),
         source_name: format!("GGUF vocabulary (byte-level BPE, {pre})"),
         target: None,
@@ -246,7 +246,7 @@ impl<'a> Lists<'a> {
 }
 
 /// Gemma 4's byte pairs: the text is not split, blanks become `▁`, and characters without a token become bytes.
-fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
+fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<PromptForm> {
     const MARK: &str = "\u{2581}";
     let Lists {
         vocab,
@@ -270,7 +270,7 @@ fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<
         json!({"type": "Fuse"}),
     ];
     value["decoder"] = json!({"type": "Sequence", "decoders": decoders});
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(path, &value)?),
         source_name: "GGUF vocabulary (BPE of characters)".to_owned(),
         target: None,
@@ -278,7 +278,7 @@ fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<
 }
 
 /// Word pieces: those that begin a word are stored with a mark, the others without.
-fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
+fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<PromptForm> {
     const BEGINS: char = '\u{2581}';
     const INSIDE: &str = "##";
     let tokens = vocabulary.tokens.iter().zip(kinds).enumerate();
@@ -326,7 +326,7 @@ fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<R
             "max_input_chars_per_word": 100, "vocab": vocab,
         },
     });
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(path, &value)?),
         source_name: "GGUF vocabulary (word pieces)".to_owned(),
         target: None,
@@ -346,14 +346,14 @@ fn pieces(
     vocabulary: &Vocabulary,
     kinds: &[Kind],
     algorithm: Algorithm,
-) -> Result<Reading> {
+) -> Result<PromptForm> {
     let (n, found) = (vocabulary.tokens.len(), vocabulary.scores.len());
     if found != n {
         let problem = format!("expected {n} values, one per token, found {found}");
         return Err(Error::config(path, "tokenizer.ggml.scores", problem));
     }
     if vocabulary.token_types.is_empty() {
-        return Ok(Reading::Ids(
+        return Ok(PromptForm::Ids(
             "the GGUF vocabulary does not say which tokens are text".to_owned(),
         ));
     }
@@ -400,7 +400,7 @@ fn pieces(
         Algorithm::Unigram => "unigram",
         Algorithm::Merges => "BPE",
     };
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Pieces(Box::new(encoder)),
         source_name: format!("GGUF vocabulary (SentencePiece {how})"),
         target: None,

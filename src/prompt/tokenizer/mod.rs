@@ -1,4 +1,4 @@
-//! Text → ids and ids → labels, by whichever vocabulary a checkpoint holds.
+//! Tokenizers: text → ids and ids → labels, with any of the vocabulary formats that checkpoints use.
 
 mod byte_pairs;
 mod characters;
@@ -28,8 +28,8 @@ use super::limits::Limits;
 pub struct Tokenizer {
     inner: Inner,
     source_name: String,
-    /// The decoder's own.
-    target: Option<Box<Reading>>,
+    /// The decoder's tokenizer, if it differs.
+    target: Option<Box<PromptForm>>,
 }
 
 enum Inner {
@@ -39,14 +39,14 @@ enum Inner {
     Bytes,
 }
 
-/// How prompts can be given: as text, or only as ids, and why.
+/// How prompts can be given: as text, or only as ids for some reason.
 #[derive(Debug)]
-pub enum Reading {
+pub enum PromptForm {
     Tokenizer(Tokenizer),
     Ids(String),
 }
 
-impl Reading {
+impl PromptForm {
     pub fn tokenizer(&self) -> Option<&Tokenizer> {
         match self {
             Self::Tokenizer(tokenizer) => Some(tokenizer),
@@ -54,7 +54,7 @@ impl Reading {
         }
     }
 
-    /// What is used, in a few words.
+    /// Names the tokenizer's file, or the reason why only ids can be given.
     pub fn describe(&self) -> String {
         match self {
             Self::Tokenizer(tokenizer) => tokenizer.source_name.clone(),
@@ -62,10 +62,10 @@ impl Reading {
         }
     }
 
-    /// How the decoder's side is read: as ids where its vocabulary is another than the tokenizer's, and no file holds it.
+    /// The prompt form for the decoder: ids only if the decoder has its own vocabulary and no file contains it.
     pub fn of_target(&self, limits: Limits) -> &Self {
-        static OWN: LazyLock<Reading> = LazyLock::new(|| {
-            Reading::Ids(
+        static OWN: LazyLock<PromptForm> = LazyLock::new(|| {
+            PromptForm::Ids(
                 "the decoder has a vocabulary of its own, the tokenizer is the encoder's"
                     .to_owned(),
             )
@@ -76,7 +76,7 @@ impl Reading {
         }
     }
 
-    /// The text of some ids; ids with blanks between them where there is no tokenizer.
+    /// The text of some ids; without a tokenizer, the ids separated by blanks.
     pub fn text(&self, ids: &[u32]) -> String {
         let labels = || ids.iter().map(|id| self.label(*id)).collect::<Vec<_>>();
         let Some(tokenizer) = self.tokenizer() else {
@@ -88,7 +88,7 @@ impl Reading {
         }
     }
 
-    /// What an id reads as: itself where there is no tokenizer.
+    /// The label of an id; without a tokenizer, the id itself.
     pub fn label(&self, id: u32) -> String {
         self.tokenizer()
             .map_or_else(|| id.to_string(), |tokenizer| tokenizer.label(id))
@@ -96,24 +96,25 @@ impl Reading {
 }
 
 impl Tokenizer {
-    /// Opens the vocabulary of a checkpoint. What is not known exactly gives the reason to use ids, never other ids.
+    /// Opens the vocabulary of a checkpoint. If its ids are not certain, returns [`PromptForm::Ids`] with the reason, and never
+    /// guesses.
     ///
     /// # Errors
-    /// When a file is there and is not what it must be.
-    pub fn open(file: &TokenizerFile) -> Result<Reading> {
+    /// When a file exists but is invalid.
+    pub fn open(file: &TokenizerFile) -> Result<PromptForm> {
         let kind = |model_type: &Option<String>| model_type.clone().unwrap_or_default();
         match file {
-            TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
-            TokenizerFile::Elsewhere(reason) => Ok(Reading::Ids((*reason).to_owned())),
+            TokenizerFile::Missing => Ok(PromptForm::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
+            TokenizerFile::Elsewhere(reason) => Ok(PromptForm::Ids((*reason).to_owned())),
             TokenizerFile::Pair(pair) => {
                 let (mut source, target) = (Self::open(&pair[0])?, Self::open(&pair[1])?);
-                if let Reading::Tokenizer(tokenizer) = &mut source {
+                if let PromptForm::Tokenizer(tokenizer) = &mut source {
                     tokenizer.target = Some(Box::new(target));
                 }
                 Ok(source)
             }
             TokenizerFile::Characters(path) => characters::open(path),
-            TokenizerFile::Bytes => Ok(Reading::Tokenizer(Self::bytes())),
+            TokenizerFile::Bytes => Ok(PromptForm::Tokenizer(Self::bytes())),
             TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
             TokenizerFile::CompiledIn(text) => {
                 Self::stored(Path::new("tokenizer.json"), text.as_bytes())
@@ -134,23 +135,23 @@ impl Tokenizer {
         }
     }
 
-    fn stored(path: &Path, bytes: &[u8]) -> Result<Reading> {
-        Ok(Reading::Tokenizer(Self {
+    fn stored(path: &Path, bytes: &[u8]) -> Result<PromptForm> {
+        Ok(PromptForm::Tokenizer(Self {
             inner: Inner::Library(stored::open(path, bytes)?),
             source_name: file_name(path),
             target: None,
         }))
     }
 
-    /// From a map of single characters to ids; `path` is the file that holds it.
+    /// A tokenizer from a map of single characters to ids; `path` is the file that contains it.
     ///
     /// # Errors
-    /// When the value is no such map.
+    /// When the value is not such a map.
     pub fn characters(path: &Path, stoi: &Value) -> Result<Self> {
         characters::tokenizer(path, stoi)
     }
 
-    /// Takes each byte of a text for its own id.
+    /// A tokenizer whose ids are the bytes of the text.
     pub fn bytes() -> Self {
         Self {
             inner: Inner::Bytes,
@@ -159,15 +160,15 @@ impl Tokenizer {
         }
     }
 
-    /// From the vocabulary inside a GGUF file.
+    /// A tokenizer from the vocabulary inside a GGUF file.
     ///
     /// # Errors
     /// When the parts contradict each other.
-    pub fn vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
+    pub fn vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<PromptForm> {
         gguf::open(path, vocabulary)
     }
 
-    /// What the ids come from: `tokenizer.json`, or `vocab.json + merges.txt`.
+    /// Name of the source of the ids: `tokenizer.json`, or `vocab.json + merges.txt`.
     pub fn source_name(&self) -> &str {
         &self.source_name
     }
@@ -181,7 +182,7 @@ impl Tokenizer {
         Ok(tokens.into_iter().map(|token| token.id).collect())
     }
 
-    /// Tokens of a text, with the bytes that each stands for.
+    /// Tokens of a text, each with the bytes that it covers.
     ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
@@ -209,7 +210,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text that some ids stand for, marks around a text left out.
+    /// The text of some ids, without the special tokens around it.
     pub fn text(&self, ids: &[u32]) -> String {
         match &self.inner {
             Inner::Library(library) => library.text(ids).unwrap_or_default(),
@@ -225,7 +226,7 @@ impl Tokenizer {
         }
     }
 
-    /// What the vocabulary writes an id as; `None` where it has no such id.
+    /// The vocabulary's spelling of an id; `None` for an unknown id.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.inner {
             Inner::Library(library) => library.token(id),
@@ -237,7 +238,7 @@ impl Tokenizer {
         }
     }
 
-    /// What one id reads as, a leading space included; the vocabulary's own spelling where it is not text.
+    /// The label of an id, including a leading space; the vocabulary's spelling if the id is not text.
     pub fn label(&self, id: u32) -> String {
         match &self.inner {
             Inner::Library(library) => library_label(library, id),
@@ -254,7 +255,7 @@ impl Tokenizer {
     }
 }
 
-/// A byte as a character, where it is one alone.
+/// An ASCII byte as its character, any other id as a number.
 fn byte_label(id: u32) -> String {
     let byte = u8::try_from(id).ok().filter(u8::is_ascii);
     byte.map_or_else(|| id.to_string(), |byte| char::from(byte).to_string())

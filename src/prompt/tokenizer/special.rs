@@ -109,15 +109,15 @@ impl Settings {
             }
         } else {
             values.extend(object(&directory.join("special_tokens_map.json"))?);
-            let beside = directory.join("added_tokens.json");
+            let added_path = directory.join("added_tokens.json");
             let named: Vec<String> = NAMES
                 .iter()
                 .filter_map(|name| Some(token(values.get(*name)?, true)?.content))
                 .collect();
-            for (content, id) in object(&beside)? {
+            for (content, id) in object(&added_path)? {
                 let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
                     return Err(Error::config(
-                        &beside,
+                        &added_path,
                         content,
                         format!("expected an id, found {id}"),
                     ));

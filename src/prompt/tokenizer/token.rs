@@ -1,4 +1,4 @@
-//! A token of a text, and what it stands for there.
+//! A token and the part of the text that it covers.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub id: u32,
-    /// The bytes of the text that it stands for; none where it was put around the text.
+    /// The bytes of the text that it covers; empty for a token added around the text.
     pub bytes: Range<usize>,
-    /// Whether it is no text: put around one, or found in it as a special token.
+    /// Whether it is a special token, added around the text or found in it.
     pub is_special: bool,
-    /// Whether it says what the text is, and not that this is unknown.
+    /// Whether it is not the unknown token.
     pub is_known: bool,
 }

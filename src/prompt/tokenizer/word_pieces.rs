@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::byte_pairs::template;
 use super::special::{NAMES, Settings, Token};
-use super::{Inner, Reading, Tokenizer, directory_of, file_name, stored};
+use super::{Inner, PromptForm, Tokenizer, directory_of, file_name, stored};
 
 /// Default texts of the named tokens, in the order of `NAMES`.
 const NAMED: [Option<&str>; 7] = [
@@ -26,7 +26,7 @@ const NAMED: [Option<&str>; 7] = [
 ///
 /// # Errors
 /// When a file is invalid, or a token that every text needs is missing.
-pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
+pub fn open(path: &Path, model_type: &str) -> Result<PromptForm> {
     let text = read_text(path, VOCABULARY)?;
     let settings = Settings::read(directory_of(path))?;
     let class = settings.class();
@@ -39,12 +39,12 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     let name = file_name(path);
     if !known || settings.flag("do_basic_tokenize")? == Some(false) {
         let of = class.unwrap_or(model_type);
-        return Ok(Reading::Ids(format!(
+        return Ok(PromptForm::Ids(format!(
             "{name}: how {of} cuts words is not known here"
         )));
     }
     if let Some(reason) = settings.unusual() {
-        return Ok(Reading::Ids(format!("{name}: {reason}")));
+        return Ok(PromptForm::Ids(format!("{name}: {reason}")));
     }
     // For a repeated token, the last index counts.
     let lines = text.lines().enumerate();
@@ -88,7 +88,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
             "max_input_chars_per_word": 100, "vocab": vocab,
         },
     });
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(path, &value)?),
         source_name: name,
         target: None,

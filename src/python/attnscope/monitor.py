@@ -76,7 +76,7 @@ class Monitor:
         self.watch = self.pass_over = None
         self.seen = self.seen_loss = None  # of the pass that was looked at
         self.is_scheduled = self.was_entered = False  # the next pass is to be looked at; one has come
-        self.n_waiting, self.n_failed_beside, self.told = 0, 0, False
+        self.n_waiting, self.n_failed_aside, self.told = 0, 0, False
         self.was_in_vain, self.n_in_vain = False, 0  # a pass was looked at and showed nothing; in so many steps
         self.n_ahead = 0  # records ahead that it then waits for
         self.n_failed_calls = 0  # of on_record, in a row
@@ -202,7 +202,7 @@ class Monitor:
             return True
         watch = Watch(inner, self.sampler, self.n_records, self.fields, self.failed)
         if runs_aside:
-            self.beside(watch, args, kwargs)
+            self.run_aside(watch, args, kwargs)
         else:
             self.watch = watch
             watch.begin()
@@ -242,7 +242,7 @@ class Monitor:
         if self.watch is not None:
             self.leave(None, (), {}, whole)
 
-    def beside(self, watch, args, kwargs):
+    def run_aside(self, watch, args, kwargs):
         if not self.looks:
             aside.run_aside(self.entry.inner, args, kwargs)
             return
@@ -250,15 +250,15 @@ class Monitor:
         try:
             output = aside.run_aside(self.entry.inner, args, kwargs)
         except Exception as error:
-            self.n_failed_beside += 1
-            if self.n_failed_beside >= PATIENCE or self.is_sharded:
+            self.n_failed_aside += 1
+            if self.n_failed_aside >= PATIENCE or self.is_sharded:
                 raise
             self.pass_over = f"the model fails when it runs beside its compiled code: {type(error).__name__}"
             self.entry.arm(self.enter)
             return
         finally:
             watch.end()
-        self.n_failed_beside = 0
+        self.n_failed_aside = 0
         self.take(watch, output, kwargs)
 
     def leave(self, output, args, kwargs, is_whole):

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use attnscope_checkpoint::counted::counted;
 use attnscope_compare::{Cause, HookDifference, KnobKind, KnobValue, Side, TensorDifference};
 use attnscope_forward::Hook;
-use attnscope_run::Chance;
+use attnscope_run::Randomness;
 use attnscope_spec::{Place, Stack};
 
 use super::Difference;
@@ -123,8 +123,10 @@ impl Difference<'_> {
         let causes = self.comparison.causes();
         let mut said: Vec<String> = causes.iter().take(MOST_CAUSES).map(cause).collect();
         if self.comparison.first().is_some() {
-            let random = self.chances().filter(|(_, chance)| chance.is_random());
-            let told = random.filter_map(|(side, chance)| Some((side, chance.words()?)));
+            let random = self
+                .randomness_by_side()
+                .filter(|(_, randomness)| randomness.is_random());
+            let told = random.filter_map(|(side, randomness)| Some((side, randomness.words()?)));
             said.extend(told.map(|(side, words)| format!("{side} was {words}")));
         }
         let mut line = said.join(", ");
@@ -135,22 +137,25 @@ impl Difference<'_> {
     }
 
     /// Returns both sides with what is known about dropout in them.
-    fn chances(&self) -> impl Iterator<Item = (&'static str, &Chance)> {
-        ["A", "B"].into_iter().zip(&self.comparison.chance)
+    fn randomness_by_side(&self) -> impl Iterator<Item = (&'static str, &Randomness)> {
+        ["A", "B"].into_iter().zip(&self.comparison.randomness)
     }
 
     /// Says why a difference is not judged: dropout alone may explain it.
     fn unjudged(&self) -> Option<String> {
-        let (side, chance) = self.comparison.left_to_chance()?;
+        let (side, randomness) = self.comparison.random_side()?;
         let side = if side == Side::A { "A" } else { "B" };
-        Some(format!("cannot be judged: {side} was {}", chance.words()?))
+        Some(format!(
+            "cannot be judged: {side} was {}",
+            randomness.words()?
+        ))
     }
 
     /// Returns all remarks: those passed in, and notes about dropout in recordings.
     pub(super) fn all_notes(&self) -> Vec<String> {
-        let told = self.chances().filter_map(|(side, chance)| {
-            let words = chance.words()?;
-            Some(match chance.advice() {
+        let told = self.randomness_by_side().filter_map(|(side, randomness)| {
+            let words = randomness.words()?;
+            Some(match randomness.advice() {
                 Some(advice) => format!("{side} was {words}: {advice}"),
                 None => format!("{side} was {words}"),
             })
@@ -177,7 +182,9 @@ impl Difference<'_> {
                     digits(found.floors.base)
                 )
             } else {
-                format!("the same{where_mapped} but for {precision}: {n} hooks, sizes below")
+                format!(
+                    "the same{where_mapped} apart from {precision}: the differences of {n} hooks are listed below"
+                )
             };
         }
         let mut parts = Vec::new();
@@ -311,7 +318,7 @@ impl Difference<'_> {
         let said = "These layers of B differ when they run on A's input; the others only inherit a difference.";
         let titles = ["layer", "relative"];
         section(
-            "Layers that differ by themselves",
+            "Layers that differ given A's input",
             said,
             &titles,
             rows.collect(),

@@ -108,14 +108,22 @@ pub enum Format {
 }
 
 impl Format {
-    /// Determines the format by a file's extension; `None` for any other.
-    pub fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()?.to_lowercase().as_str() {
+    /// Every format's name, which is the extension of its files too.
+    pub const NAMES: [&str; 3] = ["svg", "png", "pdf"];
+
+    /// Returns the format of a name; `None` for any other.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
             "svg" => Some(Self::Svg),
             "png" => Some(Self::Png),
             "pdf" => Some(Self::Pdf),
             _ => None,
         }
+    }
+
+    /// Determines the format by a file's extension; `None` for any other.
+    pub fn of(path: &Path) -> Option<Self> {
+        Self::named(&path.extension()?.to_str()?.to_lowercase())
     }
 }
 

@@ -149,13 +149,13 @@ fn gradient(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -
 /// Compares Σ‖k‖ with a constant divisor that does not depend on the keys.
 fn without_keys(place: &str, total: &Rescaling, fixed: &Rescaling) -> String {
     let ratio = fixed.value / total.value;
-    let beside = if (ratio - 1.0).abs() < NEAR {
+    let relation = if (ratio - 1.0).abs() < NEAR {
         "comes to the same".to_owned()
     } else {
         format!("is {} times Σ‖k‖", digits(ratio))
     };
     format!(
-        "{place}: n√d = {} knows no key and {beside}: entropy differs by {:.1e} of log n, the KS distance by {:.1e}",
+        "{place}: n√d = {} knows no key and {relation}: entropy differs by {:.1e} of log n, the KS distance by {:.1e}",
         digits(fixed.value),
         (fixed.relative_entropy - total.relative_entropy).abs(),
         (fixed.ks - total.ks).abs()

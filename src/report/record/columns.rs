@@ -1,5 +1,7 @@
 //! The columns of the table in order: the place of a row, then every statistic by its id.
 
+use std::sync::LazyLock;
+
 use attnscope_checks::stats::STATISTICS;
 
 use crate::table::Column;
@@ -32,11 +34,15 @@ pub const COLUMNS: [Column; 8] = [
     ),
 ];
 
-/// Returns all columns: those that identify a row, then every statistic by its id.
-pub fn columns() -> Vec<Column> {
+static ALL: LazyLock<Vec<Column>> = LazyLock::new(|| {
     let statistics = STATISTICS.iter();
     let statistics = statistics.map(|of| Column::number(of.id, of.definition).in_unit(of.unit));
     COLUMNS.into_iter().chain(statistics).collect()
+});
+
+/// Returns all columns: those that identify a row, then every statistic by its id.
+pub fn columns() -> &'static [Column] {
+    &ALL
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ impl Table {
 /// When the target cannot be written.
 pub fn write_csv_header(to: &mut impl Write) -> io::Result<()> {
     let no_rows: [Vec<_>; 0] = [];
-    write_cells(Some(&columns()), no_rows, false, to)
+    write_cells(Some(columns()), no_rows, false, to)
 }
 
 /// Writes some rows without a header.

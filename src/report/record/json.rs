@@ -11,5 +11,5 @@ use crate::table::Keyed;
 /// # Errors
 /// When the target cannot be written.
 pub fn write_json_row(row: &Row, to: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(to, &Keyed(&columns(), &row.cells())).map_err(io::Error::from)
+    serde_json::to_writer(to, &Keyed(columns(), &row.cells())).map_err(io::Error::from)
 }

@@ -34,7 +34,7 @@ impl<W: Write + Send> ParquetWriter<W> {
     }
 
     fn begin(to: W, version: &str, group_len: usize) -> Result<Self> {
-        TableWriter::new(to, columns(), version, group_len).map(Self)
+        TableWriter::new(to, columns().to_vec(), version, group_len).map(Self)
     }
 
     /// Adds a row; rows have to come in the order of the table.

@@ -1,8 +1,8 @@
 //! Attention between two sentences: one head, with rows finished by the reference definition that faster paths must match.
 
 use attnscope_compute::attention::{
-    AttentionSpec, HeadBias, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally,
-    Visibility, finish_row,
+    AttentionSpec, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
+    finish_row,
 };
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product, rms_norm, sum_of_squares};
 use attnscope_spec::Ablation;
@@ -61,7 +61,7 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> 
     let math = HeadMath {
         value_norms: None,
         column_log_sum_exp: sums.as_deref(),
-        ..head_math(spec, &visibility, &k_norms)
+        ..HeadMath::plain(spec, &visibility, &k_norms)
     };
     let mut pattern = vec![0.0; n_queries * n_keys];
     let mut tally = Tally::new(&visibility, None);
@@ -89,24 +89,6 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> 
     }
 }
 
-fn head_math<'a>(
-    spec: &'a AttentionSpec,
-    visibility: &'a Visibility,
-    k_norms: &'a [f32],
-) -> HeadMath<'a> {
-    HeadMath {
-        spec,
-        head_idx: 0,
-        visibility,
-        sink: None,
-        k_norms,
-        value_norms: None,
-        column_log_sum_exp: None,
-        positions: &[],
-        learned: &HeadBias::None,
-    }
-}
-
 /// log Σ e^s of each key's column, if the softmax runs over queries. // products: [query, key] → [key]
 fn column_sums(
     spec: &AttentionSpec,
@@ -121,7 +103,7 @@ fn column_sums(
         softmax_axis: SoftmaxAxis::Keys,
         ..spec.clone()
     };
-    let math = head_math(&over_keys, visibility, k_norms);
+    let math = HeadMath::plain(&over_keys, visibility, k_norms);
     let n_keys = k_norms.len();
     let mut sums = LogSumsOverQueries::new(n_keys);
     let mut pattern = vec![0.0; n_keys];

@@ -24,7 +24,7 @@ use self::knobs::knobs_of;
 use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
 use super::head::{HeadDetail, HeadQuery};
 use super::layer::head_report;
-use super::what_if::{WhatIf, supposed_alignment};
+use super::what_if::{WhatIf, alignment_with_what_ifs};
 
 /// Separator between the two sentences when both are given as one text.
 const BETWEEN: char = '|';
@@ -88,7 +88,7 @@ impl Alignment {
             queries,
             keys,
         };
-        plain.supposing(what_ifs)
+        plain.with_what_ifs(what_ifs)
     }
 
     /// Aligns other sentences with the same tables and attention.
@@ -122,9 +122,9 @@ impl Alignment {
     ///
     /// # Errors
     /// When a what-if names a place that an alignment does not have.
-    pub fn supposing(&self, what_ifs: &[WhatIf]) -> Result<Self> {
+    pub fn with_what_ifs(&self, what_ifs: &[WhatIf]) -> Result<Self> {
         Ok(Self {
-            spec: supposed_alignment(&self.spec, what_ifs)?,
+            spec: alignment_with_what_ifs(&self.spec, what_ifs)?,
             ..self.clone()
         })
     }

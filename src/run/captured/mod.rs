@@ -2,7 +2,6 @@
 
 mod arrays;
 mod calls;
-mod chance;
 mod declared;
 mod head;
 mod heads;
@@ -11,6 +10,7 @@ mod layout;
 mod names;
 mod padding;
 mod probe;
+mod randomness;
 mod recorded;
 mod shapes;
 mod summary;
@@ -18,10 +18,10 @@ mod summary;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use chance::Chance;
 pub use declared::{Declared, Mask as DeclaredMask};
 pub use head::captured_head;
 pub use layout::Axes;
+pub use randomness::Randomness;
 pub use recorded::Recorded;
 
 pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
@@ -103,7 +103,7 @@ pub fn judge_captured(
         Some(source) => format!("a trace of {source}; {}", trace.mask_origin),
         None => format!("a trace; {}", trace.mask_origin),
     };
-    if let Some(words) = Chance::of(&captured).words() {
+    if let Some(words) = Randomness::of(&captured).words() {
         about = format!("{about}; {words}");
     }
     let mut verdicts = judge_trace(&trace, &trace.layers, thresholds);
@@ -118,7 +118,7 @@ pub fn judge_trace(
     thresholds: &Thresholds,
 ) -> Vec<(&'static Check, Verdict)> {
     let probes = Probes::none(
-        "a trace holds one run: a probe of the model tells (attnscope capture-script)",
+        "a trace holds one run: test the model with a probe (attnscope capture-script)",
     );
     let evidence = Evidence {
         first_nonfinite: trace.first_nonfinite.clone(),

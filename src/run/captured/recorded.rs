@@ -9,7 +9,7 @@ use attnscope_compute::error::Result;
 use attnscope_prompt::Prompt;
 use attnscope_spec::{Grid, Stack};
 
-use super::{ArrayNames, Chance, Trace};
+use super::{ArrayNames, Randomness, Trace};
 
 /// A trace opened for viewing.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Recorded {
             prompt: prompt(&captured, trace, &layers),
             layers,
             arrays: trace.arrays.clone(),
-            about: match Chance::of(&captured).words() {
+            about: match Randomness::of(&captured).words() {
                 Some(words) => format!("a trace; {}; {words}", trace.mask_origin),
                 None => format!("a trace; {}", trace.mask_origin),
             },

@@ -57,17 +57,17 @@ impl Costs {
         }
         let affordable = FIRST_ROUND_COSTS * self.n_all / FEWEST_FIRST;
         let usual = ["no causal mask", "a softmax over queries", "no scale"];
-        let is_usual = |reading: &Reading| usual.contains(&reading.claim.name.as_str());
+        let is_usual = |reading: &Reading| usual.contains(&reading.hypothesis.name.as_str());
         let steps: [&dyn Fn(&Reading) -> bool; 3] = [
-            &|reading| reading.claim.head_idx.is_none(),
-            &|reading| reading.claim.layer_idx.is_none() || is_usual(reading),
-            &|reading| reading.claim.layer_idx.is_none(),
+            &|reading| reading.hypothesis.head_idx.is_none(),
+            &|reading| reading.hypothesis.layer_idx.is_none() || is_usual(reading),
+            &|reading| reading.hypothesis.layer_idx.is_none(),
         ];
         for step in steps {
             // A reading of one layer costs half on average, because only the layers after it run again.
             let n_whole = field
                 .iter()
-                .filter(|reading| reading.claim.layer_idx.is_none())
+                .filter(|reading| reading.hypothesis.layer_idx.is_none())
                 .count();
             let n = n_whole + (field.len() - n_whole) / 2;
             if n <= affordable || self.is_cheap(n * FIRST_POSITIONS) {

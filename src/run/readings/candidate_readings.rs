@@ -23,10 +23,11 @@ pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> 
         first_position: positions.min().unwrap_or(0),
     };
     let mut all = everywhere(&known);
-    debug_assert!(
-        all.iter()
-            .all(|one| FAMILIES.iter().any(|family| family.id == one.claim.family))
-    );
+    debug_assert!(all.iter().all(|one| {
+        FAMILIES
+            .iter()
+            .any(|family| family.id == one.hypothesis.family)
+    }));
     let pairs: Vec<Reading> = (0..all.len())
         .flat_map(|idx| {
             all[idx + 1..]
@@ -53,7 +54,7 @@ pub(super) fn heads_left_out(model: &Model, field: &[Reading]) -> usize {
     }
     let whole = field
         .iter()
-        .filter(|reading| reading.claim.layer_idx.is_none());
+        .filter(|reading| reading.hypothesis.layer_idx.is_none());
     n_heads_of(model)
         * whole
             .filter(|reading| reading.is_local == IsLocal::InHeads)
@@ -75,7 +76,7 @@ fn is_usual(pair: &Reading) -> bool {
         "no scale",
         "a scale of 1/d_head",
     ];
-    pair.claim
+    pair.hypothesis
         .parts
         .iter()
         .all(|part| usual.contains(&part.as_str()))

@@ -83,7 +83,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
                 SeesLabels::Plainly
             };
             let mut reading = reading(name.to_owned(), advice, sight);
-            reading.claim.shown_by = (sight == MaskOverride::Shifted(1)).then_some(NO_MASK);
+            reading.hypothesis.shown_by = (sight == MaskOverride::Shifted(1)).then_some(NO_MASK);
             reading.seeing_labels(sees).local(IsLocal::InHeads)
         })
         .collect();

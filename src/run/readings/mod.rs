@@ -133,7 +133,7 @@ impl PositionsAs {
 /// One way in which the weights may be meant to be used.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    pub claim: TrainingHypothesis,
+    pub hypothesis: TrainingHypothesis,
     /// Whether it is also tried in a single layer or head.
     is_local: IsLocal,
     deviation: Deviation,
@@ -168,7 +168,7 @@ impl Reading {
 
     fn new(family: &'static str, name: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            claim: TrainingHypothesis {
+            hypothesis: TrainingHypothesis {
                 family,
                 name: name.into(),
                 parts: Vec::new(),
@@ -202,12 +202,12 @@ impl Reading {
     }
 
     fn seeing_labels(mut self, sees_labels: SeesLabels) -> Self {
-        self.claim.sees_labels = sees_labels;
+        self.hypothesis.sees_labels = sees_labels;
         self
     }
 
     fn smoothing(mut self, smooths: bool) -> Self {
-        self.claim.smooths = smooths;
+        self.hypothesis.smooths = smooths;
         self
     }
 
@@ -235,8 +235,8 @@ impl Reading {
     /// Restricts the reading to one layer, or to one of its heads.
     fn at(&self, layer_idx: usize, head_idx: Option<usize>) -> Self {
         let mut reading = self.clone();
-        reading.claim.layer_idx = Some(layer_idx);
-        reading.claim.head_idx = head_idx;
+        reading.hypothesis.layer_idx = Some(layer_idx);
+        reading.hypothesis.head_idx = head_idx;
         reading.deviation.attention.head_idx = head_idx;
         reading
     }
@@ -258,32 +258,38 @@ impl Reading {
         let clash = (one.softmax.is_some() && two.softmax.is_some())
             || (one.sight.is_some() && two.sight.is_some())
             || (one.scale != 1.0 && two.scale != 1.0);
-        let are_whole = self.claim.layer_idx.is_none() && other.claim.layer_idx.is_none();
+        let are_whole = self.hypothesis.layer_idx.is_none() && other.hypothesis.layer_idx.is_none();
         if clash
             || !are_whole
             || !is_plain(self)
             || !is_plain(other)
-            || self.claim.family == other.claim.family
+            || self.hypothesis.family == other.hypothesis.family
         {
             return None;
         }
         let mut both = self.clone();
-        both.claim.family = "several";
-        both.claim.name = format!("{} and {}", self.claim.name, other.claim.name);
+        both.hypothesis.family = "several";
+        both.hypothesis.name = format!("{} and {}", self.hypothesis.name, other.hypothesis.name);
         let names = |reading: &Self| {
-            if reading.claim.parts.is_empty() {
-                vec![reading.claim.name.clone()]
+            if reading.hypothesis.parts.is_empty() {
+                vec![reading.hypothesis.name.clone()]
             } else {
-                reading.claim.parts.clone()
+                reading.hypothesis.parts.clone()
             }
         };
-        both.claim.parts = [names(self), names(other)].concat();
-        both.claim.advice = [self.claim.advice.as_str(), other.claim.advice.as_str()]
-            .join(" ")
-            .trim()
-            .to_owned();
-        both.claim.sees_labels = self.claim.sees_labels.max(other.claim.sees_labels);
-        both.claim.smooths &= other.claim.smooths;
+        both.hypothesis.parts = [names(self), names(other)].concat();
+        both.hypothesis.advice = [
+            self.hypothesis.advice.as_str(),
+            other.hypothesis.advice.as_str(),
+        ]
+        .join(" ")
+        .trim()
+        .to_owned();
+        both.hypothesis.sees_labels = self
+            .hypothesis
+            .sees_labels
+            .max(other.hypothesis.sees_labels);
+        both.hypothesis.smooths &= other.hypothesis.smooths;
         both.is_local = IsLocal::No;
         let attention = &mut both.deviation.attention;
         attention.softmax = one.softmax.or(two.softmax);
@@ -311,7 +317,11 @@ impl Reading {
 
     /// Deviation in a given layer.
     fn in_layer(&self, layer_idx: usize) -> (Deviation, DroppedResiduals) {
-        if self.claim.layer_idx.is_none_or(|only| only == layer_idx) {
+        if self
+            .hypothesis
+            .layer_idx
+            .is_none_or(|only| only == layer_idx)
+        {
             (self.deviation, self.dropped)
         } else {
             (Deviation::NONE, DroppedResiduals::default())
@@ -339,8 +349,8 @@ fn in_self_attention(model: &Model, readings: &[Reading]) -> Vec<Reading> {
     };
     let alone = |reading: &Reading| {
         let mut alone = reading.clone();
-        alone.claim.name.push_str(" in self-attention");
-        alone.claim.advice.clear();
+        alone.hypothesis.name.push_str(" in self-attention");
+        alone.hypothesis.advice.clear();
         alone.deviation.spares_cross = true;
         alone
     };

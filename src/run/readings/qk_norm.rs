@@ -79,7 +79,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         let mut reading = reading.deviating(deviation);
         // Its gain may come only from the scale, which it shares with the reading that changes only the scale.
         if name.ends_with("and no scale") {
-            reading.claim.parts = vec![name.to_owned(), "no scale".to_owned()];
+            reading.hypothesis.parts = vec![name.to_owned(), "no scale".to_owned()];
         }
         Some(reading)
     };

@@ -134,7 +134,7 @@ pub fn probe_readings<O: Ops>(
     let knows = declared_loss < unigram_loss;
     let mut field = candidate_readings(model, &all);
     // A model that predicts well as declared cannot have been trained seeing some of its labels.
-    field.retain(|reading| !knows || reading.claim.sees_labels != SeesLabels::Faintly);
+    field.retain(|reading| !knows || reading.hypothesis.sees_labels != SeesLabels::Faintly);
     let n_possible = field.len() + heads_left_out(model, &field);
     costs.leave_out(&mut field, knows);
     let n_field = field.len();
@@ -145,7 +145,7 @@ pub fn probe_readings<O: Ops>(
         lines,
         catalogue: field
             .iter()
-            .map(|reading| reading.claim.name.clone())
+            .map(|reading| reading.hypothesis.name.clone())
             .collect(),
         unigram_loss,
         promise: BTreeMap::new(),
@@ -177,7 +177,7 @@ pub fn probe_readings<O: Ops>(
     told(n_field, n_field);
     let last = race.declared.len() - 1;
     let shows_labels = |(reading, tried): &(Reading, TestedHypothesis)| {
-        tried.round == last && reading.claim.sees_labels != SeesLabels::Not
+        tried.round == last && reading.hypothesis.sees_labels != SeesLabels::Not
     };
     let copy_loss = match task {
         // Only readings that show labels are compared with it.
@@ -226,9 +226,9 @@ type Key = (String, Option<usize>, Option<usize>);
 
 fn key(reading: &Reading) -> Key {
     (
-        reading.claim.name.clone(),
-        reading.claim.layer_idx,
-        reading.claim.head_idx,
+        reading.hypothesis.name.clone(),
+        reading.hypothesis.layer_idx,
+        reading.hypothesis.head_idx,
     )
 }
 
@@ -253,7 +253,7 @@ impl<O: Ops> Race<'_, O> {
         let place = self
             .catalogue
             .iter()
-            .position(|name| *name == reading.claim.name);
+            .position(|name| *name == reading.hypothesis.name);
         place.unwrap_or(self.catalogue.len())
     }
 
@@ -278,7 +278,7 @@ impl<O: Ops> Race<'_, O> {
             .collect();
         // Any model gains when it sees its labels, so such a reading leads only if its loss shows that it reads them off.
         let leads = |reading: &Reading, losses: &[f32]| {
-            reading.claim.sees_labels == SeesLabels::Not
+            reading.hypothesis.sees_labels == SeesLabels::Not
                 || mean_loss(losses) <= self.lines.reads_off * self.unigram_loss
         };
         let leaders = field.iter().zip(&of_all).zip(&gains);
@@ -387,12 +387,12 @@ impl<O: Ops> Race<'_, O> {
             let known = |reading: &Reading| {
                 self.out
                     .iter()
-                    .any(|(_, tried)| tried.claim.name == reading.claim.name)
+                    .any(|(_, tried)| tried.hypothesis.name == reading.hypothesis.name)
             };
             let others = self
                 .out
                 .iter()
-                .filter(|(_, tried)| tried.claim.layer_idx.is_none());
+                .filter(|(_, tried)| tried.hypothesis.layer_idx.is_none());
             let mut both: Vec<Reading> = others
                 .filter_map(|(other, _)| best.and(other))
                 .filter(|both| !known(both))
@@ -449,7 +449,7 @@ fn without_shown(
 
 fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> TestedHypothesis {
     TestedHypothesis {
-        claim: reading.claim.clone(),
+        hypothesis: reading.hypothesis.clone(),
         order,
         losses,
         round,

@@ -51,8 +51,8 @@ const EPS: f64 = 1e-6;
 ///
 /// # Errors
 /// When the model has no such place, a change is impossible there, or two changes contradict each other.
-pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
-    let mut supposed = spec.clone();
+pub fn with_what_ifs(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
+    let mut changed_spec = spec.clone();
     for what_if in what_ifs {
         for place in what_if.places() {
             check_place(place, &spec.shape(), what_if)?;
@@ -60,18 +60,18 @@ pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
         }
     }
     for (what_if, place) in in_order(what_ifs)? {
-        supposed = changed(&supposed, place, what_if.change);
-        check_possible(&supposed, what_if)?;
+        changed_spec = changed(&changed_spec, place, what_if.change);
+        check_possible(&changed_spec, what_if)?;
     }
-    Ok(supposed)
+    Ok(changed_spec)
 }
 
 /// Applies all changes to an alignment's attention, whatever their order.
 ///
 /// # Errors
 /// When an alignment has no such place, a change is impossible there, or two changes contradict each other.
-pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<AlignSpec> {
-    let mut supposed = spec.clone();
+pub fn alignment_with_what_ifs(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<AlignSpec> {
+    let mut changed_spec = spec.clone();
     for what_if in what_ifs {
         for place in what_if.places() {
             check_place(place, &[AlignSpec::grid()], what_if)?;
@@ -85,10 +85,10 @@ pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<Align
             attention,
             qk_norm,
             ablation,
-        } = &mut supposed;
+        } = &mut changed_spec;
         change_recurrent((attention, qk_norm, ablation), what_if.change);
     }
-    Ok(supposed)
+    Ok(changed_spec)
 }
 
 /// Refuses a place that does not exist.
@@ -128,7 +128,7 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
             || writer.ablation == Some(Ablation::Mean);
         if writer.feeds_back && looks_ahead {
             return Err(Error::Setting(format!(
-                "--what-if {what_if}: it needs all steps of the decoder at once; with input feeding each waits for the one before"
+                "--what-if {what_if}: it needs all decoder steps at once, but with input feeding each step depends on the one before"
             )));
         }
     }

@@ -101,7 +101,7 @@ fn contradict(a: Change, b: Change) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supposed;
+    use crate::with_what_ifs;
     use attnscope_checkpoint::Checkpoint;
     use attnscope_compute::attention::AttentionSpec;
     use attnscope_spec::ModelSpec;
@@ -114,7 +114,7 @@ mod tests {
 
     fn with(words: &[&str]) -> Result<ModelSpec> {
         let what_ifs: Vec<WhatIf> = words.iter().map(|word| word.parse().expect(word)).collect();
-        supposed(&spec(), &what_ifs)
+        with_what_ifs(&spec(), &what_ifs)
     }
 
     fn attention(spec: &ModelSpec, layer_idx: usize) -> &AttentionSpec {

@@ -250,7 +250,7 @@ pub fn end_tokens(model: &Model) -> Vec<u32> {
     let stated = config.get("eos_token_id").cloned();
     let stated = stated.or_else(|| config.text_part()?.get("eos_token_id").cloned());
     // Chat models end a turn with other tokens than a text; these are in `generation_config.json`.
-    let of_generation = model.checkpoint.beside_config(GENERATION);
+    let of_generation = model.checkpoint.sibling_config(GENERATION);
     let also = of_generation.and_then(|mut values| values.remove("eos_token_id"));
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let ids = |value: Value| match value {

@@ -54,7 +54,7 @@ impl Rules {
     /// Reads the rules of a model.
     pub fn of(model: &Model) -> Self {
         let config = &model.checkpoint.config;
-        let file = model.checkpoint.beside_config(GENERATION);
+        let file = model.checkpoint.sibling_config(GENERATION);
         let settings = Settings {
             of: if file.is_some() {
                 GENERATION

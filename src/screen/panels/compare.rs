@@ -107,7 +107,7 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let lacks = app
         .subject()
         .and_then(|subject| subject.why_not(Ability::WhatIf));
-    let suppose = match lacks {
+    let note = match lacks {
         Some(reason) => format!("Nothing can be supposed here: {reason}."),
         None => "Press w to run the checkpoint with another scale, softmax axis, mask, temperature or cap, with queries and keys \
                  normed, or without a head: in one head, one layer or everywhere. Only the layers from the change on run again."
@@ -116,7 +116,7 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let lines = [
         "Nothing is compared: this is the checkpoint as it is.".to_owned(),
         String::new(),
-        suppose,
+        note,
         String::new(),
         "Press E to keep this text as A and run another one as B.".to_owned(),
         String::new(),

@@ -132,7 +132,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     }
     let alone = isolated(comparison);
     if !alone.is_empty() {
-        lines.push(named(app, "differ by themselves ", alone, width));
+        lines.push(named(app, "differ given A's input ", alone, width));
     }
     lines
 }

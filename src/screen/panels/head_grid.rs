@@ -438,14 +438,14 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     };
     let width = grid.inside.width as usize;
     let room = width.saturating_sub(line.width());
-    let is_beside = meaning.chars().count() <= room;
+    let fits_on_line = meaning.chars().count() <= room;
     let defined = wrapped(definition, width.saturating_sub(1).max(1));
     let n_taken = 2 + grid.layers.len() * grid.pitch - usize::from(grid.pitch > 1);
     let n_free = (grid.inside.height as usize).saturating_sub(n_taken).max(1);
     // Use lines of their own for the full texts if rows are free; else cut each to one line.
     let mut below = Vec::new();
-    let is_whole = usize::from(!is_beside) + defined.len() <= n_free;
-    if is_beside || !is_whole {
+    let is_whole = usize::from(!fits_on_line) + defined.len() <= n_free;
+    if fits_on_line || !is_whole {
         line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
     } else {
         below.push(meaning.trim_start().to_owned());

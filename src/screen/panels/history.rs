@@ -48,9 +48,9 @@ fn parts(area: Rect) -> Parts {
     };
     let [above, told] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(told)]).areas(area);
-    let beside = (area.width * 2 / 5).clamp(30, 70);
+    let curves_width = (area.width * 2 / 5).clamp(30, 70);
     let [left, right] =
-        Layout::horizontal([Constraint::Min(0), Constraint::Length(beside)]).areas(above);
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(curves_width)]).areas(above);
     let inside = left.inner(Margin::new(1, 1));
     let [steps, signs, cells, onsets, loss_title, loss] = Layout::vertical([
         Constraint::Length(1),
@@ -96,7 +96,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let title_width = title.chars().count() as u16;
     framed(frame, parts.left, app, title);
     let title = format!(" {} ", app.history_place(is_of_layers(app)));
-    let beside = framed(frame, parts.right, app, title);
+    let curves_area = framed(frame, parts.right, app, title);
     let buf = frame.buffer_mut();
     draw_steps(&strip, view, parts.steps.y, app, buf);
     draw_signs(&strip, view, parts.signs.y, app, buf);
@@ -122,7 +122,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         ..up(parts.loss)
     };
     draw_loss(&strip, view, loss, app, buf);
-    history_curves::draw(beside, view, app, buf);
+    history_curves::draw(curves_area, view, app, buf);
     let told = if area.height < LOW {
         parts.told.inner(Margin::new(1, 0))
     } else {

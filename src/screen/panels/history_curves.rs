@@ -16,7 +16,7 @@ use crate::widgets::chart::draw_chart;
 /// Minimum rows of a chart.
 const ROWS: u16 = 9;
 /// Statistics shown next to the chosen one, in this order.
-const BESIDE: [Stat; 3] = [
+const COMPANIONS: [Stat; 3] = [
     Stat::EntropyRelative,
     Stat::MaxAbsScore,
     Stat::SaturatedRows,
@@ -30,9 +30,9 @@ const MOST_POINTS: usize = 2000;
 
 /// The recorded statistics to draw, the chosen one first.
 fn shown(app: Scene<'_>, view: &HistoryView, n: usize) -> Vec<&'static Statistic> {
-    let beside = BESIDE.iter().map(|stat| stat.idx());
+    let companions = COMPANIONS.iter().map(|stat| stat.idx());
     let chosen = std::iter::once(app.statistic_idx);
-    let others = beside.filter(|idx| *idx != app.statistic_idx);
+    let others = companions.filter(|idx| *idx != app.statistic_idx);
     let mut indices: Vec<usize> = chosen
         .chain(others)
         .filter(|idx| view.knows(*idx))

@@ -88,17 +88,17 @@ fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>
         let value = cut(&knob.value, room);
         let origin = knob.origin.to_string();
         let gap = room.saturating_sub(value.width() + origin.width());
-        let fits_beside = gap >= 1;
+        let fits_on_line = gap >= 1;
         let mut spans = vec![
             Span::raw(format!(" {} ", fit(knob.name, name_width))),
             Span::styled(value, app.theme.strong()),
         ];
-        if fits_beside {
+        if fits_on_line {
             spans.push(Span::raw(" ".repeat(gap)));
             spans.push(Span::styled(origin, app.theme.dim()));
         }
         lines.push(Line::from(spans));
-        if !fits_beside {
+        if !fits_on_line {
             let origin = cut(&knob.origin.to_string(), width - 2);
             let below = format!("{origin:>width$}", width = width - 1);
             lines.push(Line::styled(below, app.theme.dim()));

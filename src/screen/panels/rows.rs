@@ -152,10 +152,10 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         }
     }
     lines.truncate(inside.height.saturating_sub(1) as usize);
-    let can_suppose = app
+    let accepts_what_ifs = app
         .subject()
         .is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none());
-    if can_suppose {
+    if accepts_what_ifs {
         lines.push(Line::styled(cut(hint(app), width), theme.dim()));
     }
     frame.render_widget(Paragraph::new(lines), inside);

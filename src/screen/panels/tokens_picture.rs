@@ -56,11 +56,11 @@ fn parts(picture: &Picture, place: Rect) -> Parts {
         ..place
     };
     let alone = pixels(picture, below.width, below.height);
-    let beside = pixels(picture, below.width.saturating_sub(GAP) / 2, below.height);
+    let side_by_side = pixels(picture, below.width.saturating_sub(GAP) / 2, below.height);
     let cells = |pixels: [usize; 2]| (pixels[1] as u16, pixels[0].div_ceil(2) as u16);
     // Show two pictures only if that makes neither smaller.
-    if beside == alone {
-        let (width, height) = cells(beside);
+    if side_by_side == alone {
+        let (width, height) = cells(side_by_side);
         let at = |x| Rect {
             x,
             width,
@@ -71,7 +71,7 @@ fn parts(picture: &Picture, place: Rect) -> Parts {
             firsts,
             plain: Some(at(below.x)),
             shaded: at(below.x + width + GAP),
-            pixels: beside,
+            pixels: side_by_side,
         };
     }
     let (width, height) = cells(alone);
@@ -325,7 +325,7 @@ mod tests {
     use attnscope_prompt::{Firsts, PicturePreprocessing, PictureSource};
 
     fn drawn() -> Picture {
-        let look = PicturePreprocessing {
+        let preprocessing = PicturePreprocessing {
             n_channels: 3,
             resize: None,
             crop: Some([24, 32]),
@@ -339,7 +339,7 @@ mod tests {
                 ..Firsts::default()
             },
         };
-        Picture::read(&PictureSource::BuiltIn, &look).expect("draws")
+        Picture::read(&PictureSource::BuiltIn, &preprocessing).expect("draws")
     }
 
     #[test]

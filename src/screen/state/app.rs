@@ -222,8 +222,8 @@ impl App {
 
     /// The step marked for comparison, unless B was closed.
     pub fn marked_step(&self) -> Option<usize> {
-        let is_beside = self.runs.b.is_some() || self.runs.a.is_none();
-        self.training.as_ref()?.marked().filter(|_| is_beside)
+        let is_compared = self.runs.b.is_some() || self.runs.a.is_none();
+        self.training.as_ref()?.marked().filter(|_| is_compared)
     }
 
     /// The place that a cell of the History panel refers to: a layer if the statistic is per layer, else a head.

@@ -62,7 +62,7 @@ pub struct Chooser {
 pub enum Chose {
     Going,
     Dismissed,
-    Supposed(Box<WhatIf>),
+    WhatIf(Box<WhatIf>),
     /// Remove the last what-if.
     Less,
 }
@@ -151,7 +151,7 @@ impl Chooser {
             None => WhatIf::new(&self.typed, self.place(self.reach).into_iter().collect()),
         };
         match read {
-            Ok(what_if) => Chose::Supposed(Box::new(what_if)),
+            Ok(what_if) => Chose::WhatIf(Box::new(what_if)),
             Err(problem) => {
                 self.problem = Some(problem);
                 Chose::Going
@@ -173,7 +173,7 @@ mod tests {
 
     fn words(chose: Chose) -> String {
         match chose {
-            Chose::Supposed(what_if) => what_if.to_string(),
+            Chose::WhatIf(what_if) => what_if.to_string(),
             other => panic!("{other:?}"),
         }
     }

@@ -12,7 +12,7 @@ pub struct Editor {
     /// Whether the text is the path of a picture.
     pub edits_picture: bool,
     /// Whether the submitted prompt becomes B.
-    pub is_beside: bool,
+    pub is_for_second: bool,
     /// Prompts of this and earlier sessions, the newest last.
     pub past: Vec<String>,
     /// Index of the past prompt shown, and the text typed before it.
@@ -58,7 +58,7 @@ impl Editor {
             area: area_of(&as_text(source)),
             edits_ids: matches!(source, Source::Ids(_)),
             edits_picture: matches!(source, Source::Picture(_)),
-            is_beside: false,
+            is_for_second: false,
             past: Vec::new(),
             at: None,
             draft: String::new(),

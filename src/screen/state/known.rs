@@ -15,16 +15,18 @@ pub struct Known {
     /// Whether they include prompts found next to the checkpoint.
     pub is_offered: bool,
     /// Checkpoints next to the open one.
-    pub beside: Vec<PathBuf>,
+    pub nearby_checkpoints: Vec<PathBuf>,
     /// Limits on the number and total bytes of prompts kept for a checkpoint.
     pub limits: Limits,
 }
 
 impl Known {
     /// Adds the prompts of earlier sessions, and before them those found next to the checkpoint.
-    pub fn offer(&mut self, beside: &[Request], remembered: Vec<String>) {
-        self.is_offered = !beside.is_empty();
-        let offered = beside.iter().map(|request| as_text(&request.source));
+    pub fn offer(&mut self, nearby_prompts: &[Request], remembered: Vec<String>) {
+        self.is_offered = !nearby_prompts.is_empty();
+        let offered = nearby_prompts
+            .iter()
+            .map(|request| as_text(&request.source));
         for prompt in offered.chain(remembered) {
             self.remember(&prompt);
         }
@@ -67,8 +69,8 @@ mod tests {
     #[test]
     fn prompts_found_next_to_a_checkpoint_come_before_those_of_earlier_sessions() {
         let mut known = Known::default();
-        let beside = [Request::text("beside"), Request::text("typed")];
-        known.offer(&beside, vec!["typed".to_owned()]);
+        let nearby_prompts = [Request::text("beside"), Request::text("typed")];
+        known.offer(&nearby_prompts, vec!["typed".to_owned()]);
         assert_eq!(known.prompts, ["beside", "typed"]);
         assert!(known.is_offered);
     }

@@ -52,7 +52,7 @@ pub enum Effect {
     LookAtPart(RunId, PartQuery),
     Tensor(String),
     Probe(RunId),
-    Suppose(Vec<WhatIf>),
+    WhatIf(Vec<WhatIf>),
     Against(Against),
     Compare(Pair),
     /// Open a step of a training instead of the open model.

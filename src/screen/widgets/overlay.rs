@@ -254,7 +254,7 @@ pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
 /// Draws the text field for the prompt.
 pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
     let theme = &app.theme;
-    let title = match (editor.is_beside, editor.edits_ids) {
+    let title = match (editor.is_for_second, editor.edits_ids) {
         (false, true) => " token ids (no tokenizer) · Enter runs · Esc leaves it as it was ",
         (false, false) => {
             " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "

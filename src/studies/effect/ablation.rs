@@ -109,7 +109,7 @@ impl Ablation {
         });
         let parts: Vec<PartEffect> = parts.collect();
         if parts.is_empty() {
-            let problem = "no part of the model is at the places that are asked for";
+            let problem = "the selected places contain no part of the model";
             return Err(Error::Setting(problem.to_owned()));
         }
         Ok(Self {

@@ -94,7 +94,7 @@ pub fn circuits(
     let spec = &model.spec;
     let main = spec.main_stack();
     let mut notes = vec![
-        "gains of norms are folded into the matrices that read behind them; biases, and the scale that a norm divides by, are left out".to_owned(),
+        "norm gains are folded into the matrices after the norms; biases and the norms' divisors are left out".to_owned(),
     ];
     if main
         .blocks()
@@ -108,7 +108,7 @@ pub fn circuits(
     let between = match vocabulary(model, pace) {
         Ok(found) => {
             if found.is_none() {
-                notes.push("no copying score: embedding and unembedding do not meet in the width of the residual".to_owned());
+                notes.push("no copying score: it needs an embedding and an unembedding of the residual's width".to_owned());
             }
             found
         }

@@ -118,7 +118,7 @@ impl Patching {
             }
         }
         if all.is_empty() {
-            let problem = "no part of the model is at the places that are asked for";
+            let problem = "the selected places contain no part of the model";
             return Err(Error::Setting(problem.to_owned()));
         }
         Ok(Self {

@@ -239,7 +239,7 @@ impl Walk<'_> {
                 let gate = self.gate(&block.attn_pre, &own.projections, &input)?;
                 let n_shares = self.shares.len();
                 self.heads((stack, layer_idx), maps, (&weights, gate.as_deref()))?;
-                if block.beside.is_some() {
+                if block.parallel_mixer.is_some() {
                     let of_heads = &self.shares[n_shares..];
                     let of_heads: f64 = of_heads.iter().map(|share| share.value).sum();
                     let value = of_mixer - of_heads - (self.constant - before);

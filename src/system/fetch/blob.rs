@@ -165,7 +165,7 @@ fn download(
         format!(" ({cut})")
     };
     let problem = format!(
-        "the download was cut off after {n_held}{all} bytes{why}; run it again to go on from there"
+        "the download stopped after {n_held}{all} bytes{why}; run the command again to continue it"
     );
     Err(Error::file(name, problem))
 }
@@ -197,7 +197,7 @@ fn check(path: &Path, about: &About, name: &str) -> Result<()> {
     }
     std::fs::remove_file(path).map_err(unreadable)?;
     let problem =
-        "the bytes that came are not those that the hub names; they were thrown away: run it again";
+        "the download does not match the hub's checksum and was deleted; run the command again";
     Err(Error::file(name, problem))
 }
 

@@ -7,7 +7,7 @@ use attnscope_checkpoint::{CONFIGURATION, VOCABULARY, index_files};
 use attnscope_compute::error::Error;
 
 /// Files that describe weights, and tokenizer files.
-const BESIDE: [&str; 22] = [
+const CONFIGS_AND_TOKENIZERS: [&str; 22] = [
     "config.json",
     "params.json",
     "adapter_config.json",
@@ -56,12 +56,12 @@ pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, Stri
     let mut wanted: Vec<String> = Vec::new();
     let names: HashSet<&str> = files.iter().copied().collect();
     let has = |name: &str| names.contains(name);
-    let beside = match named.and_then(|file| file.rsplit_once('/')) {
+    let prefix = match named.and_then(|file| file.rsplit_once('/')) {
         Some((directory, _)) => format!("{directory}/"),
         None => String::new(),
     };
-    for name in BESIDE {
-        let name = format!("{beside}{name}");
+    for name in CONFIGS_AND_TOKENIZERS {
+        let name = format!("{prefix}{name}");
         if has(&name) {
             wanted.push(name);
         }
@@ -121,7 +121,10 @@ pub fn most_bytes(file: &str) -> Option<u64> {
     ) || [".model", ".spm"]
         .iter()
         .any(|ending| name.ends_with(ending));
-    let is_short = BESIDE.iter().any(|known| known.ends_with(name)) || name.ends_with(".json");
+    let is_short = CONFIGS_AND_TOKENIZERS
+        .iter()
+        .any(|known| known.ends_with(name))
+        || name.ends_with(".json");
     match () {
         () if is_vocabulary => Some(VOCABULARY as u64),
         () if is_short => Some(CONFIGURATION as u64),

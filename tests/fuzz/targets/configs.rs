@@ -5,7 +5,7 @@ use std::path::Path;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Cpu;
 use attnscope_prompt::{
-    BUILT_IN_SOUND, PictureSource, Reading, Request, Source, Target as Written,
+    BUILT_IN_SOUND, PictureSource, PromptForm, Request, Source, Target as Written,
 };
 use attnscope_run::{MemoryNeed, Options, Silent, generate, input_of};
 use attnscope_spec::Model;
@@ -96,7 +96,7 @@ const KEYS: &[&str] = &[
 /// Ids, or the picture or the sound that the program has for a model that takes none.
 fn given(model: &Model) -> Request {
     let limits = model.spec.limits();
-    if limits.look.is_some() {
+    if limits.preprocessing.is_some() {
         return Request {
             source: Source::Picture(PictureSource::BuiltIn),
             ..Request::ids(Vec::new())
@@ -119,7 +119,7 @@ pub fn run(model: &Model) -> Result<()> {
         },
         ..given(model)
     };
-    let no_text = Reading::Ids("not asked for".to_owned());
+    let no_text = PromptForm::Ids("not asked for".to_owned());
     let mut prompt = attnscope_prompt::prepare(&request, &no_text, model.spec.limits())?;
     let options = Options {
         keep_bytes: Some(1 << 20),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use attnscope_checks::{DEFAULT_THRESHOLDS, Thresholds};
 use attnscope_prompt::{
-    Filter, Firsts, Limits, Picture, PicturePreprocessing, PictureSource, PositionRule, Reading,
+    Filter, Firsts, Limits, Picture, PicturePreprocessing, PictureSource, PositionRule, PromptForm,
     Request, Size, SoundRule, Starts, read_inputs,
 };
 use attnscope_report::read_baseline;
@@ -17,7 +17,7 @@ use crate::seeds::{Kind, Seed, fixture};
 fn prepared(path: &Path) -> Result<(), String> {
     let said = |e: attnscope_compute::error::Error| e.to_string();
     let requests = read_inputs(path, &Request::text("")).map_err(said)?;
-    let reading = Reading::Ids("not asked for".to_owned());
+    let prompt_form = PromptForm::Ids("not asked for".to_owned());
     for (_, request) in &requests {
         for (start_token, positions) in [
             (None, PositionRule::Index),
@@ -32,11 +32,11 @@ fn prepared(path: &Path) -> Result<(), String> {
                 n_ctx_target: Some(48),
                 positions,
                 start_token,
-                look: None,
+                preprocessing: None,
                 starts: Starts::NONE,
                 sound: None,
             };
-            if let Ok(prompt) = attnscope_prompt::prepare(request, &reading, limits) {
+            if let Ok(prompt) = attnscope_prompt::prepare(request, &prompt_form, limits) {
                 prompt.longest();
             }
         }
@@ -65,7 +65,7 @@ pub const PICTURES: Target = Target {
         "IHDR", "PLTE", "IDAT", "tRNS", "IEND", "Exif\0\0", "II*\0", "MM\0*", "JFIF",
     ],
     read: |path| {
-        let look = PicturePreprocessing {
+        let preprocessing = PicturePreprocessing {
             n_channels: 3,
             resize: Some((Size::Shortest(20), Filter::Bicubic)),
             crop: Some([24, 16]),
@@ -77,7 +77,7 @@ pub const PICTURES: Target = Target {
             firsts: Firsts::default(),
         };
         let source = PictureSource::File(path.to_path_buf());
-        let picture = Picture::read(&source, &look).map_err(|e| e.to_string())?;
+        let picture = Picture::read(&source, &preprocessing).map_err(|e| e.to_string())?;
         assert_eq!(picture.n_tokens(), 6);
         Ok(())
     },
@@ -202,7 +202,7 @@ fn heard(path: &Path) -> Result<(), String> {
         hop: 160,
         n_mels: 8,
         n_frames: 4,
-        frames_a_position: 2,
+        frames_per_position: 2,
     };
     let limits = Limits {
         d_vocab: 10,
@@ -213,13 +213,13 @@ fn heard(path: &Path) -> Result<(), String> {
         positions: PositionRule::Index,
         start_token: Some(0),
         starts: Starts::NONE,
-        look: None,
+        preprocessing: None,
         sound: Some(rule),
     };
     let request = Request::text(path.to_string_lossy());
-    let reading = Reading::Ids("not asked for".to_owned());
+    let prompt_form = PromptForm::Ids("not asked for".to_owned());
     let prompt =
-        attnscope_prompt::prepare(&request, &reading, limits).map_err(|e| e.to_string())?;
+        attnscope_prompt::prepare(&request, &prompt_form, limits).map_err(|e| e.to_string())?;
     let sound = prompt.given().sound.as_deref().expect("a sound");
     assert!(sound.values.iter().all(|value| value.is_finite()));
     Ok(())

@@ -34,7 +34,7 @@ pub static TARGETS: &[Target] = &[
     processors::PROCESSORS,
     batches::BATCHES,
     vocabularies::TOKENIZER_JSON,
-    vocabularies::BESIDE,
+    vocabularies::VOCABULARY,
     tables::TRACES,
     vocabularies::SENTENCE_PIECE,
     homegrown::HOMEGROWN,

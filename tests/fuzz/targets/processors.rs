@@ -14,10 +14,10 @@ const MADE: usize = 1 << 19;
 const REFUSED: usize = 1 << 24;
 
 /// Pixels of the largest picture on the way.
-fn most_pixels(look: &PicturePreprocessing) -> usize {
+fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
     let pixels = |[rows, columns]: [usize; 2]| rows.saturating_mul(columns);
-    let begins = look.fixed_size().unwrap_or([224, 224]);
-    let resized = match look.resize {
+    let begins = preprocessing.fixed_size().unwrap_or([224, 224]);
+    let resized = match preprocessing.resize {
         None => begins,
         Some((Size::Exactly(size), _)) => size,
         Some((Size::Shortest(side), _)) => {
@@ -32,16 +32,16 @@ fn looked(path: &Path) -> Result<(), String> {
     let said = |e: attnscope_compute::error::Error| e.to_string();
     let directory = path.parent().expect("a directory");
     let model = attnscope_families::read(opened(directory).map_err(said)?).map_err(said)?;
-    let look = model
+    let preprocessing = model
         .spec
         .limits()
-        .look
+        .preprocessing
         .ok_or("a model that sees nothing")?;
-    let most = most_pixels(&look);
+    let most = most_pixels(&preprocessing);
     if most > MADE && most <= REFUSED {
         return Ok(());
     }
-    Picture::read(&PictureSource::BuiltIn, &look).map_err(said)?;
+    Picture::read(&PictureSource::BuiltIn, &preprocessing).map_err(said)?;
     assert!(most <= MADE, "{most} pixels were made");
     Ok(())
 }

@@ -20,13 +20,13 @@ const DICTIONARY: &str = "words.json";
 /// What `attnscope align` does with a table of two sides.
 fn aligned(path: &Path) -> Result<(), String> {
     let said = |e: attnscope_compute::error::Error| e.to_string();
-    let beside = path.with_file_name(DICTIONARY);
+    let dictionary = path.with_file_name(DICTIONARY);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (table, words) = match name.as_ref() {
         DICTIONARY | "words.pkl" => (path.with_file_name("table.npy"), Some(path.to_path_buf())),
         _ => (
             path.to_path_buf(),
-            Some(beside).filter(|path| path.exists()),
+            Some(dictionary).filter(|path| path.exists()),
         ),
     };
     let open = || Table::open(&table, words.as_deref(), "query").map_err(said);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use attnscope_checkpoint::TokenizerFile;
-use attnscope_prompt::{Reading, Tokenizer};
+use attnscope_prompt::{PromptForm, Tokenizer};
 use serde_json::{Value, json};
 
 use super::Target;
@@ -15,8 +15,8 @@ const TEXT: &str = "hello a hello";
 fn used(file: &TokenizerFile) -> Result<(), String> {
     let said = |e: attnscope_compute::error::Error| e.to_string();
     match Tokenizer::open(file).map_err(said)? {
-        Reading::Ids(reason) => Err(reason),
-        Reading::Tokenizer(tokenizer) => {
+        PromptForm::Ids(reason) => Err(reason),
+        PromptForm::Tokenizer(tokenizer) => {
             let ids = tokenizer.encode(TEXT, true).map_err(said)?;
             for id in ids.iter().take(4).chain(&[0, 1, u32::MAX]) {
                 tokenizer.label(*id);
@@ -161,11 +161,11 @@ pub const SENTENCE_PIECE: Target = Target {
             ("mbart", "sentencepiece.bpe.model"),
             ("marian", "source.spm"),
         ] {
-            let beside = |name: &str| fixture(&format!("formats/tokenizers/{kind}/{name}"));
-            let mut seed = Seed::named(Kind::Fields, file, beside(file))
-                .with("config.json", beside("config.json"));
+            let of_kind = |name: &str| fixture(&format!("formats/tokenizers/{kind}/{name}"));
+            let mut seed = Seed::named(Kind::Fields, file, of_kind(file))
+                .with("config.json", of_kind("config.json"));
             if kind == "marian" {
-                seed = seed.with("vocab.json", beside("vocab.json"));
+                seed = seed.with("vocab.json", of_kind("vocab.json"));
             }
             seeds.push(seed);
         }
@@ -198,7 +198,7 @@ const FILES: &[&str] = &[
     "config.json",
 ];
 
-pub const BESIDE: Target = Target {
+pub const VOCABULARY: Target = Target {
     name: "vocabulary",
     n_quick: 2_000,
     seeds: || {

@@ -202,7 +202,7 @@ impl Block<'_> {
         }
         WEIGHTS.set(weights);
         SUMS.set(sums);
-        self.compute_again(&mut out, outputs, &not_finite);
+        self.recompute(&mut out, outputs, &not_finite);
     }
 
     fn write(&self, to: &mut [f32], sums: &[f32]) {
@@ -213,12 +213,7 @@ impl Block<'_> {
     }
 
     /// Recomputes, in plain f32, rows whose inputs or sums are not finite.
-    fn compute_again(
-        &self,
-        out: &mut Tile<'_>,
-        outputs: std::ops::Range<usize>,
-        row_idxs: &[usize],
-    ) {
+    fn recompute(&self, out: &mut Tile<'_>, outputs: std::ops::Range<usize>, row_idxs: &[usize]) {
         if row_idxs.is_empty() {
             return;
         }

@@ -14,7 +14,7 @@ use super::maps::{Copies, Tally};
 use super::rows::finish;
 use super::scores::Block;
 use crate::attention::{HeadSummary, Pooled, Run, SoftmaxAxis};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Runs the requested heads. Returns their summaries, and Σ p·v of all heads. // [query, n_heads · d_value]
 pub(super) fn attend(
@@ -36,6 +36,11 @@ pub(super) fn attend(
     };
     let mut z = Vec::from_iter(zeros(run.heads.start)?); // [head, query, d_value] each
     for together in HeadGroup::all(run, block_values) {
+        if let Some(sink) = run.sink
+            && !sink.ready(together.heads.clone(), run.pace)
+        {
+            return Err(Error::Cancelled);
+        }
         let group = Group::new(run, input, together)?;
         let (of_heads, z_of_heads) = attend_together(&group, copies.as_ref(), block_values)?;
         summaries.extend(of_heads);

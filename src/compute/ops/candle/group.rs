@@ -17,14 +17,17 @@ pub(super) struct HeadGroup {
 }
 
 impl HeadGroup {
-    /// Splits the heads of a run into groups whose rows fit in a block of `most_values`; heads of one kv head stay together if
-    /// possible.
+    /// Splits the heads of a run into groups whose rows fit in a block of `most_values`; heads of one kv head stay together
+    /// if possible. A sink may ask for fewer heads at once.
     pub fn all(run: &Run<'_>, most_values: usize) -> Vec<Self> {
         let spec = run.spec;
         let per_kv = spec.n_heads / spec.n_kv_heads;
         let whole = run.visibility.n_queries * run.visibility.n_keys * per_kv;
+        let most_heads = run.sink.and_then(|sink| sink.n_heads_at_once());
+        let most_heads = most_heads.unwrap_or(usize::MAX).max(1);
         let n_at_once = (most_values / whole.max(1)).max(1);
-        if run.heads == (0..spec.n_heads) {
+        let n_at_once = n_at_once.min((most_heads / per_kv).max(1));
+        if run.heads == (0..spec.n_heads) && most_heads >= per_kv {
             let starts = (0..spec.n_kv_heads).step_by(n_at_once);
             let part = |first: usize| {
                 let end = (first + n_at_once).min(spec.n_kv_heads);
@@ -35,15 +38,16 @@ impl HeadGroup {
             };
             return starts.map(part).collect();
         }
-        let part = |kv_head_idx: usize| {
+        let of_kv_head = |kv_head_idx: usize| {
             let first = (kv_head_idx * per_kv).max(run.heads.start);
             let end = ((kv_head_idx + 1) * per_kv).min(run.heads.end);
-            (first < end).then_some(Self {
-                heads: first..end,
+            let starts = (first..end).step_by(most_heads.min(per_kv));
+            starts.map(move |first| Self {
+                heads: first..(first + most_heads.min(per_kv)).min(end),
                 kv_heads: kv_head_idx..kv_head_idx + 1,
             })
         };
-        (0..spec.n_kv_heads).filter_map(part).collect()
+        (0..spec.n_kv_heads).flat_map(of_kv_head).collect()
     }
 }
 

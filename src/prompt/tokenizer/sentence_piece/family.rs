@@ -6,7 +6,7 @@ use attnscope_checkpoint::{VOCABULARY, read_whole};
 use attnscope_compute::error::{Error, Result};
 
 use super::super::special::{NAMES, Settings, Token};
-use super::super::{Inner, Reading, Tokenizer, directory_of, file_name};
+use super::super::{Inner, PromptForm, Tokenizer, directory_of, file_name};
 use super::proto::{self, Kind, ModelFile};
 use super::{Algorithm, Encoder, Listing, Mark, Marks, Model, Numbering, Parts};
 
@@ -111,11 +111,11 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<&'static Habits> {
     })
 }
 
-/// Opens a `.model` file. If it is readable but its ids are not certain, returns a reading by ids with the reason.
+/// Opens a `.model` file. If it is readable but its ids are not certain, returns [`PromptForm::Ids`] with the reason.
 ///
 /// # Errors
 /// When the file, or one beside it, is invalid.
-pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
+pub fn open(path: &Path, model_type: &str) -> Result<PromptForm> {
     let bytes = read_whole(path, VOCABULARY)?;
     let fault = |problem: String| {
         Error::file(
@@ -129,7 +129,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     let class = settings.class();
     let Some(habits) = habits(class, model_type) else {
         let of = class.unwrap_or(model_type);
-        return Ok(Reading::Ids(format!(
+        return Ok(PromptForm::Ids(format!(
             "{name}: what {of} adds to a text and how it numbers pieces is not known here"
         )));
     };
@@ -137,13 +137,13 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
         1 => Algorithm::Unigram,
         2 => Algorithm::Merges,
         other => {
-            return Ok(Reading::Ids(format!(
+            return Ok(PromptForm::Ids(format!(
                 "{name}: expected a unigram or BPE model, found type {other}"
             )));
         }
     };
     if let Some(reason) = unusual(&file, &settings, habits) {
-        return Ok(Reading::Ids(format!("{name}: {reason}")));
+        return Ok(PromptForm::Ids(format!("{name}: {reason}")));
     }
     let mut dummy_prefix = file.dummy_prefix;
     if habits.obeys_flags && settings.flag("add_prefix_space")? == Some(false) {
@@ -163,7 +163,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
             let list = directory_of(path).join("vocab.json");
             let separate = settings.flag("separate_vocabs")?.unwrap_or(false);
             if separate || name != "source.spm" || !list.is_file() {
-                return Ok(Reading::Ids(format!(
+                return Ok(PromptForm::Ids(format!(
                     "{name}: expected source.spm and one vocab.json for both languages"
                 )));
             }
@@ -176,7 +176,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
         Algorithm::Merges => "BPE",
     };
     let source_name = format!("{name} (SentencePiece {how})");
-    Ok(Reading::Tokenizer(Tokenizer {
+    Ok(PromptForm::Tokenizer(Tokenizer {
         inner: Inner::Pieces(Box::new(encoder)),
         source_name,
         target: None,

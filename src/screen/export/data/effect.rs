@@ -1,7 +1,6 @@
 //! The data of the Effect panel: the value of every head and part, the logit lens and the path of the logit.
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
 use super::{Figure, PanelData};
 use crate::state::panel::Panel;
@@ -22,19 +21,13 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head";
-        measure: &'static str, "", "attribution, ablation, contribution or copying";
-        name: String, "", "what the part is called, or the likeliest token of the lens";
-        value: Option<Figure>, "", "the measure's value, the logit so far, or the probability of the likeliest token";
-        depth: Option<usize>, "layers", "how many layers have run";
-        kl: Option<Figure>, "nats", "KL(last layer ‖ this depth)";
-        rank: Option<usize>, "", "place of the token that follows among all, from 1";
-    }
+placed_row! {
+    measure: &'static str, "", "attribution, ablation, contribution or copying";
+    name: String, "", "what the part is called, or the likeliest token of the lens";
+    value: Option<Figure>, "", "the measure's value, the logit so far, or the probability of the likeliest token";
+    depth: Option<usize>, "layers", "how many layers have run";
+    kl: Option<Figure>, "nats", "KL(last layer ‖ this depth)";
+    rank: Option<usize>, "", "place of the token that follows among all, from 1";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -47,13 +40,10 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         .iter()
         .map(|(place, value)| Row {
             part: "head",
-            stack: place.grid().label().unwrap_or_default(),
-            layer: place.layer_idx,
-            head: place.head_idx,
             measure,
             name: place.to_string(),
             value: Some((*value).into()),
-            ..Row::default()
+            ..Row::at(*place)
         })
         .collect();
     rows.extend(shown.others.iter().map(|(name, value)| Row {

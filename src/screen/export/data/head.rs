@@ -6,9 +6,8 @@ use attnscope_compute::attention::HeadSummary;
 use attnscope_run::{HeadDetail, Pyramid};
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
-use super::{Figure, PanelData, stack_label};
+use super::{Figure, PanelData, selected_head};
 use crate::panels::head::{View, received, view};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -35,30 +34,24 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head";
-        query: Option<usize>, "position", "the query, or the first one of a cell";
-        query_last: Option<usize>, "position", "the last query of a cell: the same where cells are not pooled";
-        query_token: String, "", "token of `query`";
-        key: Option<usize>, "position", "the key, or the first one of a cell";
-        key_last: Option<usize>, "position", "the last key of a cell";
-        key_token: String, "", "token of `key`";
-        score: Option<Figure>, "score", "what goes into the softmax, `-Infinity` where masked; the largest of a cell";
-        probability: Option<Figure>, "probability", "what comes out of it, without the first key where that is left out; the largest of a cell";
-        contribution: Option<Figure>, "", "probability times ‖v W_O‖ of the key, while that map is shown; the largest of a cell";
-        visible_keys: Option<u32>, "keys", "keys that the query sees";
-        entropy: Option<Figure>, "nats", "of the query's row";
-        entropy_relative: Option<Figure>, "share", "divided by the logarithm of the visible keys";
-        row_sum: Option<Figure>, "probability", "sum of the query's row";
-        query_norm: Option<Figure>, "", "‖q‖";
-        received: Option<Figure>, "probability", "mean of what the key receives from the queries that see it";
-        key_norm: Option<Figure>, "", "‖k‖";
-        value_norm: Option<Figure>, "", "‖v W_O‖: how long what the head writes of the key is";
-    }
+placed_row! {
+    query: Option<usize>, "position", "the query, or the first one of a cell";
+    query_last: Option<usize>, "position", "the last query of a cell: the same where cells are not pooled";
+    query_token: String, "", "token of `query`";
+    key: Option<usize>, "position", "the key, or the first one of a cell";
+    key_last: Option<usize>, "position", "the last key of a cell";
+    key_token: String, "", "token of `key`";
+    score: Option<Figure>, "score", "what goes into the softmax, `-Infinity` where masked; the largest of a cell";
+    probability: Option<Figure>, "probability", "what comes out of it, without the first key where that is left out; the largest of a cell";
+    contribution: Option<Figure>, "", "probability times ‖v W_O‖ of the key, while that map is shown; the largest of a cell";
+    visible_keys: Option<u32>, "keys", "keys that the query sees";
+    entropy: Option<Figure>, "nats", "of the query's row";
+    entropy_relative: Option<Figure>, "share", "divided by the logarithm of the visible keys";
+    row_sum: Option<Figure>, "probability", "sum of the query's row";
+    query_norm: Option<Figure>, "", "‖q‖";
+    received: Option<Figure>, "probability", "mean of what the key receives from the queries that see it";
+    key_norm: Option<Figure>, "", "‖k‖";
+    value_norm: Option<Figure>, "", "‖v W_O‖: how long what the head writes of the key is";
 }
 
 /// Cells of a level, their size and their offset.
@@ -125,16 +118,6 @@ fn cells<'a>(app: Scene<'a>, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
     }
 }
 
-/// The fields that all rows share.
-fn of_selected(app: Scene<'_>) -> Row {
-    Row {
-        stack: stack_label(app),
-        layer: Some(app.selection.layer_idx),
-        head: Some(app.selection.head_idx),
-        ..Row::default()
-    }
-}
-
 fn cell(app: Scene<'_>, cells: &Cells<'_>, query: usize, key: usize) -> Row {
     let at = |values: &Pyramid| {
         let row = (query - cells.offset[0]) / cells.size;
@@ -158,7 +141,7 @@ fn cell(app: Scene<'_>, cells: &Cells<'_>, query: usize, key: usize) -> Row {
         score: Some(at(cells.scores).into()),
         probability: Some(at(cells.pattern).into()),
         contribution: cells.contribution.map(|map| at(map).into()),
-        ..of_selected(app)
+        ..Row::at(selected_head(app))
     }
 }
 
@@ -194,7 +177,7 @@ fn query(app: Scene<'_>, summary: &HeadSummary, query_idx: usize) -> Option<Row>
         entropy_relative: (row.n_visible >= 2).then(|| (f64::from(row.entropy) / most).into()),
         row_sum: Some(row.mass.into()),
         query_norm: Some(row.q_norm.into()),
-        ..of_selected(app)
+        ..Row::at(selected_head(app))
     })
 }
 
@@ -207,6 +190,6 @@ fn key(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option<Row> {
         received: Some(received(app, summary, key_idx)?.into()),
         key_norm: summary.k_norms.get(key_idx).map(|norm| (*norm).into()),
         value_norm: summary.value_norms.get(key_idx).map(|norm| (*norm).into()),
-        ..of_selected(app)
+        ..Row::at(selected_head(app))
     })
 }

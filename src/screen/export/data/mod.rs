@@ -1,5 +1,32 @@
 //! The data of each panel as a table: one file and one entry of `PANELS` per panel.
 
+/// Defines the rows of a panel that begin with their kind and a place in the model.
+macro_rules! placed_row {
+    ($($columns:tt)*) => {
+        attnscope_report::table_row! {
+            struct Row {
+                part: &'static str, "", "kind of row";
+                stack: &'static str, "", "which stack the layer belongs to";
+                layer: Option<usize>, "", "the layer";
+                head: Option<usize>, "", "the head; empty for what is not a head's";
+                $($columns)*
+            }
+        }
+
+        impl Row {
+            /// A row at a place, with nothing else in it.
+            fn at(place: attnscope_spec::Place) -> Self {
+                Self {
+                    stack: place.grid().label().unwrap_or_default(),
+                    layer: place.layer_idx,
+                    head: place.head_idx,
+                    ..Self::default()
+                }
+            }
+        }
+    };
+}
+
 mod checks;
 mod compare;
 mod effect;
@@ -14,6 +41,7 @@ mod sweep;
 mod tokens;
 
 use attnscope_report::table::{Cell, CellValue, Column, Kind, Table};
+use attnscope_spec::Place;
 
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -80,9 +108,14 @@ impl CellValue for Figure {
     }
 }
 
-/// The value of the `stack` column.
-fn stack_label(app: Scene<'_>) -> &'static str {
-    app.selection.stack.label().unwrap_or_default()
+/// The selected layer.
+fn selected_layer(app: Scene<'_>) -> Place {
+    Place::layer(app.selection.stack, app.selection.layer_idx)
+}
+
+/// The selected head.
+fn selected_head(app: Scene<'_>) -> Place {
+    selected_layer(app).head(app.selection.head_idx)
 }
 
 #[cfg(test)]

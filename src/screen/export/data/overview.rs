@@ -3,9 +3,8 @@
 use attnscope_checks::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
-use super::{Figure, PanelData, stack_label};
+use super::{Figure, PanelData, selected_head};
 use crate::panels::head_value::why_undefined;
 use crate::panels::overview::figures;
 use crate::state::panel::Panel;
@@ -29,23 +28,17 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head";
-        statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells";
-        unit: &'static str, "", "of the value; empty for pure numbers";
-        value: Option<Figure>, "as `unit` says", "the value";
-        gathered: &'static str, "", "how a layer's value comes from its heads': `mean`, `max`, `min`; `layer` where it is the layer's own";
-        kind as "type": &'static str, "", "what kind of place the head looks at, where one fits";
-        finding: &'static str, "", "the worst severity that checks found at the place: `warning` or `error`";
-        query: Option<usize>, "position", "first query of a cell";
-        query_last: Option<usize>, "position", "last query of a cell";
-        key: Option<usize>, "position", "first key of a cell";
-        key_last: Option<usize>, "position", "last key of a cell";
-    }
+placed_row! {
+    statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells";
+    unit: &'static str, "", "of the value; empty for pure numbers";
+    value: Option<Figure>, "as `unit` says", "the value";
+    gathered: &'static str, "", "how a layer's value comes from its heads': `mean`, `max`, `min`; `layer` where it is the layer's own";
+    kind as "type": &'static str, "", "what kind of place the head looks at, where one fits";
+    finding: &'static str, "", "the worst severity that checks found at the place: `warning` or `error`";
+    query: Option<usize>, "position", "first query of a cell";
+    query_last: Option<usize>, "position", "last query of a cell";
+    key: Option<usize>, "position", "first key of a cell";
+    key_last: Option<usize>, "position", "last key of a cell";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -120,21 +113,9 @@ fn layer(app: Scene<'_>, layer: &LayerReport) -> Row {
 /// The fields shared by the rows of a layer and of its heads.
 fn of_layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     Row {
-        stack: layer.stack.label().unwrap_or_default(),
-        layer: Some(layer.layer_idx),
         statistic: app.statistic().id,
         unit: app.statistic().unit,
-        ..Row::default()
-    }
-}
-
-/// The fields shared by the rows of the selected head.
-fn of_selected(app: Scene<'_>) -> Row {
-    Row {
-        stack: stack_label(app),
-        layer: Some(app.selection.layer_idx),
-        head: Some(app.selection.head_idx),
-        ..Row::default()
+        ..Row::at(layer.place())
     }
 }
 
@@ -144,7 +125,7 @@ fn figure(app: Scene<'_>, head: &HeadReport, stat: Stat) -> Row {
         statistic: stat.id(),
         unit: stat.statistic().unit,
         value: head.stats.measured(stat.idx()).map(Figure::from),
-        ..of_selected(app)
+        ..Row::at(selected_head(app))
     }
 }
 
@@ -167,7 +148,7 @@ fn cells(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
             ),
             key: Some(key),
             key_last: Some((key + pooled.keys_per_cell).min(n_keys).saturating_sub(1)),
-            ..of_selected(app)
+            ..Row::at(selected_head(app))
         }
     };
     places.map(cell).collect()

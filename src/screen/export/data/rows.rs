@@ -1,9 +1,8 @@
 //! The data of the Rows panel: the figures of every query of the selected head, and the answers about it.
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
-use super::{Figure, PanelData, stack_label};
+use super::{Figure, PanelData, selected_head};
 use crate::panels::rows::{asked, figures, head, known_columns, mean_key_norm};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -22,39 +21,27 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head";
-        query: Option<usize>, "position", "the query";
-        token: String, "", "what it reads as";
-        q_norm: Option<Figure>, "", "‖q‖";
-        mean_key_norm: Option<Figure>, "", "mean ‖k‖ of the head's keys";
-        cosine: Option<Figure>, "", "mean cosine of the query with the keys it sees";
-        score_norm: Option<Figure>, "", "√Σs² of the row's scores";
-        score_mean: Option<Figure>, "", "mean of the row's scores";
-        score_std: Option<Figure>, "", "their standard deviation";
-        entropy: Option<Figure>, "nats", "entropy of the row's weights";
-        max_probability: Option<Figure>, "", "the largest of them";
-        key: Option<usize>, "position", "the key that has it";
-        key_token: String, "", "what that key reads as";
-        asks: &'static str, "", "the question";
-        bearing: &'static str, "", "what its answer means";
-        answer: String, "", "the answer";
-    }
+placed_row! {
+    query: Option<usize>, "position", "the query";
+    token: String, "", "what it reads as";
+    q_norm: Option<Figure>, "", "‖q‖";
+    mean_key_norm: Option<Figure>, "", "mean ‖k‖ of the head's keys";
+    cosine: Option<Figure>, "", "mean cosine of the query with the keys it sees";
+    score_norm: Option<Figure>, "", "√Σs² of the row's scores";
+    score_mean: Option<Figure>, "", "mean of the row's scores";
+    score_std: Option<Figure>, "", "their standard deviation";
+    entropy: Option<Figure>, "nats", "entropy of the row's weights";
+    max_probability: Option<Figure>, "", "the largest of them";
+    key: Option<usize>, "position", "the key that has it";
+    key_token: String, "", "what that key reads as";
+    asks: &'static str, "", "the question";
+    bearing: &'static str, "", "what its answer means";
+    answer: String, "", "the answer";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
     let Some(head) = head(app) else {
         return Vec::new();
-    };
-    let place = || Row {
-        stack: stack_label(app),
-        layer: Some(app.selection.layer_idx),
-        head: Some(app.selection.head_idx),
-        ..Row::default()
     };
     let k_norm = mean_key_norm(head);
     let known = known_columns(app, head);
@@ -80,7 +67,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
             max_probability: figure(),
             key: Some(key_idx),
             key_token: app.token(Axis::Key, key_idx),
-            ..place()
+            ..Row::at(selected_head(app))
         }
     });
     let asked = asked(app).into_iter().map(|question| Row {
@@ -88,7 +75,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         asks: question.asks,
         bearing: question.bearing.label(),
         answer: question.answer,
-        ..place()
+        ..Row::at(selected_head(app))
     });
     asked.chain(of_queries).collect()
 }

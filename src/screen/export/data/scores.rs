@@ -4,9 +4,8 @@ use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
 use attnscope_run::Histogram;
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
-use super::{Figure, PanelData, stack_label};
+use super::{Figure, PanelData, selected_head};
 use crate::panels::scores::{Ranges, normal_density, ranges};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -26,33 +25,27 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head; empty for statistics of the layer";
-        statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md)";
-        unit: &'static str, "", "of the value; empty for pure numbers";
-        value: Option<Figure>, "as `unit` says", "the value";
-        layer_min: Option<Figure>, "as `unit` says", "smallest finite value of the layer's heads";
-        layer_max: Option<Figure>, "as `unit` says", "largest finite value of the layer's heads";
-        model_min: Option<Figure>, "as `unit` says", "smallest finite value in the stack";
-        model_max: Option<Figure>, "as `unit` says", "largest finite value in the stack";
-        from: Option<Figure>, "score", "where a bin begins";
-        to: Option<Figure>, "score", "where it ends; the last one holds its end too";
-        count: Option<u64>, "query–key pairs", "scores in the bin; past 4096 tokens, largest scores of tiles";
-        density: Option<Figure>, "1 / score", "the same such that all bins integrate to 1";
-        density_predicted: Option<Figure>, "1 / score", "in the middle of the bin, of the normal density that independent components would give";
-        query: Option<usize>, "position", "the query";
-        token: String, "", "the query's token";
-        visible_keys: Option<u32>, "keys", "keys that the query sees";
-        entropy: Option<Figure>, "nats", "of the query's row";
-        entropy_relative: Option<Figure>, "share", "divided by the logarithm of the visible keys";
-        max_probability: Option<Figure>, "probability", "the largest of the row";
-        score_mean: Option<Figure>, "score", "mean of the row's visible scores";
-        score_std: Option<Figure>, "score", "their standard deviation";
-    }
+placed_row! {
+    statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md)";
+    unit: &'static str, "", "of the value; empty for pure numbers";
+    value: Option<Figure>, "as `unit` says", "the value";
+    layer_min: Option<Figure>, "as `unit` says", "smallest finite value of the layer's heads";
+    layer_max: Option<Figure>, "as `unit` says", "largest finite value of the layer's heads";
+    model_min: Option<Figure>, "as `unit` says", "smallest finite value in the stack";
+    model_max: Option<Figure>, "as `unit` says", "largest finite value in the stack";
+    from: Option<Figure>, "score", "where a bin begins";
+    to: Option<Figure>, "score", "where it ends; the last one holds its end too";
+    count: Option<u64>, "query–key pairs", "scores in the bin; past 4096 tokens, largest scores of tiles";
+    density: Option<Figure>, "1 / score", "the same such that all bins integrate to 1";
+    density_predicted: Option<Figure>, "1 / score", "in the middle of the bin, of the normal density that independent components would give";
+    query: Option<usize>, "position", "the query";
+    token: String, "", "the query's token";
+    visible_keys: Option<u32>, "keys", "keys that the query sees";
+    entropy: Option<Figure>, "nats", "of the query's row";
+    entropy_relative: Option<Figure>, "share", "divided by the logarithm of the visible keys";
+    max_probability: Option<Figure>, "probability", "the largest of the row";
+    score_mean: Option<Figure>, "score", "mean of the row's visible scores";
+    score_std: Option<Figure>, "score", "their standard deviation";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -71,16 +64,6 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     }
     rows.extend(queries(app, head));
     rows
-}
-
-/// The fields that all rows share.
-fn of_selected(app: Scene<'_>) -> Row {
-    Row {
-        stack: stack_label(app),
-        layer: Some(app.selection.layer_idx),
-        head: Some(app.selection.head_idx),
-        ..Row::default()
-    }
 }
 
 fn statistic(app: Scene<'_>, layer: &LayerReport, head: &HeadReport, idx: usize) -> Row {
@@ -102,7 +85,7 @@ fn statistic(app: Scene<'_>, layer: &LayerReport, head: &HeadReport, idx: usize)
         layer_max: end(in_layer.1),
         model_min: end(in_model.0),
         model_max: end(in_model.1),
-        ..of_selected(app)
+        ..Row::at(selected_head(app))
     }
 }
 
@@ -121,7 +104,7 @@ fn bins(app: Scene<'_>, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
         count: Some(histogram.counts[bin_idx]),
         density: Some(density.into()),
         density_predicted: (variance > 0.0).then(|| normal_density(variance, middle).into()),
-        ..of_selected(app)
+        ..Row::at(selected_head(app))
     };
     densities.map(bin).collect()
 }
@@ -142,7 +125,7 @@ fn queries(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
             max_probability: Some(row.top1.into()),
             score_mean: Some(row.score_mean.into()),
             score_std: Some(row.score_var.sqrt().into()),
-            ..of_selected(app)
+            ..Row::at(selected_head(app))
         }
     };
     rows.map(query).collect()

@@ -1,9 +1,8 @@
 //! The data of the Sweep panel: the figures of the selected row and of all rows at every scale.
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
-use super::{Figure, PanelData, stack_label};
+use super::{Figure, PanelData, selected_head, selected_layer};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -21,20 +20,14 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head";
-        query: Option<usize>, "position", "the query, where it is one";
-        scale: Option<Figure>, "", "what the scores are multiplied by; 1 is as they are";
-        max_probability: Option<Figure>, "", "the largest weight";
-        entropy: Option<Figure>, "nats", "entropy of the weights";
-        relative_entropy: Option<Figure>, "", "the same, of log n";
-        keys_used: Option<Figure>, "keys", "e to the entropy";
-        jacobian_trace: Option<Figure>, "", "Σ p(1 − p)";
-    }
+placed_row! {
+    query: Option<usize>, "position", "the query, where it is one";
+    scale: Option<Figure>, "", "what the scores are multiplied by; 1 is as they are";
+    max_probability: Option<Figure>, "", "the largest weight";
+    entropy: Option<Figure>, "nats", "entropy of the weights";
+    relative_entropy: Option<Figure>, "", "the same, of log n";
+    keys_used: Option<Figure>, "keys", "e to the entropy";
+    jacobian_trace: Option<Figure>, "", "Σ p(1 − p)";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -48,11 +41,12 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     ];
     parts.extend(app.swept_layer().map(|points| ("layer", None, points)));
     let rows = parts.into_iter().flat_map(|(part, query, points)| {
+        let place = match part {
+            "layer" => selected_layer(app),
+            _ => selected_head(app),
+        };
         points.iter().map(move |point| Row {
             part,
-            stack: stack_label(app),
-            layer: Some(app.selection.layer_idx),
-            head: (part != "layer").then_some(app.selection.head_idx),
             query,
             scale: Some(point.scale.into()),
             max_probability: Some(point.max_probability.mean.into()),
@@ -60,6 +54,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
             relative_entropy: Some(point.relative_entropy.mean.into()),
             keys_used: Some(point.perplexity.mean.into()),
             jacobian_trace: Some(point.jacobian_trace.mean.into()),
+            ..Row::at(place)
         })
     });
     rows.collect()

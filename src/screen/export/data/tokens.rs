@@ -3,9 +3,8 @@
 use attnscope_run::Predictions;
 
 use attnscope_report::table::{Table, TableRow};
-use attnscope_report::table_row;
 
-use super::{Figure, PanelData, stack_label};
+use super::{Figure, PanelData, selected_head};
 use crate::panels::tokens_shades::{axes, selected, shares};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
@@ -31,26 +30,20 @@ pub static DATA: PanelData = PanelData {
     table: |app| Table::of(rows(app)),
 };
 
-table_row! {
-    struct Row {
-        part: &'static str, "", "kind of row";
-        stack: &'static str, "", "which stack the layer belongs to";
-        layer: Option<usize>, "", "the layer";
-        head: Option<usize>, "", "the head";
-        position: Option<usize>, "position", "the token's";
-        token: String, "", "the token";
-        id: Option<u32>, "", "its id";
-        query: Option<usize>, "position", "which query gives";
-        key: Option<usize>, "position", "which key receives";
-        probability: Option<Figure>, "probability", "how much; empty until the head is computed";
-        max_of: Option<usize>, "tokens", "1, or past 4096 tokens the side of the tile whose largest probability it is";
-        rank: Option<usize>, "", "1 for the likeliest";
-        predicted_id: Option<u32>, "", "the predicted token's id";
-        predicted_token: String, "", "the predicted token";
-        predicted_probability: Option<Figure>, "probability", "its probability";
-        loss: Option<Figure>, "nats", "−log of the probability of the token that follows; of the text: the mean over pairs of real tokens";
-        perplexity: Option<Figure>, "", "e to the mean loss";
-    }
+placed_row! {
+    position: Option<usize>, "position", "the token's";
+    token: String, "", "the token";
+    id: Option<u32>, "", "its id";
+    query: Option<usize>, "position", "which query gives";
+    key: Option<usize>, "position", "which key receives";
+    probability: Option<Figure>, "probability", "how much; empty until the head is computed";
+    max_of: Option<usize>, "tokens", "1, or past 4096 tokens the side of the tile whose largest probability it is";
+    rank: Option<usize>, "", "1 for the likeliest";
+    predicted_id: Option<u32>, "", "the predicted token's id";
+    predicted_token: String, "", "the predicted token";
+    predicted_probability: Option<Figure>, "probability", "its probability";
+    loss: Option<Figure>, "nats", "−log of the probability of the token that follows; of the text: the mean over pairs of real tokens";
+    perplexity: Option<Figure>, "", "e to the mean loss";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -81,9 +74,6 @@ fn tokens(app: Scene<'_>) -> Vec<Row> {
         };
         Row {
             part: "token",
-            stack: stack_label(app),
-            layer: Some(app.selection.layer_idx),
-            head: Some(app.selection.head_idx),
             position: Some(idx),
             token: app.raw_token(shaded, idx).to_owned(),
             id: app.token_id(shaded, idx),
@@ -91,7 +81,7 @@ fn tokens(app: Scene<'_>) -> Vec<Row> {
             key: Some(key),
             probability: values.as_ref().map(|values| values[idx].into()),
             max_of: app.shown_detail().map(|detail| detail.pooling()),
-            ..Row::default()
+            ..Row::at(selected_head(app))
         }
     };
     (0..app.n_along(shaded)).map(token).collect()

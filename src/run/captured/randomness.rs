@@ -7,7 +7,7 @@ const LONGEST_NAME: usize = 80;
 
 /// Randomness that a recording's metadata mentions; default for files that do not mention it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Chance {
+pub struct Randomness {
     /// Whether any module was in training mode.
     pub is_training: bool,
     /// Modules that drew random numbers, in the order of the first draw.
@@ -16,7 +16,7 @@ pub struct Chance {
     pub dropout_p: Option<f64>,
 }
 
-impl Chance {
+impl Randomness {
     /// Reads the metadata; entries of an unexpected form are ignored.
     pub fn of(captured: &Captured) -> Self {
         let said = |key: &str| captured.metadata.get(key).map(String::as_str);
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn words_and_advice_depend_on_mode_modules_and_dropout() {
-        let of = |is_training, modules: &[&str], dropout_p| Chance {
+        let of = |is_training, modules: &[&str], dropout_p| Randomness {
             is_training,
             modules: modules.iter().map(|name| (*name).to_owned()).collect(),
             dropout_p,
         };
-        for (chance, words, is_random) in [
+        for (randomness, words, is_random) in [
             (of(false, &[], None), None, false),
             (
                 of(true, &[], None),
@@ -117,9 +117,9 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(chance.words().as_deref(), words);
-            assert_eq!(chance.is_random(), is_random);
-            assert_eq!(chance.advice().is_some(), is_random);
+            assert_eq!(randomness.words().as_deref(), words);
+            assert_eq!(randomness.is_random(), is_random);
+            assert_eq!(randomness.advice().is_some(), is_random);
         }
         assert_eq!(
             shortened(&"x".repeat(200)).chars().count(),

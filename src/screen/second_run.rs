@@ -16,7 +16,7 @@ use super::state::scene::Scene;
 
 impl App {
     /// Adds a what-if; B runs once the run on screen has finished.
-    pub fn suppose(&mut self, what_if: WhatIf) {
+    pub fn add_what_if(&mut self, what_if: WhatIf) {
         let mut what_ifs = self.drop_what_ifs();
         // Of two what-ifs that contradict each other, the newer one wins.
         what_ifs.retain(|known| !known.contradicts(&what_if));
@@ -25,7 +25,7 @@ impl App {
     }
 
     /// Removes the last what-if.
-    pub fn suppose_less(&mut self) {
+    pub fn remove_last_what_if(&mut self) {
         let mut what_ifs = self.drop_what_ifs();
         what_ifs.pop();
         if !what_ifs.is_empty() {
@@ -82,7 +82,7 @@ impl App {
         if let Some(second) = self.runs.b.as_mut().filter(|b| !b.is_asked && is_over) {
             second.is_asked = true;
             effects.push(match &second.way {
-                SecondRunKind::WhatIf(what_ifs) => Effect::Suppose(what_ifs.clone()),
+                SecondRunKind::WhatIf(what_ifs) => Effect::WhatIf(what_ifs.clone()),
                 SecondRunKind::Against(against) => Effect::Against(against.clone()),
             });
         }

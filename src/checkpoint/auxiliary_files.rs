@@ -5,7 +5,7 @@ use std::path::Path;
 use super::adapter;
 
 /// Whether a file is something that a trainer leaves beside the weights: optimiser state, an adapter, an image projector.
-pub fn is_beside_weights(path: &Path) -> bool {
+pub fn is_auxiliary(path: &Path) -> bool {
     is_trainer_state(path) || adapter::is_weights(path)
 }
 

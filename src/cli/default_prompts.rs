@@ -13,14 +13,14 @@ const FILE: &str = "prompts.jsonl";
 const MOST: usize = 32;
 
 /// Prompts of a file next to a checkpoint.
-pub struct Beside {
+pub struct DefaultPrompts {
     path: PathBuf,
     requests: Vec<(String, Request)>,
     /// Number of prompts in the file.
     n: usize,
 }
 
-impl Beside {
+impl DefaultPrompts {
     /// Reads the prompts in a checkpoint's directory, or next to its file; `None` if there is no such file, or it
     /// cannot be read as prompts.
     pub fn of(target: &Path, usual: &Request) -> Option<Self> {
@@ -68,8 +68,8 @@ impl Beside {
 
 /// Returns the prompts that the screen offers for a checkpoint.
 pub fn offered(checkpoint: Option<&Path>, prompt: &PromptArgs) -> Vec<Request> {
-    let beside = checkpoint.and_then(|path| Beside::of(path, &prompt.usual()));
-    beside.map_or(Vec::new(), |beside| beside.requests().collect())
+    let prompts = checkpoint.and_then(|path| DefaultPrompts::of(path, &prompt.usual()));
+    prompts.map_or(Vec::new(), |prompts| prompts.requests().collect())
 }
 
 #[cfg(test)]
@@ -77,10 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_are_found_inside_a_directory_and_beside_a_file_and_a_damaged_file_is_left_aside() {
+    fn prompts_are_read_from_the_directory_of_a_checkpoint_and_a_damaged_file_is_ignored() {
         let directory = tempfile::tempdir().expect("a directory");
         let usual = Request::ids(Vec::new());
-        let of = |path: &Path| Beside::of(path, &usual).map(|beside| (beside.told(), beside.n));
+        let of = |path: &Path| {
+            let prompts = DefaultPrompts::of(path, &usual)?;
+            Some((prompts.told(), prompts.n))
+        };
         assert_eq!(of(directory.path()), None);
         let lines: String = (0..40)
             .map(|n| format!("{{\"text\": \"a text {n}\"}}\n"))

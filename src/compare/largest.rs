@@ -1,15 +1,15 @@
-//! Largest difference between two engines' values, and its place.
+//! Largest difference between two sides' values of one hook, and its place.
 
 /// The largest of many differences.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Largest {
-    /// |reference − other|; infinite if only one is a number, or both are different infinities.
+    /// |a − b|; infinite if only one is a number, or both are different infinities.
     pub difference: f64,
     /// The first element with this difference.
     pub element: usize,
-    pub reference: f32,
-    pub other: f32,
-    /// The largest finite |reference|.
+    pub a: f32,
+    pub b: f32,
+    /// The largest finite |a|.
     pub magnitude: f64,
     /// Number of values compared.
     pub n_values: usize,
@@ -20,8 +20,8 @@ impl Default for Largest {
         Self {
             difference: 0.0,
             element: 0,
-            reference: 0.0,
-            other: 0.0,
+            a: 0.0,
+            b: 0.0,
             magnitude: 0.0,
             n_values: 0,
         }
@@ -30,22 +30,36 @@ impl Default for Largest {
 
 impl Largest {
     /// Compares values that start at element `first` of the whole. Parts may come in any order.
-    pub fn add(&mut self, first: usize, reference: &[f32], other: &[f32]) {
-        let pairs = reference.iter().zip(other).enumerate();
-        for (nth, (reference, other)) in pairs {
-            let magnitude = f64::from(reference.abs());
-            if magnitude > self.magnitude && magnitude.is_finite() {
-                self.magnitude = magnitude;
-            }
-            let difference = distance(*reference, *other);
-            let element = first + nth;
-            let is_earlier = difference == self.difference && element < self.element;
-            if difference > self.difference || (difference > 0.0 && is_earlier) {
-                (self.difference, self.element) = (difference, element);
-                (self.reference, self.other) = (*reference, *other);
-            }
+    pub fn add(&mut self, first: usize, of_a: &[f32], of_b: &[f32]) {
+        for (nth, (a, b)) in of_a.iter().zip(of_b).enumerate() {
+            let magnitude = f64::from(a.abs());
+            self.join(&Self {
+                difference: distance(*a, *b),
+                element: first + nth,
+                a: *a,
+                b: *b,
+                magnitude: if magnitude.is_finite() {
+                    magnitude
+                } else {
+                    0.0
+                },
+                n_values: 1,
+            });
         }
-        self.n_values += reference.len().min(other.len());
+    }
+
+    /// Adds another part of the whole.
+    pub fn join(&mut self, other: &Self) {
+        self.n_values += other.n_values;
+        self.magnitude = self.magnitude.max(other.magnitude);
+        let is_earlier = other.difference == self.difference && other.element < self.element;
+        if other.difference > self.difference || (other.difference > 0.0 && is_earlier) {
+            *self = Self {
+                magnitude: self.magnitude,
+                n_values: self.n_values,
+                ..*other
+            };
+        }
     }
 
     /// Returns the difference as a share of the largest value; the difference itself if all values are 0.
@@ -89,8 +103,8 @@ mod tests {
         let expected = Largest {
             difference: 0.5,
             element: 1,
-            reference: -8.0,
-            other: -8.5,
+            a: -8.0,
+            b: -8.5,
             magnitude: 8.0,
             n_values: 4,
         };

@@ -9,7 +9,7 @@ use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_di
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
-use attnscope_prompt::{Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_prompt::{Prompt, PromptForm, Request, Source, Target, Tokenizer};
 use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
 use attnscope_spec::Model;
 
@@ -38,29 +38,34 @@ impl Runner {
         };
         if let Some(Subject::Alignment(_)) = &subject {
             return Err(refuses(
-                "an alignment is compared with what-ifs alone: press w",
+                "an alignment can only be compared with a what-if: press w",
             ));
         }
         let (Some(subject), Some(a), Some(prompt)) = (subject, a, self.prompt.clone()) else {
             return Err(refuses(
-                "nothing ran yet that something could be compared with",
+                "there is nothing to compare with yet: run a text first",
             ));
         };
         match against {
             Against::Prompt(request) => {
                 let RunData::Model(plain) = a.what else {
-                    return Err(refuses(format!("{} runs no other prompt", subject.name())));
+                    return Err(refuses(format!(
+                        "{} is a recording and cannot run another prompt",
+                        subject.name()
+                    )));
                 };
-                self.beside_prompt(run, request, &plain.model, pace)
+                self.run_second_prompt(run, request, &plain.model, pace)
             }
             Against::Target(opening) => match trace_of(opening) {
-                Some(path) => self.beside_trace(run, path, &subject),
-                None => self.beside_checkpoint(run, against, opening, (&subject, &prompt), pace),
+                Some(path) => self.show_second_trace(run, path, &subject),
+                None => {
+                    self.run_second_checkpoint(run, against, opening, (&subject, &prompt), pace)
+                }
             },
         }
     }
 
-    fn beside_prompt(
+    fn run_second_prompt(
         &mut self,
         run: RunId,
         request: &Request,
@@ -68,19 +73,19 @@ impl Runner {
         pace: &dyn Pace,
     ) -> Result<()> {
         let limits = model.spec.limits();
-        let mut prompt = attnscope_prompt::prepare(request, &self.reading, limits)?;
+        let mut prompt = attnscope_prompt::prepare(request, &self.prompt_form, limits)?;
         self.check_memory(model, &prompt)?;
         let compute = self.device.get()?;
-        let reading = &self.reading;
-        let label = |id| reading.of_target(limits).label(id);
+        let prompt_form = &self.prompt_form;
+        let label = |id| prompt_form.of_target(limits).label(id);
         on_device!(&compute, ops => {
             attnscope_run::generate(ops, model, &mut prompt, &label, &mut |_| {}, pace)
         })?;
-        self.begin_beside(run, model, Arc::new(prompt), request.source.clone());
-        self.execute_beside(run, None, pace)
+        self.begin_second(run, model, Arc::new(prompt), request.source.clone());
+        self.execute_second(run, None, pace)
     }
 
-    fn beside_checkpoint(
+    fn run_second_checkpoint(
         &mut self,
         run: RunId,
         against: &Against,
@@ -91,21 +96,21 @@ impl Runner {
         let is_it =
             |other: &Other| other.against == *against && other.model.checkpoint.unchanged().is_ok();
         let known = self.other.take().filter(is_it);
-        let (model, reading) = match known {
-            Some(other) => (other.model, other.reading),
+        let (model, prompt_form) = match known {
+            Some(other) => (other.model, other.prompt_form),
             None => {
                 let model = Arc::new(attnscope_families::read(opening.open()?)?);
-                let reading = Arc::new(Tokenizer::open(&model.checkpoint.tokenizer)?);
-                (model, reading)
+                let prompt_form = Arc::new(Tokenizer::open(&model.checkpoint.tokenizer)?);
+                (model, prompt_form)
             }
         };
         self.other = Some(Other {
             against: against.clone(),
             model: model.clone(),
-            reading: reading.clone(),
+            prompt_form: prompt_form.clone(),
         });
         fits(subject, &Subject::Model(model.clone()))?;
-        let prompt = self.counted(of_a, &model, &reading)?;
+        let prompt = self.counted(of_a, &model, &prompt_form)?;
         if let Some(of_a) = subject.model()
             && let Some(beyond) = beyond_one_context(&prompt, [of_a, &model])
         {
@@ -113,20 +118,20 @@ impl Runner {
         }
         self.check_memory(&model, &prompt)?;
         let source = prompt.given_source();
-        self.begin_beside(run, &model, Arc::new(prompt), source);
-        self.execute_beside(run, Some(&reading), pace)
+        self.begin_second(run, &model, Arc::new(prompt), source);
+        self.execute_second(run, Some(&prompt_form), pace)
     }
 
     /// Returns A's prompt with positions as B counts them. If A's text is known and B has a tokenizer, both must split it
     /// alike.
-    fn counted(&self, of_a: &Prompt, model: &Model, reading: &Reading) -> Result<Prompt> {
+    fn counted(&self, of_a: &Prompt, model: &Model, prompt_form: &PromptForm) -> Result<Prompt> {
         let limits = model.spec.limits();
         let ids = of_a.given();
         let usual = self.last.as_ref().map(|(request, _)| request.clone());
         let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
         if let (Source::Picture(_), true) = (&usual.source, of_a.picture.is_some()) {
             // Each side preprocesses the image in its own way; the check below requires equal numbers of tokens.
-            let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
+            let theirs = attnscope_prompt::prepare(&usual, prompt_form, limits)?;
             if theirs.tokens.len() != of_a.tokens.len() {
                 return Err(refuses(format!(
                     "A cuts the picture into {} tokens, B into {}",
@@ -136,8 +141,8 @@ impl Runner {
             }
             return Ok(theirs);
         }
-        if let (Source::Text(_), Some(_)) = (&usual.source, reading.tokenizer()) {
-            let theirs = attnscope_prompt::prepare(&usual, reading, limits)?;
+        if let (Source::Text(_), Some(_)) = (&usual.source, prompt_form.tokenizer()) {
+            let theirs = attnscope_prompt::prepare(&usual, prompt_form, limits)?;
             if let Some(apart) = tokenizers_differ(ids, theirs.given()) {
                 let hint = "--tokens gives ids, which both take";
                 return Err(refuses(format!("{apart}; {hint}")));
@@ -163,15 +168,15 @@ impl Runner {
             n_to_write: 0,
             ..usual
         };
-        let mut prompt = attnscope_prompt::prepare(&request, reading, limits)?;
-        if reading.tokenizer().is_none() && prompt.tokens == of_a.tokens {
+        let mut prompt = attnscope_prompt::prepare(&request, prompt_form, limits)?;
+        if prompt_form.tokenizer().is_none() && prompt.tokens == of_a.tokens {
             // A's token texts are more useful than ids.
             prompt.labels.clone_from(&of_a.labels);
         }
         Ok(prompt)
     }
 
-    fn beside_trace(&mut self, run: RunId, path: &Path, subject: &Subject) -> Result<()> {
+    fn show_second_trace(&mut self, run: RunId, path: &Path, subject: &Subject) -> Result<()> {
         if is_probe(path) {
             return Err(Error::file(path, "a probe holds no attention to compare"));
         }
@@ -194,7 +199,7 @@ impl Runner {
             run,
             what: RunData::Trace(recorded.clone()),
         });
-        (self.sink)(Event::Beside {
+        (self.sink)(Event::SecondStarted {
             run,
             subject: of_trace,
             prompt: Arc::new(recorded.prompt.clone()),
@@ -213,13 +218,13 @@ impl Runner {
         attnscope_checkpoint::machine::check_memory(need.total())
     }
 
-    fn begin_beside(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
+    fn begin_second(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
         let input = Arc::new(input_of(&prompt));
         lock(&self.context).b = Some(ShownRun {
             run,
             what: RunData::Model(ModelRun::new(model.clone(), input, prompt.all_lost())),
         });
-        (self.sink)(Event::Beside {
+        (self.sink)(Event::SecondStarted {
             run,
             subject: Subject::Model(model.clone()),
             prompt,
@@ -227,15 +232,15 @@ impl Runner {
         });
     }
 
-    fn execute_beside(
+    fn execute_second(
         &mut self,
         run: RunId,
-        reading: Option<&Reading>,
+        prompt_form: Option<&PromptForm>,
         pace: &dyn Pace,
     ) -> Result<()> {
         let ran = lock(&self.context).model_run(run).cloned();
         match ran {
-            Some(ran) => self.execute(run, (&ran.model, &ran.input), None, reading, pace),
+            Some(ran) => self.execute(run, (&ran.model, &ran.input), None, prompt_form, pace),
             None => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use super::recording::{Form, Recording};
 
 /// A model paired with the recording that it is compared with.
 #[derive(Clone, Copy)]
-pub struct Beside<'a> {
+pub struct ModelAndRecording<'a> {
     pub model: &'a Model,
     pub input: &'a Input,
     pub recording: &'a Recording,
@@ -19,7 +19,7 @@ pub struct Beside<'a> {
     pub model_is: Side,
 }
 
-impl Beside<'_> {
+impl ModelAndRecording<'_> {
     /// Checks, before anything runs, that the recording has some hook of the model.
     ///
     /// # Errors

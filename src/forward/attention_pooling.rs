@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
-use attnscope_spec::{Model, ProbeSpec};
+use attnscope_spec::{Model, PoolingSpec};
 
 use super::embed::apply_norm;
 use super::sequence::Sequence;
@@ -18,32 +18,34 @@ use super::weights::WeightReader;
 pub fn row<O: Ops>(
     ops: &O,
     model: &Model,
-    probe: &ProbeSpec,
+    pooling: &PoolingSpec,
     sequence: &Sequence,
     hidden: &O::Buffer,
 ) -> Result<Vec<f32>> {
     let pace = &|| false;
     let tensors = &model.checkpoint.tensors;
     let shelf = WeightReader::new(ops, tensors, pace);
-    let query = tensors.expect(&probe.query, &probe.query_shape)?.widen()?;
+    let query = tensors
+        .expect(&pooling.query, &pooling.query_shape)?
+        .widen()?;
     let mut learned = O::Buffer::default();
     ops.put(&query, query.len(), &mut learned)?;
     let [mut q, mut k, mut v] = [0; 3].map(|_| O::Buffer::default());
-    ops.linear(&learned, &shelf.linear(&probe.q)?, &mut q, pace)?;
-    ops.linear(hidden, &shelf.linear(&probe.k)?, &mut k, pace)?;
-    ops.linear(hidden, &shelf.linear(&probe.v)?, &mut v, pace)?;
+    ops.linear(&learned, &shelf.linear(&pooling.q)?, &mut q, pace)?;
+    ops.linear(hidden, &shelf.linear(&pooling.k)?, &mut k, pace)?;
+    ops.linear(hidden, &shelf.linear(&pooling.v)?, &mut v, pace)?;
     let mixed = mixed(
         &ops.get(&q)?.values,
         [&ops.get(&k)?.values, &ops.get(&v)?.values],
-        probe.n_heads,
+        pooling.n_heads,
         |idx| sequence.is_real(idx),
     );
     let [mut from, mut read, mut normed, mut wide] = [0; 4].map(|_| O::Buffer::default());
     ops.put(&mixed, mixed.len(), &mut from)?;
-    ops.linear(&from, &shelf.linear(&probe.o)?, &mut read, pace)?;
-    apply_norm(ops, model, &probe.norm, &read, &mut normed)?;
-    ops.linear(&normed, &shelf.linear(&probe.up)?, &mut wide, pace)?;
-    ops.activate(probe.activation, &mut wide)?;
+    ops.linear(&from, &shelf.linear(&pooling.o)?, &mut read, pace)?;
+    apply_norm(ops, model, &pooling.norm, &read, &mut normed)?;
+    ops.linear(&normed, &shelf.linear(&pooling.up)?, &mut wide, pace)?;
+    ops.activate(pooling.activation, &mut wide)?;
     let wide = ops.get(&wide)?;
     Ok([&*wide.values, &*ops.get(&read)?.values].concat())
 }

@@ -21,7 +21,7 @@ fn row(knob: &str, a: KnobValue, b: KnobValue) -> KnobDifference {
 
 /// A rotation that may have been computed instead of the model's own.
 #[derive(Clone)]
-struct Supposed {
+struct RotationHypothesis {
     rope: Option<RopeSpec>,
     positions: Vec<usize>,
     /// Whether every angle is negated.
@@ -30,7 +30,7 @@ struct Supposed {
     knob: KnobDifference,
 }
 
-impl Supposed {
+impl RotationHypothesis {
     fn new(rope: Option<RopeSpec>, positions: Vec<usize>, knob: KnobDifference) -> Self {
         Self {
             rope,
@@ -86,11 +86,11 @@ pub(super) fn rotation(
     before: &[f32],
     recorded: &[f32],
 ) -> Option<KnobDifference> {
-    let all = supposed(spec, positions).into_iter();
-    let with_distances = all.map(|supposed| {
+    let all = rotation_hypotheses(spec, positions).into_iter();
+    let with_distances = all.map(|hypothesis| {
         let mut values = before.to_vec();
-        supposed.turn(&mut values, spec.d_head);
-        (apart(&values, recorded), supposed.knob)
+        hypothesis.turn(&mut values, spec.d_head);
+        (apart(&values, recorded), hypothesis.knob)
     });
     let nearest = with_distances.min_by(|(a, _), (b, _)| a.total_cmp(b));
     nearest
@@ -110,7 +110,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
     if share.is_nan() { f64::INFINITY } else { share }
 }
 
-fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
+fn rotation_hypotheses(spec: &AttentionSpec, positions: &[usize]) -> Vec<RotationHypothesis> {
     let given = || positions.to_vec();
     let Some(rope) = &spec.rope else {
         let plain = |theta| {
@@ -119,11 +119,11 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
                 KnobValue::word("none"),
                 KnobValue::Number(theta),
             );
-            Supposed::new(Some(RopeSpec::plain(theta, spec.d_head)), given(), knob)
+            RotationHypothesis::new(Some(RopeSpec::plain(theta, spec.d_head)), given(), knob)
         };
         return THETAS.map(plain).to_vec();
     };
-    let mut all = vec![Supposed::new(
+    let mut all = vec![RotationHypothesis::new(
         None,
         given(),
         row(
@@ -136,7 +136,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
         interleaved: !rope.interleaved,
         ..rope.clone()
     };
-    all.push(Supposed::new(
+    all.push(RotationHypothesis::new(
         Some(turned),
         given(),
         row(
@@ -155,7 +155,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
             KnobValue::Number(rope.theta),
             KnobValue::Number(theta),
         );
-        all.push(Supposed::new(Some(other), given(), knob));
+        all.push(RotationHypothesis::new(Some(other), given(), knob));
     }
     for d_rotary in [spec.d_head, spec.d_head / 2, spec.d_head / 4] {
         if d_rotary != rope.d_rotary && d_rotary >= 2 && d_rotary.is_multiple_of(2) {
@@ -169,7 +169,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
                 KnobValue::count(rope.d_rotary),
                 KnobValue::count(d_rotary),
             );
-            all.push(Supposed::new(Some(other), given(), knob));
+            all.push(RotationHypothesis::new(Some(other), given(), knob));
         }
     }
     if rope.scaling != RopeScaling::None {
@@ -184,7 +184,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
             KnobValue::word(said),
             KnobValue::word("none"),
         );
-        all.push(Supposed::new(Some(other), given(), knob));
+        all.push(RotationHypothesis::new(Some(other), given(), knob));
     }
     let later = positions.iter().map(|position| position + 1).collect();
     let knob = row(
@@ -192,12 +192,12 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
         KnobValue::word("given"),
         KnobValue::word("one more"),
     );
-    all.push(Supposed::new(Some(rope.clone()), later, knob));
+    all.push(RotationHypothesis::new(Some(rope.clone()), later, knob));
     let words = ["forward", "backward"].map(KnobValue::word);
     let [forward, backward] = words;
-    all.push(Supposed {
+    all.push(RotationHypothesis {
         is_backward: true,
-        ..Supposed::new(
+        ..RotationHypothesis::new(
             Some(rope.clone()),
             given(),
             row("rope_direction", forward, backward),

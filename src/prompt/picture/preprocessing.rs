@@ -231,7 +231,7 @@ mod tests {
         };
         assert_eq!(resized(Size::Shortest(4096)).check_work([64, 64]), Ok(()));
         assert_eq!(cropped(4096).check_work([64, 64]), Ok(()));
-        for (look, size, words) in [
+        for (preprocessing, size, words) in [
             (
                 resized(Size::Shortest(28_000)),
                 [224, 224],
@@ -258,7 +258,7 @@ mod tests {
             ),
             (plain, [8_000, 8_000], "found 8000 × 8000"),
         ] {
-            let said = look.check_work(size).expect_err("refused");
+            let said = preprocessing.check_work(size).expect_err("refused");
             assert!(said.contains(words), "{said}");
         }
     }
