@@ -5,9 +5,8 @@ use attnscope_spec::Stack;
 use maud::{Markup, html};
 
 use super::Part;
-use crate::chart::Ticks;
+use crate::chart::{Axis, Scale, Ticks};
 use crate::document::LayerRecord;
-use crate::verdict_text::figure;
 
 /// Size of the drawing, in its own units.
 const WIDTH: f64 = 372.0;
@@ -20,6 +19,9 @@ const BOTTOM: f64 = 24.0;
 
 /// Ratio of values from which the scale is logarithmic.
 const WIDE: f64 = 50.0;
+
+/// About how many ticks the axis of values has.
+const N_TICKS: usize = 4;
 
 /// Most labels below the layers.
 const MOST_LABELS: usize = 12;
@@ -45,11 +47,10 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
     }
 }
 
-/// Ranges of values and layers.
+/// The axis of values, its ends, and the layers across.
 struct Axes {
-    low: f64,
-    high: f64,
-    is_log: bool,
+    of_values: Axis,
+    ends: (f64, f64),
     n_layers: usize,
 }
 
@@ -63,18 +64,22 @@ impl Axes {
         if low > high {
             return None;
         }
-        let is_log = low > 0.0 && high / low > WIDE;
-        let (low, high) = if is_log {
-            (low / 1.2, high * 1.2)
+        let is_wide = low > 0.0 && high / low > WIDE;
+        let (of_values, ends) = if is_wide {
+            (Axis::logarithmic(""), (low / 1.2, high * 1.2))
         } else {
-            (low.min(0.0), if high > 0.0 { high * 1.06 } else { 1.0 })
+            let high = if high > 0.0 { high * 1.06 } else { 1.0 };
+            (Axis::linear(""), (low.min(0.0), high))
         };
         Some(Self {
-            low,
-            high,
-            is_log,
+            of_values,
+            ends,
             n_layers,
         })
+    }
+
+    fn is_log(&self) -> bool {
+        self.of_values.scale == Scale::Logarithmic
     }
 
     fn x(&self, layer_nth: usize) -> f64 {
@@ -86,36 +91,22 @@ impl Axes {
     }
 
     fn y(&self, value: f64) -> f64 {
-        let at = |v: f64| if self.is_log { v.ln() } else { v };
-        let share = (at(value) - at(self.low)) / (at(self.high) - at(self.low));
+        let share = self.of_values.share(value, self.ends);
         TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share.clamp(0.0, 1.0))
     }
 
-    /// Returns round values along the axis.
-    fn ticks(&self) -> Vec<f64> {
-        if self.is_log {
-            let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-            let factors: &[f64] = if decades.clone().count() > 4 {
-                &[1.0]
-            } else {
-                &[1.0, 3.0]
-            };
-            let ticks =
-                decades.flat_map(|power| factors.iter().map(move |f| f * 10f64.powi(power)));
-            return ticks
-                .filter(|tick| (self.low..=self.high).contains(tick))
-                .collect();
-        }
-        Ticks::linear(self.low, self.high, 4).values
+    fn ticks(&self) -> Ticks {
+        self.of_values.ticks(self.ends, N_TICKS)
     }
 
     fn draw(&self, layers: &[&LayerRecord]) -> Markup {
         let every = self.n_layers.div_ceil(MOST_LABELS).max(1);
+        let ticks = self.ticks();
         html! {
-            @for tick in self.ticks() {
-                @let y = at(self.y(tick));
+            @for (tick, label) in ticks.values.iter().zip(ticks.labels()) {
+                @let y = at(self.y(*tick));
                 line.rule x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y) y2=(y) {}
-                text.tick x=(LEFT - 5.0) y=(y) dy="3.5" text-anchor="end" { (tick_label(tick)) }
+                text.tick x=(LEFT - 5.0) y=(y) dy="3.5" text-anchor="end" { (label) }
             }
             @for (nth, layer) in layers.iter().enumerate().step_by(every) {
                 text.tick x=(at(self.x(nth))) y=(HEIGHT - 8.0) text-anchor="middle" { "L" (layer.layer) }
@@ -132,12 +123,12 @@ fn spread(layers: &[&LayerRecord], stat: Stat, span: Option<(f64, f64)>) -> Opti
     };
     let mut axes = Axes::around(layers.iter().flat_map(|layer| values(layer)), layers.len())?;
     if let Some((low, high)) = span {
-        (axes.low, axes.high, axes.is_log) = (low, high, false);
+        (axes.of_values, axes.ends) = (Axis::linear(""), (low, high));
     }
     let half = (0.32 * axes.step()).min(9.0);
     Some(figure_of(
         statistic.title,
-        if axes.is_log {
+        if axes.is_log() {
             "each dot a head; bar: quartiles; logarithmic"
         } else {
             "each dot a head; bar: quartiles"
@@ -186,7 +177,7 @@ fn lines(layers: &[&LayerRecord], stats: &[Stat]) -> Option<Markup> {
     };
     Some(figure_of(
         "Norms in the residual stream",
-        if axes.is_log {
+        if axes.is_log() {
             "mean over positions; logarithmic"
         } else {
             "mean over positions"
@@ -230,17 +221,6 @@ fn path(points: &[(f64, f64)]) -> String {
     points.join(" ")
 }
 
-fn tick_label(tick: f64) -> String {
-    match tick.abs() {
-        0.0 => "0".to_owned(),
-        size if (0.01..10_000.0).contains(&size) => {
-            let text = format!("{tick:.2}");
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
-        }
-        _ => figure(tick),
-    }
-}
-
 /// Sorts the values and returns the finite ones.
 fn sorted(values: &mut Vec<f64>) -> &[f64] {
     values.retain(|value| value.is_finite());
@@ -270,10 +250,10 @@ mod tests {
     fn axes_cover_every_finite_value_and_have_round_ticks() {
         let values = [0.0, 3.0, f64::NAN, 17.0];
         let axes = Axes::around(values.into_iter(), 2).expect("axes");
-        assert_eq!(axes.ticks(), [0.0, 5.0, 10.0, 15.0]);
+        assert_eq!(axes.ticks().values, [0.0, 5.0, 10.0, 15.0]);
         assert!(axes.y(17.0) > TOP && axes.y(0.0) == HEIGHT - BOTTOM);
         let wide = Axes::around([0.1, 1000.0].into_iter(), 2).expect("axes");
-        assert!(wide.is_log && wide.ticks().contains(&10.0));
+        assert!(wide.is_log() && wide.ticks().values.contains(&10.0));
         assert!(Axes::around([f64::NAN].into_iter(), 2).is_none());
     }
 }
