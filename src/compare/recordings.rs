@@ -36,27 +36,8 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
     let mut noise = Noise::default();
     for place in places {
         let (stack, layer_idx, hook) = place;
-        let Some(shape) = a.shape(place) else {
+        let Some(form) = a.form(place) else {
             continue;
-        };
-        let cells = matches!(hook, Hook::Scores | Hook::Pattern);
-        let form = match shape.as_slice() {
-            [.., n_heads, n_queries, n_keys] if cells => Form::Cells {
-                n_heads: *n_heads,
-                n_queries: *n_queries,
-                n_keys: *n_keys,
-            },
-            [.., n_heads, n_positions, d] if shape.len() > 2 => Form::Vectors {
-                n_heads: Some(*n_heads),
-                n_positions: *n_positions,
-                width: n_heads * d,
-            },
-            [n_positions, width] => Form::Vectors {
-                n_heads: None,
-                n_positions: *n_positions,
-                width: *width,
-            },
-            _ => continue,
         };
         let (Some(of_a), Some(of_b)) = (a.values(place, form)?, b.values(place, form)?) else {
             continue;

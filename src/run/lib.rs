@@ -1,7 +1,7 @@
 //! The pipeline: runs a prompt through the model layer by layer, and computes the statistics of each layer as it finishes.
 
 pub mod align;
-mod captured;
+pub mod captured;
 mod edited;
 mod first_nonfinite;
 mod head;

@@ -2,33 +2,56 @@
 
 use std::collections::BTreeMap;
 
+use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_compute::attention::Visibility;
 use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
 use attnscope_spec::Place;
 
 use super::heads::Heads;
-use super::layout::{Axes, Ordered};
-use super::names::Part;
+use super::layout::{Axes, Layout};
 
-/// Array names of one attention, by the part that each array holds.
-pub(super) type Parts = BTreeMap<Part, String>;
+/// Array names of one attention, by the hook that each array holds.
+pub(super) type Parts = BTreeMap<Hook, String>;
 
 /// Reads an array as heads and keeps the first sequence of the batch.
 ///
 /// # Errors
-/// When the array has a number of axes that scores cannot have, or is empty.
-pub(super) fn heads_of(captured: &Captured, name: &str, array: Array, axes: Axes) -> Result<Heads> {
-    Ok(Ordered::of(captured, name, array, axes)?.first())
+/// When the array cannot be read, has a number of axes that scores cannot have, or is empty.
+pub(super) fn heads_of(captured: &Captured, name: &str, axes: Axes) -> Result<Heads> {
+    let Array { shape, values } = captured.array(name)?;
+    Ok(layout_of(captured, name, &shape, axes)?.first(values))
 }
 
-/// Highest score that a finite mask value produces; lower when 10 × the least other score is below it.
-const MASKED: f32 = -5000.0;
+/// Finds the layout of an array.
+///
+/// # Errors
+/// When the array has a number of axes that scores cannot have, or is empty.
+pub(super) fn layout_of(
+    captured: &Captured,
+    name: &str,
+    shape: &[usize],
+    axes: Axes,
+) -> Result<Layout> {
+    Layout::of(shape, axes).ok_or_else(|| {
+        let expected = if shape.contains(&0) {
+            "at least one head, query and key"
+        } else {
+            "[head, query, key] or [batch, head, query, key]"
+        };
+        captured.at(name, &format!("expected {expected}, found shape {shape:?}"))
+    })
+}
+
+/// Highest score that a finite mask value produces.
+pub const MASKED: f32 = -5000.0;
 
 /// Replaces scores hidden by a large finite number (−1e4, −1e9, the least value of a dtype) with −inf.
 ///
 /// A score counts as hidden when it is far below all others and its probability is exactly 0, or when its whole row is that
-/// low: a row without any visible key. // scores and pattern: [head, query, key]
+/// low: a row without any visible key. Far below is 10 × the least other score, or [`MASKED`] if that is lower.
+/// // scores and pattern: [head, query, key]
 pub(super) fn hide_masked(scores: &mut Heads, pattern: Option<&Heads>) {
     let others = scores.values.iter().filter(|s| **s > MASKED);
     let least = others.copied().fold(0.0, f32::min);
@@ -51,27 +74,33 @@ pub(super) fn hide_masked(scores: &mut Heads, pattern: Option<&Heads>) {
     }
 }
 
-/// How far row sums of these probabilities may differ from 1, by the coarsest float type that represents all of them exactly.
-/// Arrays are often widened before they are saved, and an archive does not record their original dtype.
-pub(super) fn tolerance_of(pattern: &[f32]) -> f64 {
-    let telling = || pattern.iter().filter(|p| p.is_finite() && **p != 0.0);
+/// Coarsest float type that represents all values exactly. Arrays are often widened before they are saved, and an archive does
+/// not record their original dtype.
+pub fn coarsest_dtype(values: &[f32]) -> Dtype {
+    let telling = || values.iter().filter(|v| v.is_finite() && **v != 0.0);
     // Halves and quarters are exact in every float type and so say nothing about it.
-    if telling().all(|p| p.to_bits() & 0x001f_ffff == 0) {
-        return F32_TOLERANCE;
-    }
-    if telling().all(|p| half::bf16::from_f32(*p).to_f32() == *p) {
-        BF16_TOLERANCE
-    } else if telling().all(|p| half::f16::from_f32(*p).to_f32() == *p) {
-        F16_TOLERANCE
+    if telling().all(|v| v.to_bits() & 0x001f_ffff == 0) {
+        Dtype::F32
+    } else if telling().all(|v| half::bf16::from_f32(*v).to_f32() == *v) {
+        Dtype::Bf16
+    } else if telling().all(|v| half::f16::from_f32(*v).to_f32() == *v) {
+        Dtype::F16
     } else {
-        F32_TOLERANCE
+        Dtype::F32
     }
 }
 
-/// Tolerances for the sum of a row's probabilities, by the dtype they were stored or computed in.
+/// How far the sum of a row's probabilities may differ from 1 in f32.
 pub(crate) const F32_TOLERANCE: f64 = 1e-5;
-pub(super) const F16_TOLERANCE: f64 = 5e-3;
-pub(super) const BF16_TOLERANCE: f64 = 2e-2;
+
+/// How far the sum of a row's probabilities may differ from 1, by the dtype they were stored or computed in.
+pub(super) fn tolerance_of(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::Bf16 => 2e-2,
+        Dtype::F16 => 5e-3,
+        _ => F32_TOLERANCE,
+    }
+}
 
 /// Largest |Σ over heads − 1| of a visible cell; `None` if there is only one head.
 pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> Option<f64> {

@@ -72,16 +72,6 @@ impl Stated {
             },
             None => Ok(None),
         };
-        let axes = match said(&["attnscope.layout"]) {
-            Some(text) => Some(Axes::parse(text).ok_or_else(|| {
-                wrong(
-                    "attnscope.layout",
-                    "an order of axes such as bhqk, bqkh, hbqk or qkbh",
-                    text,
-                )
-            })?),
-            None => None,
-        };
         let window = match (declared.window, said(&["attnscope.window", "window"])) {
             (Some(width), _) => Some(width),
             (None, Some(text)) => match text.parse() {
@@ -115,10 +105,7 @@ impl Stated {
             };
         let real = match &declared.attention_mask {
             Some(real) => Some(real.clone()),
-            None => {
-                let stored = first_row(captured, "attention_mask")?;
-                stored.map(|values| values.iter().map(|value| *value != 0).collect())
-            }
+            None => real_tokens(captured)?,
         };
         let starts = match (&declared.documents, said(&["attnscope.documents"])) {
             (Some(starts), _) => starts.clone(),
@@ -138,7 +125,7 @@ impl Stated {
             inferred_prefix: Vec::new(),
             prefix: number("attnscope.prefix")?,
             wait_k: number("attnscope.wait_k")?,
-            axes,
+            axes: stated_axes(captured)?,
             window,
             axis: declared.axis.unwrap_or(SoftmaxAxis::Keys),
             has_sinks: said(&["attnscope.sinks"])
@@ -181,14 +168,41 @@ impl Stated {
     }
 }
 
-/// Reads an array of whole numbers; of a batch, only the first sequence.
+/// Reads the order of axes that the metadata states.
 ///
 /// # Errors
-/// When the array exists but does not hold non-negative whole numbers.
-pub(super) fn first_row(captured: &Captured, name: &str) -> Result<Option<Vec<u64>>> {
-    let mut values = captured.whole_numbers(name)?;
-    if let (Some(values), Some([_, n])) = (&mut values, captured.shape(name).as_deref()) {
-        values.truncate(*n);
+/// When it is not an order of axes.
+pub fn stated_axes(captured: &Captured) -> Result<Option<Axes>> {
+    let key = "attnscope.layout";
+    let said = captured.metadata.get(key);
+    let axes = said.map(|text| {
+        let expected = "expected an order of axes such as bhqk, bqkh, hbqk or qkbh";
+        let wrong = || Error::config(&captured.path, key, format!("{expected}, found {text:?}"));
+        Axes::parse(text).ok_or_else(wrong)
+    });
+    axes.transpose()
+}
+
+/// Reads the token ids of an array; of a batch, those of the first sequence.
+///
+/// # Errors
+/// When the array exists but does not hold whole numbers from 0.
+pub fn token_ids(captured: &Captured, name: &str) -> Result<Option<Vec<u32>>> {
+    let mut ids = captured.whole_numbers(name)?;
+    // An array of more axes, such as a mask of queries by keys, is left whole: its length tells that it does not fit.
+    if let (Some(ids), Some([_, between @ .., n])) = (&mut ids, captured.shape(name).as_deref())
+        && between.iter().all(|axis| *axis == 1)
+    {
+        ids.truncate(*n);
     }
-    Ok(values)
+    Ok(ids.map(|ids| ids.into_iter().map(|id| id as u32).collect()))
+}
+
+/// Reads which tokens are real and which are padding; of a batch, those of the first sequence.
+///
+/// # Errors
+/// When the recorded mask does not hold whole numbers from 0.
+pub fn real_tokens(captured: &Captured) -> Result<Option<Vec<bool>>> {
+    let flags = token_ids(captured, "attention_mask")?;
+    Ok(flags.map(|flags| flags.into_iter().map(|flag| flag != 0).collect()))
 }

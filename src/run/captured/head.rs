@@ -21,7 +21,7 @@ pub fn captured_head(
 ) -> Result<HeadDetail> {
     let read = |name: &Option<String>| {
         name.as_ref()
-            .map(|name| heads_of(captured, name, captured.array(name)?, names.axes))
+            .map(|name| heads_of(captured, name, names.axes))
             .transpose()
     };
     let (pattern, scores) = (read(&names.pattern)?, read(&names.scores)?);

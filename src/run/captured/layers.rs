@@ -11,39 +11,38 @@ use attnscope_compute::attention::{
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::residual::shape_of;
+use attnscope_forward::Hook;
 use attnscope_spec::{Place, Stack};
 
 use super::arrays::{
-    BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Parts, first_nonfinite, head_axis_deviation,
-    heads_of, hide_masked, tolerance_of,
+    F32_TOLERANCE, Parts, coarsest_dtype, first_nonfinite, head_axis_deviation, heads_of,
+    hide_masked, tolerance_of,
 };
-use super::declared::{Declared, Stated, first_row};
+use super::declared::{Declared, Stated, token_ids};
 use super::heads::Heads;
 use super::layout::Axes;
-use super::names::{Layer, Name, Part, has_positions_first, parse};
+use super::names::{Layer, Name};
 use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
-use super::{ArrayNames, Trace};
+use super::{ArrayNames, Trace, attention_name};
 use crate::layer::{alike, found_sink, head_report};
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
     for stored in captured.names() {
-        if let Some(Name { stack, layer, part }) = parse(stored) {
+        if let Some(Name { stack, layer, hook }) = attention_name(stored) {
             all.entry((stack, layer))
                 .or_default()
-                .insert(part, stored.to_owned());
+                .insert(hook, stored.to_owned());
         }
     }
     let mut stated = Stated::read(captured, declared)?;
     let seen = observe(captured, &all, &mut stated)?;
-    let tokens = first_row(captured, "tokens")?.unwrap_or_default();
-    let ids: Vec<u32> = tokens.iter().map(|id| *id as u32).collect();
     let mut trace = Trace {
         layers: Vec::new(),
         arrays: Vec::new(),
-        decoder_tokens: first_row(captured, "decoder_tokens")?.unwrap_or_default(),
-        tokens,
+        tokens: token_ids(captured, "tokens")?.unwrap_or_default(),
+        decoder_tokens: token_ids(captured, "decoder_tokens")?.unwrap_or_default(),
         mask_origin: std::iter::once(&stated.origin)
             .chain(&seen.notes)
             .filter(|text| !text.is_empty())
@@ -59,7 +58,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
     };
     let mut n_modules = 0;
     for ((stack, layer), parts) in &all {
-        if !parts.keys().any(|part| *part != Part::ResidPost) {
+        if !parts.keys().any(|hook| *hook != Hook::ResidPost) {
             continue;
         }
         let layer_idx = match layer {
@@ -79,7 +78,6 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         let found = CapturedAttention {
             captured,
             stated: &stated,
-            ids: &ids,
             parts,
             axes,
             seen: observed.map(|seen| &seen.audit),
@@ -87,8 +85,8 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         .report(at, &mut trace)?;
         if found.is_some() {
             trace.arrays.push(ArrayNames {
-                pattern: parts.get(&Part::Pattern).cloned(),
-                scores: parts.get(&Part::Scores).cloned(),
+                pattern: parts.get(&Hook::Pattern).cloned(),
+                scores: parts.get(&Hook::Scores).cloned(),
                 axes,
             });
         }
@@ -111,35 +109,32 @@ struct At {
 
 /// Tolerance of row sums, by the coarsest dtype that the pattern was stored or computed in.
 fn row_tolerance(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> f64 {
-    let computed = captured
-        .metadata
-        .get("attnscope.dtype")
-        .map_or("", String::as_str);
-    let patterns = all.values().filter_map(|parts| parts.get(&Part::Pattern));
-    let stored: Vec<Option<Dtype>> = patterns.map(|name| captured.dtype(name)).collect();
-    let any = |dtype: Dtype, word: &str| {
-        stored.contains(&Some(dtype)) || computed.split(',').any(|name| name.trim() == word)
-    };
-    if any(Dtype::Bf16, "bfloat16") {
-        BF16_TOLERANCE
-    } else if any(Dtype::F16, "float16") {
-        F16_TOLERANCE
-    } else {
-        F32_TOLERANCE
-    }
+    let computed = captured.metadata.get("attnscope.dtype");
+    let computed = computed.map_or("", String::as_str).split(',');
+    let computed = computed.filter_map(|name| match name.trim() {
+        "bfloat16" => Some(Dtype::Bf16),
+        "float16" => Some(Dtype::F16),
+        _ => None,
+    });
+    let patterns = all.values().filter_map(|parts| parts.get(&Hook::Pattern));
+    let stored = patterns.filter_map(|name| captured.dtype(name));
+    computed
+        .chain(stored)
+        .map(tolerance_of)
+        .fold(F32_TOLERANCE, f64::max)
 }
 
 /// Names the arrays that the trace does not have.
 fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
-    let has = |part: Part| all.values().any(|parts| parts.contains_key(&part));
+    let has = |hook: Hook| all.values().any(|parts| parts.contains_key(&hook));
     let mut missing = Vec::new();
-    if !has(Part::Pattern) {
+    if !has(Hook::Pattern) {
         missing.push("pattern");
     }
-    if !has(Part::Scores) {
+    if !has(Hook::Scores) {
         missing.push("scores");
     }
-    if !has(Part::Q) && !has(Part::RotQ) {
+    if !has(Hook::Q) && !has(Hook::RotQ) {
         missing.push("q and k");
     }
     (!missing.is_empty()).then(|| format!("not captured: {}", missing.join(", ")))
@@ -149,33 +144,29 @@ fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
 struct CapturedAttention<'a> {
     captured: &'a Captured,
     stated: &'a Stated,
-    ids: &'a [u32],
     parts: &'a Parts,
     axes: Axes,
     seen: Option<&'a LayerAudit>,
 }
 
 impl CapturedAttention<'_> {
-    fn part(&self, part: Part) -> Result<Option<Heads>> {
-        let Some(name) = self.parts.get(&part) else {
+    fn part(&self, hook: Hook) -> Result<Option<Heads>> {
+        let Some(name) = self.parts.get(&hook) else {
             return Ok(None);
         };
-        let axes = if part.is_vectors() {
-            Axes::default()
-        } else {
-            self.axes
+        let axes = match hook {
+            Hook::Scores | Hook::Pattern => self.axes,
+            _ => Axes::of_vectors(name),
         };
-        let heads = heads_of(self.captured, name, self.captured.array(name)?, axes)?;
-        let by_position = has_positions_first(name) && part.is_vectors();
-        Ok(Some(if by_position { heads.swapped() } else { heads }))
+        heads_of(self.captured, name, axes).map(Some)
     }
 
     /// Refuses arrays of one attention whose shapes disagree.
-    fn fits(&self, part: Part, found: &[usize], expected: &[usize]) -> Result<()> {
+    fn fits(&self, hook: Hook, found: &[usize], expected: &[usize]) -> Result<()> {
         if found == expected {
             return Ok(());
         }
-        let name = self.parts.get(&part).map_or("", String::as_str);
+        let name = self.parts.get(&hook).map_or("", String::as_str);
         let problem =
             format!("expected shape {expected:?} like the arrays beside it, found {found:?}");
         Err(self.captured.at(name, &problem))
@@ -234,20 +225,20 @@ impl CapturedAttention<'_> {
     }
 
     fn report(&self, at: At, trace: &mut Trace) -> Result<Option<LayerReport>> {
-        let pattern = self.part(Part::Pattern)?;
-        let mut scores = self.part(Part::Scores)?;
+        let pattern = self.part(Hook::Pattern)?;
+        let mut scores = self.part(Hook::Scores)?;
         if let Some(scores) = &mut scores {
             let pattern = pattern
                 .as_ref()
                 .filter(|pattern| pattern.dims == scores.dims);
             hide_masked(scores, pattern);
         }
-        let q = match self.part(Part::RotQ)? {
-            None => self.part(Part::Q)?,
+        let q = match self.part(Hook::RotQ)? {
+            None => self.part(Hook::Q)?,
             some => some,
         };
-        let k = match self.part(Part::RotK)? {
-            None => self.part(Part::K)?,
+        let k = match self.part(Hook::RotK)? {
+            None => self.part(Hook::K)?,
             some => some,
         };
         let [n_heads, n_queries, n_keys] = match (&pattern, &scores, &q, &k) {
@@ -256,16 +247,16 @@ impl CapturedAttention<'_> {
             _ => return Ok(None),
         };
         if let Some(scores) = &scores {
-            self.fits(Part::Scores, &scores.dims, &[n_heads, n_queries, n_keys])?;
+            self.fits(Hook::Scores, &scores.dims, &[n_heads, n_queries, n_keys])?;
         }
         let (mut d_head, mut n_kv_heads) = (1, n_heads);
         if let (Some(q), Some(k)) = (&q, &k) {
             d_head = q.dims[2];
             n_kv_heads = k.dims[0];
-            self.fits(Part::Q, &q.dims, &[n_heads, n_queries, d_head])?;
-            self.fits(Part::K, &k.dims, &[n_kv_heads, n_keys, d_head])?;
+            self.fits(Hook::Q, &q.dims, &[n_heads, n_queries, d_head])?;
+            self.fits(Hook::K, &k.dims, &[n_kv_heads, n_keys, d_head])?;
             if !n_heads.is_multiple_of(n_kv_heads) {
-                self.fits(Part::K, &[n_kv_heads], &[n_heads])?;
+                self.fits(Hook::K, &[n_kv_heads], &[n_heads])?;
             }
         }
         let is_cross = at.stack == Stack::Cross;
@@ -300,12 +291,12 @@ impl CapturedAttention<'_> {
         } else {
             Vec::new()
         };
-        let by_values = pattern
-            .as_ref()
-            .map_or(F32_TOLERANCE, |all| tolerance_of(&all.values));
+        let by_values = pattern.as_ref().map_or(F32_TOLERANCE, |all| {
+            tolerance_of(coarsest_dtype(&all.values))
+        });
         trace.row_tolerance = trace.row_tolerance.max(by_values);
-        let is_tokens = is_square && self.ids.len() == n_keys && at.stack != Stack::Decoder;
-        let repeats = is_tokens.then(|| Repeats::of_real(self.ids, visibility.real_keys()));
+        let is_tokens = is_square && trace.tokens.len() == n_keys && at.stack != Stack::Decoder;
+        let repeats = is_tokens.then(|| Repeats::of_real(&trace.tokens, visibility.real_keys()));
         let context = Context {
             spec: &spec,
             visibility: &visibility,
@@ -374,7 +365,7 @@ impl CapturedAttention<'_> {
             .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), has_sinks, audit))
             .collect();
         let mut found = None;
-        if let Some(name) = self.parts.get(&Part::ResidPost) {
+        if let Some(name) = self.parts.get(&Hook::ResidPost) {
             let Array { shape, mut values } = self.captured.array(name)?;
             if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
                 // Only the first sequence of a batch is used, as everywhere.

@@ -1,7 +1,6 @@
 //! Finds out which axis of an array is which: code differs in the order of head, query and key.
 
-use attnscope_checkpoint::captured::{Array, Captured};
-use attnscope_compute::error::Result;
+use attnscope_checkpoint::captured::Array;
 
 use super::heads::Heads;
 
@@ -14,16 +13,28 @@ pub enum Axes {
     HeadBatchQueryKey,
     BatchQueryKeyHead,
     QueryKeyBatchHead,
+    /// [batch, position, head, d_head], an order of vectors alone.
+    BatchQueryHeadKey,
 }
 
-const ALL: [Axes; 4] = [
-    Axes::BatchHeadQueryKey,
-    Axes::HeadBatchQueryKey,
-    Axes::BatchQueryKeyHead,
-    Axes::QueryKeyBatchHead,
-];
-
 impl Axes {
+    /// The orders that scores and probabilities are stored in.
+    const OF_CELLS: [Self; 4] = [
+        Self::BatchHeadQueryKey,
+        Self::HeadBatchQueryKey,
+        Self::BatchQueryKeyHead,
+        Self::QueryKeyBatchHead,
+    ];
+
+    /// Order of an array of vectors by its name: TransformerLens's `hook_q` is [batch, position, head, d_head].
+    pub fn of_vectors(name: &str) -> Self {
+        if name.contains(".hook_") {
+            Self::BatchQueryHeadKey
+        } else {
+            Self::BatchHeadQueryKey
+        }
+    }
+
     /// Index of batch, head, query and key among the four axes.
     fn places(self) -> [usize; 4] {
         match self {
@@ -31,6 +42,7 @@ impl Axes {
             Self::HeadBatchQueryKey => [1, 0, 2, 3],
             Self::BatchQueryKeyHead => [0, 3, 1, 2],
             Self::QueryKeyBatchHead => [2, 3, 0, 1],
+            Self::BatchQueryHeadKey => [0, 2, 1, 3],
         }
     }
 
@@ -41,13 +53,14 @@ impl Axes {
             Self::HeadBatchQueryKey => "head, batch, query, key",
             Self::BatchQueryKeyHead => "batch, query, key, head",
             Self::QueryKeyBatchHead => "query, key, batch, head",
+            Self::BatchQueryHeadKey => "batch, position, head, d_head",
         }
     }
 
     /// Parses an order that the user declares.
     pub fn parse(text: &str) -> Option<Self> {
         let plain: String = text.chars().filter(|c| c.is_ascii_alphabetic()).collect();
-        ALL.into_iter().find(|axes| {
+        Self::OF_CELLS.into_iter().find(|axes| {
             let words: String = axes.words().split(", ").collect();
             let letters: String = axes
                 .words()
@@ -67,74 +80,76 @@ pub struct Known {
     pub n_batch: Option<usize>,
 }
 
-/// An array with its axes in the order [batch, head, query, key].
-pub struct Ordered {
+/// Where the cells of an array are. For vectors, queries are positions and keys are components.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// Sizes of batch, head, query and key; 1 for an axis that the array does not have.
     pub dims: [usize; 4],
-    values: Vec<f32>,
+    /// Distance between neighbours along each of them.
+    strides: [usize; 4],
 }
 
-impl Ordered {
-    /// # Errors
-    /// When the array has a number of axes that scores cannot have, or is empty.
-    pub fn of(captured: &Captured, name: &str, array: Array, axes: Axes) -> Result<Self> {
-        let Array { shape, values } = array;
-        let four = four_axes(&shape, axes).ok_or_else(|| {
-            let problem = format!(
-                "expected [head, query, key] or [batch, head, query, key], found shape {shape:?}"
-            );
-            captured.at(name, &problem)
-        })?;
+impl Layout {
+    /// Returns `None` for an empty array, and for one whose number of axes does not fit.
+    pub fn of(shape: &[usize], axes: Axes) -> Option<Self> {
         let places = axes.places();
-        let dims = places.map(|axis| four[axis]);
-        if dims.contains(&0) {
-            return Err(captured.at(
-                name,
-                &format!("expected at least one head, query and key, found shape {shape:?}"),
-            ));
-        }
-        if axes == Axes::BatchHeadQueryKey {
-            return Ok(Self { dims, values });
+        let mut four = [1; 4];
+        match *shape {
+            _ if shape.contains(&0) => return None,
+            [n_batch, n_kv_heads, n_group, n_queries, n_keys] if axes == Axes::default() => {
+                four = [n_batch, n_kv_heads * n_group, n_queries, n_keys];
+            }
+            [_, _] | [_, _, _] | [_, _, _, _] => {
+                // The batch is the first axis to be missing, then the heads.
+                let n_missing = 4 - shape.len();
+                let has = |axis: &usize| !places[..n_missing].contains(axis);
+                for (axis, n) in (0..4).filter(has).zip(shape) {
+                    four[axis] = *n;
+                }
+            }
+            _ => return None,
         }
         let mut strides = [1; 4];
         for axis in (0..3).rev() {
             strides[axis] = strides[axis + 1] * four[axis + 1];
         }
-        let [of_batch, of_head, of_query, of_key] = places.map(|axis| strides[axis]);
-        let mut ordered = Vec::with_capacity(values.len());
-        for batch_idx in 0..dims[0] {
-            for head_idx in 0..dims[1] {
-                for query_idx in 0..dims[2] {
-                    let at = batch_idx * of_batch + head_idx * of_head + query_idx * of_query;
-                    ordered.extend((0..dims[3]).map(|key_idx| values[at + key_idx * of_key]));
-                }
-            }
-        }
-        Ok(Self {
-            dims,
-            values: ordered,
+        Some(Self {
+            dims: places.map(|axis| four[axis]),
+            strides: places.map(|axis| strides[axis]),
         })
     }
 
-    /// Keeps only the first sequence of the batch.
-    pub fn first(mut self) -> Heads {
+    /// Takes the first sequence of the batch.
+    pub fn first(&self, mut values: Vec<f32>) -> Heads {
         let [_, n_heads, n_queries, n_keys] = self.dims;
-        self.values.truncate(n_heads * n_queries * n_keys);
-        Heads {
-            dims: [n_heads, n_queries, n_keys],
-            values: self.values,
+        let dims = [n_heads, n_queries, n_keys];
+        let [_, strides @ ..] = self.strides;
+        if strides == [n_queries * n_keys, n_keys, 1] {
+            values.truncate(dims.iter().product());
+        } else {
+            values = gathered(&values, dims, strides);
         }
+        Heads { dims, values }
+    }
+
+    /// Takes the vectors of the first sequence as a run has them. When the array has more than `n_heads` heads, each is there
+    /// several times in a row. // [position, head · d_head]
+    pub fn by_position(&self, values: &[f32], n_heads: usize) -> Vec<f32> {
+        let [_, n_stored, n_positions, d_head] = self.dims;
+        let [_, of_head, of_position, of_value] = self.strides;
+        let strides = [of_position, of_head * (n_stored / n_heads), of_value];
+        gathered(values, [n_positions, n_heads, d_head], strides)
     }
 
     /// Largest |Σ over the batch − 1| of a nonzero cell; `None` for a batch of one.
-    pub fn batch_axis_deviation(&self) -> Option<f64> {
-        let [n_batch, ..] = self.dims;
+    pub fn batch_axis_deviation(&self, values: &[f32]) -> Option<f64> {
+        let ([n_batch, dims @ ..], [of_batch, strides @ ..]) = (self.dims, self.strides);
         if n_batch < 2 {
             return None;
         }
-        let n = self.values.len() / n_batch;
         let (mut worst, mut n_used) = (0.0f64, 0);
-        for at in 0..n {
-            let column = (0..n_batch).map(|batch_idx| f64::from(self.values[batch_idx * n + at]));
+        for at in cells(dims, strides) {
+            let column = (0..n_batch).map(|batch_idx| f64::from(values[at + batch_idx * of_batch]));
             let sum: f64 = column.sum();
             if sum != 0.0 {
                 n_used += 1;
@@ -145,25 +160,17 @@ impl Ordered {
     }
 }
 
-/// Shape with an axis each for batch, head, query and key; missing axes have length 1.
-fn four_axes(shape: &[usize], axes: Axes) -> Option<[usize; 4]> {
-    match (shape, axes) {
-        (&[n_queries, n_keys], _) => Some([1, 1, n_queries, n_keys]),
-        (&[n_queries, n_keys, n_heads], Axes::QueryKeyBatchHead) => {
-            Some([n_queries, n_keys, 1, n_heads])
-        }
-        (&[n_queries, n_keys, n_heads], Axes::BatchQueryKeyHead) => {
-            Some([1, n_queries, n_keys, n_heads])
-        }
-        (&[n_heads, n_queries, n_keys], _) => Some([1, n_heads, n_queries, n_keys]),
-        (&[a, b, c, d], _) if a > 0 => Some([a, b, c, d]),
-        (&[n_batch, n_kv_heads, n_group, n_queries, n_keys], Axes::BatchHeadQueryKey)
-            if n_batch > 0 =>
-        {
-            Some([n_batch, n_kv_heads * n_group, n_queries, n_keys])
-        }
-        _ => None,
-    }
+/// Where the cells of three axes are, the last axis counting fastest.
+fn cells([a, b, c]: [usize; 3], [of_a, of_b, of_c]: [usize; 3]) -> impl Iterator<Item = usize> {
+    let rows = (0..a).flat_map(move |a| (0..b).map(move |b| a * of_a + b * of_b));
+    rows.flat_map(move |at| (0..c).map(move |c| at + c * of_c))
+}
+
+fn gathered(values: &[f32], dims: [usize; 3], strides: [usize; 3]) -> Vec<f32> {
+    let mut found = Vec::with_capacity(dims.iter().product());
+    // `for_each` becomes three plain loops; `collect` does not.
+    cells(dims, strides).for_each(|at| found.push(values[at]));
+    found
 }
 
 /// Infers the order of the axes from an array's shape and sums; `None` if they do not decide.
@@ -176,14 +183,16 @@ pub fn axes_of(array: &Array, known: &Known) -> Option<Axes> {
     if !(3..=4).contains(&n_axes) {
         return Some(usual);
     }
-    let shape = four_axes(&array.shape, usual)?;
+    let Some(Layout { dims: shape, .. }) = Layout::of(&array.shape, usual) else {
+        return Some(usual);
+    };
     let may = |axes: &Axes| {
         n_axes == 4 || matches!(axes, Axes::BatchHeadQueryKey | Axes::BatchQueryKeyHead)
     };
-    let seen: Vec<Seen> = ALL
+    let seen: Vec<Seen> = Axes::OF_CELLS
         .into_iter()
         .filter(may)
-        .map(|axes| Seen::of(axes, array, known))
+        .filter_map(|axes| Seen::of(axes, array, known))
         .collect();
     let of = |axes: Axes| seen.iter().find(|seen| seen.axes == axes);
     let is_batch = |axis: usize| known.n_batch == Some(shape[axis]);
@@ -232,38 +241,22 @@ const SUM: f64 = 2e-2;
 const MOST: f64 = 0.95;
 
 impl Seen {
-    fn of(axes: Axes, array: &Array, known: &Known) -> Self {
-        let none = Self {
-            axes,
-            fits: false,
-            holds: false,
-            is_causal: false,
-        };
-        let Some(four) = four_axes(&array.shape, axes) else {
-            return none;
-        };
-        let places = axes.places();
-        let [_, _, n_queries, n_keys] = places.map(|axis| four[axis]);
-        let mut strides = [1; 4];
-        for axis in (0..3).rev() {
-            strides[axis] = strides[axis + 1] * four[axis + 1];
-        }
-        let [of_batch, of_head, of_query, of_key] = places.map(|axis| strides[axis]);
+    fn of(axes: Axes, array: &Array, known: &Known) -> Option<Self> {
+        let Layout { dims, strides } = Layout::of(&array.shape, axes)?;
+        let [n_batch, n_heads, n_queries, n_keys] = dims;
+        let [of_batch, of_head, of_query, of_key] = strides;
         let (mut n_rows, mut n_held) = (0usize, 0usize);
         let mut is_causal = n_queries == n_keys && n_keys > 1;
-        for batch_idx in 0..four[places[0]] {
-            for head_idx in 0..four[places[1]] {
-                for query_idx in 0..n_queries {
-                    let at = batch_idx * of_batch + head_idx * of_head + query_idx * of_query;
-                    let cell = |key_idx: usize| f64::from(array.values[at + key_idx * of_key]);
-                    let sum: f64 = (0..n_keys).map(cell).sum();
-                    if sum != 0.0 && sum.is_finite() {
-                        n_rows += 1;
-                        n_held += usize::from((sum - 1.0).abs() <= SUM);
-                    }
-                    is_causal &= (query_idx + 1..n_keys).all(|key_idx| cell(key_idx) == 0.0);
-                }
+        let rows = cells([n_batch, n_heads, n_queries], [of_batch, of_head, of_query]);
+        for (row_idx, at) in rows.enumerate() {
+            let cell = |key_idx: usize| f64::from(array.values[at + key_idx * of_key]);
+            let sum: f64 = (0..n_keys).map(cell).sum();
+            if sum != 0.0 && sum.is_finite() {
+                n_rows += 1;
+                n_held += usize::from((sum - 1.0).abs() <= SUM);
             }
+            let query_idx = row_idx % n_queries;
+            is_causal &= (query_idx + 1..n_keys).all(|key_idx| cell(key_idx) == 0.0);
         }
         let fits = if known.lengths.is_empty() {
             n_queries == n_keys
@@ -271,12 +264,12 @@ impl Seen {
             known.lengths.contains(&n_keys)
                 && (known.lengths.contains(&n_queries) || n_queries < n_keys)
         };
-        Self {
+        Some(Self {
             axes,
             fits,
             holds: n_rows > 0 && n_held as f64 >= MOST * n_rows as f64 && n_keys > 1,
             is_causal,
-        }
+        })
     }
 }
 
@@ -346,23 +339,13 @@ mod tests {
         for causal in [false, true] {
             let dims = [2, 3, 7, 7];
             let plain = array(Axes::BatchHeadQueryKey, dims, causal, 3);
-            for axes in ALL {
+            for axes in Axes::OF_CELLS {
                 let array = array(axes, dims, causal, 3);
                 let found = axes_of(&array, &known(&[7], Some(2)));
                 assert_eq!(found, Some(axes), "{causal}");
-                let captured = Array { ..array.clone() };
-                let read = Ordered {
-                    dims,
-                    values: plain.values.clone(),
-                };
-                let places = axes.places();
-                let at = |idx: [usize; 4]| {
-                    let mut there = [0; 4];
-                    (0..4).for_each(|name| there[places[name]] = idx[name]);
-                    let flat = there.iter().zip(&captured.shape);
-                    captured.values[flat.fold(0, |flat, (idx, n)| flat * n + idx)]
-                };
-                assert_eq!(at([0, 2, 5, 3]), read.first().head(2)[5 * 7 + 3]);
+                let layout = Layout::of(&array.shape, axes).expect("a layout");
+                let of_first = &plain.values[..3 * 7 * 7];
+                assert_eq!(layout.first(array.values).values, of_first);
             }
         }
     }

@@ -18,22 +18,25 @@ mod summary;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use declared::{Declared, Mask as DeclaredMask};
+pub use arrays::{MASKED, coarsest_dtype};
+pub use declared::{Declared, Mask as DeclaredMask, real_tokens, stated_axes, token_ids};
 pub use head::captured_head;
-pub use layout::Axes;
+pub use heads::Heads;
+pub use layout::{Axes, Layout};
+pub use names::{Layer, Name};
 pub use randomness::Randomness;
 pub use recorded::Recorded;
 
 pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
 pub(super) use head::whole_head;
-pub(super) use heads::Heads;
 
 use self::layers::layer_reports;
 use attnscope_checkpoint::captured::{Captured, holds};
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Check, Evidence, Probes, Subject, Thresholds, Verdict};
 use attnscope_compute::error::Result;
-use attnscope_spec::Place;
+use attnscope_forward::Hook;
+use attnscope_spec::{Place, Stack};
 
 /// A trace whose arrays have been read.
 #[derive(Debug, Clone)]
@@ -41,9 +44,9 @@ pub struct Trace {
     pub layers: Vec<Arc<LayerReport>>,
     /// Names of the arrays that each layer was read from.
     pub arrays: Vec<ArrayNames>,
-    pub tokens: Vec<u64>,
+    pub tokens: Vec<u32>,
     /// Decoder tokens, in traces of encoder-decoder models.
-    pub decoder_tokens: Vec<u64>,
+    pub decoder_tokens: Vec<u32>,
     /// How the mask was determined, in words.
     pub mask_origin: String,
     /// Origin that the trace states.
@@ -71,7 +74,17 @@ pub fn is_probe(path: &Path) -> bool {
 /// Whether a path holds captured attention or a probe: a safetensors file with a matching array name, or an `.npz`.
 pub fn is_captured(path: &Path) -> bool {
     holds(path, |name| {
-        names::parse(name).is_some() || probe::is_part(name)
+        attention_name(name).is_some() || probe::is_part(name)
+    })
+}
+
+/// Parses a name of what a trace is judged by; `None` for the hooks that are only compared.
+fn attention_name(name: &str) -> Option<Name> {
+    Name::parse(name).filter(|name| match name.hook {
+        // A cross-attention's residual is that of the decoder layer, halfway.
+        Hook::ResidPost => name.stack != Stack::Cross,
+        Hook::ResidPre | Hook::Z | Hook::AttnOut | Hook::MlpOut => false,
+        _ => true,
     })
 }
 

@@ -1,39 +1,15 @@
-//! Names of captured arrays: our own, TransformerLens's, Hugging Face's tuples, and modules without a layer number.
+//! Names of recorded arrays: our own, TransformerLens's, Hugging Face's tuples, and modules without a layer number.
 
+use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
-/// Kind of value that an array of an attention holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    Q,
-    K,
-    V,
-    RotQ,
-    RotK,
-    Scores,
-    Pattern,
-    ResidPost,
-}
-
-impl Part {
-    /// Whether it holds a vector per head and position, rather than a number per query and key.
-    pub fn is_vectors(self) -> bool {
-        matches!(self, Self::Q | Self::K | Self::V | Self::RotQ | Self::RotK)
-    }
-}
-
-/// Whether the position axis comes first: TransformerLens's `hook_q` is [batch, position, head, d_head].
-pub fn has_positions_first(name: &str) -> bool {
-    name.contains(".hook_")
-}
-
-/// Parsed array name: stack, layer and part.
+/// Parsed array name: stack, layer and hook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     pub stack: Stack,
     /// Layer number; for modules without a number, their path and call, which sort by name.
     pub layer: Layer,
-    pub part: Part,
+    pub hook: Hook,
 }
 
 /// A layer by its number, or a module by its path and call.
@@ -51,9 +27,11 @@ pub enum Piece {
     Text(String),
 }
 
-/// Parses a name; `None` if it is not one of captured attention.
-pub fn parse(name: &str) -> Option<Name> {
-    own(name).or_else(|| tuple(name)).or_else(|| module(name))
+impl Name {
+    /// Parses a name; `None` if it is not one of a layer's hooks.
+    pub fn parse(name: &str) -> Option<Self> {
+        own(name).or_else(|| tuple(name)).or_else(|| module(name))
+    }
 }
 
 /// Parses `decoder.blocks.3.cross_attn.pattern`, and TransformerLens's `blocks.3.attn.hook_pattern`.
@@ -65,35 +43,30 @@ fn own(name: &str) -> Option<Name> {
         None => (Stack::Only, name.strip_prefix("blocks.")?),
     };
     let (number, rest) = rest.split_once('.')?;
-    let layer = Layer::Numbered(number.parse().ok()?);
-    let of = |stack, part| {
-        Some(Name {
-            stack,
-            layer: layer.clone(),
-            part,
-        })
+    let (stack, last) = match rest.split_once('.') {
+        Some(("attn", last)) => (stack, last),
+        Some(("cross_attn", last)) => (Stack::Cross, last),
+        Some(_) => return None,
+        // Code that records the outputs of modules gives this name to an attention's output.
+        None if rest == "attn" => return None,
+        None => (stack, rest),
     };
-    match rest {
-        "resid_post" | "hook_resid_post" => of(stack, Part::ResidPost),
-        _ => match rest.split_once('.')? {
-            ("attn", last) => of(stack, part(last)?),
-            ("cross_attn", last) => of(Stack::Cross, part(last)?),
-            _ => None,
-        },
-    }
+    Some(Name {
+        stack,
+        layer: Layer::Numbered(number.parse().ok()?),
+        hook: hook(last)?,
+    })
 }
 
-fn part(last: &str) -> Option<Part> {
-    Some(match last.strip_prefix("hook_").unwrap_or(last) {
-        "q" => Part::Q,
-        "k" => Part::K,
-        "v" => Part::V,
-        "rot_q" => Part::RotQ,
-        "rot_k" => Part::RotK,
-        "scores" | "attn_scores" => Part::Scores,
-        "pattern" | "attn" => Part::Pattern,
-        _ => return None,
-    })
+fn hook(last: &str) -> Option<Hook> {
+    match last.strip_prefix("hook_").unwrap_or(last) {
+        "attn_scores" => Some(Hook::Scores),
+        "attn" => Some(Hook::Pattern),
+        last => {
+            let hook: Hook = last.parse().ok()?;
+            (hook != Hook::Logits && !hook.is_measure()).then_some(hook)
+        }
+    }
 }
 
 /// Parses `attentions.3`, as Hugging Face numbers its outputs, and `arr_3`, as NumPy numbers unnamed arrays.
@@ -110,7 +83,7 @@ fn tuple(name: &str) -> Option<Name> {
         Some(Name {
             stack,
             layer: Layer::Numbered(number),
-            part: Part::Pattern,
+            hook: Hook::Pattern,
         })
     })
 }
@@ -123,7 +96,7 @@ fn module(name: &str) -> Option<Name> {
     Some(Name {
         stack: Stack::Only,
         layer: Layer::Module(pieces(&format!("{path}#{call}"))),
-        part: part(last)?,
+        hook: hook(last)?,
     })
 }
 
@@ -148,30 +121,23 @@ fn pieces(text: &str) -> Vec<Piece> {
 impl Layer {
     /// Name shared by layers of one kind: a module's path with `#` for its numbers; empty for numbered layers.
     pub fn kind(&self) -> String {
-        match self {
-            Self::Numbered(_) => String::new(),
-            Self::Module(pieces) => {
-                let text = |piece: &Piece| match piece {
-                    Piece::Digits(_) => "#".to_owned(),
-                    Piece::Text(text) => text.clone(),
-                };
-                pieces.iter().map(text).collect()
-            }
-        }
+        self.path(|_| "#".to_owned()).unwrap_or_default()
     }
 
     /// Module path; `None` for a numbered layer.
     pub fn module(&self) -> Option<String> {
-        match self {
-            Self::Numbered(_) => None,
-            Self::Module(pieces) => {
-                let text = |piece: &Piece| match piece {
-                    Piece::Digits(number) => number.to_string(),
-                    Piece::Text(text) => text.clone(),
-                };
-                Some(pieces.iter().map(text).collect())
-            }
-        }
+        self.path(|number| number.to_string())
+    }
+
+    fn path(&self, digits: impl Fn(u64) -> String) -> Option<String> {
+        let Self::Module(pieces) = self else {
+            return None;
+        };
+        let text = |piece: &Piece| match piece {
+            Piece::Digits(number) => digits(*number),
+            Piece::Text(text) => text.clone(),
+        };
+        Some(pieces.iter().map(text).collect())
     }
 }
 
@@ -180,51 +146,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_and_foreign_array_names_are_parsed() {
-        let read = |name: &str| {
-            let name = parse(name)?;
-            let layer = match &name.layer {
-                Layer::Numbered(number) => number.to_string(),
-                module => module.module()?,
-            };
-            Some((name.stack, layer, name.part))
-        };
-        let is = |stack, layer: &str, part| Some((stack, layer.to_owned(), part));
-        assert_eq!(
-            read("blocks.3.attn.pattern"),
-            is(Stack::Only, "3", Part::Pattern)
-        );
-        assert_eq!(
-            read("decoder.blocks.3.cross_attn.scores"),
-            is(Stack::Cross, "3", Part::Scores)
-        );
-        assert_eq!(
-            read("encoder.blocks.0.attn.rot_q"),
-            is(Stack::Encoder, "0", Part::RotQ)
-        );
-        assert_eq!(
-            read("blocks.11.attn.hook_attn_scores"),
-            is(Stack::Only, "11", Part::Scores)
-        );
-        assert_eq!(
-            read("blocks.11.hook_resid_post"),
-            is(Stack::Only, "11", Part::ResidPost)
-        );
-        assert_eq!(read("attentions.2"), is(Stack::Only, "2", Part::Pattern));
-        assert_eq!(read("arr_0"), is(Stack::Only, "0", Part::Pattern));
-        assert_eq!(
-            read("net.9.att#1.pattern"),
-            is(Stack::Only, "net.9.att#1", Part::Pattern)
-        );
-        for weights in [
+    fn every_spelling_of_a_hook_is_parsed() {
+        for stack in [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross] {
+            let of_layer = |hook: &Hook| *hook != Hook::Logits && !hook.is_measure();
+            for hook in Hook::ALL.into_iter().filter(of_layer) {
+                let layer = Layer::Numbered(11);
+                let name = hook.full_name(stack, 11);
+                let expected = Name { stack, layer, hook };
+                assert_eq!(Name::parse(&name), Some(expected), "{name}");
+            }
+        }
+        for (name, stack, layer, hook) in [
+            ("blocks.2.attn.hook_rot_k", Stack::Only, 2, Hook::RotK),
+            (
+                "blocks.2.attn.hook_attn_scores",
+                Stack::Only,
+                2,
+                Hook::Scores,
+            ),
+            ("blocks.2.hook_resid_pre", Stack::Only, 2, Hook::ResidPre),
+            ("attentions.2", Stack::Only, 2, Hook::Pattern),
+            ("arr_0", Stack::Only, 0, Hook::Pattern),
+            ("cross_attentions.1", Stack::Cross, 1, Hook::Pattern),
+        ] {
+            let layer = Layer::Numbered(layer);
+            let expected = Name { stack, layer, hook };
+            assert_eq!(Name::parse(name), Some(expected), "{name}");
+        }
+        let of_module = Name::parse("net.9.att#1.pattern").expect("a name");
+        assert_eq!(of_module.layer.module().as_deref(), Some("net.9.att#1"));
+        assert_eq!(of_module.layer.kind(), "net.#.att##");
+        assert!(of_module < Name::parse("net.10.att#0.pattern").expect("a name"));
+        for other in [
             "blocks.0.attn.W_Q",
+            "blocks.0.mlp.c_fc.weight",
             "transformer.h.0.attn.c_attn.weight",
             "blocks.x.attn.q",
+            "blocks.0.attn",
             "tokens",
             "#1.q",
         ] {
-            assert_eq!(read(weights), None, "{weights}");
+            assert_eq!(Name::parse(other), None, "{other}");
         }
-        assert!(parse("net.9.att#0.pattern") < parse("net.10.att#0.pattern"));
     }
 }

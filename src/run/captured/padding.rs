@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::error::Result;
 
-use super::names::parse;
+use super::names::Name;
 
 /// Arrays with more elements are not padding masks.
 const MOST_ELEMENTS: usize = 1 << 22;
@@ -38,7 +38,7 @@ pub(super) fn find(
     let mut found: Vec<Padding> = Vec::new();
     for name in captured.names() {
         let is_known = TOKENS.contains(&name) || name == "attention_mask";
-        if is_known || parse(name).is_some() {
+        if is_known || Name::parse(name).is_some() {
             continue;
         }
         let Some(shape) = captured.shape(name) else {

@@ -124,11 +124,11 @@ fn labels(captured: &Captured, key: &str) -> Vec<String> {
 }
 
 /// Tokens with their texts, or else their ids as labels, or else position numbers.
-fn prompt_of(tokens: &[u64], texts: &[String], n: usize) -> Prompt {
+fn prompt_of(tokens: &[u32], texts: &[String], n: usize) -> Prompt {
     let is_whole = tokens.len() == n;
     Prompt {
         tokens: (0..n)
-            .map(|idx| if is_whole { tokens[idx] as u32 } else { 0 })
+            .map(|idx| if is_whole { tokens[idx] } else { 0 })
             .collect(),
         labels: (0..n)
             .map(|idx| {

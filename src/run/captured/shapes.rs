@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_compute::attention::{Direction, LayerAudit, Shape, Support};
 use attnscope_compute::error::Result;
+use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
-use super::arrays::{Parts, hide_masked};
+use super::arrays::{Parts, heads_of, hide_masked, layout_of};
 use super::calls::Calls;
 use super::declared::Stated;
 use super::heads::Heads;
-use super::layout::{Axes, Known, Ordered, axes_of};
-use super::names::{Layer, Part};
+use super::layout::{Axes, Known, axes_of};
+use super::names::Layer;
 use super::padding;
 
 /// Observations of one layer.
@@ -121,8 +122,8 @@ impl Read {
         parts: &Parts,
         masses: &mut BTreeMap<usize, Vec<f64>>,
     ) -> Result<Option<Self>> {
-        let of_pattern = parts.get(&Part::Pattern);
-        let Some(name) = of_pattern.or_else(|| parts.get(&Part::Scores)) else {
+        let of_pattern = parts.get(&Hook::Pattern);
+        let Some(name) = of_pattern.or_else(|| parts.get(&Hook::Scores)) else {
             return Ok(None);
         };
         let array = captured.array(name)?;
@@ -132,10 +133,10 @@ impl Read {
             None if is_ours || of_pattern.is_none() => Axes::default(),
             None => axes_of(&array, known).ok_or_else(|| undecided(captured, name, &array))?,
         };
-        let shape = array.shape.clone();
-        let ordered = Ordered::of(captured, name, array, axes)?;
-        let batch_axis_deviation = of_pattern.and_then(|_| ordered.batch_axis_deviation());
-        let first = ordered.first();
+        let Array { shape, values } = array;
+        let layout = layout_of(captured, name, &shape, axes)?;
+        let batch_axis_deviation = of_pattern.and_then(|_| layout.batch_axis_deviation(&values));
+        let first = layout.first(values);
         let dims = first.dims;
         let mut read = Self {
             name: name.clone(),
@@ -151,8 +152,8 @@ impl Read {
         if of_pattern.is_none() {
             return Ok(Some(read));
         }
-        let mut scores = match parts.get(&Part::Scores) {
-            Some(name) => Some(Ordered::of(captured, name, captured.array(name)?, axes)?.first()),
+        let mut scores = match parts.get(&Hook::Scores) {
+            Some(name) => Some(heads_of(captured, name, axes)?),
             None => None,
         };
         // Arrays with contradicting shapes are refused later, when the layer is judged.
