@@ -3,8 +3,19 @@
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
 
+use super::architectures::Architecture;
 use super::metadata::Metadata;
+use super::value::Value as Stored;
 use crate::tensors::Tensors;
+
+/// Larger sizes mean damage; `config` has the same limit for its keys.
+pub(super) const LARGEST: u64 = 1 << 26;
+
+/// Ending of the key of the number of key/value heads.
+pub(super) const KV_HEADS: &str = "attention.head_count_kv";
+
+/// Ending of the key of a sliding window's width.
+pub(super) const WINDOW: &str = "attention.sliding_window";
 
 /// The sizes that determine the layout of tensors.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +30,8 @@ pub(super) struct Sizes {
 /// The inputs from which a file's configuration is built.
 pub(super) struct Facts<'a> {
     pub metadata: &'a Metadata<'a>,
-    /// Prefix of the architecture's keys.
+    pub architecture: &'static Architecture,
+    /// Prefix of the architecture's keys: the name that the file states.
     pub prefix: &'a str,
     pub sizes: Sizes,
     /// Tensors under Hugging Face's names.
@@ -35,6 +47,11 @@ impl Facts<'_> {
         self.tensors.contains(name)
     }
 
+    /// Whether the name of any tensor ends in `ending`.
+    pub(super) fn has_any(&self, ending: &str) -> bool {
+        self.tensors.iter().any(|(name, _)| name.ends_with(ending))
+    }
+
     pub(super) fn number(&self, tail: &str) -> Result<Option<f64>> {
         self.metadata.number(&self.key(tail))
     }
@@ -43,8 +60,26 @@ impl Facts<'_> {
         self.metadata.whole(&self.key(tail))
     }
 
+    /// Returns whole numbers by layer; `None` if the key is missing or its value is no list.
+    pub(super) fn wholes(&self, tail: &str) -> Result<Option<Vec<u64>>> {
+        match self.metadata.get(&self.key(tail)) {
+            Some(Stored::List(_)) => self.metadata.wholes(&self.key(tail)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns a size that must be present.
+    pub(super) fn size(&self, tail: &str) -> Result<u64> {
+        self.metadata.size(&self.key(tail), LARGEST)
+    }
+
     pub(super) fn flag(&self, tail: &str) -> Result<Option<bool>> {
         self.metadata.flag(&self.key(tail))
+    }
+
+    /// Returns the width of the sliding window; a stated 0 means no window.
+    pub(super) fn window(&self) -> Result<Option<u64>> {
+        Ok(self.whole(WINDOW)?.filter(|window| *window > 0))
     }
 
     /// Returns the length of a tensor's first axis.
@@ -59,6 +94,6 @@ impl Facts<'_> {
 }
 
 /// Sets a key of the configuration.
-pub(super) fn set(config: &mut Map<String, Value>, name: &str, value: Value) {
-    config.insert(name.to_owned(), value);
+pub(super) fn set(config: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
+    config.insert(name.to_owned(), value.into());
 }

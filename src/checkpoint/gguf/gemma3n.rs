@@ -7,23 +7,16 @@ use super::facts::{Facts, set};
 use super::value::Value as Stored;
 
 pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    const WIDTHS: &str = "feed_forward_length";
-    if let Some(Stored::List(_)) = facts.metadata.get(&facts.key(WIDTHS)) {
-        let widths = facts.metadata.wholes(&facts.key(WIDTHS))?;
-        set(config, "intermediate_size", json!(widths));
+    if let Some(widths) = facts.wholes("feed_forward_length")? {
+        set(config, "intermediate_size", widths);
     }
-    set(
-        config,
-        "activation_sparsity_pattern",
-        json!(inactive_gate_share(facts)?),
-    );
-    let has_scale = facts.has("model.layers.0.altup.correct_output_scale");
-    set(config, "altup_correct_scale", json!(has_scale));
+    let shares = inactive_gate_share(facts)?;
+    set(config, "activation_sparsity_pattern", shares);
     if let Some(rank) = facts.rows("model.layers.0.laurel.linear_left.weight") {
-        set(config, "laurel_rank", json!(rank));
+        set(config, "laurel_rank", rank);
     }
     if let Some(rows) = facts.rows("model.embed_tokens_per_layer.weight") {
-        set(config, "vocab_size_per_layer_input", json!(rows));
+        set(config, "vocab_size_per_layer_input", rows);
     }
     let theta = config.remove("rope_theta").unwrap_or_default();
     let local = facts.number("rope.freq_base_swa")?.unwrap_or(10_000.0);
@@ -33,10 +26,7 @@ pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
     });
     set(config, "rope_parameters", both);
     let cap = facts.number("final_logit_softcapping")?.unwrap_or(30.0);
-    set(config, "final_logit_softcapping", json!(cap));
-    let has_bias = facts.has("model.layers.0.self_attn.q_proj.bias");
-    set(config, "attention_bias", json!(has_bias));
-    set(config, "hidden_activation", json!("gelu_pytorch_tanh"));
+    set(config, "final_logit_softcapping", cap);
     Ok(())
 }
 
@@ -45,11 +35,9 @@ pub(super) fn gemma3n(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
 fn inactive_gate_share(facts: &Facts<'_>) -> Result<Vec<f64>> {
     const KEY: &str = "activation_sparsity_scale";
     let n_layers = facts.sizes.n_layers as usize;
+    let problem = format!("expected a number for each of {n_layers} layers");
     let Some(list) = facts.metadata.list(&facts.key(KEY))? else {
-        return facts.refuse(
-            KEY,
-            format!("missing, expected a number for each of {n_layers} layers"),
-        );
+        return facts.refuse(KEY, format!("missing, {problem}"));
     };
     let share = |value: Stored| match value {
         Stored::F32(spreads) if !spreads.is_nan() && spreads < f32::INFINITY => {
@@ -63,9 +51,6 @@ fn inactive_gate_share(facts: &Facts<'_>) -> Result<Vec<f64>> {
     let shares: Option<Vec<f64>> = all.into_iter().map(share).collect();
     match shares.filter(|shares| shares.len() == n_layers) {
         Some(shares) => Ok(shares),
-        None => facts.refuse(
-            KEY,
-            format!("expected a number for each of {n_layers} layers"),
-        ),
+        None => facts.refuse(KEY, problem),
     }
 }

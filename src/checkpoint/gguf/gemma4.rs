@@ -3,11 +3,9 @@
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::facts::{Facts, set};
-use super::value::Value as Stored;
+use super::facts::{Facts, KV_HEADS, set};
 use super::windows::slides;
 
-const KV_HEADS: &str = "attention.head_count_kv";
 const FREQS: &str = "rope_freqs.weight";
 /// Frequency divisor that the file uses for pairs that do not rotate.
 const STILL: f32 = 1e30;
@@ -16,14 +14,12 @@ const STILL: f32 = 1e30;
 type Heads = (u64, u64);
 
 pub(super) fn gemma4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    let n_layers = facts.sizes.n_layers;
-    let pattern = facts.key("attention.sliding_window_pattern");
-    let slides = slides(facts.metadata, &pattern, 6, n_layers)?;
+    let slides = slides(facts, 6)?;
     let heads = heads(facts, &slides)?;
     let usual = (0..heads.len()).find(|idx| slides[*idx]).unwrap_or(0);
     let (n_kv, d_head) = heads[usual];
-    set(config, "num_key_value_heads", json!(n_kv));
-    set(config, "head_dim", json!(d_head));
+    set(config, "num_key_value_heads", n_kv);
+    set(config, "head_dim", d_head);
     let mut others = Map::new();
     for (layer_idx, (n_kv, d_head)) in heads.iter().enumerate() {
         if heads[layer_idx] != heads[usual] {
@@ -31,35 +27,20 @@ pub(super) fn gemma4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
             others.insert(layer_idx.to_string(), own);
         }
     }
-    set(config, "per_layer_config", json!(others));
-    set(
-        config,
-        "attention_k_eq_v",
-        json!(values_are_keys(facts, &slides)?),
-    );
+    set(config, "per_layer_config", others);
+    set(config, "attention_k_eq_v", values_are_keys(facts, &slides)?);
     rotations(facts, config, &slides)?;
     let width = facts.whole("embedding_length_per_layer_input")?;
-    set(
-        config,
-        "hidden_size_per_layer_input",
-        json!(width.unwrap_or(0)),
-    );
+    set(config, "hidden_size_per_layer_input", width.unwrap_or(0));
     if let Some(rows) = facts.rows("model.embed_tokens_per_layer.weight") {
-        set(config, "vocab_size_per_layer_input", json!(rows));
+        set(config, "vocab_size_per_layer_input", rows);
     }
     let n_shared = facts.whole("attention.shared_kv_layers")?.unwrap_or(0);
-    set(config, "num_kv_shared_layers", json!(n_shared));
-    let widths = facts.metadata.get(&facts.key("feed_forward_length"));
-    if let Some(Stored::List(_)) = widths {
-        let widths = facts.metadata.wholes(&facts.key("feed_forward_length"))?;
+    set(config, "num_kv_shared_layers", n_shared);
+    if let Some(widths) = facts.wholes("feed_forward_length")? {
         let is_wide = widths.iter().max() != widths.iter().min();
-        set(config, "use_double_wide_mlp", json!(is_wide));
+        set(config, "use_double_wide_mlp", is_wide);
     }
-    let has_experts = facts.has("model.layers.0.router.proj.weight");
-    set(config, "enable_moe_block", json!(has_experts));
-    let has_bias = facts.has("model.layers.0.self_attn.q_proj.bias");
-    set(config, "attention_bias", json!(has_bias));
-    set(config, "hidden_activation", json!("gelu_pytorch_tanh"));
     Ok(())
 }
 
@@ -72,11 +53,8 @@ fn heads(facts: &Facts<'_>, slides: &[bool]) -> Result<Vec<Heads>> {
         let problem = format!("expected {narrow} as for the keys, found {of_values:?}");
         return facts.refuse("attention.value_length_swa", problem);
     }
-    let stated = facts.metadata.get(&facts.key(KV_HEADS));
-    let listed = match stated {
-        Some(Stored::List(_)) => facts.metadata.wholes(&facts.key(KV_HEADS))?,
-        _ => vec![facts.sizes.n_kv_heads; slides.len()],
-    };
+    let same = || vec![facts.sizes.n_kv_heads; slides.len()];
+    let listed = facts.wholes(KV_HEADS)?.unwrap_or_else(same);
     if listed.len() < slides.len() {
         let problem = format!("expected a number for each layer, found {listed:?}");
         return facts.refuse(KV_HEADS, problem);

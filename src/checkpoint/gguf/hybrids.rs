@@ -3,21 +3,16 @@
 use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
-use super::facts::{Facts, set};
+use super::facts::{Facts, KV_HEADS, set};
 use super::value::Value as Stored;
-
-const KV_HEADS: &str = "attention.head_count_kv";
+use crate::config::Config;
 
 /// Returns which layers have attention, i.e. key/value heads.
 fn attending(facts: &Facts<'_>) -> Result<Vec<bool>> {
     let n_layers = facts.sizes.n_layers as usize;
-    if !matches!(
-        facts.metadata.get(&facts.key(KV_HEADS)),
-        Some(Stored::List(_))
-    ) {
+    let Some(heads) = facts.wholes(KV_HEADS)? else {
         return Ok(vec![true; n_layers]);
-    }
-    let heads = facts.metadata.wholes(&facts.key(KV_HEADS))?;
+    };
     let n_kv_heads = facts.sizes.n_kv_heads;
     let is_odd = heads.iter().any(|n| ![0, n_kv_heads].contains(n));
     if heads.len() < n_layers || is_odd {
@@ -51,15 +46,10 @@ fn period_of(chosen: &[bool]) -> Option<(usize, usize)> {
     is_regular.then_some((period, first))
 }
 
-/// Whether the name of any tensor ends in `ending`.
-fn has_any(facts: &Facts<'_>, ending: &str) -> bool {
-    facts.tensors.iter().any(|(name, _)| name.ends_with(ending))
-}
-
 /// Computes the mixer's width as a multiple of the hidden size.
 fn expansion(facts: &Facts<'_>) -> Result<u64> {
     const INNER: &str = "ssm.inner_size";
-    let (inner, d_model) = (size(facts, INNER)?, facts.sizes.d_model);
+    let (inner, d_model) = (facts.size(INNER)?, facts.sizes.d_model);
     if !inner.is_multiple_of(d_model) {
         let problem = format!("expected a multiple of {d_model}, found {inner}");
         return facts.refuse(INNER, problem);
@@ -74,15 +64,9 @@ fn mamba_sizes(
     keys: &[(&str, &str)],
 ) -> Result<()> {
     for (key, tail) in keys {
-        set(config, key, json!(size(facts, tail)?));
+        set(config, key, facts.size(tail)?);
     }
     Ok(())
-}
-
-/// Reads a size that must be present.
-fn size(facts: &Facts<'_>, tail: &str) -> Result<u64> {
-    const LARGEST: u64 = 1 << 26;
-    facts.metadata.size(&facts.key(tail), LARGEST)
 }
 
 /// Sets the keys of Mamba-2 that begin with `mamba_`.
@@ -106,17 +90,7 @@ fn biases_of_mixer(facts: &Facts<'_>, config: &mut Map<String, Value>) {
         ("mamba_conv_bias", "mamba.conv1d.bias"),
         ("mamba_proj_bias", "mamba.in_proj.bias"),
     ] {
-        set(config, key, json!(has_any(facts, ending)));
-    }
-}
-
-/// Sets whether attention and feed-forward blocks have biases, in any layer.
-fn biases(facts: &Facts<'_>, config: &mut Map<String, Value>) {
-    for (key, ending) in [
-        ("attention_bias", "self_attn.q_proj.bias"),
-        ("mlp_bias", "feed_forward.up_proj.bias"),
-    ] {
-        set(config, key, json!(has_any(facts, ending)));
+        set(config, key, facts.has_any(ending));
     }
 }
 
@@ -132,10 +106,10 @@ pub(super) fn jamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
             let problem = format!("expected layers in equal distances, found {chosen:?}");
             return facts.refuse(tail, problem);
         };
-        set(config, &format!("{which}_layer_period"), json!(period));
-        set(config, &format!("{which}_layer_offset"), json!(offset));
+        set(config, &format!("{which}_layer_period"), period);
+        set(config, &format!("{which}_layer_offset"), offset);
     }
-    set(config, "mamba_expand", json!(expansion(facts)?));
+    set(config, "mamba_expand", expansion(facts)?);
     mamba_sizes(
         facts,
         config,
@@ -153,9 +127,8 @@ pub(super) fn jamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
 pub(super) fn bamba(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let attends = attending(facts)?;
     let listed: Vec<usize> = (0..attends.len()).filter(|idx| attends[*idx]).collect();
-    set(config, "attn_layer_indices", json!(listed));
-    set(config, "mamba_expand", json!(expansion(facts)?));
-    biases(facts, config);
+    set(config, "attn_layer_indices", listed);
+    set(config, "mamba_expand", expansion(facts)?);
     state_space(facts, config)?;
     rotates(facts).map(|_| ())
 }
@@ -168,9 +141,9 @@ fn rotates(facts: &Facts<'_>) -> Result<bool> {
 /// Granite 4, and Granite 3 with experts and a shared expert.
 pub(super) fn granite(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let attends = attending(facts)?;
-    set(config, "layer_types", json!(words(&attends)));
+    set(config, "layer_types", words(&attends));
     let positions = if rotates(facts)? { "rope" } else { "nope" };
-    set(config, "position_embedding_type", json!(positions));
+    set(config, "position_embedding_type", positions);
     if positions == "nope" {
         config.remove("rope_theta");
     }
@@ -184,38 +157,30 @@ pub(super) fn granite(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Res
         // Width of an expert; the shared expert's width has its own key.
         let stated = facts.whole("expert_feed_forward_length")?;
         let width = stated.or(facts.whole("feed_forward_length")?);
-        set(config, "intermediate_size", json!(width));
+        set(config, "intermediate_size", width);
     } else {
-        set(config, "num_local_experts", json!(0));
+        set(config, "num_local_experts", 0);
     }
-    set(
-        config,
-        "attention_bias",
-        json!(has_any(facts, "self_attn.q_proj.bias")),
-    );
     if attends.contains(&false) {
-        set(config, "mamba_expand", json!(expansion(facts)?));
+        set(config, "mamba_expand", expansion(facts)?);
         state_space(facts, config)?;
     } else {
         // The family requires sizes of a mixer, although no layer has one.
-        set(config, "mamba_n_heads", json!(1));
-        set(config, "mamba_expand", json!(1));
+        set(config, "mamba_n_heads", 1);
+        set(config, "mamba_expand", 1);
     }
     Ok(())
 }
 
+/// Whether the configuration of a Falcon-H1 has norms in its mixers.
+pub(super) fn has_norm(config: &Config) -> bool {
+    config.get("mamba_rms_norm").and_then(Value::as_bool) == Some(true)
+}
+
 /// Falcon-H1, whose multipliers the converter has folded into the weights.
 pub(super) fn falcon_h1(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    set(config, "mamba_d_ssm", json!(size(facts, "ssm.inner_size")?));
-    state_space(facts, config)?;
-    biases(facts, config);
-    let has_norm = has_any(facts, "mamba.norm.weight");
-    set(config, "mamba_rms_norm", json!(has_norm));
-    // llama.cpp supports only this order.
-    set(config, "mamba_norm_before_gate", json!(false));
-    let has_bias = has_any(facts, "mamba.out_proj.bias");
-    set(config, "projectors_bias", json!(has_bias));
-    Ok(())
+    set(config, "mamba_d_ssm", facts.size("ssm.inner_size")?);
+    state_space(facts, config)
 }
 
 /// Nemotron-H: the type of a layer follows from its tensors.
@@ -248,42 +213,33 @@ pub(super) fn nemotron_h(facts: &Facts<'_>, config: &mut Map<String, Value>) -> 
         facts.rows(&name)
     });
     match width {
-        Some(width) => set(config, "intermediate_size", json!(width)),
+        Some(width) => set(config, "intermediate_size", width),
         None => {
             config.remove("intermediate_size");
         }
     }
     if types.contains(&"linear_attention") {
-        let (n_heads, inner) = (
-            size(facts, "ssm.time_step_rank")?,
-            size(facts, "ssm.inner_size")?,
-        );
+        let n_heads = facts.size("ssm.time_step_rank")?;
+        let inner = facts.size("ssm.inner_size")?;
         if !inner.is_multiple_of(n_heads) {
             let problem = format!("expected a multiple of the {n_heads} heads, found {inner}");
             return facts.refuse("ssm.inner_size", problem);
         }
-        set(config, "mamba_num_heads", json!(n_heads));
-        set(config, "mamba_head_dim", json!(inner / n_heads));
+        set(config, "mamba_num_heads", n_heads);
+        set(config, "mamba_head_dim", inner / n_heads);
         for (tail, key) in [
             ("ssm.conv_kernel", "conv_kernel"),
             ("ssm.state_size", "ssm_state_size"),
             ("ssm.group_count", "n_groups"),
         ] {
-            set(config, key, json!(size(facts, tail)?));
+            set(config, key, facts.size(tail)?);
         }
     }
-    set(config, "layers_block_type", json!(types));
+    set(config, "layers_block_type", types);
     // llama.cpp does not clamp time steps.
-    set(config, "time_step_min", json!(0.0));
-    for (key, ending) in [
-        ("use_conv_bias", "mixer.conv1d.bias"),
-        ("use_bias", "mixer.in_proj.bias"),
-        ("mlp_bias", "up_proj.bias"),
-    ] {
-        set(config, key, json!(has_any(facts, ending)));
-    }
+    set(config, "time_step_min", 0.0);
     if let Some(divides) = facts.flag("expert_weights_norm")? {
-        set(config, "norm_topk_prob", json!(divides));
+        set(config, "norm_topk_prob", divides);
     }
     Ok(())
 }
@@ -316,11 +272,9 @@ pub(super) fn qwen3_next(facts: &Facts<'_>, config: &mut Map<String, Value>) -> 
         }
     };
     facts.metadata.get(&facts.key("full_attention_interval"));
-    set(config, "layer_types", json!(words(&attends)));
-    let (n_values, inner) = (
-        size(facts, "ssm.time_step_rank")?,
-        size(facts, "ssm.inner_size")?,
-    );
+    set(config, "layer_types", words(&attends));
+    let n_values = facts.size("ssm.time_step_rank")?;
+    let inner = facts.size("ssm.inner_size")?;
     if !inner.is_multiple_of(n_values) {
         let problem =
             format!("expected a multiple of the {n_values} heads of values, found {inner}");
@@ -329,20 +283,18 @@ pub(super) fn qwen3_next(facts: &Facts<'_>, config: &mut Map<String, Value>) -> 
     for (key, size) in [
         ("linear_num_value_heads", n_values),
         ("linear_value_head_dim", inner / n_values),
-        ("linear_num_key_heads", size(facts, "ssm.group_count")?),
-        ("linear_key_head_dim", size(facts, "ssm.state_size")?),
-        ("linear_conv_kernel_dim", size(facts, "ssm.conv_kernel")?),
+        ("linear_num_key_heads", facts.size("ssm.group_count")?),
+        ("linear_key_head_dim", facts.size("ssm.state_size")?),
+        ("linear_conv_kernel_dim", facts.size("ssm.conv_kernel")?),
     ] {
-        set(config, key, json!(size));
+        set(config, key, size);
     }
     let is_dense = |idx: &u64| !facts.has(&format!("model.layers.{idx}.mlp.gate.weight"));
     let dense: Vec<u64> = (0..facts.sizes.n_layers).filter(is_dense).collect();
     if dense.is_empty() {
         config.remove("intermediate_size");
     }
-    set(config, "mlp_only_layers", json!(dense));
-    let has_bias = has_any(facts, "self_attn.q_proj.bias");
-    set(config, "attention_bias", json!(has_bias));
+    set(config, "mlp_only_layers", dense);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Llama 4: the settings that llama.cpp assumes for all of its models, and the layers with experts.
 
 use attnscope_compute::error::Result;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::facts::{Facts, set};
 
@@ -28,21 +28,21 @@ pub(super) fn llama4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
         }
     };
     let types: Vec<&str> = (0..n_layers).map(word).collect();
-    set(config, "no_rope_layers", json!(rotates));
-    set(config, "layer_types", json!(types));
-    set(config, "attention_chunk_size", json!(CHUNK));
-    set(config, "attn_temperature_tuning", json!(true));
-    set(config, "floor_scale", json!(CHUNK));
-    set(config, "attn_scale", json!(0.1));
+    set(config, "no_rope_layers", rotates);
+    set(config, "layer_types", types);
+    set(config, "attention_chunk_size", CHUNK);
+    set(config, "attn_temperature_tuning", true);
+    set(config, "floor_scale", CHUNK);
+    set(config, "attn_scale", 0.1);
     let router = |idx: &u64| facts.has(&format!("model.layers.{idx}.feed_forward.router.weight"));
     let sparse: Vec<u64> = (0..n_layers).filter(router).collect();
-    set(config, "moe_layers", json!(sparse));
+    set(config, "moe_layers", sparse);
     facts.whole("interleave_moe_layer_step")?;
     let n_experts = facts.whole("expert_count")?.unwrap_or(0);
-    set(config, "use_qk_norm", json!(n_experts != MANY_EXPERTS));
+    set(config, "use_qk_norm", n_experts != MANY_EXPERTS);
     let d_mlp = facts.whole("feed_forward_length")?;
-    set(config, "intermediate_size_mlp", json!(d_mlp));
+    set(config, "intermediate_size_mlp", d_mlp);
     let d_expert = facts.whole("expert_feed_forward_length")?;
-    set(config, "intermediate_size", json!(d_expert));
+    set(config, "intermediate_size", d_expert);
     Ok(())
 }

@@ -5,17 +5,17 @@ mod config;
 mod element_types;
 mod facts;
 mod files;
+mod gemma2;
 mod gemma3n;
 mod gemma4;
 mod header;
 mod hybrids;
-mod joined;
-mod kinds;
 mod left_out;
 mod llama4;
 mod metadata;
 mod names;
 mod place;
+mod rework;
 mod rope;
 mod special;
 mod value;
@@ -30,7 +30,8 @@ pub(super) use files::file_at;
 pub use files::is_gguf;
 pub use vocabulary::{Vocabulary, Words};
 
-use self::architectures::{ARCHITECTURES, Architecture};
+use self::architectures::Architecture;
+use self::facts::Facts;
 use self::files::projector_remark;
 use self::header::Header;
 use self::metadata::Metadata;
@@ -38,9 +39,6 @@ use self::place::Placer;
 use super::config::Config;
 use super::data_file::DataFile;
 use super::tensors::Tensors;
-
-/// Kinds of models that files store under another kind's architecture.
-const UNSTATED: [&str; 2] = ["bamba", "distilbert"];
 
 /// An open GGUF file: its header is checked, no weight has been read.
 #[derive(Debug)]
@@ -54,12 +52,10 @@ pub struct Gguf {
     pub remarks: Vec<String>,
 }
 
-/// Lists the readable architectures by their name in files, with the `model_type` of each if it has one.
+/// Lists the readable architectures by their name in files, with the `model_type` of each if it differs from the name.
 pub fn architectures() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
-    let stated = ARCHITECTURES.iter().map(|known| known.name);
-    stated
-        .filter(|name| !UNSTATED.contains(name))
-        .map(|name| (name, kinds::Kind::of(name).map(|kind| kind.model_type)))
+    let all = Architecture::all().into_iter();
+    all.map(|known| (known.name, known.model_type))
 }
 
 /// Opens one GGUF file.
@@ -97,23 +93,31 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
         }
         parts.push((file, tensors));
     }
-    let architecture = special::corrected_architecture(
-        stated,
-        &metadata,
-        parts.iter().flat_map(|(_, tensors)| tensors),
-    );
-    let sizes = config::sizes(&metadata, stated.name)?;
+    let has = |ending: &str| {
+        let mut all = parts.iter().flat_map(|(_, tensors)| tensors);
+        all.any(|tensor| tensor.name.ends_with(ending))
+    };
+    let states = |tail: &str| metadata.get(&format!("{}.{tail}", stated.name)).is_some();
+    let architecture = stated.meant(&has, &states);
+    let sizes = config::sizes(&metadata, stated)?;
     let mut placer = Placer::new(architecture, sizes);
     for (file, tensors) in parts {
         placer.add_file(file, tensors)?;
     }
-    let mut named = placer.finish()?;
-    special::add_values(&metadata, architecture, sizes, &mut named)?;
-    joined::join(&metadata, stated.name, architecture, sizes, &mut named)?;
-    let values = config::hugging_face(&metadata, architecture, stated.name, sizes, &named)?;
-    special::forget_factors(&mut named);
-    let config = Config::from_map(&path, values);
-    let left_out = left_out::remark(&config, |key| metadata.get(key).is_some());
+    let mut tensors = placer.finish();
+    if let Some(rework) = architecture.rework {
+        rework(&metadata, sizes, &mut tensors)?;
+    }
+    let facts = Facts {
+        metadata: &metadata,
+        architecture,
+        prefix: stated.name,
+        sizes,
+        tensors: &tensors,
+    };
+    let config = Config::from_map(&path, config::hugging_face(&facts)?);
+    let left_out = left_out::remark(&facts, &config);
+    rope::forget_factors(&mut tensors);
     Ok(Gguf {
         remarks: left_out
             .into_iter()
@@ -121,7 +125,7 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
             .collect(),
         config,
         vocabulary: Vocabulary::find(&metadata, &data)?,
-        tensors: named,
+        tensors,
     })
 }
 
@@ -153,8 +157,7 @@ fn architecture(metadata: &Metadata<'_>, n_held: usize) -> Result<&'static Archi
         let problem = format!("missing, expected one of: {}", known());
         return Err(Error::config(path, KEY, problem));
     };
-    let known_by_name = Architecture::named(&name).filter(|known| !UNSTATED.contains(&known.name));
-    known_by_name.ok_or_else(|| {
+    Architecture::named(&name).ok_or_else(|| {
         let problem = format!("{name:?} is not known; known: {}", known());
         Error::config(path, KEY, problem)
     })

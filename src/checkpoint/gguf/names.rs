@@ -1,6 +1,6 @@
 //! Translates tensor names of GGUF to Hugging Face's, for each architecture.
 
-use super::architectures::{ARCHITECTURES, Architecture, Table, USUAL};
+use super::architectures::{Architecture, Table, USUAL};
 
 /// What a tensor of the file is in Hugging Face's model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,13 +37,9 @@ fn find(table: Table, part: &str) -> Option<(&'static str, &'static str)> {
 }
 
 impl Architecture {
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
-        ARCHITECTURES.iter().find(|known| known.name == name)
-    }
-
     /// Splits a tensor's name into layer and part, if it belongs to a layer.
     fn layer<'a>(&self, stem: &'a str) -> Option<Layer<'a>> {
-        let usual = [("blk.", self.layers, self.own)];
+        let usual = [("blk.", self.layers, self.names)];
         let stacks = self.stacks.iter().chain(&usual);
         let (rest, layers, names) = stacks
             .filter_map(|(before, layers, names)| {
@@ -321,10 +317,5 @@ mod tests {
         ] {
             assert_eq!(named("llama", stored), None, "{stored}");
         }
-    }
-
-    #[test]
-    fn architectures_are_sorted_by_name() {
-        assert!(ARCHITECTURES.is_sorted_by_key(|a| a.name));
     }
 }

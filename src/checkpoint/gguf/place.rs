@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use attnscope_compute::error::{Error, Result};
 
-use super::architectures::{Architecture, Fused};
+use super::architectures::{Architecture, Fused, Quirk};
 use super::facts::Sizes;
 use super::header::StoredTensor;
 use super::names::Meaning;
@@ -48,76 +48,9 @@ impl Placer {
         tensors.into_iter().try_for_each(|tensor| self.add(tensor))
     }
 
-    /// Returns all tensors, after joining those that Hugging Face stores as one.
-    ///
-    /// # Errors
-    /// When the parts of a tensor do not fit each other.
-    pub(super) fn finish(mut self) -> Result<Tensors> {
-        self.rename();
-        for layer_idx in 0..self.sizes.n_layers {
-            let at = format!("{}.{layer_idx}.self_attn", self.architecture.layers);
-            self.join_latent(&at)?;
-        }
-        Ok(self.named)
-    }
-
-    /// Renames tensors whose names depend on which others exist.
-    fn rename(&mut self) {
-        let has = |end: &str| self.named.index.keys().any(|name| name.contains(end));
-        let (old, new) = match self.architecture.name {
-            "falcon" if has(".ln_attn.") => (".input_layernorm.", ".ln_mlp."),
-            "t5" | "t5encoder" if has(".wi_0.") => (".wi.", ".wi_1."),
-            _ => return,
-        };
-        let index = std::mem::take(&mut self.named.index);
-        let renamed = index
-            .into_iter()
-            .map(|(name, info)| (name.replace(old, new), info));
-        self.named.index = renamed.collect();
-    }
-
-    /// Joins the up-projections from the latent vector to keys and to values, stored by head, into Hugging Face's one tensor.
-    fn join_latent(&mut self, at: &str) -> Result<()> {
-        let index = &mut self.named.index;
-        let [keys, values] =
-            ["k", "v"].map(|which| index.remove(&format!("{at}.{which}_b_proj.weight")));
-        let (Some(keys), Some(values)) = (keys, values) else {
-            return Ok(());
-        };
-        let ([n_heads, d_latent, d_own], [n_value_heads, d_value, value_latent]) =
-            (shape(&keys), shape(&values));
-        if n_heads != n_value_heads || d_latent != value_latent || n_heads == 0 {
-            let problem = format!("{:?} and {:?} do not fit", keys.shape, values.shape);
-            return Err(Error::tensor(&self.path, format!("{at}.k_b_proj"), problem));
-        }
-        // Keys are stored transposed.
-        let of_head = |info: &TensorInfo, head: usize, shape: [usize; 2], stored: Stored| {
-            let n_bytes = info.bytes.len() / n_heads;
-            let start = info.bytes.start + head * n_bytes;
-            TensorInfo {
-                shape: shape.to_vec(),
-                bytes: start..start + n_bytes,
-                stored,
-                ..info.clone()
-            }
-        };
-        let parts = (0..n_heads).flat_map(|head| {
-            [
-                of_head(&keys, head, [d_own, d_latent], Stored::Transposed),
-                of_head(&values, head, [d_value, d_latent], Stored::AsIs),
-            ]
-        });
-        let joined = ComputedTensor::Joined(Joined {
-            parts: parts.collect(),
-            axis: 0,
-        });
-        let info = TensorInfo {
-            shape: vec![n_heads * (d_own + d_value), d_latent],
-            made: Some(Arc::new(joined)),
-            ..keys.clone()
-        };
-        index.insert(format!("{at}.kv_b_proj.weight"), info);
-        Ok(())
+    /// Returns all tensors.
+    pub(super) fn finish(self) -> Tensors {
+        self.named
     }
 
     fn insert(
@@ -162,7 +95,7 @@ impl Placer {
                 self.insert(&tensor, name, shape, bytes, Stored::AsIs)
             }
             Meaning::Whole { name, part } => self.add_whole(&tensor, name, part),
-            Meaning::Experts { before, after } if self.architecture.name == "dbrx" => {
+            Meaning::Experts { before, after } if self.architecture.has(Quirk::StacksExperts) => {
                 let after = after.trim_start_matches('.').trim_end_matches(".weight");
                 self.stack_experts(&tensor, format!("{before}{after}"))
             }
@@ -179,7 +112,7 @@ impl Placer {
             "attn_qkv" if self.architecture.fused == Fused::Apart => {
                 return self.add_apart(tensor, &name);
             }
-            "attn_q_norm" | "attn_k_norm" if self.architecture.name == "stablelm" => {
+            "attn_q_norm" | "attn_k_norm" if self.architecture.has(Quirk::NormPerHead) => {
                 return self.add_head_norms(tensor, &name);
             }
             "altup_proj" | "altup_unembd_proj" => return self.add_streams(tensor, &name),
@@ -187,11 +120,13 @@ impl Placer {
             "shortconv.conv" if shape.len() == 2 => shape.insert(1, 1),
             "ssm_conv1d" if shape.len() == 2 => shape.insert(1, 1),
             // The file has an extra axis of length 1 after the heads, and one for the groups of a norm.
-            "ssm_a" | "ssm_d" if shape.len() == 2 && self.architecture.name != "jamba" => {
+            "ssm_a" | "ssm_d"
+                if shape.len() == 2 && !self.architecture.has(Quirk::DecaysByChannel) =>
+            {
                 shape = vec![shape.iter().product()];
             }
             "ssm_norm" => shape = vec![shape.iter().product()],
-            "exp_probs_b" if self.architecture.name == "ernie4_5-moe" => shape.insert(0, 1),
+            "exp_probs_b" if self.architecture.has(Quirk::BiasIsRow) => shape.insert(0, 1),
             _ => {}
         }
         let stored = self.stored(tensor, part, &name, &shape)?;
@@ -352,12 +287,11 @@ impl Placer {
         shape: &[usize],
     ) -> Result<Stored> {
         let (architecture, sizes) = (self.architecture, self.sizes);
-        // The converter does not permute OLMo's biases.
-        let is_left = architecture.name == "olmo" && name.ends_with(".bias");
+        let is_in_order = architecture.has(Quirk::BiasesInOrder) && name.ends_with(".bias");
+        let halves_alternate = architecture.has(Quirk::HalvesAlternate) && !is_in_order;
         let n_heads = match part {
-            _ if is_left => None,
-            "attn_q" if architecture.halves_alternate => Some(sizes.n_heads),
-            "attn_k" if architecture.halves_alternate => Some(sizes.n_kv_heads),
+            "attn_q" if halves_alternate => Some(sizes.n_heads),
+            "attn_k" if halves_alternate => Some(sizes.n_kv_heads),
             _ => None,
         };
         if let Some(n_heads) = n_heads {
@@ -378,17 +312,17 @@ impl Placer {
         if part == "ssm_a" {
             return Ok(Stored::NegativeExp);
         }
-        if architecture.norms_plus_one && part != "ssm_norm" && name.ends_with("norm.weight") {
+        let is_norm = part != "ssm_norm" && name.ends_with("norm.weight");
+        if is_norm && architecture.has(Quirk::NormsPlusOne) {
             return Ok(Stored::Plus(1.0));
         }
         let is_linear = ["attn_qkv", "attn_output", "ffn_up", "ffn_down"].contains(&part);
-        Ok(
-            if architecture.is_transposed && is_linear && shape.len() == 2 {
-                Stored::Transposed
-            } else {
-                Stored::AsIs
-            },
-        )
+        let is_transposed = is_linear && shape.len() == 2 && architecture.has(Quirk::Transposed);
+        Ok(if is_transposed {
+            Stored::Transposed
+        } else {
+            Stored::AsIs
+        })
     }
 
     /// Describes a fused tensor of all queries, keys and values whose rows Hugging Face groups by shared key.
@@ -414,11 +348,6 @@ impl Placer {
             d_head,
         })
     }
-}
-
-/// Returns a shape with three axes; zeros for any other number of axes.
-fn shape(info: &TensorInfo) -> [usize; 3] {
-    info.shape.as_slice().try_into().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -460,7 +389,7 @@ mod tests {
         let mut placer = placer("chatglm", [4, 2, 3]);
         let fused = tensor("blk.0.attn_qkv.weight", &[24, 8]);
         placer.add(fused).expect("fits");
-        let index = placer.finish().expect("whole").index;
+        let index = placer.finish().index;
         let bytes = |part: &str| {
             let info = &index[&format!("model.layers.0.self_attn.{part}_proj.weight")];
             (info.shape.clone(), info.bytes.clone())
@@ -475,7 +404,7 @@ mod tests {
         let mut placer = placer("glm4moe", [4, 2, 2]);
         let fused = tensor("blk.1.ffn_gate_up_exps.weight", &[3, 10, 8]);
         placer.add(fused).expect("fits");
-        let index = placer.finish().expect("whole").index;
+        let index = placer.finish().index;
         let place = |name: &str| {
             let info = &index[&format!("model.layers.1.mlp.experts.{name}.weight")];
             assert_eq!(info.shape, [5, 8]);

@@ -5,12 +5,16 @@ use std::f64::consts::PI;
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::metadata::Metadata;
+use super::architectures::Rotary;
+use super::facts::Facts;
 use crate::tensors::Tensors;
 
 const FREQS: &str = "rope_freqs.weight";
 const LONG: &str = "rope_factors_long.weight";
 const SHORT: &str = "rope_factors_short.weight";
+
+const TYPE: &str = "rope.scaling.type";
+const FACTOR: &str = "rope.scaling.factor";
 
 /// Low and high frequency factors of the published models: 1 and 4 of Llama 3, 1 and 1 of Llama 4, where nothing is blended.
 const LOW: f64 = 1.0;
@@ -20,23 +24,16 @@ const HIGH: [f64; 2] = [4.0, 1.0];
 ///
 /// # Errors
 /// When the file's scaling has no equivalent there.
-pub(super) fn scaling(
-    metadata: &Metadata<'_>,
-    architecture: &str,
-    tensors: &Tensors,
-    theta: f64,
-    d_head: u64,
-) -> Result<Option<Value>> {
-    let key = |tail: &str| format!("{architecture}.rope.{tail}");
-    if architecture == "gemma4" {
-        // Gemma 4's factors only say which pairs rotate; see `gemma4`.
+pub(super) fn scaling(facts: &Facts<'_>, theta: f64) -> Result<Option<Value>> {
+    if facts.architecture.rotary == Rotary::ByFactors {
         return Ok(None);
     }
-    let kind = metadata.word(&key("scaling.type"))?;
-    let factor = metadata.number(&key("scaling.factor"))?;
-    let linear = metadata.number(&key("scale_linear"))?;
-    let original = metadata.whole(&key("scaling.original_context_length"))?;
-    let attention = metadata.number(&key("scaling.attn_factor"))?;
+    let tensors = facts.tensors;
+    let kind = facts.metadata.word(&facts.key(TYPE))?;
+    let factor = facts.number(FACTOR)?;
+    let linear = facts.number("rope.scale_linear")?;
+    let original = facts.whole("rope.scaling.original_context_length")?;
+    let attention = facts.number("rope.scaling.attn_factor")?;
     if let (Some(long), Some(short)) = (factors(tensors, LONG)?, factors(tensors, SHORT)?) {
         let mut scaling =
             json!({"rope_type": "longrope", "long_factor": long, "short_factor": short});
@@ -49,14 +46,14 @@ pub(super) fn scaling(
     if let Some(stored) = factors(tensors, FREQS)? {
         if factor.is_some() {
             let problem = format!("expected 1 or nothing beside {FREQS}, found another factor");
-            return Err(Error::config(metadata.path, key("scaling.factor"), problem));
+            return facts.refuse(FACTOR, problem);
         }
         if stored.iter().all(|f| *f == 1.0) {
             return Ok(None);
         }
-        return llama3(&stored, theta, d_head, original).map(Some).ok_or_else(|| {
+        return llama3(&stored, theta, facts.sizes.d_head, original).map(Some).ok_or_else(|| {
             let problem = "these factors are not llama3 scaling, and no other is known that stores factors";
-            Error::tensor(metadata.path, FREQS, problem)
+            Error::tensor(facts.metadata.path, FREQS, problem)
         });
     }
     let kind = match kind.as_deref() {
@@ -67,38 +64,36 @@ pub(super) fn scaling(
     match (kind, factor) {
         ("none", _) | ("linear", None) => Ok(None),
         ("linear", Some(factor)) => Ok(Some(json!({"rope_type": "linear", "factor": factor}))),
-        ("yarn", Some(factor)) => {
-            yarn(metadata, architecture, factor, original, attention).map(Some)
-        }
+        ("yarn", Some(factor)) => yarn(facts, factor, original, attention).map(Some),
         ("yarn", None) => {
             let problem = "missing, expected a number other than 0 and 1 for yarn";
-            Err(Error::config(metadata.path, key("scaling.factor"), problem))
+            facts.refuse(FACTOR, problem.to_owned())
         }
         (other, _) => {
             let problem = format!("{other:?} is not known here; known: none, linear, yarn");
-            Err(Error::config(metadata.path, key("scaling.type"), problem))
+            facts.refuse(TYPE, problem)
         }
     }
 }
 
 fn yarn(
-    metadata: &Metadata<'_>,
-    architecture: &str,
+    facts: &Facts<'_>,
     factor: f64,
     original: Option<u64>,
     attention: Option<f64>,
 ) -> Result<Value> {
-    let key = |tail: &str| format!("{architecture}.rope.scaling.{tail}");
     // Values other than these change what yarn computes.
-    let sharpens = ["deepseek2", "mistral3"].contains(&architecture);
-    for (tail, neutral) in [("yarn_log_multiplier", 0.0), ("yarn_ext_factor", 1.0)] {
-        if sharpens && tail == "yarn_log_multiplier" {
+    for (tail, neutral) in [
+        ("rope.scaling.yarn_log_multiplier", 0.0),
+        ("rope.scaling.yarn_ext_factor", 1.0),
+    ] {
+        if facts.architecture.reads(tail) {
             continue;
         }
-        let found = metadata.number(&key(tail))?;
+        let found = facts.number(tail)?;
         if let Some(found) = found.filter(|found| *found != neutral && *found != -1.0) {
             let problem = format!("expected {neutral} or nothing, found {found}");
-            return Err(Error::config(metadata.path, key(tail), problem));
+            return facts.refuse(tail, problem);
         }
     }
     let mut scaling = Map::new();
@@ -111,21 +106,17 @@ fn yarn(
         );
     }
     for (tail, name) in [
-        ("yarn_beta_fast", "beta_fast"),
-        ("yarn_beta_slow", "beta_slow"),
+        ("rope.scaling.yarn_beta_fast", "beta_fast"),
+        ("rope.scaling.yarn_beta_slow", "beta_slow"),
     ] {
-        if let Some(beta) = metadata.number(&key(tail))? {
+        if let Some(beta) = facts.number(tail)? {
             scaling.insert(name.to_owned(), beta.into());
         }
-    }
-    if architecture == "gpt-oss" {
-        // No key states this, but all published models have it. (llama.cpp rounds the ends of the band.)
-        scaling.insert("truncate".to_owned(), false.into());
     }
     // llama.cpp's factor multiplies yarn's own factor; Hugging Face's replaces it.
     let attention = match attention {
         Some(attention) => Some(attention),
-        None => metadata.number(&key("yarn_attn_factor"))?,
+        None => facts.number("rope.scaling.yarn_attn_factor")?,
     };
     if let Some(attention) = attention.filter(|a| *a != 1.0) {
         let whole = attention * (0.1 * factor.ln() + 1.0);
@@ -192,6 +183,13 @@ fn llama3_factor(wavelength: f64, factor: f64, length: f64, high: f64) -> f64 {
     } else {
         let smooth = (length / wavelength - LOW) / (high - LOW);
         1.0 / ((1.0 - smooth) / factor + smooth)
+    }
+}
+
+/// Drops the factors, which are now in the configuration.
+pub(super) fn forget_factors(tensors: &mut Tensors) {
+    for name in [FREQS, LONG, SHORT] {
+        tensors.forget(name);
     }
 }
 

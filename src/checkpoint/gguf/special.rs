@@ -1,92 +1,14 @@
-//! Settings of single kinds of models that the tables cannot express: each depends on several keys or tensors.
+//! Settings that the tables of an architecture cannot express: each depends on several keys or tensors.
 
-use attnscope_compute::error::{Error, Result};
+use attnscope_compute::error::Result;
 use serde_json::{Map, Value, json};
 
-use super::architectures::Architecture;
-use super::facts::{Facts, Sizes, set};
-use super::header::StoredTensor;
-use super::metadata::Metadata;
-use super::value::Kind;
-use crate::Dtype;
-use crate::stored::Stored;
-use crate::tensor_info::TensorInfo;
-use crate::tensors::Tensors;
-
-/// Distance beyond which T5 puts all keys into the last bucket; the format has no key for it.
-const T5_DISTANCE: u64 = 128;
-/// Router jitter of the published Phi-MoE models.
-const PHI_JITTER: f64 = 0.01;
-
-/// Corrects the architecture where a converter uses one name for several kinds: a BERT without segments is a DistilBERT, a
-/// Granite 4 without Granite's multipliers is a Bamba, and a Granite with experts and a shared expert has the tensor names of
-/// Granite 4.
-pub(super) fn corrected_architecture<'a>(
-    stated: &'static Architecture,
-    metadata: &Metadata<'_>,
-    mut tensors: impl Iterator<Item = &'a StoredTensor>,
-) -> &'static Architecture {
-    let states = |tail: &str| metadata.get(&format!("{}.{tail}", stated.name)).is_some();
-    let mut has = |ending: &str| tensors.any(|tensor| tensor.name.ends_with(ending));
-    let meant = match stated.name {
-        "bert" if !has("token_types.weight") => "distilbert",
-        "granitehybrid" if !states("attention.scale") && !has("ffn_gate_inp.weight") => "bamba",
-        "granitemoe" if has("ffn_up_shexp.weight") => "granitehybrid",
-        name => name,
-    };
-    Architecture::named(meant).unwrap_or(stated)
-}
-
-/// Adds tensors that a converter moved into metadata: the parameters of the learned activation xIELU.
-///
-/// # Errors
-/// When a list does not have one number per layer.
-pub(super) fn add_values(
-    metadata: &Metadata<'_>,
-    architecture: &Architecture,
-    sizes: Sizes,
-    tensors: &mut Tensors,
-) -> Result<()> {
-    if architecture.name != "apertus" {
-        return Ok(());
-    }
-    for name in ["alpha_p", "alpha_n", "beta", "eps"] {
-        let key = format!("xielu.{name}");
-        let Some(list) = metadata.list(&key)? else {
-            continue;
-        };
-        if list.kind != Kind::F32 || list.len as u64 != sizes.n_layers {
-            let problem = format!("expected {} numbers of 32 bits", sizes.n_layers);
-            return Err(Error::config(metadata.path, key, problem));
-        }
-        for (layer_idx, start) in list.bytes.clone().step_by(4).enumerate() {
-            let info = TensorInfo {
-                dtype: Dtype::F32,
-                shape: vec![1],
-                strides: None,
-                file_idx: 0,
-                bytes: start..start + 4,
-                stored: Stored::AsIs,
-                scales: None,
-                made: None,
-            };
-            let name = format!("{}.{layer_idx}.mlp.act_fn.{name}", architecture.layers);
-            tensors.index.insert(name, info);
-        }
-    }
-    Ok(())
-}
-
-/// Drops the divisors of rotary frequencies, which are now in the configuration.
-pub(super) fn forget_factors(tensors: &mut Tensors) {
-    for name in ["rope_freqs", "rope_factors_long", "rope_factors_short"] {
-        tensors.forget(&format!("{name}.weight"));
-    }
-}
+use super::facts::{Facts, KV_HEADS, WINDOW, set};
+use crate::config::Config;
 
 pub(super) fn bert(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let types = facts.rows("embeddings.token_type_embeddings.weight");
-    set(config, "type_vocab_size", json!(types.unwrap_or(1)));
+    set(config, "type_vocab_size", types.unwrap_or(1));
     Ok(())
 }
 
@@ -113,13 +35,12 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     let d_rotary = facts.sizes.d_head;
     let either = |tail: &str, older: &str| -> Result<u64> {
         let newer = facts.whole(tail)?;
-        match newer.or(facts.whole(older)?) {
-            Some(width) if width > 0 => Ok(width),
-            _ => facts.refuse(
-                older,
-                "expected a whole number above 0, found nothing".to_owned(),
-            ),
+        let width = newer.or(facts.whole(older)?).unwrap_or(0);
+        if width == 0 {
+            let problem = "expected a whole number above 0, found nothing".to_owned();
+            return facts.refuse(older, problem);
         }
+        Ok(width)
     };
     let d_key = either("attention.key_length_mla", "attention.key_length")?;
     let d_value = either("attention.value_length_mla", "attention.value_length")?;
@@ -127,16 +48,11 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
         let problem = format!("expected more than the {d_rotary} that rotate, found {d_key}");
         return facts.refuse("attention.key_length", problem);
     };
-    set(config, "head_dim", json!(d_rotary));
-    set(config, "qk_rope_head_dim", json!(d_rotary));
-    set(config, "qk_nope_head_dim", json!(d_own));
-    set(config, "v_head_dim", json!(d_value));
-    let has_bias = facts.has("model.layers.0.self_attn.kv_a_proj_with_mqa.bias");
-    set(config, "attention_bias", json!(has_bias));
-    let biased = facts
-        .tensors
-        .iter()
-        .any(|(name, _)| name.ends_with("e_score_correction_bias"));
+    set(config, "head_dim", d_rotary);
+    set(config, "qk_rope_head_dim", d_rotary);
+    set(config, "qk_nope_head_dim", d_own);
+    set(config, "v_head_dim", d_value);
+    let biased = facts.has_any("e_score_correction_bias");
     // Files older than the key: models with a selection bias use a sigmoid.
     let is_sigmoid = match facts.whole("expert_gating_func")? {
         None | Some(0) => biased,
@@ -151,62 +67,54 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     let groups = facts.whole("expert_group_count")?;
     if groups.is_none() {
         // Without the key, experts are not grouped, whatever the default of Hugging Face's class is.
-        set(config, "n_group", json!(1));
-        set(config, "topk_group", json!(1));
+        set(config, "n_group", 1);
+        set(config, "topk_group", 1);
     }
     let groups = groups.unwrap_or(1);
     if is_sigmoid {
-        set(config, "norm_topk_prob", json!(divides));
+        set(config, "norm_topk_prob", divides);
     } else {
         if divides {
             let problem = "true is not known for experts weighed by a softmax".to_owned();
             return facts.refuse("expert_weights_norm", problem);
         }
-        set(config, "model_type", json!("deepseek_v2"));
+        set(config, "model_type", "deepseek_v2");
         let method = if groups > 1 {
             "group_limited_greedy"
         } else {
             "greedy"
         };
-        set(config, "topk_method", json!(method));
+        set(config, "topk_method", method);
     }
     if is_sigmoid && !biased {
         let problem = "2 (sigmoid) is not known without a bias for the choice".to_owned();
         return facts.refuse("expert_gating_func", problem);
     }
     // The converter multiplies Hugging Face's mscale by 0.1.
-    sharpen(
-        config,
-        facts.number("rope.scaling.yarn_log_multiplier")?,
-        10.0,
-    );
-    Ok(())
+    sharpen(facts, config, 10.0)
 }
 
 /// Sets both of yarn's mscale factors, which are equal in all models that store one of them.
-fn sharpen(config: &mut Map<String, Value>, stored: Option<f64>, times: f64) {
-    let Some(stored) = stored.filter(|stored| *stored != 0.0) else {
-        return;
-    };
-    if let Some(Value::Object(scaling)) = config.get_mut("rope_scaling") {
+fn sharpen(facts: &Facts<'_>, config: &mut Map<String, Value>, times: f64) -> Result<()> {
+    let stored = facts.number("rope.scaling.yarn_log_multiplier")?;
+    if let Some(stored) = stored.filter(|stored| *stored != 0.0)
+        && let Some(Value::Object(scaling)) = config.get_mut("rope_scaling")
+    {
         for name in ["mscale", "mscale_all_dim"] {
-            scaling.insert(name.to_owned(), json!(stored * times));
+            set(scaling, name, stored * times);
         }
     }
+    Ok(())
 }
 
 /// Mistral 3, whose later models scale up scores at far positions.
 pub(super) fn mistral3(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let growth = facts.number("attention.temperature_scale")?;
-    sharpen(
-        config,
-        facts.number("rope.scaling.yarn_log_multiplier")?,
-        1.0,
-    );
+    sharpen(facts, config, 1.0)?;
     if let Some(growth) = growth.filter(|growth| *growth != 0.0) {
-        set(config, "model_type", json!("ministral3"));
+        set(config, "model_type", "ministral3");
         if let Some(Value::Object(scaling)) = config.get_mut("rope_scaling") {
-            scaling.insert("llama_4_scaling_beta".to_owned(), json!(growth));
+            set(scaling, "llama_4_scaling_beta", growth);
         } else {
             let problem = format!("expected yarn scaling beside {growth}");
             return facts.refuse("attention.temperature_scale", problem);
@@ -215,26 +123,18 @@ pub(super) fn mistral3(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// EuroBERT: files of this kind have no head.
-pub(super) fn eurobert(_: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    set(config, "architectures", json!(["EuroBertModel"]));
-    Ok(())
-}
-
 pub(super) fn ernie_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     // Read and ignored: this width disagrees with the tensors.
     facts.whole("expert_shared_feed_forward_length")?;
     let stated = facts.whole("expert_shared_count")?.unwrap_or(0);
     let d_expert = facts.whole("expert_feed_forward_length")?.unwrap_or(0);
-    let stored = facts
-        .tensors
-        .iter()
-        .find(|(name, _)| name.ends_with("shared_experts.up_proj.weight"));
+    let is_shared = |name: &str| name.ends_with("shared_experts.up_proj.weight");
+    let stored = facts.tensors.iter().find(|(name, _)| is_shared(name));
     let width = stored.map(|(_, info)| info.shape[0] as u64);
     let n = width
         .and_then(|width| width.checked_div(d_expert))
         .unwrap_or(stated);
-    set(config, "moe_num_shared_experts", json!(n));
+    set(config, "moe_num_shared_experts", n);
     Ok(())
 }
 
@@ -248,24 +148,89 @@ pub(super) fn weighed_experts(facts: &Facts<'_>, config: &mut Map<String, Value>
         return facts.refuse("expert_gating_func", problem);
     }
     let divides = facts.flag("expert_weights_norm")?.unwrap_or(false);
-    set(config, "norm_topk_prob", json!(divides));
+    set(config, "norm_topk_prob", divides);
+    Ok(())
+}
+
+/// Llama, Mistral and Mixtral, whose files name one architecture.
+pub(super) fn llama(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    if let Some(n_experts) = facts.whole("expert_count")?.filter(|n| *n > 0) {
+        set(config, "model_type", "mixtral");
+        set(config, "num_local_experts", n_experts);
+        let n_used = facts.whole("expert_used_count")?;
+        set(config, "num_experts_per_tok", n_used);
+    } else if facts.window()?.is_some() {
+        set(config, "model_type", "mistral");
+    } else {
+        for (name, probe) in [
+            ("attention_bias", "model.layers.0.self_attn.q_proj.bias"),
+            ("mlp_bias", "model.layers.0.mlp.up_proj.bias"),
+        ] {
+            set(config, name, facts.has(probe));
+        }
+        return Ok(());
+    }
+    window(facts, config)
+}
+
+/// OLMo 2 and 3: only the latter has windows.
+pub(super) fn olmo2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    if facts.window()?.is_some() {
+        set(config, "model_type", "olmo3");
+    }
+    Ok(())
+}
+
+/// GPT-OSS does not round the ends of yarn's band. No key states this, but all published models have it; llama.cpp rounds.
+pub(super) fn gpt_oss(_: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    if let Some(Value::Object(scaling)) = config.get_mut("rope_scaling")
+        && scaling.get("rope_type") == Some(&json!("yarn"))
+    {
+        set(scaling, "truncate", false);
+    }
+    Ok(())
+}
+
+/// Whether a configuration has yarn scaling.
+pub(super) fn has_yarn(config: &Config) -> bool {
+    let scaling = config.get("rope_scaling");
+    scaling.and_then(|scaling| scaling.get("rope_type")) == Some(&json!("yarn"))
+}
+
+/// All settings of GPT-2, which has hardly any of the usual ones.
+pub(super) fn gpt2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    set(config, "model_type", "gpt2");
+    set(config, "activation_function", "gelu_new");
+    let sizes = facts.sizes;
+    for (name, size) in [
+        ("n_layer", sizes.n_layers),
+        ("n_embd", sizes.d_model),
+        ("n_head", sizes.n_heads),
+    ] {
+        set(config, name, size);
+    }
+    for (usual, own) in [
+        ("intermediate_size", "n_inner"),
+        ("max_position_embeddings", "n_positions"),
+    ] {
+        let length = config.remove(usual).unwrap_or_default();
+        set(config, own, length);
+    }
+    if let Some(eps) = facts.number("attention.layer_norm_epsilon")? {
+        set(config, "layer_norm_epsilon", eps);
+    }
     Ok(())
 }
 
 /// Falcon: grouped-query or multi-query attention, with two norms in the largest models.
 pub(super) fn falcon(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let is_grouped = facts.sizes.n_kv_heads > 1;
-    set(config, "new_decoder_architecture", json!(is_grouped));
-    set(config, "multi_query", json!(!is_grouped));
-    set(config, "parallel_attn", json!(true));
+    set(config, "new_decoder_architecture", is_grouped);
+    set(config, "multi_query", !is_grouped);
+    set(config, "parallel_attn", true);
     let has_two = facts.has("transformer.h.0.ln_attn.weight");
-    set(
-        config,
-        "num_ln_in_parallel_attn",
-        json!(if has_two { 2 } else { 1 }),
-    );
-    let has_bias = facts.has("transformer.h.0.self_attention.query_key_value.bias");
-    set(config, "bias", json!(has_bias));
+    let n_norms = if has_two { 2 } else { 1 };
+    set(config, "num_ln_in_parallel_attn", n_norms);
     let d_mlp = config.remove("intermediate_size");
     set(config, "ffn_hidden_size", d_mlp.unwrap_or_default());
     // Read and ignored: older files state the order of rows, but there is only one.
@@ -275,9 +240,7 @@ pub(super) fn falcon(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
 
 pub(super) fn gpt_neox(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let is_parallel = facts.flag("use_parallel_residual")?.unwrap_or(true);
-    set(config, "use_parallel_residual", json!(is_parallel));
-    let has_bias = facts.has("gpt_neox.layers.0.attention.query_key_value.bias");
-    set(config, "attention_bias", json!(has_bias));
+    set(config, "use_parallel_residual", is_parallel);
     Ok(())
 }
 
@@ -285,37 +248,23 @@ pub(super) fn stablelm(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
     let is_parallel = facts.flag("use_parallel_residual")?.unwrap_or(false);
     // Models with one norm per layer have parallel branches.
     let has_one = !facts.has("model.layers.0.post_attention_layernorm.weight");
-    set(
-        config,
-        "use_parallel_residual",
-        json!(is_parallel || has_one),
-    );
-    let has_norms = facts.has("model.layers.0.self_attn.q_layernorm.norms.0.weight");
-    set(config, "qk_layernorm", json!(has_norms));
+    set(config, "use_parallel_residual", is_parallel || has_one);
     Ok(())
 }
 
 /// LFM2: layers without key/value heads are convolutions.
 pub(super) fn lfm2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    const HEADS: &str = "attention.head_count_kv";
-    let stored = facts.metadata.get(&facts.key(HEADS));
-    if matches!(stored, Some(super::value::Value::List(_))) {
-        let heads = facts.metadata.wholes(&facts.key(HEADS))?;
+    if let Some(heads) = facts.wholes(KV_HEADS)? {
         let n_kv_heads = facts.sizes.n_kv_heads;
         let is_odd = heads.iter().any(|n| ![0, n_kv_heads].contains(n));
         if heads.len() as u64 != facts.sizes.n_layers || is_odd {
             let problem = format!("expected 0 or {n_kv_heads} for each layer, found {heads:?}");
-            return facts.refuse(HEADS, problem);
+            return facts.refuse(KV_HEADS, problem);
         }
         let word = |n: &u64| if *n == 0 { "conv" } else { "full_attention" };
         let types: Vec<&str> = heads.iter().map(word).collect();
-        set(config, "layer_types", json!(types));
+        set(config, "layer_types", types);
     }
-    let has_bias = facts
-        .tensors
-        .iter()
-        .any(|(name, _)| name.ends_with("conv.in_proj.bias"));
-    set(config, "conv_bias", json!(has_bias));
     let is_tied = config.remove("tie_word_embeddings");
     set(config, "tie_embedding", is_tied.unwrap_or(json!(true)));
     Ok(())
@@ -323,32 +272,18 @@ pub(super) fn lfm2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result
 
 /// ModernBERT: bidirectional windows in all but every n-th layer, and an activation that only later files state.
 pub(super) fn modern_bert(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    let window = facts.whole("attention.sliding_window")?.unwrap_or(128);
-    set(config, "local_attention", json!(window));
+    let window = facts.whole(WINDOW)?.unwrap_or(128);
+    set(config, "local_attention", window);
     let every = facts
         .whole("attention.sliding_window_pattern")?
         .unwrap_or(3);
-    set(config, "global_attn_every_n_layers", json!(every));
-    let local = facts.number("rope.freq_base_swa")?;
-    let global = config.get("rope_theta").cloned();
-    set(
-        config,
-        "local_rope_theta",
-        local.map_or(global.unwrap_or(json!(10_000.0)), |theta| json!(theta)),
-    );
-    let named = facts.metadata.word(&facts.key("hidden_activation"))?;
-    set(
-        config,
-        "hidden_activation",
-        json!(named.unwrap_or("gelu".to_owned())),
-    );
-    for (name, probe) in [
-        ("attention_bias", "layers.0.attn.Wqkv.bias"),
-        ("mlp_bias", "layers.0.mlp.Wi.bias"),
-        ("norm_bias", "final_norm.bias"),
-    ] {
-        set(config, name, json!(facts.has(probe)));
-    }
+    set(config, "global_attn_every_n_layers", every);
+    let global = config.get("rope_theta").cloned().unwrap_or_default();
+    let local = facts.number("rope.freq_base_swa")?.map(Value::from);
+    set(config, "local_rope_theta", local.unwrap_or(global));
+    let activation = facts.metadata.word(&facts.key("hidden_activation"))?;
+    let activation = activation.unwrap_or("gelu".to_owned());
+    set(config, "hidden_activation", activation);
     Ok(())
 }
 
@@ -358,14 +293,10 @@ pub(super) fn mpt(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<
     if let Some(other) = facts.number(SLOPES)?.filter(|slope| *slope != 8.0) {
         return facts.refuse(SLOPES, format!("expected 8, found {other}"));
     }
-    let Sizes {
-        n_heads,
-        n_kv_heads,
-        ..
-    } = facts.sizes;
+    let (n_heads, n_kv_heads) = (facts.sizes.n_heads, facts.sizes.n_kv_heads);
     if n_heads != n_kv_heads {
         let problem = format!("expected {n_heads}, a key for each head, found {n_kv_heads}");
-        return facts.refuse("attention.head_count_kv", problem);
+        return facts.refuse(KV_HEADS, problem);
     }
     let clip = facts
         .number("attention.clamp_kqv")?
@@ -374,14 +305,28 @@ pub(super) fn mpt(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<
     Ok(())
 }
 
-pub(super) fn phimoe(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    let window = facts
-        .whole("attention.sliding_window")?
-        .filter(|window| *window > 0);
-    set(config, "sliding_window", json!(window));
-    set(config, "router_jitter_noise", json!(PHI_JITTER));
+/// Writes a window that all layers have, or none.
+pub(super) fn window(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    set(config, "sliding_window", facts.window()?);
+    Ok(())
+}
+
+/// Phi-3 and its mixture of experts, whose configurations state the context length before scaling.
+pub(super) fn phi3(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     if let Some(original) = facts.whole("rope.scaling.original_context_length")? {
-        set(config, "original_max_position_embeddings", json!(original));
+        set(config, "original_max_position_embeddings", original);
+    }
+    window(facts, config)
+}
+
+/// Qwen 2 and 3: only some layers have the window, and the format does not say which. It is ignored, as in llama.cpp, but stays
+/// in the configuration under the file's key, for a remark.
+pub(super) fn window_of_some_layers(
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
+    if let Some(window) = facts.window()? {
+        set(config, &facts.key(WINDOW), window);
     }
     Ok(())
 }
@@ -390,7 +335,7 @@ pub(super) fn phimoe(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
 pub(super) fn starcoder(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let rows = facts.rows("transformer.h.0.attn.c_attn.weight");
     let shares = rows != Some(3 * facts.sizes.d_model);
-    set(config, "multi_query", json!(shares));
+    set(config, "multi_query", shares);
     Ok(())
 }
 
@@ -400,35 +345,24 @@ pub(super) fn t5(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<(
         format!("encoder.block.{layer_idx}.layer.0.SelfAttention.relative_attention_bias.weight")
     };
     let has_bias_by_layer = facts.sizes.n_layers > 1 && facts.has(&bias_of(1));
-    set(
-        config,
-        "model_type",
-        json!(if has_bias_by_layer { "umt5" } else { "t5" }),
-    );
+    let model_type = if has_bias_by_layer { "umt5" } else { "t5" };
+    set(config, "model_type", model_type);
     let is_gated = facts.has("encoder.block.0.layer.1.DenseReluDense.wi_0.weight");
     let activation = if is_gated { "gated-gelu" } else { "relu" };
-    set(config, "feed_forward_proj", json!(activation));
+    set(config, "feed_forward_proj", activation);
     let n_decoder = facts
         .whole("decoder_block_count")?
         .unwrap_or(facts.sizes.n_layers);
-    set(config, "num_decoder_layers", json!(n_decoder));
+    set(config, "num_decoder_layers", n_decoder);
     if let Some(n) = facts.whole("attention.relative_buckets_count")? {
-        set(config, "relative_attention_num_buckets", json!(n));
+        set(config, "relative_attention_num_buckets", n);
     }
-    set(
-        config,
-        "relative_attention_max_distance",
-        json!(T5_DISTANCE),
-    );
     if is_gated && !has_bias_by_layer && !facts.has("lm_head.weight") {
         // Only the first T5 scales the logits of a tied head, and it has no gates.
-        set(config, "scale_decoder_outputs", json!(false));
-    }
-    if facts.prefix == "t5encoder" {
-        set(config, "architectures", json!(["T5EncoderModel"]));
+        set(config, "scale_decoder_outputs", false);
     }
     if let Some(start) = facts.whole("decoder_start_token_id")? {
-        set(config, "decoder_start_token_id", json!(start));
+        set(config, "decoder_start_token_id", start);
     }
     Ok(())
 }

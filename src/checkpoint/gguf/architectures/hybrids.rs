@@ -1,13 +1,149 @@
-//! Tensor names of models whose layers mix tokens partly by something other than attention.
+//! Decoders whose layers mix tokens partly by something other than attention.
 
-use super::architecture::{Architecture, Fused, Table};
-use super::tables::{FOUR_NORMS, PLAIN_EXPERTS, QWEN_EXPERTS, USUAL_WAY};
+use super::architecture::{Architecture, Fixed, Fused, Quirk, Rotary, Table};
+use super::shared::*;
+use crate::gguf::left_out::LeftOut;
+use crate::gguf::{hybrids, rework, special};
 
-/// Bamba's names, also used by files of Granite 4.
-pub(super) const BAMBA: Architecture = Architecture {
+/// Sorted by name.
+pub(super) static HYBRIDS: &[Architecture] = &[
+    Architecture {
+        name: "falcon-h1",
+        top: WITH_LAST_NORM,
+        names: BAMBA.names,
+        model_type: Some("falcon_h1"),
+        switches: &[
+            BAMBA.switches[0],
+            BAMBA.switches[1],
+            ("mamba_rms_norm", "*mamba.norm.weight"),
+            ("projectors_bias", "*mamba.out_proj.bias"),
+        ],
+        // llama.cpp supports only this order.
+        fixed: &[("mamba_norm_before_gate", Fixed::Flag(false))],
+        special: Some(hybrids::falcon_h1),
+        left_out: LeftOut::SettingIf(
+            hybrids::has_norm,
+            "the order of gate and norm",
+            "the gate first, as llama.cpp has it",
+        ),
+        ..PLAIN
+    },
+    GRANITE_HYBRID,
+    Architecture {
+        name: "jamba",
+        top: WITH_LAST_NORM,
+        names: &[
+            ("ffn_norm", "pre_ff_layernorm"),
+            ("ffn_gate", "feed_forward.gate_proj"),
+            ("ffn_up", "feed_forward.up_proj"),
+            ("ffn_down", "feed_forward.down_proj"),
+            ("ffn_gate_inp", "feed_forward.router"),
+            ("ssm_a", "mamba.A_log"),
+            ("ssm_d", "mamba.D"),
+            ("ssm_conv1d", "mamba.conv1d"),
+            ("ssm_dt", "mamba.dt_proj"),
+            ("ssm_in", "mamba.in_proj"),
+            ("ssm_x", "mamba.x_proj"),
+            ("ssm_dt_norm", "mamba.dt_layernorm"),
+            ("ssm_b_norm", "mamba.b_layernorm"),
+            ("ssm_c_norm", "mamba.c_layernorm"),
+            ("ssm_out", "mamba.out_proj"),
+        ],
+        experts: ("feed_forward.experts", PLAIN_EXPERTS.1),
+        numbers: &[EXPERTS[0], EXPERTS[1]],
+        known: BY_LAYER,
+        renames: &[NO_ROPE],
+        special: Some(hybrids::jamba),
+        quirks: &[Quirk::DecaysByChannel, Quirk::DerivesHeadWidth],
+        ..PLAIN
+    },
+    Architecture {
+        name: "lfm2",
+        top: &[
+            ("token_embd", "model.embed_tokens"),
+            ("token_embd_norm", "model.embedding_norm"),
+            ("output_norm", "model.embedding_norm"),
+            ("output", "lm_head"),
+        ],
+        names: &[
+            ("attn_norm", "operator_norm"),
+            ("attn_q_norm", "self_attn.q_layernorm"),
+            ("attn_k_norm", "self_attn.k_layernorm"),
+            ("attn_output", "self_attn.out_proj"),
+            ("shortconv.conv", "conv.conv"),
+            ("shortconv.in_proj", "conv.in_proj"),
+            ("shortconv.out_proj", "conv.out_proj"),
+            ("ffn_norm", "ffn_norm"),
+            ("ffn_gate", "feed_forward.w1"),
+            ("ffn_up", "feed_forward.w3"),
+            ("ffn_down", "feed_forward.w2"),
+        ],
+        numbers: &[("shortconv.l_cache", "conv_L_cache")],
+        switches: &[("conv_bias", "*conv.in_proj.bias")],
+        fixed: &[("block_auto_adjust_ff_dim", Fixed::Flag(false))],
+        eps: (PLAIN.eps.0, "norm_eps"),
+        known: &[BY_LAYER[0]],
+        special: Some(special::lfm2),
+        ..PLAIN
+    },
+    NEMOTRON_H,
+    Architecture {
+        name: "nemotron_h_moe",
+        model_type: Some(NEMOTRON_H.name),
+        ..NEMOTRON_H
+    },
+    Architecture {
+        name: "qwen3next",
+        names: &[
+            QWEN_EXPERTS[0],
+            QWEN_EXPERTS[1],
+            QWEN_EXPERTS[2],
+            QWEN_EXPERTS[3],
+            QWEN_EXPERTS[4],
+            ("post_attention_norm", "post_attention_layernorm"),
+            // These become one tensor: see `rework::delta_rule`.
+            ("attn_qkv", "linear_attn.in_proj_qkv"),
+            ("attn_gate", "linear_attn.in_proj_z"),
+            // Older files store Hugging Face's tensor.
+            ("ssm_in", "linear_attn.in_proj_qkvz"),
+            ("ssm_ba", "linear_attn.in_proj_ba"),
+            ("ssm_a", "linear_attn.A_log"),
+            ("ssm_conv1d", "linear_attn.conv1d"),
+            ("ssm_dt", "linear_attn.dt_bias"),
+            ("ssm_norm", "linear_attn.norm"),
+            ("ssm_out", "linear_attn.out_proj"),
+        ],
+        experts: PLAIN_EXPERTS,
+        fused: Fused::AsIs,
+        rework: Some(rework::delta_rule),
+        model_type: Some("qwen3_next"),
+        numbers: QWEN_NUMBERS,
+        switches: &[ANY_ATTENTION_BIAS],
+        // llama.cpp normalises the chosen experts' weights in all models of this kind.
+        fixed: &[("norm_topk_prob", Fixed::Flag(true))],
+        rotary: Rotary::Part,
+        special: Some(hybrids::qwen3_next),
+        quirks: &[Quirk::NormsPlusOne],
+        ..PLAIN
+    },
+];
+
+/// Keys that may be a list with a value per layer.
+const BY_LAYER: &[&str] = &["attention.head_count_kv", "feed_forward_length"];
+
+/// In hybrids, the first layer may have no attention.
+const ANY_ATTENTION_BIAS: (&str, &str) = ("attention_bias", "*self_attn.q_proj.bias");
+
+const WITH_LAST_NORM: Table = &[
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.final_layernorm"),
+    ("output", "lm_head"),
+];
+
+const BAMBA: Architecture = Architecture {
     name: "bamba",
     top: WITH_LAST_NORM,
-    own: &[
+    names: &[
         ("ffn_norm", "pre_ff_layernorm"),
         ("ffn_gate", "feed_forward.gate_proj"),
         ("ffn_up", "feed_forward.up_proj"),
@@ -20,90 +156,27 @@ pub(super) const BAMBA: Architecture = Architecture {
         ("ssm_norm", "mamba.norm"),
         ("ssm_out", "mamba.out_proj"),
     ],
-    halves_alternate: true,
-    ..USUAL_WAY
+    switches: &[
+        ANY_ATTENTION_BIAS,
+        ("mlp_bias", "*feed_forward.up_proj.bias"),
+    ],
+    rotary: Rotary::Part,
+    known: BY_LAYER,
+    special: Some(hybrids::bamba),
+    quirks: &[Quirk::HalvesAlternate, Quirk::DerivesHeadWidth],
+    ..PLAIN
 };
 
-const WITH_LAST_NORM: Table = &[
-    ("token_embd", "model.embed_tokens"),
-    ("output_norm", "model.final_layernorm"),
-    ("output", "lm_head"),
-];
-
-pub(super) const FALCON_H1: Architecture = Architecture {
-    name: "falcon-h1",
-    halves_alternate: false,
-    ..BAMBA
-};
-
-pub(super) const GEMMA3N: Architecture = Architecture {
-    name: "gemma3n",
-    top: &[
-        ("token_embd", "model.embed_tokens"),
-        ("per_layer_token_embd", "model.embed_tokens_per_layer"),
-        ("per_layer_model_proj", "model.per_layer_model_projection"),
-        ("per_layer_proj_norm", "model.per_layer_projection_norm"),
-        // One for each residual stream except the active one: see `Placer::add_streams`.
-        ("altup_proj", "model.altup_projections"),
-        ("altup_unembd_proj", "model.altup_unembed_projections"),
-        ("output_norm", "model.norm"),
-        ("output", "lm_head"),
-    ],
-    own: &[
-        FOUR_NORMS[0],
-        FOUR_NORMS[1],
-        FOUR_NORMS[2],
-        ("inp_gate", "per_layer_input_gate"),
-        ("proj", "per_layer_projection"),
-        ("post_norm", "post_per_layer_input_norm"),
-        ("altup_correct_coef", "altup.correction_coefs"),
-        ("altup_correct_scale.weight", "altup.correct_output_scale"),
-        ("altup_predict_coef", "altup.prediction_coefs"),
-        ("altup_router", "altup.modality_router"),
-        ("altup_router_norm", "altup.router_norm"),
-        ("laurel_l", "laurel.linear_left"),
-        ("laurel_r", "laurel.linear_right"),
-        ("laurel_post_norm", "laurel.post_laurel_norm"),
-    ],
-    ..USUAL_WAY
-};
-
-pub(super) const GEMMA4: Architecture = Architecture {
-    name: "gemma4",
-    top: &[
-        ("token_embd", "model.embed_tokens"),
-        ("per_layer_token_embd", "model.embed_tokens_per_layer"),
-        ("per_layer_model_proj", "model.per_layer_model_projection"),
-        ("per_layer_proj_norm", "model.per_layer_projection_norm"),
-        ("output_norm", "model.norm"),
-        ("output", "lm_head"),
-    ],
-    own: &[
-        FOUR_NORMS[0],
-        FOUR_NORMS[1],
-        FOUR_NORMS[2],
-        ("inp_gate", "per_layer_input_gate"),
-        ("proj", "per_layer_projection"),
-        ("post_norm", "post_per_layer_input_norm"),
-        ("layer_output_scale", "layer_scalar"),
-        ("ffn_gate_inp", "router.proj"),
-        ("ffn_gate_inp.scale", "router.scale"),
-        // All experts of a layer in one tensor.
-        ("ffn_gate_up_exps.weight", "experts.gate_up_proj"),
-        ("ffn_down_exps.weight", "experts.down_proj"),
-        ("ffn_down_exps.scale", "router.per_expert_scale"),
-        ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
-        ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
-        ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
-    ],
-    ..USUAL_WAY
-};
-
+/// Granite 4.
 pub(super) const GRANITE_HYBRID: Architecture = Architecture {
     name: "granitehybrid",
-    own: &[
+    // Without Granite's multipliers, it is a Bamba.
+    variant: Some((&BAMBA, |has, states| {
+        !states("attention.scale") && !has("ffn_gate_inp.weight")
+    })),
+    names: &[
         ("ffn_gate_inp", "block_sparse_moe.router.layer"),
-        // These become one tensor: see `joined`.
+        // These become one tensor: see `rework::granite`.
         ("ffn_gate", "shared_mlp.gate_proj"),
         ("ffn_up", "shared_mlp.up_proj"),
         ("ffn_gate_shexp", "shared_mlp.gate_proj"),
@@ -118,50 +191,17 @@ pub(super) const GRANITE_HYBRID: Architecture = Architecture {
         ("ssm_norm", "mamba.norm"),
         ("ssm_out", "mamba.out_proj"),
     ],
-    halves_alternate: true,
-    ..USUAL_WAY
+    rework: Some(rework::granite),
+    model_type: Some("granitemoehybrid"),
+    numbers: GRANITE,
+    switches: &[ANY_ATTENTION_BIAS],
+    known: BY_LAYER,
+    special: Some(hybrids::granite),
+    quirks: &[Quirk::HalvesAlternate, Quirk::DerivesHeadWidth],
+    ..PLAIN
 };
 
-pub(super) const JAMBA: Architecture = Architecture {
-    name: "jamba",
-    top: WITH_LAST_NORM,
-    own: &[
-        ("ffn_norm", "pre_ff_layernorm"),
-        ("ffn_gate", "feed_forward.gate_proj"),
-        ("ffn_up", "feed_forward.up_proj"),
-        ("ffn_down", "feed_forward.down_proj"),
-        ("ffn_gate_inp", "feed_forward.router"),
-        ("ssm_a", "mamba.A_log"),
-        ("ssm_d", "mamba.D"),
-        ("ssm_conv1d", "mamba.conv1d"),
-        ("ssm_dt", "mamba.dt_proj"),
-        ("ssm_in", "mamba.in_proj"),
-        ("ssm_x", "mamba.x_proj"),
-        ("ssm_dt_norm", "mamba.dt_layernorm"),
-        ("ssm_b_norm", "mamba.b_layernorm"),
-        ("ssm_c_norm", "mamba.c_layernorm"),
-        ("ssm_out", "mamba.out_proj"),
-    ],
-    experts: ("feed_forward.experts", PLAIN_EXPERTS.1),
-    ..USUAL_WAY
-};
-
-pub(super) const LLAMA4: Architecture = Architecture {
-    name: "llama4",
-    own: &[
-        ("ffn_gate", "feed_forward.gate_proj"),
-        ("ffn_up", "feed_forward.up_proj"),
-        ("ffn_down", "feed_forward.down_proj"),
-        ("ffn_gate_inp", "feed_forward.router"),
-        ("ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"),
-        ("ffn_up_shexp", "feed_forward.shared_expert.up_proj"),
-        ("ffn_down_shexp", "feed_forward.shared_expert.down_proj"),
-    ],
-    experts: ("feed_forward.experts", PLAIN_EXPERTS.1),
-    ..USUAL_WAY
-};
-
-pub(super) const NEMOTRON_H: Architecture = Architecture {
+const NEMOTRON_H: Architecture = Architecture {
     name: "nemotron_h",
     layers: "backbone.layers",
     top: &[
@@ -169,7 +209,7 @@ pub(super) const NEMOTRON_H: Architecture = Architecture {
         ("output_norm", "backbone.norm_f"),
         ("output", "lm_head"),
     ],
-    own: &[
+    names: &[
         ("attn_norm", "norm"),
         ("attn_q", "mixer.q_proj"),
         ("attn_k", "mixer.k_proj"),
@@ -193,32 +233,36 @@ pub(super) const NEMOTRON_H: Architecture = Architecture {
         ("ssm_out", "mixer.out_proj"),
     ],
     experts: ("mixer.experts", PLAIN_EXPERTS.1),
-    ..USUAL_WAY
-};
-
-pub(super) const QWEN3_NEXT: Architecture = Architecture {
-    name: "qwen3next",
-    own: &[
-        QWEN_EXPERTS[0],
-        QWEN_EXPERTS[1],
-        QWEN_EXPERTS[2],
-        QWEN_EXPERTS[3],
-        QWEN_EXPERTS[4],
-        ("post_attention_norm", "post_attention_layernorm"),
-        // These become one tensor: see `joined`.
-        ("attn_qkv", "linear_attn.in_proj_qkv"),
-        ("attn_gate", "linear_attn.in_proj_z"),
-        // Older files store Hugging Face's tensor.
-        ("ssm_in", "linear_attn.in_proj_qkvz"),
-        ("ssm_ba", "linear_attn.in_proj_ba"),
-        ("ssm_a", "linear_attn.A_log"),
-        ("ssm_conv1d", "linear_attn.conv1d"),
-        ("ssm_dt", "linear_attn.dt_bias"),
-        ("ssm_norm", "linear_attn.norm"),
-        ("ssm_out", "linear_attn.out_proj"),
+    numbers: &[
+        ("expert_count", "n_routed_experts"),
+        EXPERTS[1],
+        EXPERTS[2],
+        (
+            "expert_shared_feed_forward_length",
+            "moe_shared_expert_intermediate_size",
+        ),
+        ("expert_weights_scale", "routed_scaling_factor"),
+        ("expert_group_count", "n_group"),
+        ("expert_group_used_count", "topk_group"),
+        ("moe_latent_size", "moe_latent_size"),
     ],
-    experts: PLAIN_EXPERTS,
-    fused: Fused::AsIs,
-    norms_plus_one: true,
-    ..USUAL_WAY
+    switches: &[
+        ("use_conv_bias", "*mixer.conv1d.bias"),
+        ("use_bias", "*mixer.in_proj.bias"),
+        ("mlp_bias", "*up_proj.bias"),
+    ],
+    fixed: &[
+        ("mlp_hidden_act", Fixed::Word("relu2")),
+        ("mamba_hidden_act", Fixed::Word("silu")),
+    ],
+    activation: NO_ACTIVATION,
+    eps: (LAYER, "layer_norm_epsilon"),
+    known: &[BY_LAYER[0], BY_LAYER[1], "expert_shared_count"],
+    renames: &[("num_hidden_layers", ""), NO_ROPE],
+    special: Some(hybrids::nemotron_h),
+    left_out: LeftOut::Setting(
+        "activations and the shortest step",
+        "relu2, silu and 0, as llama.cpp has them",
+    ),
+    ..PLAIN
 };
