@@ -24,8 +24,6 @@ fn row(knob: &str, a: KnobValue, b: KnobValue) -> KnobDifference {
 struct RotationHypothesis {
     rope: Option<RopeSpec>,
     positions: Vec<usize>,
-    /// Whether every angle is negated.
-    is_backward: bool,
     /// The knob difference to report.
     knob: KnobDifference,
 }
@@ -35,7 +33,6 @@ impl RotationHypothesis {
         Self {
             rope,
             positions,
-            is_backward: false,
             knob,
         }
     }
@@ -47,32 +44,8 @@ impl RotationHypothesis {
         let width = values.len() / self.positions.len().max(1);
         for (position_idx, row) in values.chunks_mut(width.max(1)).enumerate() {
             for head in row.chunks_mut(d_head.max(1)) {
-                // Mirroring a pair before and after rotation reverses the angle.
-                if self.is_backward {
-                    mirror(rope, head);
-                }
                 table.rotate(position_idx, head);
-                if self.is_backward {
-                    mirror(rope, head);
-                }
             }
-        }
-    }
-}
-
-/// Negates the second value of every rotated pair.
-fn mirror(rope: &RopeSpec, head: &mut [f32]) {
-    let end = (rope.first + rope.d_rotary).min(head.len());
-    let turned = &mut head[rope.first.min(end)..end];
-    let half = turned.len() / 2;
-    for (idx, value) in turned.iter_mut().enumerate() {
-        let is_second = if rope.interleaved {
-            idx % 2 == 1
-        } else {
-            idx >= half
-        };
-        if is_second {
-            *value = -*value;
         }
     }
 }
@@ -193,16 +166,17 @@ fn rotation_hypotheses(spec: &AttentionSpec, positions: &[usize]) -> Vec<Rotatio
         KnobValue::word("one more"),
     );
     all.push(RotationHypothesis::new(Some(rope.clone()), later, knob));
-    let words = ["forward", "backward"].map(KnobValue::word);
-    let [forward, backward] = words;
-    all.push(RotationHypothesis {
-        is_backward: true,
-        ..RotationHypothesis::new(
-            Some(rope.clone()),
-            given(),
-            row("rope_direction", forward, backward),
-        )
-    });
+    let direction = rope.direction.reversed();
+    let knob = row(
+        "rope_direction",
+        KnobValue::word(rope.direction),
+        KnobValue::word(direction),
+    );
+    let other = RopeSpec {
+        direction,
+        ..rope.clone()
+    };
+    all.push(RotationHypothesis::new(Some(other), given(), knob));
     all
 }
 

@@ -414,6 +414,7 @@ fn position(list: &mut List, spec: &AttentionSpec) {
         list.count(Computation, "rope_dims", rope.d_rotary);
         list.count(Computation, "rope_first", rope.first);
         list.word(Computation, "rope_interleaved", rope.interleaved);
+        list.word(Computation, "rope_direction", rope.direction);
         list.word(Computation, "rope_scaling", &rope.scaling);
         list.add(
             Computation,

@@ -23,10 +23,8 @@ pub(super) fn recipe() -> Recipe {
         is_tied: true,
         d_head: Some(256),
         score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
-        caps: Some([
-            ("attn_logit_softcapping", 50.0),
-            ("final_logit_softcapping", 30.0),
-        ]),
+        score_cap: Some(("attn_logit_softcapping", 50.0)),
+        logit_cap: Some(("final_logit_softcapping", 30.0)),
         window: WindowRule::AllBut {
             every: 2,
             every_key: None,

@@ -20,10 +20,8 @@ pub const FAMILY: Family = Family::decoder("gemma3_text", "Gemma3", || Recipe {
     d_head: Some(256),
     score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
     qk_norm: QkNorm::Head,
-    caps: Some([
-        ("attn_logit_softcapping", 0.0),
-        ("final_logit_softcapping", 0.0),
-    ]),
+    score_cap: Some(("attn_logit_softcapping", 0.0)),
+    logit_cap: Some(("final_logit_softcapping", 0.0)),
     theta: 1e6,
     local_rope: Some(LocalRope {
         theta_key: Some("rope_local_base_freq"),

@@ -90,6 +90,7 @@ mod modernbert;
 mod mpnet;
 mod mpt;
 mod mt5;
+mod nanochat;
 mod nanogpt;
 mod nemotron;
 mod nemotron_h;

@@ -85,6 +85,7 @@ pub static FAMILIES: &[Family] = &[
     super::mpnet::FAMILY,
     super::mpt::FAMILY,
     super::mt5::FAMILY,
+    super::nanochat::FAMILY,
     super::nanogpt::FAMILY,
     super::nemotron::FAMILY,
     super::nemotron_h::FAMILY,

@@ -5,7 +5,7 @@ mod given;
 
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
-use attnscope_compute::attention::{Scale, SoftmaxAxis};
+use attnscope_compute::attention::{RopeDirection, Scale, SoftmaxAxis};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
 use serde_json::Value;
@@ -82,6 +82,11 @@ static FIELDS: &[Field] = &[
     }),
     field("rope_interleaved", "true or false", |text| {
         text.parse().ok().map(Given::RopeInterleaved)
+    }),
+    field("rope_direction", "forward or backward", |text| match text {
+        "forward" => Some(Given::RopeDirection(RopeDirection::Forward)),
+        "backward" => Some(Given::RopeDirection(RopeDirection::Backward)),
+        _ => None,
     }),
     field("norm_eps", "a number from 0", |text| {
         let eps = finite(text).filter(|eps| *eps >= 0.0)?;

@@ -54,7 +54,7 @@ pub use part::{HeadPart, HeadRows};
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use relative_tables::RelativeTables;
 pub use repeats::Repeats;
-pub use rope::{RopeScaling, RopeSpec, RopeTable};
+pub use rope::{RopeDirection, RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern};
 pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};

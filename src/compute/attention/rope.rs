@@ -91,6 +91,33 @@ impl fmt::Display for RopeScaling {
     }
 }
 
+/// The sense in which pairs turn as positions grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeDirection {
+    /// From the first dimension of a pair to the second, as in RoFormer.
+    Forward,
+    /// The other way, as nanochat's code does.
+    Backward,
+}
+
+impl RopeDirection {
+    pub fn reversed(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+}
+
+impl fmt::Display for RopeDirection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+        })
+    }
+}
+
 /// A rotary embedding of queries and keys (Su et al. 2021).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeSpec {
@@ -100,6 +127,7 @@ pub struct RopeSpec {
     pub d_rotary: usize,
     /// Pairs are (0,1)(2,3)… when true, (0, half)(1, half+1)… when false.
     pub interleaved: bool,
+    pub direction: RopeDirection,
     pub scaling: RopeScaling,
     /// Multiplies cosines and sines, so that scores are multiplied by its square.
     pub magnitude: f64,
@@ -113,6 +141,7 @@ impl RopeSpec {
             first: 0,
             d_rotary: d_head,
             interleaved: false,
+            direction: RopeDirection::Forward,
             scaling: RopeScaling::None,
             magnitude: 1.0,
         }
@@ -126,7 +155,8 @@ impl RopeSpec {
         }
     }
 
-    /// Radians per position of each pair, for a sequence whose last position is `n_positions` − 1. // [d_rotary / 2]
+    /// Radians per position of each pair, for a sequence whose last position is `n_positions` − 1; negative if pairs turn
+    /// backward. // [d_rotary / 2]
     pub fn frequencies(&self, n_positions: usize) -> Vec<f64> {
         let d = self.d_rotary as f64;
         let theta = match self.scaling {
@@ -140,6 +170,10 @@ impl RopeSpec {
         plain
             .enumerate()
             .map(|(pair_idx, frequency)| self.rescaled(pair_idx, frequency, n_positions))
+            .map(|frequency| match self.direction {
+                RopeDirection::Forward => frequency,
+                RopeDirection::Backward => -frequency,
+            })
             .collect()
     }
 

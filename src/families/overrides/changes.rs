@@ -79,13 +79,14 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
                 None => return false,
             }
         }
-        Given::RopeTheta(_) | Given::RopeInterleaved(_) => {
+        Given::RopeTheta(_) | Given::RopeInterleaved(_) | Given::RopeDirection(_) => {
             let Some(rope) = &mut attention.rope else {
                 return false;
             };
             match given {
                 Given::RopeTheta(theta) => rope.theta = *theta,
                 Given::RopeInterleaved(interleaved) => rope.interleaved = *interleaved,
+                Given::RopeDirection(direction) => rope.direction = *direction,
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! A value that a person gave.
 
-use attnscope_compute::attention::{Scale, SoftmaxAxis};
+use attnscope_compute::attention::{RopeDirection, Scale, SoftmaxAxis};
 use serde_json::Value;
 
 /// A value that a person gave, checked.
@@ -18,6 +18,7 @@ pub(super) enum Given {
     RopeTheta(f64),
     WindowRopeTheta(f64),
     RopeInterleaved(bool),
+    RopeDirection(RopeDirection),
     NoPositions,
     LogitScale(f32),
     LogitSoftcap(Option<f32>),

@@ -197,13 +197,8 @@ pub fn read_with(
     }
     let ropes = Ropes::read(reader, recipe, &sizes)?;
     let rotates = rotating_layers(reader, recipe, &windows)?;
-    let [score_cap, logit_cap] = match recipe.caps {
-        None => [None, None],
-        Some([score, logit]) => [
-            cap(reader, "softcap", score)?,
-            cap(reader, "logit_softcap", logit)?,
-        ],
-    };
+    let score_cap = cap(reader, "softcap", recipe.score_cap)?;
+    let logit_cap = cap(reader, "logit_softcap", recipe.logit_cap)?;
     let (scale, scale_origin) = score_scale(reader, recipe)?;
     let attention = AttentionSpec {
         scale,
@@ -246,7 +241,7 @@ pub fn read_with(
             k_norm: qk("k", n_kv_heads),
             clip: clip.map(|clip| clip as f32),
             sinks: recipe.has_sinks.then(|| format!("{attn}.sinks")),
-            norms_after_rope: matches!(qk_norm, QkNorm::HeadAfterRope | QkNorm::BareAfterRopeIf(_)),
+            norms_after_rope: qk_norm.is_after_rope(),
             ..ProjectionSpec::plain(q, k, v, o)
         };
         let is_windowed = windows[layer_idx].is_some();
@@ -332,12 +327,15 @@ pub fn read_with(
     })
 }
 
-/// Reads a cap, with its default; 0 as the default means no cap.
+/// Reads a cap, if the family has one.
 fn cap(
     reader: &mut Reader<'_>,
     knob: &'static str,
-    (key, default): (&str, f64),
+    rule: Option<(&str, f64)>,
 ) -> Result<Option<f64>> {
+    let Some((key, default)) = rule else {
+        return Ok(None);
+    };
     let default = Some(default).filter(|cap| *cap > 0.0);
     let cap = reader.number_or_none(knob, key, default)?;
     if cap == Some(0.0) {

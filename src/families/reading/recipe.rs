@@ -75,6 +75,8 @@ pub enum QkNorm {
     Whole,
     /// Per head, one gain for all heads, after the rotation.
     HeadAfterRope,
+    /// Per head, without a gain, after the rotation.
+    BareAfterRope,
     /// Unless the key is false: per head, without a gain, after the rotation.
     BareAfterRopeIf(&'static str),
     /// If the key is true: per head, one gain for all heads.
@@ -85,6 +87,16 @@ pub enum QkNorm {
     OwnGainsIf(&'static str),
     /// If the key is true: per head with its own gain, stored one by one.
     ListedGainsIf(&'static str),
+}
+
+impl QkNorm {
+    /// Whether the rotation comes first.
+    pub fn is_after_rope(self) -> bool {
+        matches!(
+            self,
+            Self::HeadAfterRope | Self::BareAfterRope | Self::BareAfterRopeIf(_)
+        )
+    }
 }
 
 /// How the feed-forward block is stored.
@@ -227,8 +239,10 @@ pub struct Recipe {
     pub logit_scale: FactorRule,
     /// The key of the factor of scores, and its power (1 or −1/2); 1/√d_head if `None`.
     pub score_factor: Option<(&'static str, ScorePower)>,
-    /// Keys of the caps of scores and logits, with their defaults.
-    pub caps: Option<[(&'static str, f64); 2]>,
+    /// Key of the cap of scores, with its default; 0 is no cap.
+    pub score_cap: Option<(&'static str, f64)>,
+    /// The same of logits.
+    pub logit_cap: Option<(&'static str, f64)>,
     pub window: WindowRule,
     pub has_sinks: bool,
     pub is_causal: bool,
@@ -281,7 +295,8 @@ impl Recipe {
             branch_scale: FactorRule::One,
             logit_scale: FactorRule::One,
             score_factor: None,
-            caps: None,
+            score_cap: None,
+            logit_cap: None,
             window: WindowRule::Never,
             has_sinks: false,
             is_causal: true,

@@ -147,12 +147,10 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
         None => theta,
     };
     Ok(RopeSpec {
-        theta,
-        first: 0,
-        d_rotary,
         interleaved: rule.interleaved,
         scaling,
         magnitude,
+        ..RopeSpec::plain(theta, d_rotary)
     })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - **none**: no positions where some are declared.
 //! - **offset**: learned or computed tables read 1 or 2 rows later or earlier; **restart** after 8, 16, 32 … tokens.
-//! - **rotary**: interleaved ↔ halves, applied twice, turned by the number of the head instead of the position, values turned
-//!   too, another base (×10, ×50, ×0.1, and NTK's base for contexts 2, 4 and 8 times as long).
+//! - **rotary**: interleaved ↔ halves, in the other direction (as in nanochat's code), applied twice, turned by the number of the head
+//!   instead of the position, values turned too, another base (×10, ×50, ×0.1, and NTK's base for contexts 2, 4 and 8 times as long).
 //! - **ALiBi**: the other sign, slopes twice and half as steep; **relative bias**: query and key exchanged.
 //!
 //! In texts longer than those of the training another base helps any model: like every reading, one of the base is believed only
@@ -73,6 +73,10 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
     all.extend(with(name, advice, &|rope| {
         rope.interleaved = !rope.interleaved
     }));
+    let direction = first.direction.reversed();
+    let name = format!("rotary positions that turn {direction}");
+    let advice = format!("--set rope_direction={direction}");
+    all.extend(with(&name, &advice, &|rope| rope.direction = direction));
     for (name, turned) in [
         ("rotary positions applied twice", RotationOverride::Twice),
         (
