@@ -1,4 +1,4 @@
-//! Keeps A's values of a layer until B's are compared with them: two taps on one store.
+//! Keeps A's values of a layer until B's are compared with them: a tap for each side on one store.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -125,17 +125,6 @@ impl<'a> Exchange<'a> {
         } else {
             &self.own
         }
-    }
-
-    /// Returns the sink of an attention, while layers are compared.
-    fn sink<'s>(
-        &self,
-        stack: Stack,
-        own: &'s dyn BlockSink,
-        cross: &'s dyn BlockSink,
-    ) -> Option<&'s dyn BlockSink> {
-        let sink = if stack == Stack::Cross { cross } else { own };
-        self.is_on.get().then_some(sink)
     }
 
     /// Prepares for a layer; up to `bytes` of its scores and patterns are kept.
@@ -318,6 +307,30 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Compares the output of B's encoder with that of A's.
+    fn compare_encoded(&self, values: &[f32]) -> Result<()> {
+        let of_a = self.encoded.take();
+        self.is_same_memory.set(same_bits(&of_a, values));
+        if of_a.len() != values.len() {
+            return match self.measure {
+                Measure::Sums => Ok(()),
+                Measure::Largest => Err(unequal(ENCODER_OUTPUT, of_a.len(), values.len())),
+            };
+        }
+        let width = self.spec.d_model;
+        let (_, source) = self.sequences(Stack::Cross);
+        let both = (&*of_a, values);
+        let is_real = |idx: usize| source.is_real(idx);
+        self.of_encoded.replace(Some(Compared {
+            stack: Stack::Encoder,
+            hook: AFTER,
+            gap: HookGap::of_vectors(Axes::Queries, None, both, width, &is_real),
+            largest: self.largest(both, width, source),
+            width,
+        }));
+        Ok(())
+    }
+
     /// Whether the inputs of A's and B's layer are bit-identical.
     pub fn is_same_input(&self, stack: Stack, values: &[f32]) -> bool {
         let of_a = self.of_a.borrow();
@@ -331,24 +344,46 @@ pub(super) fn is_value(hook: Hook) -> bool {
     !hook.is_measure() && !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
 }
 
-/// Tap that keeps A's values.
-pub(super) struct Keeper<'a> {
-    exchange: &'a Exchange<'a>,
-    own: Keep<'a>,
-    cross: Keep<'a>,
+/// A side's share of the exchange.
+enum Share<'a> {
+    /// Keeps A's values.
+    Keep { own: Keep<'a>, cross: Keep<'a> },
+    /// Compares B's values with A's, and says whether the layer's input was bit-identical to A's.
+    Compare {
+        own: Compare<'a>,
+        cross: Compare<'a>,
+        was_same: &'a Cell<bool>,
+    },
 }
 
-impl<'a> Keeper<'a> {
-    pub fn new(exchange: &'a Exchange<'a>) -> Self {
-        Self {
-            exchange,
+/// Tap of one side.
+pub(super) struct SideTap<'a> {
+    exchange: &'a Exchange<'a>,
+    share: Share<'a>,
+}
+
+impl<'a> SideTap<'a> {
+    /// The tap of A.
+    pub fn keep(exchange: &'a Exchange<'a>) -> Self {
+        let share = Share::Keep {
             own: Keep(&exchange.own),
             cross: Keep(&exchange.cross),
-        }
+        };
+        Self { exchange, share }
+    }
+
+    /// The tap of B.
+    pub fn compare(exchange: &'a Exchange<'a>, was_same: &'a Cell<bool>) -> Self {
+        let share = Share::Compare {
+            own: Compare(&exchange.own),
+            cross: Compare(&exchange.cross),
+            was_same,
+        };
+        Self { exchange, share }
     }
 }
 
-impl Tap for Keeper<'_> {
+impl Tap for SideTap<'_> {
     fn wants(&self, _: Stack, _: usize, hook: Hook) -> bool {
         self.exchange.is_on.get() && is_value(hook)
     }
@@ -361,18 +396,33 @@ impl Tap for Keeper<'_> {
         of: &[f32],
         width: usize,
     ) -> Result<()> {
-        let kept = self.exchange.kept(of, width);
-        self.exchange.of_a.borrow_mut().insert((stack, hook), kept);
-        Ok(())
+        let exchange = self.exchange;
+        match &self.share {
+            Share::Keep { .. } => {
+                let kept = exchange.kept(of, width);
+                exchange.of_a.borrow_mut().insert((stack, hook), kept);
+                Ok(())
+            }
+            Share::Compare { was_same, .. } => {
+                if hook == Hook::ResidPre && stack != Stack::Cross {
+                    was_same.set(exchange.is_same_input(stack, of));
+                }
+                exchange.compare((stack, hook), of, width)
+            }
+        }
     }
 
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
-        let exchange = self.exchange;
-        exchange.sink(stack, &self.own, &self.cross)
+        let (own, cross): (&dyn BlockSink, &dyn BlockSink) = match &self.share {
+            Share::Keep { own, cross } => (own, cross),
+            Share::Compare { own, cross, .. } => (own, cross),
+        };
+        let sink = if stack == Stack::Cross { cross } else { own };
+        self.exchange.is_on.get().then_some(sink)
     }
 
     fn wants_globals(&self) -> bool {
-        self.exchange.is_on.get()
+        self.exchange.is_on.get() && matches!(self.share, Share::Keep { .. })
     }
 
     fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
@@ -385,100 +435,30 @@ impl Tap for Keeper<'_> {
     }
 
     fn rows(&mut self, _: Stack, _: usize, hook: Hook, values: &[f32], width: usize) -> Result<()> {
-        if hook == Hook::ResidPre {
-            let kept = self.exchange.kept(values, width);
-            self.exchange.rows_of_a.replace(Some(kept));
+        if hook != Hook::ResidPre {
+            return Ok(());
+        }
+        let rows_of_a = &self.exchange.rows_of_a;
+        match &self.share {
+            Share::Keep { .. } => {
+                rows_of_a.replace(Some(self.exchange.kept(values, width)));
+            }
+            Share::Compare { was_same, .. } => {
+                let of_a = rows_of_a.borrow();
+                let kept = of_a.as_ref();
+                was_same.set(kept.is_some_and(|kept| same_bits(&kept.values, values)));
+            }
         }
         Ok(())
     }
 
     fn memory(&mut self, values: &[f32]) -> Result<()> {
-        self.exchange.encoded.replace(values.to_vec());
-        Ok(())
-    }
-}
-
-/// Tap that compares B's values with A's.
-pub(super) struct Comparer<'a> {
-    exchange: &'a Exchange<'a>,
-    own: Compare<'a>,
-    cross: Compare<'a>,
-    /// Whether the layer's input was bit-identical to A's.
-    pub was_same: &'a Cell<bool>,
-}
-
-impl<'a> Comparer<'a> {
-    pub fn new(exchange: &'a Exchange<'a>, was_same: &'a Cell<bool>) -> Self {
-        Self {
-            exchange,
-            own: Compare(&exchange.own),
-            cross: Compare(&exchange.cross),
-            was_same,
+        match self.share {
+            Share::Keep { .. } => {
+                self.exchange.encoded.replace(values.to_vec());
+                Ok(())
+            }
+            Share::Compare { .. } => self.exchange.compare_encoded(values),
         }
-    }
-}
-
-impl Tap for Comparer<'_> {
-    fn wants(&self, _: Stack, _: usize, hook: Hook) -> bool {
-        self.exchange.is_on.get() && is_value(hook)
-    }
-
-    fn values(
-        &mut self,
-        stack: Stack,
-        _: usize,
-        hook: Hook,
-        of: &[f32],
-        width: usize,
-    ) -> Result<()> {
-        let exchange = self.exchange;
-        if hook == Hook::ResidPre && stack != Stack::Cross {
-            self.was_same.set(exchange.is_same_input(stack, of));
-        }
-        exchange.compare((stack, hook), of, width)
-    }
-
-    fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
-        let exchange = self.exchange;
-        exchange.sink(stack, &self.own, &self.cross)
-    }
-
-    fn wants_rows(&self) -> bool {
-        self.exchange.is_on.get()
-    }
-
-    fn rows(&mut self, _: Stack, _: usize, hook: Hook, values: &[f32], _: usize) -> Result<()> {
-        if hook == Hook::ResidPre {
-            let of_a = self.exchange.rows_of_a.borrow();
-            let is_same = of_a
-                .as_ref()
-                .is_some_and(|kept| same_bits(&kept.values, values));
-            self.was_same.set(is_same);
-        }
-        Ok(())
-    }
-
-    fn memory(&mut self, values: &[f32]) -> Result<()> {
-        let exchange = self.exchange;
-        let of_a = exchange.encoded.take();
-        exchange.is_same_memory.set(same_bits(&of_a, values));
-        if of_a.len() != values.len() {
-            return match exchange.measure {
-                Measure::Sums => Ok(()),
-                Measure::Largest => Err(unequal(ENCODER_OUTPUT, of_a.len(), values.len())),
-            };
-        }
-        let width = exchange.spec.d_model;
-        let (_, source) = exchange.sequences(Stack::Cross);
-        let both = (&*of_a, values);
-        let is_real = |idx: usize| source.is_real(idx);
-        exchange.of_encoded.replace(Some(Compared {
-            stack: Stack::Encoder,
-            hook: AFTER,
-            gap: HookGap::of_vectors(Axes::Queries, None, both, width, &is_real),
-            largest: exchange.largest(both, width, source),
-            width,
-        }));
-        Ok(())
     }
 }

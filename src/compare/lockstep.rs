@@ -16,7 +16,7 @@ use attnscope_spec::{Model, Stack, StackSpec};
 
 use super::alone::{Alone, Beyond, first_tokens};
 use super::engines::Engines;
-use super::exchange::{Compared, Comparer, Exchange, Keeper, Measure};
+use super::exchange::{Compared, Exchange, Measure, SideTap};
 use super::floors::Floors;
 use super::gap::HookGap;
 use super::knobs::KnobDifference;
@@ -178,8 +178,8 @@ pub(super) fn run<E: Engines>(
 ) -> Result<Ran> {
     let exchange = Exchange::new(&sides.a.spec, input_a, sides.measure);
     let was_same = Cell::new(false);
-    let mut keeper = Keeper::new(&exchange);
-    let mut comparer = Comparer::new(&exchange, &was_same);
+    let mut tap_a = SideTap::keep(&exchange);
+    let mut tap_b = SideTap::compare(&exchange, &was_same);
     let (mut of_a, mut of_b) = (
         Listener {
             tell: Some(tell),
@@ -192,15 +192,8 @@ pub(super) fn run<E: Engines>(
     );
     let mut ran = Ran::default();
     {
-        let mut a = Side::begin(engines.a(), sides.a, input_a, &mut of_a, &mut keeper, pace)?;
-        let mut b = Side::begin(
-            engines.b(),
-            sides.b,
-            input_b,
-            &mut of_b,
-            &mut comparer,
-            pace,
-        )?;
+        let mut a = Side::begin(engines.a(), sides.a, input_a, &mut of_a, &mut tap_a, pace)?;
+        let mut b = Side::begin(engines.b(), sides.b, input_b, &mut of_b, &mut tap_b, pace)?;
         let mut noise = Noise::default();
         let work = Work {
             engines,

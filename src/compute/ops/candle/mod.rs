@@ -7,6 +7,7 @@ mod buffer;
 mod columns;
 mod definition;
 mod elementwise;
+mod figures;
 mod finished;
 mod group;
 mod input;

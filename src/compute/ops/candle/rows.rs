@@ -4,15 +4,13 @@ use candle_core::{D, Result, Tensor};
 
 use super::buffer::host;
 use super::definition;
+use super::figures::Figures;
 use super::finished::Finished;
 use super::group::Group;
 use super::maps::Copies;
 use super::scores::{Block, products, scaled, scores};
 use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis, Visibility};
 use crate::kernels::simd::LEAST_SHARED;
-
-/// Number of statistics per row that the device computes.
-const N_FIGURES: usize = 26;
 
 /// Runs one row block.
 pub(super) fn finish(
@@ -30,8 +28,9 @@ pub(super) fn finish(
     let figures = host(&figures)?; // [figure, head · row]
     let mut rows = Vec::with_capacity(n);
     for nth in 0..n {
-        let figures: [f32; N_FIGURES] = std::array::from_fn(|figure| figures[figure * n + nth]);
-        match summary(group, block, nth, figures) {
+        let of_row = Figures::of(figures.iter().copied().skip(nth).step_by(n));
+        let row = of_row.and_then(|figures| summary(group, block, nth, &figures));
+        match row {
             Some(row) => rows.push(row),
             None => return definition::finish(group, block, &products, columns),
         }
@@ -140,7 +139,7 @@ fn figures(
         }
     };
     drop(weights);
-    let entropy = pattern.mul(&log_p)?.sum_keepdim(D::Minus1)?;
+    let log_p_sum = pattern.mul(&log_p)?.sum_keepdim(D::Minus1)?;
     drop(log_p);
     let pattern = filled(group, block, pattern)?;
 
@@ -150,47 +149,46 @@ fn figures(
     let distances = block.key_idx.broadcast_sub(&block.query_idx)?.abs()?;
     let distance = pattern.broadcast_mul(&distances.unsqueeze(0)?)?;
     let (top1, top2, argmax) = top_two(block, &pattern)?;
-    let [first, diagonal, previous] = chosen_keys(group.run.visibility, block, &pattern)?;
-    let [duplicate, induction] = match copies {
+    let [first_mass, diagonal_mass, previous_mass] =
+        chosen_keys(group.run.visibility, block, &pattern)?;
+    let [duplicate_mass, induction_mass] = match copies {
         Some(copies) => copies.masses(block, &pattern)?,
-        None => [first.zeros_like()?, first.zeros_like()?],
+        None => [first_mass.zeros_like()?, first_mass.zeros_like()?],
     };
     let [carried, carried_logs] = match &group.value_norms {
         Some(norms) => carried(&pattern, norms)?,
-        None => [first.zeros_like()?, first.zeros_like()?],
+        None => [first_mass.zeros_like()?, first_mass.zeros_like()?],
     };
-    let [score_max, score_min, score_mean, score_var] =
-        [scores.origin, scores.min, scores.mean, scores.var];
     let [raw_max, raw_min, raw_mean, raw_var] = raw;
-    let figures: [Tensor; N_FIGURES] = [
-        score_max,
-        score_min,
-        score_mean,
-        score_var,
+    let figures = Figures {
+        score_max: scores.origin,
+        score_min: scores.min,
+        score_mean: scores.mean,
+        score_var: scores.var,
         raw_max,
         raw_min,
         raw_mean,
         raw_var,
         max,
         denominator,
-        entropy,
-        sum(&pattern)?,
-        sum(&squares)?,
-        sum(&squares.mul(&pattern)?)?,
-        sum(&distance)?,
+        log_p_sum,
+        mass: sum(&pattern)?,
+        sum_p2: sum(&squares)?,
+        sum_p3: sum(&squares.mul(&pattern)?)?,
+        distance: sum(&distance)?,
         top1,
         top2,
         argmax,
-        first,
-        diagonal,
-        previous,
-        duplicate,
-        induction,
+        first_mass,
+        diagonal_mass,
+        previous_mass,
+        duplicate_mass,
+        induction_mass,
         cosine_sum,
         carried,
         carried_logs,
-    ];
-    let figures = Tensor::stack(&figures, 0)?.flatten_all()?;
+    };
+    let figures = Tensor::stack(&figures.into_vec(), 0)?.flatten_all()?;
     Ok((scores.masked, pattern, figures))
 }
 
@@ -253,12 +251,12 @@ fn summary(
     group: &Group<'_>,
     block: &Block,
     nth: usize,
-    figures: [f32; N_FIGURES],
+    figures: &Figures<f32>,
 ) -> Option<RowSummary> {
     let run = group.run;
     let (idx, row_idx) = (nth / block.n_rows(), nth % block.n_rows());
     let query_idx = block.queries.start + row_idx;
-    let [
+    let &Figures {
         score_max,
         score_min,
         score_mean,
@@ -285,7 +283,7 @@ fn summary(
         cosine_sum,
         carried,
         carried_logs,
-    ] = figures;
+    } = figures;
     let q_norm = group.q_norms[idx * run.visibility.n_queries + query_idx];
     let mut row = RowSummary {
         q_norm,
