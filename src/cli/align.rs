@@ -127,7 +127,8 @@ pub fn show(
     let mut numbers = Vec::new();
     match format.unwrap_or(Format::Text) {
         Format::Json => shown.write_json(&mut numbers)?,
-        Format::Csv => shown.write_csv(is_raw_csv, &mut numbers)?,
+        Format::Csv => shown.pairs().write_csv(is_raw_csv, &mut numbers)?,
+        Format::Markdown => numbers = printable(shown.pairs().markdown().as_bytes()),
         Format::Text => {
             shown.write_text(&mut numbers)?;
             numbers = printable(&numbers);

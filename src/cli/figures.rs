@@ -32,6 +32,8 @@ pub enum Format {
     Text,
     Json,
     Csv,
+    /// A table for the comment of a pull request
+    Markdown,
 }
 
 /// Targets of the figure and the numbers, opened before the run.

@@ -85,7 +85,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => types.write_json(&mut content)?,
-        Format::Csv => types.write_csv(args.written.raw_csv, &mut content)?,
+        Format::Csv => types.rows().write_csv(args.written.raw_csv, &mut content)?,
+        Format::Markdown => content = printable(types.rows().markdown().as_bytes()),
         Format::Text => content = printable(types.text().as_bytes()),
     }
     Ok(output.write(&content)?)

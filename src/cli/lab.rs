@@ -5,9 +5,9 @@ use attnscope_compute::sample::{Distribution, Family};
 use attnscope_report::chart::Figure;
 use attnscope_report::lab::{
     COLUMNS, RescaleReport, VARIANCE_COLUMNS, VarianceReport, describe, growth_table,
-    rescale_figure, rescale_sweep_figure, rescale_table, rescale_words, sweep_table,
-    variance_figure, variance_table, variance_words, write_rescale_csv, write_rescale_json,
-    write_variance_csv, write_variance_json,
+    rescale_figure, rescale_rows, rescale_sweep_figure, rescale_table, rescale_words, sweep_table,
+    variance_figure, variance_rows, variance_table, variance_words, write_rescale_json,
+    write_variance_json,
 };
 use attnscope_report::wrapped;
 use attnscope_screen::figure_text;
@@ -185,7 +185,8 @@ fn run_rescale(args: &RescaleArgs) -> Result<()> {
             let report = RescaleReport::of(&setups[0], &cases, &drawn, says);
             write_rescale_json(&report, &mut numbers)?;
         }
-        Format::Csv => write_rescale_csv(&cases, &mut numbers)?,
+        Format::Csv => rescale_rows(&cases).write_csv(true, &mut numbers)?,
+        Format::Markdown => numbers = rescale_rows(&cases).markdown().into_bytes(),
         Format::Text => {
             numbers = rescale_text(args, &cases, &figures(), &says).into_bytes();
         }
@@ -325,7 +326,8 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
             let report = VarianceReport::of(&setup, &lab, says);
             write_variance_json(&report, &mut numbers)?;
         }
-        Format::Csv => write_variance_csv(&lab, &mut numbers)?,
+        Format::Csv => variance_rows(&lab).write_csv(true, &mut numbers)?,
+        Format::Markdown => numbers = variance_rows(&lab).markdown().into_bytes(),
         Format::Text => {
             let width = args.figure.width();
             let about = format!(

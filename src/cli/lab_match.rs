@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use attnscope_compute::sample::Distribution;
 use attnscope_report::lab::{
-    MATCH_COLUMNS, MatchReport, describe, match_figure, match_table, match_words, write_match_csv,
+    MATCH_COLUMNS, MatchReport, describe, match_figure, match_rows, match_table, match_words,
     write_match_json,
 };
 use attnscope_report::wrapped;
@@ -120,7 +120,8 @@ pub fn run(args: &MatchArgs, sizes: Sizes, figures: (&FigureArgs, bool)) -> Resu
     let mut numbers = Vec::new();
     match figures.format {
         Format::Json => write_match_json(&MatchReport::of(&setup, &points, says), &mut numbers)?,
-        Format::Csv => write_match_csv(&setup, &points, &mut numbers)?,
+        Format::Csv => match_rows(&setup, &points).write_csv(true, &mut numbers)?,
+        Format::Markdown => numbers = match_rows(&setup, &points).markdown().into_bytes(),
         Format::Text => {
             let width = figures.width();
             let about = format!(

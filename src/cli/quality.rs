@@ -53,6 +53,8 @@ enum Format {
     Text,
     Csv,
     Json,
+    /// A table for the comment of a pull request
+    Markdown,
 }
 
 const OPTIONS: Options = Options {
@@ -82,7 +84,10 @@ pub fn run(args: &Args) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => document.write_json(&mut content)?,
-        Format::Csv => document.write_csv(args.written.raw_csv, &mut content)?,
+        Format::Csv => document
+            .rows()
+            .write_csv(args.written.raw_csv, &mut content)?,
+        Format::Markdown => content = printable(document.rows().markdown().as_bytes()),
         Format::Text => content = printable(document.text().as_bytes()),
     }
     Ok(output.write(&content)?)

@@ -155,7 +155,8 @@ fn write(args: &Args, targets: Targets, shown: &SweepShown, notes: &[String]) ->
     let mut numbers = Vec::new();
     match args.figure.format {
         Format::Json => shown.write_json(&mut numbers)?,
-        Format::Csv => shown.write_csv(&mut numbers)?,
+        Format::Csv => shown.rows().write_csv(true, &mut numbers)?,
+        Format::Markdown => numbers = shown.rows().markdown().into_bytes(),
         Format::Text => {
             let width = args.figure.width();
             let mut text = figure_text(&shown.figure(), width) + &shown.table();

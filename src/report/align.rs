@@ -258,11 +258,8 @@ impl<'a> AlignShown<'a> {
         write_pretty(&document, to)
     }
 
-    /// Writes one row for each pair of words; `is_raw` leaves words as they are, also those that a spreadsheet would compute.
-    ///
-    /// # Errors
-    /// When the target cannot be written.
-    pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
+    /// Returns one row for each pair of words.
+    pub fn pairs(&self) -> table::Table {
         let n_keys = self.aligned.n_keys();
         let queries = self.alignment.queries.words.iter().enumerate();
         let rows = queries.flat_map(|(query_idx, query)| {
@@ -280,7 +277,7 @@ impl<'a> AlignShown<'a> {
                 }
             })
         });
-        table::Table::of(rows).write_csv(is_raw, to)
+        table::Table::of(rows)
     }
 }
 

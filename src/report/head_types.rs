@@ -257,16 +257,8 @@ impl HeadTypes {
         super::json::write_pretty(self, to)
     }
 
-    /// Writes one row per prompt and head. `is_raw` leaves ids unescaped, even those that a spreadsheet would compute.
-    ///
-    /// # Errors
-    /// When the target cannot be written.
-    pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-        self.table().write_csv(is_raw, to)
-    }
-
     /// Returns one row per prompt and head.
-    fn table(&self) -> Table {
+    pub fn rows(&self) -> Table {
         let mut columns = vec![
             Column::text("prompt", "id of the prompt").required(true),
             Column::text("stack", "stack of the layer; empty for the only stack"),
@@ -298,7 +290,7 @@ impl HeadTypes {
 
     /// Returns the table as text; with several prompts, one table below the other, each under its id.
     pub fn text(&self) -> String {
-        let has_random = self.rows().any(|row| row.random.is_some());
+        let has_random = self.all_rows().any(|row| row.random.is_some());
         let mut text = String::new();
         for (idx, prompt) in self.prompts.iter().enumerate() {
             if self.prompts.len() > 1 {
@@ -326,7 +318,7 @@ impl HeadTypes {
         text
     }
 
-    fn rows(&self) -> impl Iterator<Item = &HeadRow> {
+    fn all_rows(&self) -> impl Iterator<Item = &HeadRow> {
         self.prompts.iter().flat_map(|prompt| &prompt.heads)
     }
 }

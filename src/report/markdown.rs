@@ -267,6 +267,21 @@ fn one_line(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
+/// Formats a table. A title says whether its column stands on the right.
+pub(super) fn table(titles: &[(&str, bool)], rows: &[Vec<String>]) -> String {
+    let line = |cells: &mut dyn Iterator<Item = String>| {
+        let cells: Vec<String> = cells.collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let dashes = |(_, is_right): &(&str, bool)| if *is_right { "---:" } else { "---" }.to_owned();
+    let mut text = line(&mut titles.iter().map(|(title, _)| escaped(title)));
+    text += &line(&mut titles.iter().map(dashes));
+    for row in rows {
+        text += &line(&mut row.iter().map(|cell| escaped(cell)));
+    }
+    text
+}
+
 /// Escapes text, so that nothing in it is Markdown or HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();

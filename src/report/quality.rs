@@ -268,11 +268,8 @@ impl QualityDocument {
         write_pretty(self, to)
     }
 
-    /// Writes one row per model and length range, the row of all pairs first; `is_raw` leaves names unescaped.
-    ///
-    /// # Errors
-    /// When the target cannot be written.
-    pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
+    /// Returns one row per model and length range, the row of all pairs first.
+    pub fn rows(&self) -> Table {
         let rows = self.models.iter().flat_map(|of| {
             let all = std::iter::once(("all", &of.all));
             let rows = all.chain(of.by_length.iter().map(|row| ("length", row)));
@@ -288,7 +285,7 @@ impl QualityDocument {
                 alignment_error: row.alignment_error.as_ref().map(|rate| rate.0),
             })
         });
-        Table::of(rows).write_csv(is_raw, to)
+        Table::of(rows)
     }
 
     /// Returns the table as text.

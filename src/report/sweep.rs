@@ -178,11 +178,8 @@ impl SweepShown {
         write_pretty(&document, to)
     }
 
-    /// Writes one row for each scale.
-    ///
-    /// # Errors
-    /// When the target cannot be written.
-    pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
+    /// Returns one row for each scale.
+    pub fn rows(&self) -> Table {
         let row = |point: SweepPoint| SweepRow {
             scale: point.scale,
             mark: self.mark_of(point.scale).map(str::to_owned),
@@ -198,7 +195,7 @@ impl SweepShown {
             jacobian_trace_std: point.jacobian_trace.std,
         };
         // Marks are words of this program: no spreadsheet would compute them.
-        Table::of(self.sweep.points().into_iter().map(row)).write_csv(true, to)
+        Table::of(self.sweep.points().into_iter().map(row))
     }
 
     /// Formats the numbers at round scales, at the ends and at marks. With several rows, some columns show the spread as well:

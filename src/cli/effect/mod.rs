@@ -159,6 +159,8 @@ enum Format {
     Csv,
     Json,
     Parquet,
+    /// A table for the comment of a pull request
+    Markdown,
     Html,
 }
 
@@ -290,6 +292,7 @@ pub fn run(args: &Args) -> Result<()> {
             .table
             .write_csv(args.written.raw_csv, &mut content)?,
         Format::Json => report.write_json(&mut content)?,
+        Format::Markdown => content = printable(report.markdown().as_bytes()),
         Format::Html => report.write_html(&mut content)?,
         Format::Parquet => report.write_parquet(&mut content)?,
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::{DOCTYPE, PreEscaped, html};
 
 use super::Difference;
-use crate::markdown::escaped;
+use crate::markdown::{escaped, table};
 
 impl Difference<'_> {
     /// Returns Markdown, short enough for the comment of a pull request.
@@ -23,21 +23,11 @@ impl Difference<'_> {
             if section.rows.is_empty() {
                 continue;
             }
-            let line = |cells: &[String]| {
-                let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
-                format!("| {} |\n", cells.join(" | "))
-            };
-            text.push_str(&line(&section.titles));
-            let dashes: Vec<&str> = section
-                .titles
-                .iter()
-                .enumerate()
-                .map(|(nth, _)| if nth == 0 { "---" } else { "---:" })
+            let titles = section.titles.iter().enumerate();
+            let titles: Vec<(&str, bool)> = titles
+                .map(|(nth, title)| (title.as_str(), nth > 0))
                 .collect();
-            let _ = writeln!(text, "| {} |", dashes.join(" | "));
-            for row in &section.rows {
-                text.push_str(&line(row));
-            }
+            text += &table(&titles, &section.rows);
         }
         text
     }

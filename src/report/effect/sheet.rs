@@ -7,12 +7,16 @@ use serde::Serialize;
 
 use crate::document::ModelRecord;
 use crate::json::write_pretty;
+use crate::markdown::escaped;
 use crate::number::Number;
 use crate::table::{Keyed, Table, keyed_schema};
 use crate::text_table::{digits, wrapped};
 
 /// Version of the JSON.
 const VERSION: u32 = 1;
+/// Remark on a table that was stopped before its end.
+const STOPPED: &str = "stopped: these rows are what was done until then";
+
 /// Most width of remarks in text.
 const WIDTH: usize = 100;
 
@@ -140,6 +144,19 @@ impl EffectReport {
         write_pretty(&document, to)
     }
 
+    /// Returns the table as Markdown, with how it was computed below.
+    pub fn markdown(&self) -> String {
+        let sheet = &self.sheet;
+        let mut text = sheet.table.markdown();
+        let totals = sheet.totals.iter();
+        let totals = totals.map(|(name, value)| format!("{name}: {}", digits(*value)));
+        let stopped = (!self.complete).then(|| STOPPED.to_owned());
+        for line in totals.chain(stopped).chain(sheet.notes.iter().cloned()) {
+            text += &format!("\n{}\n", escaped(&line));
+        }
+        text
+    }
+
     /// Returns the table as text, with how it was computed below.
     pub fn text(&self) -> String {
         let sheet = &self.sheet;
@@ -152,7 +169,7 @@ impl EffectReport {
         }
         text.push('\n');
         if !self.complete {
-            text += "stopped: these rows are what was done until then\n";
+            text += &format!("{STOPPED}\n");
         }
         for note in &sheet.notes {
             text += &wrapped(note, WIDTH, "  ");

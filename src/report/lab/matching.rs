@@ -100,15 +100,8 @@ pub fn write_match_json(report: &MatchReport, to: &mut impl Write) -> io::Result
     write_pretty(report, to)
 }
 
-/// Writes one row per match and key rank; the rank is empty in the row of the query.
-///
-/// # Errors
-/// When the target cannot be written.
-pub fn write_match_csv(
-    setup: &MatchSetup,
-    points: &[MatchPoint],
-    to: &mut impl Write,
-) -> io::Result<()> {
+/// Returns one row per match and key rank; the rank is empty in the row of the query.
+pub fn match_rows(setup: &MatchSetup, points: &[MatchPoint]) -> Table {
     let rows = points.iter().flat_map(|of| {
         let temperature = match of.matching {
             Match::Soft => Some(of.temperature),
@@ -126,7 +119,7 @@ pub fn write_match_csv(
             gradient,
         })
     });
-    Table::of(rows).write_csv(true, to)
+    Table::of(rows)
 }
 
 table_row! {

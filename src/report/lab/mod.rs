@@ -8,18 +8,18 @@ mod variance;
 mod variance_words;
 
 pub use matching::{
-    MATCH_COLUMNS, MatchReport, match_figure, match_table, match_words, write_match_csv,
+    MATCH_COLUMNS, MatchReport, match_figure, match_rows, match_table, match_words,
     write_match_json,
 };
 pub use rescale::{
-    COLUMNS, RescaleReport, rescale_figure, rescale_table, sweep_table, write_rescale_csv,
+    COLUMNS, RescaleReport, rescale_figure, rescale_rows, rescale_table, sweep_table,
     write_rescale_json,
 };
 pub use rescale_sweep::rescale_sweep_figure;
 pub use rescale_words::rescale_words;
 pub use variance::{
-    VARIANCE_COLUMNS, VarianceReport, growth_table, variance_figure, variance_table,
-    write_variance_csv, write_variance_json,
+    VARIANCE_COLUMNS, VarianceReport, growth_table, variance_figure, variance_rows, variance_table,
+    write_variance_json,
 };
 pub use variance_words::variance_words;
 

@@ -164,11 +164,8 @@ pub fn write_rescale_json(report: &RescaleReport, to: &mut impl Write) -> io::Re
     write_pretty(report, to)
 }
 
-/// Writes one row per case and divisor.
-///
-/// # Errors
-/// When the target cannot be written.
-pub fn write_rescale_csv(cases: &[Rescaled], to: &mut impl Write) -> io::Result<()> {
+/// Returns one row per case and divisor.
+pub fn rescale_rows(cases: &[Rescaled]) -> Table {
     let rows = cases.iter().flat_map(|case| {
         case.of.iter().map(|of| RescaleRow {
             d: case.d,
@@ -188,7 +185,7 @@ pub fn write_rescale_csv(cases: &[Rescaled], to: &mut impl Write) -> io::Result<
             curvature: of.curvature,
         })
     });
-    Table::of(rows).write_csv(true, to)
+    Table::of(rows)
 }
 
 table_row! {

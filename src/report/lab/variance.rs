@@ -170,11 +170,8 @@ pub fn write_variance_json(report: &VarianceReport, to: &mut impl Write) -> io::
     write_pretty(report, to)
 }
 
-/// Writes one row per width and treatment of q·k, then one for each growth factor at the largest width.
-///
-/// # Errors
-/// When the target cannot be written.
-pub fn write_variance_csv(lab: &VarianceLab, to: &mut impl Write) -> io::Result<()> {
+/// Returns one row per width and treatment of q·k, then one for each growth factor at the largest width.
+pub fn variance_rows(lab: &VarianceLab) -> Table {
     let row = |d: usize, scores: &'static str, growth: f64, norms: &Jacobians| VarianceRow {
         d,
         scores,
@@ -204,7 +201,7 @@ pub fn write_variance_csv(lab: &VarianceLab, to: &mut impl Write) -> io::Result<
         variance: of.score_std * of.score_std,
         ..row(widest, "inv_sqrt_d", of.growth, &of.softmax)
     });
-    Table::of(widths.chain(growth)).write_csv(true, to)
+    Table::of(widths.chain(growth))
 }
 
 table_row! {

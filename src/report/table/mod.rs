@@ -1,9 +1,10 @@
-//! A table as a value: described columns, and rows of cells. Text, CSV, JSON and Parquet are written from it.
+//! A table as a value: described columns, and rows of cells. Text, CSV, JSON, Markdown and Parquet are written from it.
 
 mod cell;
 mod column;
 mod csv;
 mod json;
+mod markdown;
 mod parquet;
 mod row;
 mod text;
@@ -29,5 +30,11 @@ impl Table {
             columns: R::COLUMNS.to_vec(),
             rows: rows.into_iter().map(TableRow::cells).collect(),
         }
+    }
+
+    /// Returns the indices of columns that have a value in some row.
+    fn filled_columns(&self) -> Vec<usize> {
+        let is_filled = |idx: &usize| self.rows.iter().any(|row| row[*idx] != Cell::Empty);
+        (0..self.columns.len()).filter(is_filled).collect()
     }
 }
