@@ -53,6 +53,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if best < blind {
         return Verdict::passed(said);
     }
+    if evidence.lost.ids.foreign_share() >= thresholds.foreign_ids.share {
+        return Verdict::undecidable(format!(
+            "{said}, on ids that are no text to any model (foreign-ids): give text of the kind that it was trained on"
+        ));
+    }
     if let Some(unknown) = evidence.lost.much() {
         return Verdict::undecidable(format!(
             "{said}, on a text that is not the model's ({unknown}): give text of the kind that it was trained on"

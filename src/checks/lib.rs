@@ -12,6 +12,7 @@ mod duplicate_heads;
 mod entropy_collapse;
 mod entropy_uniform;
 mod evidence;
+mod foreign_ids;
 mod future_leak;
 mod gain;
 mod invariance;
@@ -145,6 +146,7 @@ pub static CHECKS: &[&Check] = &[
     &scale_mismatch::CHECK,
     &spectral_bound::CHECK,
     &beyond_context::CHECK,
+    &foreign_ids::CHECK,
     &regression::CHECK,
 ];
 

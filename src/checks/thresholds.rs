@@ -70,6 +70,7 @@ thresholds! {
     scale_mismatch: ScaleMismatch { variance_ratio, times_inv_sqrt_d }
     regression: Regression { relative, floor }
     spectral_bound: SpectralBound { guaranteed }
+    foreign_ids: ForeignIds { fewest_ids, share }
 }
 
 impl Default for Thresholds {

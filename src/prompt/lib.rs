@@ -1,6 +1,7 @@
 //! Turns text, ids, masks, pictures and sounds into token sequences with readable labels.
 
 mod chat;
+mod given_ids;
 mod inputs;
 mod languages;
 mod limits;
@@ -19,6 +20,7 @@ mod tokenizer;
 mod writing;
 
 pub use chat::{ChatTemplate, Messages};
+pub use given_ids::GivenIds;
 pub use inputs::{parse_inputs, read_inputs};
 pub use languages::code_of as language_code;
 pub use limits::Limits;

@@ -1,13 +1,14 @@
-//! Counts and reports characters of a text that the tokenizer does not know, or that no token covers.
+//! How badly text and tokenizer fit: characters that it does not know or that no token covers, and ids of no text.
 
 use attnscope_checkpoint::counted::counted;
 
+use super::given_ids::GivenIds;
 use super::tokenizer::Token;
 
 /// A loss of one in this many characters is reported as large.
 const MUCH: usize = 4;
 
-/// Count of characters that the tokenizer lost.
+/// Count of characters that the tokenizer lost, and of ids that it does not give for their text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenizerLoss {
     /// Visible characters of the text.
@@ -16,6 +17,8 @@ pub struct TokenizerLoss {
     pub n_unknown: usize,
     /// Characters that no token covers.
     pub n_dropped: usize,
+    /// Ids that were given in place of a text.
+    pub ids: GivenIds,
 }
 
 impl TokenizerLoss {
@@ -49,6 +52,7 @@ impl TokenizerLoss {
             n_characters: self.n_characters + other.n_characters,
             n_unknown: self.n_unknown + other.n_unknown,
             n_dropped: self.n_dropped + other.n_dropped,
+            ids: self.ids.and(other.ids),
         }
     }
 

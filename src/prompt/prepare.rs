@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use attnscope_compute::error::{Error, Result};
 
+use super::given_ids::GivenIds;
 use super::limits::Limits;
 use super::lost::TokenizerLoss;
 use super::picture::{Picture, PictureSource};
@@ -163,6 +164,9 @@ fn side(
             (tokens, labels)
         }
         Source::Ids(ids) => {
+            if let Some(tokenizer) = prompt_form.tokenizer() {
+                lost.ids = GivenIds::of(ids, tokenizer);
+            }
             let labels = ids.iter().map(|id| prompt_form.label(*id)).collect();
             (ids.clone(), labels)
         }

@@ -24,6 +24,7 @@ mod effect_command;
 mod every_output;
 mod export_data;
 mod figures;
+mod foreign_ids;
 mod generated_docs;
 mod generated_wrapped;
 mod guesses;
