@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use attnscope_compute::error::{Error, Result};
+use rmp::Marker;
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
@@ -159,6 +160,10 @@ impl Walk<'_> {
         Ok(self.take(1)?[0])
     }
 
+    fn marker(&mut self) -> Read<Marker> {
+        self.byte().map(Marker::from_u8)
+    }
+
     /// Reads a big-endian integer of `n_bytes`.
     fn number(&mut self, n_bytes: usize) -> Read<usize> {
         let bytes = self.take(n_bytes)?;
@@ -170,43 +175,61 @@ impl Walk<'_> {
         if depth > DEEPEST {
             return Err(format!("more than {DEEPEST} maps inside each other").into());
         }
-        match self.byte()? {
-            // Small integers, nil, false and true.
-            0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => Ok(()),
-            tag @ 0x80..=0x8f => self.map(name, usize::from(tag & 0x0f), depth),
-            0xde => {
-                let n = self.number(2)?;
+        match self.marker()? {
+            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::False | Marker::True => {
+                Ok(())
+            }
+            marker @ (Marker::FixMap(_) | Marker::Map16 | Marker::Map32) => {
+                let n = self.length(marker)?;
                 self.map(name, n, depth)
             }
-            0xdf => {
-                let n = self.number(4)?;
-                self.map(name, n, depth)
-            }
-            tag @ 0x90..=0x9f => self.list(name, usize::from(tag & 0x0f), depth),
-            0xdc => {
-                let n = self.number(2)?;
+            marker @ (Marker::FixArray(_) | Marker::Array16 | Marker::Array32) => {
+                let n = self.length(marker)?;
                 self.list(name, n, depth)
             }
-            0xdd => {
-                let n = self.number(4)?;
-                self.list(name, n, depth)
-            }
-            tag @ 0xa0..=0xbf => self.skip(usize::from(tag & 0x1f)).map(drop),
-            tag @ (0xc4..=0xc6 | 0xd9..=0xdb) => {
-                let n = self.number(length_of(tag))?;
+            marker @ (Marker::FixStr(_)
+            | Marker::Str8
+            | Marker::Str16
+            | Marker::Str32
+            | Marker::Bin8
+            | Marker::Bin16
+            | Marker::Bin32) => {
+                let n = self.length(marker)?;
                 self.skip(n).map(drop)
             }
-            0xca | 0xce | 0xd2 => self.skip(4).map(drop),
-            0xcb | 0xcf | 0xd3 => self.skip(8).map(drop),
-            0xcc | 0xd0 => self.skip(1).map(drop),
-            0xcd | 0xd1 => self.skip(2).map(drop),
-            tag @ 0xd4..=0xd8 => self.extension(name, 1 << (tag - 0xd4)),
-            tag @ (0xc7..=0xc9) => {
-                let n = self.number(1 << (tag - 0xc7))?;
+            Marker::U8 | Marker::I8 => self.skip(1).map(drop),
+            Marker::U16 | Marker::I16 => self.skip(2).map(drop),
+            Marker::F32 | Marker::U32 | Marker::I32 => self.skip(4).map(drop),
+            Marker::F64 | Marker::U64 | Marker::I64 => self.skip(8).map(drop),
+            marker @ (Marker::FixExt1
+            | Marker::FixExt2
+            | Marker::FixExt4
+            | Marker::FixExt8
+            | Marker::FixExt16
+            | Marker::Ext8
+            | Marker::Ext16
+            | Marker::Ext32) => {
+                let n = self.length(marker)?;
                 self.extension(name, n)
             }
-            0xc1 => Err("a byte that means nothing in MessagePack".into()),
+            Marker::Reserved => Err("a byte that means nothing in MessagePack".into()),
         }
+    }
+
+    /// Reads the length that follows a marker, or that the marker holds.
+    fn length(&mut self, marker: Marker) -> Read<usize> {
+        let n_bytes = match marker {
+            Marker::FixMap(n) | Marker::FixArray(n) | Marker::FixStr(n) => return Ok(n.into()),
+            Marker::FixExt1 => return Ok(1),
+            Marker::FixExt2 => return Ok(2),
+            Marker::FixExt4 => return Ok(4),
+            Marker::FixExt8 => return Ok(8),
+            Marker::FixExt16 => return Ok(16),
+            Marker::Str8 | Marker::Bin8 | Marker::Ext8 => 1,
+            Marker::Map32 | Marker::Array32 | Marker::Str32 | Marker::Bin32 | Marker::Ext32 => 4,
+            _ => 2,
+        };
+        self.number(n_bytes)
     }
 
     fn map(&mut self, name: &str, n: usize, depth: usize) -> Read<()> {
@@ -237,9 +260,10 @@ impl Walk<'_> {
     }
 
     fn text(&mut self) -> Read<String> {
-        let n = match self.byte()? {
-            tag @ 0xa0..=0xbf => usize::from(tag & 0x1f),
-            tag @ 0xd9..=0xdb => self.number(length_of(tag))?,
+        let n = match self.marker()? {
+            marker @ (Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32) => {
+                self.length(marker)?
+            }
             _ => return Err("expected a name, found another value".into()),
         };
         if n > LONGEST {
@@ -256,18 +280,21 @@ impl Walk<'_> {
         if kind != ARRAY {
             return self.skip(n).map(drop);
         }
-        if self.byte()? != 0x93 {
+        if self.marker()? != Marker::FixArray(3) {
             return Err(format!("{name}: expected shape, element type and bytes").into());
         }
-        let n_axes = match self.byte()? {
-            tag @ 0x90..=0x9f => usize::from(tag & 0x0f),
+        let n_axes = match self.marker()? {
+            Marker::FixArray(n) => usize::from(n),
             _ => return Err(format!("{name}: expected a shape").into()),
         };
         let mut shape = Vec::with_capacity(n_axes);
         for _ in 0..n_axes {
-            shape.push(match self.byte()? {
-                small @ 0x00..=0x7f => usize::from(small),
-                tag @ 0xcc..=0xcf => self.number(1 << (tag - 0xcc))?,
+            shape.push(match self.marker()? {
+                Marker::FixPos(small) => usize::from(small),
+                Marker::U8 => self.number(1)?,
+                Marker::U16 => self.number(2)?,
+                Marker::U32 => self.number(4)?,
+                Marker::U64 => self.number(8)?,
                 _ => return Err(format!("{name}: expected a size").into()),
             });
         }
@@ -284,8 +311,8 @@ impl Walk<'_> {
             "bool" => Dtype::Other("bool", 1),
             other => return Err(format!("{name}: elements of type {other:?} are not read").into()),
         };
-        let n_bytes = match self.byte()? {
-            tag @ 0xc4..=0xc6 => self.number(length_of(tag))?,
+        let n_bytes = match self.marker()? {
+            marker @ (Marker::Bin8 | Marker::Bin16 | Marker::Bin32) => self.length(marker)?,
             _ => return Err(format!("{name}: expected bytes").into()),
         };
         let n_needed = shape::n_elements(&shape).and_then(|n| n.checked_mul(dtype.size()));
@@ -313,15 +340,6 @@ impl Walk<'_> {
         };
         self.found.push((name.to_owned(), info));
         Ok(())
-    }
-}
-
-/// Size in bytes of the length that follows a tag of bytes or text.
-fn length_of(tag: u8) -> usize {
-    match tag {
-        0xc4 | 0xd9 => 1,
-        0xc5 | 0xda => 2,
-        _ => 4,
     }
 }
 

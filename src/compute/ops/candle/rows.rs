@@ -247,52 +247,19 @@ fn chosen_keys(visibility: &Visibility, block: &Block, pattern: &Tensor) -> Resu
 }
 
 /// Assembles the summary of a row; `None` if a statistic is not finite, so that the reference path must be used.
-fn summary(
-    group: &Group<'_>,
-    block: &Block,
-    nth: usize,
-    figures: &Figures<f32>,
-) -> Option<RowSummary> {
+fn summary(group: &Group<'_>, block: &Block, nth: usize, f: &Figures<f32>) -> Option<RowSummary> {
     let run = group.run;
     let (idx, row_idx) = (nth / block.n_rows(), nth % block.n_rows());
     let query_idx = block.queries.start + row_idx;
-    let &Figures {
-        score_max,
-        score_min,
-        score_mean,
-        score_var,
-        raw_max,
-        raw_min,
-        raw_mean,
-        raw_var,
-        max,
-        denominator,
-        log_p_sum,
-        mass,
-        sum_p2,
-        sum_p3,
-        distance,
-        top1,
-        top2,
-        argmax,
-        first_mass,
-        diagonal_mass,
-        previous_mass,
-        duplicate_mass,
-        induction_mass,
-        cosine_sum,
-        carried,
-        carried_logs,
-    } = figures;
     let q_norm = group.q_norms[idx * run.visibility.n_queries + query_idx];
     let mut row = RowSummary {
         q_norm,
-        mass,
+        mass: f.mass,
         ..RowSummary::empty(run.visibility.is_real_query(query_idx))
     };
     let repeats = run.repeats;
     if repeats.is_some_and(|repeats| repeats.before(query_idx).next().is_some()) {
-        (row.duplicate_mass, row.induction_mass) = (duplicate_mass, induction_mass);
+        (row.duplicate_mass, row.induction_mass) = (f.duplicate_mass, f.induction_mass);
     }
     let n_visible = block.n_visible[row_idx];
     if n_visible == 0 {
@@ -303,44 +270,51 @@ fn summary(
         };
         return Some(row);
     }
-    let must_be_finite = [score_max, score_mean, raw_max, raw_mean, mass, log_p_sum];
+    let must_be_finite = [
+        f.score_max,
+        f.score_mean,
+        f.raw_max,
+        f.raw_mean,
+        f.mass,
+        f.log_p_sum,
+    ];
     if must_be_finite.iter().any(|figure| !figure.is_finite()) {
         return None;
     }
     let n = n_visible as f64;
-    let mean = f64::from(score_max) + f64::from(score_mean);
-    let log_sum_exp = f64::from(max) + f64::from(denominator).ln();
+    let mean = f64::from(f.score_max) + f64::from(f.score_mean);
+    let log_sum_exp = f64::from(f.max) + f64::from(f.denominator).ln();
     let entropy = match run.spec.softmax_axis {
         // log p = (s − largest) − (log Σ exp s − largest); `log_p_sum` contains only the first part.
-        SoftmaxAxis::Keys => (log_sum_exp - f64::from(score_max)) * f64::from(mass),
+        SoftmaxAxis::Keys => (log_sum_exp - f64::from(f.score_max)) * f64::from(f.mass),
         SoftmaxAxis::Queries => 0.0,
-    } - f64::from(log_p_sum);
+    } - f64::from(f.log_p_sum);
     row.n_visible = n_visible as u32;
-    row.argmax = argmax as u32;
+    row.argmax = f.argmax as u32;
     row.score_mean = mean as f32;
-    row.score_var = score_var;
-    (row.score_min, row.score_max) = (score_min, score_max);
-    row.score_norm = (n * (f64::from(score_var) + mean * mean)).sqrt() as f32;
-    row.raw_mean = (f64::from(raw_max) + f64::from(raw_mean)) as f32;
-    row.raw_var = raw_var;
-    (row.raw_min, row.raw_max) = (raw_min, raw_max);
+    row.score_var = f.score_var;
+    (row.score_min, row.score_max) = (f.score_min, f.score_max);
+    row.score_norm = (n * (f64::from(f.score_var) + mean * mean)).sqrt() as f32;
+    row.raw_mean = (f64::from(f.raw_max) + f64::from(f.raw_mean)) as f32;
+    row.raw_var = f.raw_var;
+    (row.raw_min, row.raw_max) = (f.raw_min, f.raw_max);
     row.log_sum_exp = log_sum_exp as f32;
     row.entropy = entropy as f32;
-    (row.top1, row.top2) = (top1, top2);
-    (row.sum_p2, row.sum_p3) = (sum_p2, sum_p3);
+    (row.top1, row.top2) = (f.top1, f.top2);
+    (row.sum_p2, row.sum_p3) = (f.sum_p2, f.sum_p3);
     if run.visibility.first_real_key().is_some() {
-        row.first_mass = first_mass;
+        row.first_mass = f.first_mass;
     }
     if query_idx < block.n_keys {
-        row.diagonal_mass = diagonal_mass;
+        row.diagonal_mass = f.diagonal_mass;
     }
     if run.visibility.previous_real_key(query_idx).is_some() {
-        row.previous_mass = previous_mass;
+        row.previous_mass = f.previous_mass;
     }
-    row.distance = distance;
+    row.distance = f.distance;
     if group.value_norms.is_some() {
-        let (sum, with_logs) = (f64::from(carried), f64::from(carried_logs));
-        row.contribution = carried * group.value_units[idx];
+        let (sum, with_logs) = (f64::from(f.carried), f64::from(f.carried_logs));
+        row.contribution = f.carried * group.value_units[idx];
         let entropy = sum.ln() - with_logs / sum;
         row.contribution_entropy = if sum < LEAST_SHARED || entropy < 0.0 {
             0.0
@@ -349,6 +323,6 @@ fn summary(
         };
     }
     row.k_norm_sq_sum = group.k_norm_sq_sum(idx, query_idx);
-    row.cosine = (f64::from(cosine_sum) / (f64::from(q_norm) * n)) as f32;
+    row.cosine = (f64::from(f.cosine_sum) / (f64::from(q_norm) * n)) as f32;
     Some(row)
 }
