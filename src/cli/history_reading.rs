@@ -166,7 +166,8 @@ impl Asked {
             request.extend((part.len() as u64).to_le_bytes());
             request.extend(part);
         }
-        let most_mib = super::settings::config().count("cache", "most_mib");
+        let most_mib =
+            super::settings::config().get(&attnscope_system::config::setting::CACHE_MOST_MIB);
         Some(Cache::new(directory()?, &request, (most_mib as u64) << 20))
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use attnscope_checks::Thresholds;
 use attnscope_compute::ops::Device;
 use attnscope_screen::{Keymap, Limits, Setup};
-use attnscope_system::config::Config;
+use attnscope_system::config::{Config, setting};
 use attnscope_worker::Terms;
 use clap::ValueEnum;
 
@@ -80,7 +80,7 @@ pub fn note_thresholds() {
 
 /// Whether what a person does is kept for the next session.
 pub fn keeps_history(no_history: bool) -> bool {
-    !no_history && config().is_on("history", "keep")
+    !no_history && config().get(&setting::KEEP_HISTORY)
 }
 
 pub fn limits() -> Limits {
@@ -164,23 +164,27 @@ impl ScreenArgs {
     pub fn config(&self) -> Result<Config> {
         let mut config = config().clone();
         let flags = [
-            ("theme", "--theme", self.theme.as_ref().map(name)),
+            (&setting::THEME, "--theme", self.theme.as_ref().map(name)),
             (
-                "background",
+                &setting::BACKGROUND,
                 "--background",
                 self.background.as_ref().map(name),
             ),
-            ("color", "--color", self.color.as_ref().map(name)),
+            (&setting::COLOR, "--color", self.color.as_ref().map(name)),
             (
-                "color_map",
+                &setting::COLOR_MAP,
                 "--color-map",
                 self.color_map.as_ref().map(name),
             ),
-            ("graphics", "--graphics", self.graphics.as_ref().map(name)),
+            (
+                &setting::GRAPHICS,
+                "--graphics",
+                self.graphics.as_ref().map(name),
+            ),
         ];
-        for (setting, flag, value) in flags {
+        for (key, flag, value) in flags {
             if let Some(value) = value {
-                let taken = config.take_flag(("screen", setting), flag, &value);
+                let taken = config.take_flag(key, flag, &value);
                 taken.map_err(anyhow::Error::msg)?;
             }
         }

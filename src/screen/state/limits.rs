@@ -1,6 +1,6 @@
 //! Limits on what is kept for the next session.
 
-use attnscope_system::config::Config;
+use attnscope_system::config::{Config, setting};
 
 /// Limits on what is kept for the next session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +19,9 @@ impl Default for Limits {
 impl Limits {
     pub fn of(config: &Config) -> Self {
         Self {
-            prompts: config.count("history", "prompts"),
-            prompt_bytes: config.count("history", "prompts_kib") << 10,
-            bookmarks: config.count("history", "bookmarks"),
+            prompts: config.get(&setting::HISTORY_PROMPTS),
+            prompt_bytes: config.get(&setting::HISTORY_PROMPTS_KIB) << 10,
+            bookmarks: config.get(&setting::HISTORY_BOOKMARKS),
         }
     }
 }

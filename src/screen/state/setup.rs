@@ -1,7 +1,7 @@
 //! The user's settings for the screen: colours, keys, limits.
 
 use attnscope_checks::stats::index_of;
-use attnscope_system::config::Config;
+use attnscope_system::config::{Config, setting};
 use attnscope_terminal::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
 
 use super::keymap::Keymap;
@@ -43,14 +43,14 @@ impl Setup {
 
     fn with(config: &Config, keys: Keymap, detected: Depth) -> Self {
         let (theme, background) = (
-            config.text("screen", "theme"),
-            config.text("screen", "background"),
+            config.get(&setting::THEME),
+            config.get(&setting::BACKGROUND),
         );
         // The theme takes precedence over the background: the light theme is used on any background.
         let ground = Ground::named(&theme).or_else(|| Ground::named(&background));
-        let depth = Depth::named(&config.text("screen", "color")).unwrap_or(detected);
-        let map = Sequential::named(&config.text("screen", "color_map"));
-        let differences = Diverging::named(&config.text("screen", "difference_map"));
+        let depth = Depth::named(&config.get(&setting::COLOR)).unwrap_or(detected);
+        let map = Sequential::named(&config.get(&setting::COLOR_MAP));
+        let differences = Diverging::named(&config.get(&setting::DIFFERENCE_MAP));
         let look = Look {
             is_high_contrast: theme == "high-contrast",
             map: map.unwrap_or_default(),
@@ -61,10 +61,10 @@ impl Setup {
             // Without colours the background makes no difference.
             asks_ground: ground.is_none() && depth != Depth::None,
             keys,
-            statistic_idx: index_of(&config.text("screen", "statistic")).unwrap_or(0),
-            has_clipboard: config.is_on("screen", "clipboard"),
-            takes_mouse: config.is_on("screen", "mouse"),
-            graphics: Graphics::named(&config.text("screen", "graphics")).unwrap_or_default(),
+            statistic_idx: index_of(&config.get(&setting::STATISTIC)).unwrap_or(0),
+            has_clipboard: config.get(&setting::CLIPBOARD),
+            takes_mouse: config.get(&setting::MOUSE),
+            graphics: Graphics::named(&config.get(&setting::GRAPHICS)).unwrap_or_default(),
             limits: Limits::of(config),
         }
     }

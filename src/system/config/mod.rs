@@ -2,11 +2,11 @@
 
 mod place;
 mod read;
-mod setting;
+pub mod setting;
 mod typed;
 mod value;
 
 pub use self::place::path;
 pub use self::read::{Config, KeyChange, Set};
-pub use self::setting::{Kind, SETTINGS, Setting, config_page};
-pub use self::value::{Origin, Value};
+pub use self::setting::{Key, Kind, SETTINGS, Setting, config_page};
+pub use self::value::{OfSetting, Origin, Value};

@@ -11,9 +11,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::place;
-use super::setting::{SETTINGS, Setting};
+use super::setting::{Key, SETTINGS, Setting};
 use super::typed::{kind, number, value_of};
-use super::value::{Origin, Value};
+use super::value::{OfSetting, Origin, Value};
 
 /// Sections that are not settings.
 const KEYS: &str = "keys";
@@ -85,19 +85,9 @@ impl Config {
         })
     }
 
-    pub fn text(&self, section: &str, name: &str) -> String {
-        self.of(section, name).value.to_string()
-    }
-
-    pub fn is_on(&self, section: &str, name: &str) -> bool {
-        self.of(section, name).value == Value::Switch(true)
-    }
-
-    pub fn count(&self, section: &str, name: &str) -> usize {
-        match self.of(section, name).value {
-            Value::Count(n) => usize::try_from(n).unwrap_or(usize::MAX),
-            Value::Text(_) | Value::Switch(_) => 0,
-        }
+    /// Returns the value in force of a setting.
+    pub fn get<T: OfSetting>(&self, key: &Key<T>) -> T {
+        T::of(&self.of(key.section, key.name).value)
     }
 
     /// Returns the thresholds of checks in force.
@@ -113,13 +103,13 @@ impl Config {
     ///
     /// # Errors
     /// What the setting accepts, and what was found.
-    pub fn take_flag(
+    pub fn take_flag<T>(
         &mut self,
-        (section, name): (&str, &str),
+        key: &Key<T>,
         flag: &'static str,
         text: &str,
     ) -> Result<(), String> {
-        let setting = Setting::find(section, name).ok_or("there is no such setting")?;
+        let setting = Setting::find(key.section, key.name).ok_or("there is no such setting")?;
         let value = setting.of_text(text).map_err(|e| format!("{flag}: {e}"))?;
         let origin = Origin::Flag(flag);
         self.values.insert(setting.path(), Set { value, origin });
@@ -346,6 +336,7 @@ fn key_of(value: &Spanned<DeValue<'_>>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::setting;
 
     fn of(text: &str) -> Config {
         Config::of_text(std::path::Path::new("c.toml"), text)
@@ -430,7 +421,7 @@ mod tests {
             } else {
                 7
             };
-            assert_eq!(config.count("history", "prompts"), expected, "{text}");
+            assert_eq!(config.get(&setting::HISTORY_PROMPTS), expected, "{text}");
         }
     }
 
@@ -445,15 +436,15 @@ mod tests {
             (color.value.to_string(), color.origin),
             ("256".to_owned(), line(2))
         );
-        assert!(!config.is_on("screen", "mouse"));
+        assert!(!config.get(&setting::MOUSE));
         assert_eq!(config.thresholds().entropy_collapse.relative_entropy, 1.0);
         assert_eq!(config.keys[0].origin, line(9));
-        let taken = config.take_flag(("screen", "color"), "--color", "none");
+        let taken = config.take_flag(&setting::COLOR, "--color", "none");
         assert_eq!(
-            (taken, config.text("screen", "color")),
+            (taken, config.get(&setting::COLOR)),
             (Ok(()), "none".to_owned())
         );
-        let refused = config.take_flag(("screen", "color"), "--color", "many");
+        let refused = config.take_flag(&setting::COLOR, "--color", "many");
         assert!(
             refused
                 .expect_err("refused")
@@ -476,18 +467,18 @@ mod tests {
             })
         };
         let config = with(&[("NO_COLOR", "1"), ("ATTNSCOPE_THEME", "dark")]);
-        assert_eq!(config.text("screen", "color"), "none");
+        assert_eq!(config.get(&setting::COLOR), "none");
         assert_eq!(
             config.of("screen", "color").origin,
             Origin::Environment("NO_COLOR")
         );
-        assert_eq!(config.text("screen", "theme"), "dark");
+        assert_eq!(config.get(&setting::THEME), "dark");
         let config = with(&[("NO_COLOR", "1"), ("ATTNSCOPE_COLOR", "16")]);
-        assert_eq!(config.text("screen", "color"), "16");
+        assert_eq!(config.get(&setting::COLOR), "16");
         let config = with(&[("NO_COLOR", ""), ("ATTNSCOPE_THEME", "blue")]);
-        assert_eq!(config.text("screen", "color"), "256");
+        assert_eq!(config.get(&setting::COLOR), "256");
         assert!(config.problems[0].contains("ATTNSCOPE_THEME: expected one of"));
-        assert_eq!(config.text("screen", "theme"), "light");
+        assert_eq!(config.get(&setting::THEME), "light");
     }
 
     #[test]

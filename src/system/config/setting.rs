@@ -1,6 +1,7 @@
 //! The table of all settings, used to read them, print them and write their docs page.
 
 use std::fmt::Write as _;
+use std::marker::PhantomData;
 
 use attnscope_checks::stats::STATISTICS;
 
@@ -32,39 +33,58 @@ pub struct Setting {
     pub about: &'static str,
 }
 
-macro_rules! setting {
-    ($section:literal $name:literal $variable:literal $kind:expr, $default:literal, $about:literal) => {
-        Setting {
-            section: $section,
-            name: $name,
-            variable: $variable,
-            kind: $kind,
-            default: $default,
-            about: $about,
-        }
+/// A setting by its name, with the type of its values.
+#[derive(Debug)]
+pub struct Key<T> {
+    pub section: &'static str,
+    pub name: &'static str,
+    of: PhantomData<T>,
+}
+
+macro_rules! settings {
+    ($($key:ident: $type:ty = $section:literal $name:literal $variable:literal $kind:expr, $default:literal, $about:literal;)*) => {
+        /// Every setting, by section.
+        pub static SETTINGS: &[Setting] = &[$(
+            Setting {
+                section: $section,
+                name: $name,
+                variable: $variable,
+                kind: $kind,
+                default: $default,
+                about: $about,
+            },
+        )*];
+
+        $(
+            #[doc = $about]
+            pub const $key: Key<$type> = Key {
+                section: $section,
+                name: $name,
+                of: PhantomData,
+            };
+        )*
     };
 }
 
 use Kind::{Choice, Count, Statistic, Switch};
 
-/// Every setting, by section.
 #[rustfmt::skip]
-pub static SETTINGS: &[Setting] = &[
-    setting!("screen" "theme" "ATTNSCOPE_THEME" Choice(&["auto", "dark", "light", "high-contrast"]), "auto", "Colours of text and frames. `auto` is dark or light, as the background is; `high-contrast` has text of at least 7 to 1."),
-    setting!("screen" "background" "ATTNSCOPE_BACKGROUND" Choice(&["auto", "dark", "light"]), "auto", "What the terminal's background is. `auto` asks the terminal, and takes it for dark where it does not answer within 0.1 s."),
-    setting!("screen" "color" "ATTNSCOPE_COLOR" Choice(&["auto", "truecolor", "256", "16", "none"]), "auto", "How many colours the terminal shows. `auto` reads COLORTERM and TERM. NO_COLOR sets `none`."),
-    setting!("screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. People who see fewer colours can read all of them."),
-    setting!("screen" "difference_map" "ATTNSCOPE_DIFFERENCE_MAP" Choice(&["blue-orange", "purple-green"]), "blue-orange", "Colours of differences: losses, nothing in the middle, gains."),
-    setting!("screen" "graphics" "ATTNSCOPE_GRAPHICS" Choice(&["auto", "kitty", "iterm2", "sixel", "off"]), "auto", "How the map of a head is drawn as a picture. `auto` reads what the terminal says of itself; `off` draws half-blocks."),
-    setting!("screen" "statistic" "ATTNSCOPE_STATISTIC" Statistic, "entropy_relative", "The statistic that the Overview panel opens with, by its id."),
-    setting!("screen" "clipboard" "ATTNSCOPE_CLIPBOARD" Switch, "true", "Whether `y` may hand text to the terminal's clipboard (OSC 52)."),
-    setting!("screen" "mouse" "ATTNSCOPE_MOUSE" Switch, "true", "Whether the screen takes the mouse. Without it, the terminal selects text as elsewhere."),
-    setting!("history" "keep" "ATTNSCOPE_HISTORY" Switch, "true", "Whether prompts, bookmarks and the last view are kept for the next session. `--no-history` turns it off once."),
-    setting!("history" "prompts" "ATTNSCOPE_HISTORY_PROMPTS" Count { least: 1, most: 10_000 }, "200", "Prompts that are kept of a checkpoint; the oldest go first."),
-    setting!("history" "prompts_kib" "ATTNSCOPE_HISTORY_PROMPTS_KIB" Count { least: 1, most: 2048 }, "256", "KiB of them."),
-    setting!("history" "bookmarks" "ATTNSCOPE_HISTORY_BOOKMARKS" Count { least: 1, most: 1000 }, "100", "Bookmarks that are kept of a checkpoint; the oldest go first."),
-    setting!("cache" "most_mib" "ATTNSCOPE_CACHE_MOST_MIB" Count { least: 1, most: 1 << 20 }, "256", "MiB of statistics that `history` keeps of checkpoints; those not used for longest go first."),
-];
+settings! {
+    THEME: String = "screen" "theme" "ATTNSCOPE_THEME" Choice(&["auto", "dark", "light", "high-contrast"]), "auto", "Colours of text and frames. `auto` is dark or light, as the background is; `high-contrast` has text of at least 7 to 1.";
+    BACKGROUND: String = "screen" "background" "ATTNSCOPE_BACKGROUND" Choice(&["auto", "dark", "light"]), "auto", "What the terminal's background is. `auto` asks the terminal, and takes it for dark where it does not answer within 0.1 s.";
+    COLOR: String = "screen" "color" "ATTNSCOPE_COLOR" Choice(&["auto", "truecolor", "256", "16", "none"]), "auto", "How many colours the terminal shows. `auto` reads COLORTERM and TERM. NO_COLOR sets `none`.";
+    COLOR_MAP: String = "screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. People who see fewer colours can read all of them.";
+    DIFFERENCE_MAP: String = "screen" "difference_map" "ATTNSCOPE_DIFFERENCE_MAP" Choice(&["blue-orange", "purple-green"]), "blue-orange", "Colours of differences: losses, nothing in the middle, gains.";
+    GRAPHICS: String = "screen" "graphics" "ATTNSCOPE_GRAPHICS" Choice(&["auto", "kitty", "iterm2", "sixel", "off"]), "auto", "How the map of a head is drawn as a picture. `auto` reads what the terminal says of itself; `off` draws half-blocks.";
+    STATISTIC: String = "screen" "statistic" "ATTNSCOPE_STATISTIC" Statistic, "entropy_relative", "The statistic that the Overview panel opens with, by its id.";
+    CLIPBOARD: bool = "screen" "clipboard" "ATTNSCOPE_CLIPBOARD" Switch, "true", "Whether `y` may hand text to the terminal's clipboard (OSC 52).";
+    MOUSE: bool = "screen" "mouse" "ATTNSCOPE_MOUSE" Switch, "true", "Whether the screen takes the mouse. Without it, the terminal selects text as elsewhere.";
+    KEEP_HISTORY: bool = "history" "keep" "ATTNSCOPE_HISTORY" Switch, "true", "Whether prompts, bookmarks and the last view are kept for the next session. `--no-history` turns it off once.";
+    HISTORY_PROMPTS: usize = "history" "prompts" "ATTNSCOPE_HISTORY_PROMPTS" Count { least: 1, most: 10_000 }, "200", "Prompts that are kept of a checkpoint; the oldest go first.";
+    HISTORY_PROMPTS_KIB: usize = "history" "prompts_kib" "ATTNSCOPE_HISTORY_PROMPTS_KIB" Count { least: 1, most: 2048 }, "256", "KiB of them.";
+    HISTORY_BOOKMARKS: usize = "history" "bookmarks" "ATTNSCOPE_HISTORY_BOOKMARKS" Count { least: 1, most: 1000 }, "100", "Bookmarks that are kept of a checkpoint; the oldest go first.";
+    CACHE_MOST_MIB: usize = "cache" "most_mib" "ATTNSCOPE_CACHE_MOST_MIB" Count { least: 1, most: 1 << 20 }, "256", "MiB of statistics that `history` keeps of checkpoints; those not used for longest go first.";
+}
 
 impl Setting {
     /// `screen.theme`

@@ -21,6 +21,32 @@ impl fmt::Display for Value {
     }
 }
 
+/// A type of values that code asks for.
+pub trait OfSetting {
+    fn of(value: &Value) -> Self;
+}
+
+impl OfSetting for String {
+    fn of(value: &Value) -> Self {
+        value.to_string()
+    }
+}
+
+impl OfSetting for bool {
+    fn of(value: &Value) -> Self {
+        *value == Value::Switch(true)
+    }
+}
+
+impl OfSetting for usize {
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Count(n) => Self::try_from(*n).unwrap_or(Self::MAX),
+            Value::Text(_) | Value::Switch(_) => 0,
+        }
+    }
+}
+
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
