@@ -30,6 +30,7 @@ mod role_list;
 mod roles;
 mod rounding;
 mod rows;
+mod side;
 mod spec_knobs;
 mod stored;
 mod suspects;

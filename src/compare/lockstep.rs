@@ -3,15 +3,14 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
-use attnscope_checks::stats::{LayerReport, Values};
+use attnscope_checks::stats::Values;
 use attnscope_compute::attention::{AttentionSpec, Visibility};
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{Ops, reuse_buffers};
+use attnscope_compute::ops::reuse_buffers;
 use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, Input, LayerWeights, Scratch};
-use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
+use attnscope_forward::{Hook, Input, LayerWeights};
+use attnscope_run::Progress;
 use attnscope_spec::{Model, Stack, StackSpec};
 
 use super::alone::{Alone, Beyond, first_tokens};
@@ -25,14 +24,12 @@ use super::map::LayerMap;
 use super::noise::{Noise, routes};
 use super::predictions::{AFTER, PredictionDifference, after_layers};
 use super::rows::{Again, changed, looked_at};
+use super::side::{Listener, OfLayer, Side};
 use super::suspects::Suspects;
 
 /// Bytes of A's scores and patterns kept per layer. Heads beyond this limit are recomputed on both sides from their queries and
 /// keys.
 pub const ROW_BYTES: usize = 64 << 20;
-
-/// Statistics of one layer's heads. // [head]
-type OfLayer = (Stack, usize, Vec<Values>);
 
 /// One hook of one layer, compared over a prompt.
 #[derive(Debug, Clone)]
@@ -85,87 +82,6 @@ pub(super) struct Sides<'a> {
     pub differing: Option<&'a BTreeSet<String>>,
     pub row_bytes: usize,
     pub measure: Measure,
-}
-
-/// Observer of a run that keeps the statistics of its heads.
-struct Listener<'a> {
-    tell: Option<&'a dyn Fn(Progress)>,
-    layers: Vec<OfLayer>,
-}
-
-impl Observer for Listener<'_> {
-    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
-        if let Some(tell) = self.tell {
-            tell(progress);
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        let stats = report.heads.into_iter().map(|head| head.stats);
-        let of_layer = (report.stack, report.layer_idx, stats.collect());
-        self.layers.push(of_layer);
-        ControlFlow::Continue(())
-    }
-}
-
-/// One side of a run in progress.
-struct Side<'a, O: Ops> {
-    ops: &'a O,
-    model: &'a Model,
-    pace: &'a dyn Pace,
-    pass: Pass<'a, O>,
-    /// [position, d_model]
-    resid: O::Buffer,
-    scratch: Scratch<O>,
-}
-
-impl<'a, O: Ops> Side<'a, O> {
-    fn begin(
-        ops: &'a O,
-        model: &'a Model,
-        input: &'a Input,
-        observer: &'a mut dyn Observer,
-        tap: &'a mut dyn Tap,
-        pace: &'a dyn Pace,
-    ) -> Result<Self> {
-        let options = Options {
-            keep_bytes: None,
-            predicts: false,
-        };
-        let job = Job {
-            input,
-            observer,
-            tap: Some(tap),
-        };
-        Ok(Self {
-            ops,
-            model,
-            pace,
-            pass: Pass::begin(ops, model, job, options, pace)?,
-            resid: O::Buffer::default(),
-            scratch: Scratch::default(),
-        })
-    }
-
-    /// Runs a layer on the residual and returns its weights. `known` are its weights if they were read already.
-    fn layer(
-        &mut self,
-        (stack, layer_idx): (&StackSpec, usize),
-        known: Option<LayerWeights<'a, O>>,
-    ) -> Result<LayerWeights<'a, O>> {
-        self.pass.say(stack.stack, layer_idx)?;
-        let weights = if let Some(known) = known {
-            known
-        } else {
-            let tensors = &self.model.checkpoint.tensors;
-            LayerWeights::read(self.ops, tensors, stack, layer_idx, self.pace)?
-        };
-        let (resid, scratch) = (&mut self.resid, &mut self.scratch);
-        self.pass
-            .block(stack, layer_idx, &weights, resid, scratch)?;
-        Ok(weights)
-    }
 }
 
 /// Runs a prompt through both models. Each side counts the prompt's positions by its own rule.
@@ -233,25 +149,31 @@ pub(super) fn run<E: Engines>(
         ran.predictions = after.predictions;
         ran.hidden = after.hidden;
     }
-    let counterpart = |stack: Stack, layer_idx: usize| {
-        let layer_idx = sides.map.of(stack, layer_idx)?;
-        let mut layers = of_b.layers.iter();
-        layers.find(|(other, idx, _)| (*other, *idx) == (stack, layer_idx))
-    };
-    for (stack, layer_idx, stats_a) in &of_a.layers {
-        let Some((_, _, stats_b)) = counterpart(*stack, *layer_idx) else {
-            continue;
-        };
-        let of_layer = ran
-            .heads
-            .iter_mut()
-            .filter(|head| (head.stack, head.layer_idx) == (*stack, *layer_idx));
-        for head in of_layer {
-            let both = stats_a.get(head.head_idx).zip(stats_b.get(head.head_idx));
-            head.stats = both.map(|(a, b)| [a.clone(), b.clone()]);
-        }
-    }
+    add_statistics(&mut ran, sides.map, [&of_a.layers, &of_b.layers]);
     Ok(ran)
+}
+
+/// Tolerances of a layer's hooks, and how far they are exceeded.
+#[derive(Default)]
+struct Judged {
+    tolerances: Vec<((Stack, Hook), f64)>,
+    beyond: Beyond,
+}
+
+/// Adds the statistics of both sides to each head that was compared.
+fn add_statistics(ran: &mut Ran, map: &LayerMap, [of_a, of_b]: [&[OfLayer]; 2]) {
+    let stats = |layers: &[OfLayer], stack: Stack, layer_idx: usize, head_idx: usize| {
+        let mut layers = layers.iter();
+        let layer = layers.find(|(other, idx, _)| (*other, *idx) == (stack, layer_idx));
+        layer.and_then(|(.., heads)| heads.get(head_idx).cloned())
+    };
+    for head in &mut ran.heads {
+        let a = stats(of_a, head.stack, head.layer_idx, head.head_idx);
+        let b = map
+            .of(head.stack, head.layer_idx)
+            .and_then(|layer_idx| stats(of_b, head.stack, layer_idx, head.head_idx));
+        head.stats = a.zip(b).map(|(a, b)| [a, b]);
+    }
 }
 
 struct Work<'a, 's, E> {
@@ -343,31 +265,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         let weights = b.layer((of_b, layer_b), known)?;
         let (compared, divergences) = exchange.finish_layer(stack)?;
         noise.routes = routes(of_a, layer_a);
-        let mut tolerances: Vec<((Stack, Hook), f64)> = Vec::new();
-        let mut beyond = Beyond::default();
-        for Compared {
-            stack,
-            hook,
-            gap,
-            largest,
-            width,
-        } in compared
-        {
-            let attention = exchange.attention(stack);
-            let total = gap.total();
-            let at = (stack, hook);
-            let tolerance = noise.tolerance(self.sides.floors, at, &total, attention);
-            tolerances.push((at, tolerance));
-            beyond.take(hook, total.relative(), tolerance);
-            ran.hooks.push(HookSums {
-                hook,
-                stack: Some(stack),
-                layer_idx: Some(layer_a),
-                gap,
-                tolerance,
-                largest: largest.map(|largest| (largest, width)),
-            });
-        }
+        let judged = self.take_hooks(layer_a, compared, noise, ran);
         for (stack, of_heads) in divergences {
             let heads = of_heads.into_iter().enumerate();
             ran.heads
@@ -382,30 +280,71 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         let suspects = self.sides.suspects;
         let is_judged = self.sides.floors.of_hooks.is_finite();
         if is_judged && is_among(&suspects.layers, stack, layer_a) {
-            // If the layer already ran on A's input, its result stands. A decoder layer may have read another encoder's output.
-            let is_alone = exchange.is_same_memory.get() || stack != Stack::Decoder;
-            if !(self.was_same.get() && is_alone) {
-                let specs = [&self.sides.a.spec, &self.sides.b.spec];
-                let has_knobs = is_among(&suspects.by_knobs, stack, layer_a);
-                let layers = (stack, [layer_a, layer_b]);
-                let (tokens, _) = exchange.sequences(stack);
-                let alone = Alone {
-                    exchange,
-                    tolerances: &tolerances,
-                    floor: self.sides.floors.of_hooks,
-                    first: first_tokens(specs, layers, tokens, has_knobs),
-                };
-                let of_b = (of_b, layer_b, &weights);
-                let of_encoder = self.engines.pass_for_b(&a.pass);
-                beyond = alone.run(b.ops, of_b, (of_encoder, &b.pass), &mut b.scratch)?;
-            }
-            let largest = beyond.largest();
+            let layers = [layer_a, layer_b];
+            let largest = self.given_same_input(layers, (of_b, &weights), (a, b), judged)?;
             if largest > 0.0 {
                 ran.isolated.push((stack, layer_a, largest));
             }
         }
         exchange.end_layer();
         Ok(())
+    }
+
+    /// Adds the comparison of a layer's hooks to the results.
+    fn take_hooks(
+        &self,
+        layer_a: usize,
+        compared: Vec<Compared>,
+        noise: &mut Noise,
+        ran: &mut Ran,
+    ) -> Judged {
+        let mut judged = Judged::default();
+        for of_hook in compared {
+            let Compared { stack, hook, .. } = of_hook;
+            let attention = self.exchange.attention(stack);
+            let total = of_hook.gap.total();
+            let tolerance = noise.tolerance(self.sides.floors, (stack, hook), &total, attention);
+            judged.tolerances.push(((stack, hook), tolerance));
+            judged.beyond.take(hook, total.relative(), tolerance);
+            ran.hooks.push(HookSums {
+                hook,
+                stack: Some(stack),
+                layer_idx: Some(layer_a),
+                gap: of_hook.gap,
+                tolerance,
+                largest: of_hook.largest.map(|largest| (largest, of_hook.width)),
+            });
+        }
+        judged
+    }
+
+    /// Returns how far a layer of B differs when it runs on A's input; 0 if it does not.
+    fn given_same_input(
+        &self,
+        [layer_a, layer_b]: [usize; 2],
+        (of_b, weights): (&StackSpec, &LayerWeights<'_, E::B>),
+        (a, b): (&Side<'a, E::A>, &mut Side<'a, E::B>),
+        judged: Judged,
+    ) -> Result<f64> {
+        let (exchange, stack) = (self.exchange, of_b.stack);
+        // A decoder layer may have read another encoder's output.
+        let read_same = exchange.is_same_memory.get() || stack != Stack::Decoder;
+        if self.was_same.get() && read_same {
+            return Ok(judged.beyond.largest());
+        }
+        let specs = [&self.sides.a.spec, &self.sides.b.spec];
+        let has_knobs = is_among(&self.sides.suspects.by_knobs, stack, layer_a);
+        let (tokens, _) = exchange.sequences(stack);
+        let alone = Alone {
+            exchange,
+            tolerances: &judged.tolerances,
+            floor: self.sides.floors.of_hooks,
+            first: first_tokens(specs, (stack, [layer_a, layer_b]), tokens, has_knobs),
+        };
+        let of_encoder = self.engines.pass_for_b(&a.pass);
+        let of_b = (of_b, layer_b, weights);
+        let beyond = alone.run(b.ops, of_b, (of_encoder, &b.pass), &mut b.scratch)?;
+        Ok(beyond.largest())
     }
 
     /// Whether both blocks read the same numbers in the same way.

@@ -3,7 +3,7 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockRow, BlockSpec};
+use attnscope_spec::{BlockRow, BlockSpec, StreamsSpec};
 
 use super::block_weights::BlockWeights;
 use super::branches::{BlockRun, run_branches};
@@ -50,53 +50,49 @@ fn run_in_row<O: Ops>(
     ops.put(&apart.main(row), d_model, &mut main)?;
     offer(ops, hooks, Hook::ResidPre, &mut main)?; // [row, d_model]
     rows(ops, hooks, Hook::ResidPre, resid)?; // [row, n_streams · d_model + n_kept]
-    let mut predicted = match &row.streams {
-        Some(streams) => {
-            apart.put_main(row, &ops.get(&main)?.values);
-            let predicted = streams::predict(streams, context, &apart.streams, &main)?; // [row, n_streams · d_model]
-            let n = streams.n * d_model;
-            let active = columns(&predicted, n, streams.active * d_model, d_model);
-            ops.put(&active, d_model, &mut main)?;
-            predicted
-        }
-        None => Vec::new(),
-    };
+    let mut predicted = Vec::new();
+    if let Some(streams) = &row.streams {
+        apart.put_main(row, &ops.get(&main)?.values);
+        predicted = streams::predict(streams, context, &apart.streams, &main)?; // [row, n_streams · d_model]
+        ops.put(&active(streams, d_model, &predicted), d_model, &mut main)?;
+    }
+    let n_copies = hooks.spreads();
     s.attention.kept = std::mem::take(&mut apart.kept);
-    let spread;
-    let mut n_copies = 1;
-    let after = match hooks.spreads() {
-        Some(copies) => {
-            n_copies = copies;
-            spread = context.spread(copies);
-            &spread
-        }
-        None => context,
-    };
     let ran = run_branches(context, spec, weights, &mut main, s, hooks)?;
     let mut kept = std::mem::take(&mut s.attention.kept);
-    if n_copies > 1 {
-        (kept, predicted) = (kept.repeat(n_copies), predicted.repeat(n_copies));
+    let spread = n_copies.map(|copies| context.spread(copies));
+    if let Some(copies) = n_copies {
+        (kept, predicted) = (kept.repeat(copies), predicted.repeat(copies));
     }
-    let streams = match &row.streams {
+    let of_streams = match &row.streams {
         Some(streams) => {
+            let after = spread.as_ref().unwrap_or(context);
             let by_token = spec.by_token.as_deref();
             let corrected = streams::correct(streams, after, by_token, predicted, &main)?;
-            let n = streams.n * d_model;
-            let active = columns(&corrected, n, streams.active * d_model, d_model);
-            ops.put(&active, d_model, &mut main)?;
+            ops.put(&active(streams, d_model, &corrected), d_model, &mut main)?;
             corrected
         }
         None => ops.get(&main)?.values.into_owned(),
     };
     emit(ops, hooks, Hook::ResidPost, &main)?;
-    let (n, n_kept) = (row.n_streams() * d_model, row.n_kept);
-    let mut together = Vec::with_capacity(streams.len() + kept.len());
-    let mut kept = kept.chunks(n_kept.max(1));
-    for row in streams.chunks(n) {
-        together.extend_from_slice(row);
-        together.extend_from_slice(kept.next().unwrap_or_default());
-    }
-    ops.put(&together, n + n_kept, resid)?;
+    let joined = joined(row, &of_streams, &kept);
+    ops.put(&joined, row.n_streams() * d_model + row.n_kept, resid)?;
     rows(ops, hooks, Hook::ResidPost, resid)?;
     Ok(ran)
+}
+
+/// The stream that blocks work on. // all: [row, n_streams · d_model] → [row, d_model]
+fn active(streams: &StreamsSpec, d_model: usize, all: &[f32]) -> Vec<f32> {
+    columns(all, streams.n * d_model, streams.active * d_model, d_model)
+}
+
+/// Puts streams and kept values of each row side by side. // [row, n_streams · d_model + n_kept]
+fn joined(row: &BlockRow, streams: &[f32], kept: &[f32]) -> Vec<f32> {
+    let mut together = Vec::with_capacity(streams.len() + kept.len());
+    let mut kept = kept.chunks(row.n_kept.max(1));
+    for streams in streams.chunks(row.n_streams() * row.d_model) {
+        together.extend_from_slice(streams);
+        together.extend_from_slice(kept.next().unwrap_or_default());
+    }
+    together
 }

@@ -32,119 +32,27 @@ pub(super) fn run_branches<O: Ops>(
     spec: &BlockSpec,
     weights: &BlockWeights<'_, O>,
     resid: &mut O::Buffer,
-    scratch: &mut Scratch<O>,
+    s: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
-    let (ops, s) = (context.ops, scratch);
-    let Mixed {
-        heads,
-        mut parallel,
-    } = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
+    let mut mixed = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
     let spread;
     let context = match hooks.spreads() {
         Some(copies) => {
-            let mixed = match heads {
-                Some(_) => &mut s.attention.z,
-                None => &mut s.attention.out,
-            };
-            repeat(ops, mixed, copies)?;
-            repeat(ops, resid, copies)?;
-            if let Some(parallel) = &mut parallel {
-                repeat(ops, parallel, copies)?;
-            }
-            if spec.adds_to_normed || spec.narrow.is_some() {
-                repeat(ops, &mut s.attention.normed, copies)?;
-            }
+            spread_mixed(context, spec, copies, &mut mixed, resid, &mut s.attention)?;
             spread = context.spread(copies);
             &spread
         }
         None => context,
     };
-    let attention = match (heads, &spec.mixer, &weights.mixer) {
-        (Some(heads), Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
-            let (s, n_heads) = (&mut s.attention, own.attention.n_heads);
-            let difference = weights.difference;
-            Some(output(context, (n_heads, difference), heads, o, s, hooks)?)
-        }
-        _ => None,
-    };
-    if let Some(parallel) = &parallel {
-        ops.add(&mut s.attention.out, parallel)?;
-    }
-    raw(ops, hooks, Hook::AttnOut, &s.attention.out)?;
-    normed_in_place(
-        ops,
-        weights.attn_out.as_ref(),
-        &mut s.attention.out,
-        &mut s.spare,
-    )?;
-    scaled(ops, spec.branch_scales[0], &mut s.attention.out)?;
-    offer(ops, hooks, Hook::AttnOut, &mut s.attention.out)?; // [position, d_model]
-    if spec.adds_to_normed {
-        ops.copy(&s.attention.normed, resid)?;
-    }
-    scaled(ops, spec.resid_factors[0], resid)?;
-    if !spec.is_parallel {
-        ops.add(resid, &s.attention.out)?;
-        if let Some(narrow) = spec.narrow.as_deref() {
-            let factor = spec.branch_scales[0];
-            add_narrow(narrow, context, &s.attention.normed, factor, resid)?;
-        }
-        normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)?;
-    }
-
+    let attention = attention_output(context, spec, weights, mixed, s, hooks)?;
+    add_attention(context, spec, weights, resid, s)?;
     let cross = match (&spec.cross, &weights.cross) {
-        (Some(spec), Some(weights)) => {
-            // A parallel block still needs the output of self-attention, so cross-attention gets its own buffers.
-            let mut of_cross = AttentionScratch {
-                past: s.cross_past.take(),
-                ..AttentionScratch::default()
-            };
-            let ran = run_cross(
-                context,
-                spec,
-                weights,
-                resid,
-                &mut of_cross,
-                &mut s.spare,
-                hooks,
-            )?;
-            s.cross_past = of_cross.past;
-            Some(ran)
-        }
+        (Some(spec), Some(weights)) => Some(run_cross(context, spec, weights, resid, s, hooks)?),
         _ => None,
     };
-
-    let mlp_in = match &weights.mlp_pre {
-        Some(norm) => {
-            ops.norm(resid, norm, &mut s.normed)?;
-            &s.normed
-        }
-        None => &*resid,
-    };
-    let mlp = weights.mlp.as_ref();
-    feed_forward_of_all(
-        context,
-        &spec.feed_forward,
-        mlp,
-        (mlp_in, &*resid),
-        &mut s.mlp,
-        &mut s.mlp_out,
-    )?; // [position, d_model]
-    raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
-    normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
-    scaled(ops, spec.branch_scales[1], &mut s.mlp_out)?;
-    offer(ops, hooks, Hook::MlpOut, &mut s.mlp_out)?;
-
-    if spec.adds_to_normed && weights.mlp_pre.is_some() {
-        ops.copy(&s.normed, resid)?;
-    }
-    scaled(ops, spec.resid_factors[1], resid)?;
-    if spec.is_parallel {
-        ops.add(resid, &s.attention.out)?;
-    }
-    ops.add(resid, &s.mlp_out)?;
-    normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)?;
+    feed_forward_output(context, spec, weights, resid, s, hooks)?;
+    add_feed_forward(context, spec, weights, resid, s)?;
     // With several residual streams, the per-token branch is added to the other streams, not to this one.
     let has_streams = spec.row.as_ref().is_some_and(|row| row.streams.is_some());
     if !has_streams {
@@ -154,14 +62,143 @@ pub(super) fn run_branches<O: Ops>(
     Ok(BlockRun { attention, cross })
 }
 
+/// Repeats everything that the rest of the block reads for each of several copies of the sequence.
+fn spread_mixed<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    copies: usize,
+    mixed: &mut Mixed<O>,
+    resid: &mut O::Buffer,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    let ops = context.ops;
+    let output = if mixed.heads.is_some() {
+        &mut s.z
+    } else {
+        &mut s.out
+    };
+    repeat(ops, output, copies)?;
+    repeat(ops, resid, copies)?;
+    if let Some(parallel) = &mut mixed.parallel {
+        repeat(ops, parallel, copies)?;
+    }
+    if spec.adds_to_normed || spec.narrow.is_some() {
+        repeat(ops, &mut s.normed, copies)?;
+    }
+    Ok(())
+}
+
+/// Computes what attention, or the mixer in its place, adds to the residual, in `s.attention.out`. // [position, d_model]
+fn attention_output<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    weights: &BlockWeights<'_, O>,
+    mixed: Mixed<O>,
+    s: &mut Scratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Option<AttentionRun>> {
+    let (ops, norm) = (context.ops, weights.attn_out.as_ref());
+    let attention = match (mixed.heads, &spec.mixer, &weights.mixer) {
+        (Some(heads), Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
+            let about = (own.attention.n_heads, weights.difference);
+            Some(output(context, about, heads, o, &mut s.attention, hooks)?)
+        }
+        _ => None,
+    };
+    let out = &mut s.attention.out;
+    if let Some(parallel) = &mixed.parallel {
+        ops.add(out, parallel)?;
+    }
+    raw(ops, hooks, Hook::AttnOut, out)?;
+    normed_in_place(ops, norm, out, &mut s.spare)?;
+    scaled(ops, spec.branch_scales[0], out)?;
+    offer(ops, hooks, Hook::AttnOut, out)?;
+    Ok(attention)
+}
+
+/// Adds the output of attention to the residual. A parallel block adds it at its end.
+fn add_attention<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    weights: &BlockWeights<'_, O>,
+    resid: &mut O::Buffer,
+    s: &mut Scratch<O>,
+) -> Result<()> {
+    let (ops, of_attention) = (context.ops, &s.attention);
+    if spec.adds_to_normed {
+        ops.copy(&of_attention.normed, resid)?;
+    }
+    scaled(ops, spec.resid_factors[0], resid)?;
+    if spec.is_parallel {
+        return Ok(());
+    }
+    ops.add(resid, &of_attention.out)?;
+    if let Some(narrow) = spec.narrow.as_deref() {
+        let factor = spec.branch_scales[0];
+        add_narrow(narrow, context, &of_attention.normed, factor, resid)?;
+    }
+    normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)
+}
+
+/// Computes what the feed-forward layer adds to the residual, in `s.mlp_out`. // [position, d_model]
+fn feed_forward_output<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    weights: &BlockWeights<'_, O>,
+    resid: &O::Buffer,
+    s: &mut Scratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<()> {
+    let ops = context.ops;
+    let input = match &weights.mlp_pre {
+        Some(norm) => {
+            ops.norm(resid, norm, &mut s.normed)?;
+            &s.normed
+        }
+        None => resid,
+    };
+    let (layer, maps) = (&spec.feed_forward, weights.mlp.as_ref());
+    feed_forward_of_all(
+        context,
+        layer,
+        maps,
+        (input, resid),
+        &mut s.mlp,
+        &mut s.mlp_out,
+    )?;
+    raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
+    normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
+    scaled(ops, spec.branch_scales[1], &mut s.mlp_out)?;
+    offer(ops, hooks, Hook::MlpOut, &mut s.mlp_out)
+}
+
+/// Adds the output of the feed-forward layer to the residual, and in a parallel block that of attention.
+fn add_feed_forward<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    weights: &BlockWeights<'_, O>,
+    resid: &mut O::Buffer,
+    s: &mut Scratch<O>,
+) -> Result<()> {
+    let ops = context.ops;
+    if spec.adds_to_normed && weights.mlp_pre.is_some() {
+        ops.copy(&s.normed, resid)?;
+    }
+    scaled(ops, spec.resid_factors[1], resid)?;
+    if spec.is_parallel {
+        ops.add(resid, &s.attention.out)?;
+    }
+    ops.add(resid, &s.mlp_out)?;
+    normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)
+}
+
 /// Runs cross-attention and adds its output to the residual.
 fn run_cross<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &CrossSpec,
     weights: &CrossWeights<'_, O>,
     resid: &mut O::Buffer,
-    s: &mut AttentionScratch<O>,
-    spare: &mut O::Buffer,
+    scratch: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<AttentionRun> {
     let ops = context.ops;
@@ -170,34 +207,29 @@ fn run_cross<O: Ops>(
         Some(hooks) => hooks,
         None => &mut none,
     };
+    // A parallel block still needs the output of self-attention, so cross-attention gets its own buffers.
+    let mut s = AttentionScratch {
+        past: scratch.cross_past.take(),
+        ..AttentionScratch::default()
+    };
     offer(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
-    let attention = run_heads(
-        context,
-        Attending {
-            attention: &spec.attention,
-            projections: &spec.projections,
-            exceptions: &spec.exceptions,
-            pre: &spec.pre,
-            weights: &weights.attention,
-            o: &weights.o,
-        },
-        resid,
-        s,
-        hooks,
-    )?;
-    let attention = output(
-        context,
-        (spec.attention.n_heads, weights.attention.difference),
-        attention,
-        &weights.o,
-        s,
-        hooks,
-    )?;
+    let attending = Attending {
+        attention: &spec.attention,
+        projections: &spec.projections,
+        exceptions: &spec.exceptions,
+        pre: &spec.pre,
+        weights: &weights.attention,
+        o: &weights.o,
+    };
+    let heads = run_heads(context, attending, resid, &mut s, hooks)?;
+    let about = (spec.attention.n_heads, weights.attention.difference);
+    let attention = output(context, about, heads, &weights.o, &mut s, hooks)?;
     raw(ops, hooks, Hook::AttnOut, &s.out)?;
-    normed_in_place(ops, weights.out.as_ref(), &mut s.out, spare)?;
+    normed_in_place(ops, weights.out.as_ref(), &mut s.out, &mut scratch.spare)?;
     offer(ops, hooks, Hook::AttnOut, &mut s.out)?; // [position, d_model]
     ops.add(resid, &s.out)?;
-    normed_in_place(ops, weights.post.as_ref(), resid, spare)?;
+    normed_in_place(ops, weights.post.as_ref(), resid, &mut scratch.spare)?;
     emit(ops, hooks, Hook::ResidPost, resid)?;
+    scratch.cross_past = s.past;
     Ok(attention)
 }
