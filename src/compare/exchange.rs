@@ -11,8 +11,10 @@ use attnscope_spec::{ModelSpec, Stack};
 
 use super::gap::{Axes, HookGap, same_bits};
 use super::largest::Largest;
-use super::predictions::AFTER;
 use super::rows::{Compare, Keep, Keeping, RowGaps, Shared, changed};
+
+/// Hook under which everything after the last layer is reported.
+pub(super) const AFTER: Hook = Hook::Logits;
 
 /// Name of the encoder's output, as in traces.
 pub(super) const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";

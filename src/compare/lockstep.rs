@@ -15,14 +15,14 @@ use attnscope_spec::{Model, Stack, StackSpec};
 
 use super::alone::{Alone, Beyond, first_tokens};
 use super::engines::Engines;
-use super::exchange::{Compared, Exchange, Measure, SideTap};
+use super::exchange::{AFTER, Compared, Exchange, Measure, SideTap};
 use super::floors::Floors;
 use super::gap::HookGap;
 use super::knobs::KnobDifference;
 use super::largest::Largest;
 use super::map::LayerMap;
 use super::noise::{Noise, routes};
-use super::predictions::{AFTER, PredictionDifference, after_layers};
+use super::predictions::{PredictionDifference, after_layers};
 use super::rows::{Again, changed, looked_at};
 use super::side::{Listener, OfLayer, Side};
 use super::suspects::Suspects;

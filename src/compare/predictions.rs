@@ -6,12 +6,12 @@ use attnscope_compute::error::Result;
 use attnscope_compute::kernels::simd::{Level, exp_sum, weighted_gap};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, Input, Unembedding, final_hidden, pool_hidden};
+use attnscope_forward::{Input, Unembedding, final_hidden, pool_hidden};
 use attnscope_spec::Model;
 use rayon::prelude::*;
 
 use super::engines::Engines;
-use super::exchange::{Measure, unequal};
+use super::exchange::{AFTER, Measure, unequal};
 use super::gap::{Axes, HeadGap, HookGap, same_bits};
 use super::largest::Largest;
 
@@ -247,9 +247,6 @@ pub(super) fn predictions(
         same_top1: same.count() as f64 / n,
     }
 }
-
-/// Hook under which everything after the last layer is reported.
-pub(super) const AFTER: Hook = Hook::Logits;
 
 #[cfg(test)]
 mod tests {

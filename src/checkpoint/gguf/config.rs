@@ -88,11 +88,17 @@ pub(super) fn sizes(metadata: &Metadata<'_>, stated: &Architecture) -> Result<Si
 ///
 /// # Errors
 /// When a value is missing, has the wrong type, or has an unknown meaning.
-pub(super) fn hugging_face(facts: &Facts<'_>) -> Result<Map<String, Value>> {
-    refuse_unknown(facts)?;
+pub(super) fn hugging_face(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+) -> Result<Map<String, Value>> {
+    refuse_unknown(architecture, facts)?;
     let mut config = Map::new();
-    vocabulary_and_lengths(facts, &mut config)?;
-    (facts.architecture.settings)(facts, &mut config)?;
+    vocabulary_and_lengths(architecture, facts, &mut config)?;
+    match architecture.settings {
+        Some(own) => own(facts, &mut config)?,
+        None => usual(architecture, facts, &mut config)?,
+    }
     for (key, value) in facts.metadata.unread(&facts.key("")) {
         set(&mut config, key, value);
     }
@@ -100,10 +106,10 @@ pub(super) fn hugging_face(facts: &Facts<'_>) -> Result<Map<String, Value>> {
 }
 
 /// Refuses values that change what a model computes, if the architecture is not known to have them.
-fn refuse_unknown(facts: &Facts<'_>) -> Result<()> {
-    let Architecture { name, .. } = facts.architecture;
+fn refuse_unknown(architecture: &Architecture, facts: &Facts<'_>) -> Result<()> {
+    let Architecture { name, .. } = architecture;
     for (tail, neutral) in RARELY_KNOWN {
-        if facts.architecture.reads(tail) {
+        if architecture.reads(tail) {
             continue;
         }
         if let Some(found) = facts.number(tail)?.filter(|found| found != neutral) {
@@ -114,7 +120,7 @@ fn refuse_unknown(facts: &Facts<'_>) -> Result<()> {
     }
     const CAUSAL: &str = "attention.causal";
     let is_causal = facts.flag(CAUSAL)?.unwrap_or(true);
-    if !is_causal && !facts.architecture.has(Quirk::SeesBoth) {
+    if !is_causal && !architecture.has(Quirk::SeesBoth) {
         let problem = "expected true or nothing, found false".to_owned();
         return facts.refuse(CAUSAL, problem);
     }
@@ -122,25 +128,29 @@ fn refuse_unknown(facts: &Facts<'_>) -> Result<()> {
 }
 
 /// Writes what every configuration has in some form: the sizes of vocabulary, context and feed-forward block.
-fn vocabulary_and_lengths(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+fn vocabulary_and_lengths(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
     let is_tied = !facts.has("lm_head.weight") && !facts.has("embed_out.weight");
     set(config, "tie_word_embeddings", is_tied);
     if let Some(n_ctx) = facts.whole("context_length")? {
         set(config, "max_position_embeddings", n_ctx);
     }
-    set(config, "intermediate_size", d_mlp(facts)?);
+    set(config, "intermediate_size", d_mlp(architecture, facts)?);
     // The embedding's shape decides: metadata often lack the key, and a padded embedding has more rows.
     let stated = facts.whole("vocab_size")?;
-    let rows = shape_of(facts, "token_embd.weight").map(|shape| shape[0] as u64);
+    let rows = shape_of(architecture, facts, "token_embd.weight").map(|shape| shape[0] as u64);
     set(config, "vocab_size", rows.or(stated));
     Ok(())
 }
 
 /// Returns the feed-forward width, from the tensors of layer 0 if possible: some converters state 4 × hidden size for every
 /// model.
-fn d_mlp(facts: &Facts<'_>) -> Result<Option<u64>> {
+fn d_mlp(architecture: &Architecture, facts: &Facts<'_>) -> Result<Option<u64>> {
     const WIDTH: &str = "feed_forward_length";
-    let listed = if facts.architecture.reads(WIDTH) {
+    let listed = if architecture.reads(WIDTH) {
         facts.wholes(WIDTH)?
     } else {
         None
@@ -153,8 +163,8 @@ fn d_mlp(facts: &Facts<'_>) -> Result<Option<u64>> {
     let stored = ["blk.0.ffn_down.weight", "enc.blk.0.ffn_down.weight"];
     let of_tensor = stored
         .iter()
-        .find_map(|stored| match shape_of(facts, stored)? {
-            [n_in, _] if facts.architecture.has(Quirk::Transposed) => Some(*n_in as u64),
+        .find_map(|stored| match shape_of(architecture, facts, stored)? {
+            [n_in, _] if architecture.has(Quirk::Transposed) => Some(*n_in as u64),
             [_, n_in] => Some(*n_in as u64),
             _ => None,
         });
@@ -162,19 +172,26 @@ fn d_mlp(facts: &Facts<'_>) -> Result<Option<u64>> {
 }
 
 /// Returns the shape of a tensor by its name in the file.
-fn shape_of<'a>(facts: &Facts<'a>, stored: &str) -> Option<&'a [usize]> {
-    match facts.architecture.meaning(stored) {
+fn shape_of<'a>(
+    architecture: &Architecture,
+    facts: &Facts<'a>,
+    stored: &str,
+) -> Option<&'a [usize]> {
+    match architecture.meaning(stored) {
         Meaning::Whole { name, .. } => Some(&facts.tensors.info(&name)?.shape),
         _ => None,
     }
 }
 
 /// Writes the settings of an architecture: under the usual keys, by its tables, by its own code, and under its own keys.
-pub(super) fn usual(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    let architecture = facts.architecture;
-    heads_and_layers(facts, config);
-    epsilon(facts, config)?;
-    rotary(facts, config)?;
+fn usual(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
+    heads_and_layers(architecture, facts, config);
+    epsilon(architecture, facts, config)?;
+    rotary(architecture, facts, config)?;
     let window = facts.window()?;
     let model_type = architecture.model_type.unwrap_or(architecture.name);
     set(config, "model_type", model_type);
@@ -186,11 +203,11 @@ pub(super) fn usual(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
     for tail in ["rope.dimension_sections", "n_deepstack_layers"] {
         facts.metadata.get(&facts.key(tail));
     }
-    fill(facts, config)?;
+    fill(architecture, facts, config)?;
     if let Some(special) = architecture.special {
         special(facts, config)?;
     }
-    windows(facts, window, config)?;
+    windows(architecture, facts, window, config)?;
     if architecture.has(Quirk::StatesUnscaled) && !config.contains_key("rope_scaling") {
         set(config, "rope_scaling", json!({"rope_type": "default"}));
     }
@@ -203,21 +220,29 @@ pub(super) fn usual(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
     Ok(())
 }
 
-fn heads_and_layers(facts: &Facts<'_>, config: &mut Map<String, Value>) {
+fn heads_and_layers(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) {
     let sizes = facts.sizes;
     set(config, "hidden_size", sizes.d_model);
     set(config, "num_hidden_layers", sizes.n_layers);
     set(config, "num_attention_heads", sizes.n_heads);
     set(config, "num_key_value_heads", sizes.n_kv_heads);
     let divides = sizes.d_head * sizes.n_heads == sizes.d_model;
-    if !(divides && facts.architecture.has(Quirk::DerivesHeadWidth)) {
+    if !(divides && architecture.has(Quirk::DerivesHeadWidth)) {
         set(config, "head_dim", sizes.d_head);
     }
 }
 
 /// Writes the epsilon of norms; files have it under either key.
-fn epsilon(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    let (tail, key) = facts.architecture.eps;
+fn epsilon(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
+    let (tail, key) = architecture.eps;
     let [own, layer, rms] = [tail, EPS[0], EPS[1]].map(|tail| facts.number(tail));
     if let Some(eps) = own?.or(layer?).or(rms?).filter(|_| !key.is_empty()) {
         set(config, key, eps);
@@ -226,16 +251,20 @@ fn epsilon(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
 }
 
 /// Writes base, scaling and share of rotary embeddings.
-fn rotary(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+fn rotary(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
     const D_ROTARY: &str = "rope.dimension_count";
     let d_head = facts.sizes.d_head;
     let theta = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
     set(config, "rope_theta", theta);
-    if let Some(scaling) = rope::scaling(facts, theta)? {
+    if let Some(scaling) = rope::scaling(architecture, facts, theta)? {
         set(config, "rope_scaling", scaling);
     }
     let d_rotary = facts.whole(D_ROTARY)?.unwrap_or(d_head);
-    let is_part = match facts.architecture.rotary {
+    let is_part = match architecture.rotary {
         // Without the key, the whole head rotates, whatever the family's default is.
         Rotary::Part => true,
         Rotary::PartIfSmaller => d_rotary != d_head,
@@ -253,8 +282,12 @@ fn rotary(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
 }
 
 /// Writes the values that the architecture's tables give.
-fn fill(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    for (name, value) in facts.architecture.fixed {
+fn fill(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
+    for (name, value) in architecture.fixed {
         let value = match value {
             Fixed::Flag(flag) => json!(flag),
             Fixed::Number(number) => as_number(*number),
@@ -263,14 +296,14 @@ fn fill(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
         };
         set(config, name, value);
     }
-    for (name, probe) in facts.architecture.switches {
+    for (name, probe) in architecture.switches {
         let is_on = match probe.strip_prefix('*') {
             Some(ending) => facts.has_any(ending),
             None => facts.has(&format!("model.layers.0.{probe}")) || facts.has(probe),
         };
         set(config, name, is_on);
     }
-    for (tail, name) in facts.architecture.numbers {
+    for (tail, name) in architecture.numbers {
         if let Some(number) = facts.number(tail)? {
             set(config, name, as_number(number));
         }
@@ -288,12 +321,17 @@ fn as_number(number: f64) -> Value {
 }
 
 /// Writes the width of windows and the layers that have them.
-fn windows(facts: &Facts<'_>, window: Option<u64>, config: &mut Map<String, Value>) -> Result<()> {
-    let Some(every) = facts.architecture.full_every else {
+fn windows(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    window: Option<u64>,
+    config: &mut Map<String, Value>,
+) -> Result<()> {
+    let Some(every) = architecture.full_every else {
         return Ok(());
     };
     set(config, "sliding_window", window);
-    if window.is_some() || facts.architecture.has(Quirk::ListsLayers) {
+    if window.is_some() || architecture.has(Quirk::ListsLayers) {
         let slides = slides(facts, every)?;
         set(config, "layer_types", types(&slides, window.is_some()));
     }

@@ -3,7 +3,6 @@
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value};
 
-use super::architectures::Architecture;
 use super::metadata::Metadata;
 use super::value::Value as Stored;
 use crate::tensors::Tensors;
@@ -30,7 +29,6 @@ pub(super) struct Sizes {
 /// The inputs from which a file's configuration is built.
 pub(super) struct Facts<'a> {
     pub metadata: &'a Metadata<'a>,
-    pub architecture: &'static Architecture,
     /// Prefix of the architecture's keys: the name that the file states.
     pub prefix: &'a str,
     pub sizes: Sizes,

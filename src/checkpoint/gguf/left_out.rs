@@ -18,11 +18,11 @@ pub(super) enum LeftOut {
 }
 
 /// Builds the remark on what a file does not state.
-pub(super) fn remark(facts: &Facts<'_>, config: &Config) -> Option<String> {
+pub(super) fn remark(left_out: LeftOut, facts: &Facts<'_>, config: &Config) -> Option<String> {
     let unsaid =
         |what: &str, taken: &str| format!("the GGUF file does not state {what}: taken as {taken}");
     let states = |tail: &str| facts.metadata.get(&facts.key(tail)).is_some();
-    match facts.architecture.left_out {
+    match left_out {
         LeftOut::Nothing => None,
         LeftOut::Setting(what, taken) => Some(unsaid(what, taken)),
         LeftOut::SettingIf(matters, what, taken) => matters(config).then(|| unsaid(what, taken)),

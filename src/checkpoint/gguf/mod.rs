@@ -110,13 +110,12 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
     }
     let facts = Facts {
         metadata: &metadata,
-        architecture,
         prefix: stated.name,
         sizes,
         tensors: &tensors,
     };
-    let config = Config::from_map(&path, config::hugging_face(&facts)?);
-    let left_out = left_out::remark(&facts, &config);
+    let config = Config::from_map(&path, config::hugging_face(architecture, &facts)?);
+    let left_out = left_out::remark(architecture.left_out, &facts, &config);
     rope::forget_factors(&mut tensors);
     Ok(Gguf {
         remarks: left_out

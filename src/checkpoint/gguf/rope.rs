@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::architectures::Rotary;
+use super::architectures::{Architecture, Rotary};
 use super::facts::Facts;
 use crate::tensors::Tensors;
 
@@ -24,8 +24,12 @@ const HIGH: [f64; 2] = [4.0, 1.0];
 ///
 /// # Errors
 /// When the file's scaling has no equivalent there.
-pub(super) fn scaling(facts: &Facts<'_>, theta: f64) -> Result<Option<Value>> {
-    if facts.architecture.rotary == Rotary::ByFactors {
+pub(super) fn scaling(
+    architecture: &Architecture,
+    facts: &Facts<'_>,
+    theta: f64,
+) -> Result<Option<Value>> {
+    if architecture.rotary == Rotary::ByFactors {
         return Ok(None);
     }
     let tensors = facts.tensors;
@@ -64,7 +68,7 @@ pub(super) fn scaling(facts: &Facts<'_>, theta: f64) -> Result<Option<Value>> {
     match (kind, factor) {
         ("none", _) | ("linear", None) => Ok(None),
         ("linear", Some(factor)) => Ok(Some(json!({"rope_type": "linear", "factor": factor}))),
-        ("yarn", Some(factor)) => yarn(facts, factor, original, attention).map(Some),
+        ("yarn", Some(factor)) => yarn(architecture, facts, factor, original, attention).map(Some),
         ("yarn", None) => {
             let problem = "missing, expected a number other than 0 and 1 for yarn";
             facts.refuse(FACTOR, problem.to_owned())
@@ -77,6 +81,7 @@ pub(super) fn scaling(facts: &Facts<'_>, theta: f64) -> Result<Option<Value>> {
 }
 
 fn yarn(
+    architecture: &Architecture,
     facts: &Facts<'_>,
     factor: f64,
     original: Option<u64>,
@@ -87,7 +92,7 @@ fn yarn(
         ("rope.scaling.yarn_log_multiplier", 0.0),
         ("rope.scaling.yarn_ext_factor", 1.0),
     ] {
-        if facts.architecture.reads(tail) {
+        if architecture.reads(tail) {
             continue;
         }
         let found = facts.number(tail)?;

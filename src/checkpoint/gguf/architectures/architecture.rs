@@ -56,8 +56,8 @@ pub struct Architecture {
     pub known: &'static [&'static str],
     /// Usual configuration keys, and this architecture's names for them; an empty name omits the key.
     pub renames: Table,
-    /// Writes all settings; the usual function does so by these tables.
-    pub settings: Settings,
+    /// Writes all settings in place of these tables.
+    pub settings: Option<Settings>,
     /// Writes settings that the tables cannot express.
     pub special: Option<Settings>,
     /// A setting that files do not state.

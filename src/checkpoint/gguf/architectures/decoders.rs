@@ -124,7 +124,7 @@ pub(super) static DECODERS: &[Architecture] = &[
         top: GPT2_TOP,
         names: GPT2,
         fused: Fused::AsIs,
-        settings: special::gpt2,
+        settings: Some(special::gpt2),
         quirks: &[Quirk::Transposed],
         ..PLAIN
     },

@@ -1,7 +1,6 @@
 //! The usual architecture, from which all entries differ, and tables that several of them share.
 
 use super::architecture::{Architecture, Fused, Rotary, Table};
-use crate::gguf::config;
 use crate::gguf::left_out::LeftOut;
 
 /// Llama's names, and the settings that most models have.
@@ -29,7 +28,7 @@ pub(super) const PLAIN: Architecture = Architecture {
     full_every: None,
     known: &[],
     renames: &[],
-    settings: config::usual,
+    settings: None,
     special: None,
     left_out: LeftOut::Nothing,
     quirks: &[],
