@@ -5,10 +5,14 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
 
 use super::reading::bert_like::{self, BertLike};
+use super::reading::task_rules::{HeadActivation, TaskRules};
 use super::reading::tasks::refuse_classes;
 use super::{Family, bert};
 
-pub const FAMILY: Family = Family::own("big_bird", "BigBird", read);
+pub const FAMILY: Family = Family::own("big_bird", "BigBird", read).with_tasks(TaskRules {
+    dense: HeadActivation::Key("hidden_act", "gelu_new"),
+    ..TaskRules::USUAL
+});
 
 const LIKE: BertLike = BertLike {
     qkv_bias: Some("use_bias"),

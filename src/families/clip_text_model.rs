@@ -1,6 +1,7 @@
 //! CLIP's tower of captions: a causal encoder with learned positions.
 
 use super::Family;
+use super::reading::task_rules::{Projection, TaskRules};
 use super::reading::vit_like::{OF_CLIP, Reads, Sizes, Text, VitLike};
 
 pub const FAMILY: Family = Family::seeing("clip_text_model", "CLIPTextModel", || VitLike {
@@ -20,4 +21,10 @@ pub const FAMILY: Family = Family::seeing("clip_text_model", "CLIPTextModel", ||
         is_causal: true,
     }),
     last_norm: Some("final_layer_norm"),
+})
+.with_tasks(TaskRules {
+    projection: Some(Projection::End {
+        map: "text_projection",
+    }),
+    ..TaskRules::USUAL
 });

@@ -1,8 +1,11 @@
 //! CLIP's tower of pictures: a norm before the first block, a kernel without a bias. The last hidden states go through no norm; the one
 //! that is stored is of the class token alone, for the embedding of a picture.
 
+use attnscope_spec::Pooled;
+
 use super::Family;
 use super::reading::processor::Processor;
+use super::reading::task_rules::{Projection, TaskRules};
 use super::reading::vit_like::{BASE, OF_CLIP, Pictures, Reads, VitLike};
 
 pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel", || VitLike {
@@ -13,6 +16,14 @@ pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel"
     names: OF_CLIP,
     reads: Reads::Pictures(PICTURES),
     last_norm: None,
+})
+.with_tasks(TaskRules {
+    picture: Pooled::MeanFrom,
+    projection: Some(Projection::First {
+        map: "visual_projection",
+        norm: "post_layernorm",
+    }),
+    ..TaskRules::USUAL
 });
 
 /// How CLIP embeds pictures.

@@ -7,7 +7,8 @@ use attnscope_spec::ModelSpec;
 use super::Family;
 use super::reading::deberta_like::{self, DebertaLike};
 
-pub const FAMILY: Family = Family::own("deberta-v2", "DebertaV2", read);
+pub const FAMILY: Family =
+    Family::own("deberta-v2", "DebertaV2", read).with_tasks(deberta_like::TASKS);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let like = DebertaLike {

@@ -6,10 +6,11 @@ use attnscope_spec::{ModelSpec, Sines};
 use serde_json::Value;
 
 use super::Family;
+use super::layouts::Keys;
 use super::reading::described::{Described, EmbedScale, Positions, Sizes};
 use super::reading::{activation_by_name, note_attention};
 
-pub const FAMILY: Family = Family::own("described", "Described", read);
+pub const FAMILY: Family = Family::own("described", "Described", read).with_keys(Keys::Described);
 
 /// The key of the configuration that holds the `[tensors]` tables.
 pub(super) const TENSORS: &str = "tensors";

@@ -1,15 +1,23 @@
 //! DINOv2: ViT with learned factors of what branches add, and positions that are resampled to the grid of a picture.
 
-use attnscope_spec::Resampling;
+use attnscope_spec::{Pooled, Resampling};
 
 use super::reading::processor::Processor;
+use super::reading::task_rules::TaskRules;
 use super::reading::vit_like::{Names, OF_VIT, Pictures, Reads, VitLike};
 use super::{Family, vit};
 
 pub const FAMILY: Family = Family::seeing("dinov2", "Dinov2", || VitLike {
     reads: Reads::Pictures(PICTURES),
     ..like(&["dinov2.", ""])
-});
+})
+.with_tasks(TASKS);
+
+/// A classifier of pictures reads the class token beside the mean of the patches.
+pub(super) const TASKS: TaskRules = TaskRules {
+    picture: Pooled::FirstAndMeanFrom,
+    ..TaskRules::USUAL
+};
 
 /// How DINOv2 embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {

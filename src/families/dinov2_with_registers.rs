@@ -13,4 +13,5 @@ pub const FAMILY: Family =
             ..dinov2::PICTURES
         }),
         ..dinov2::like(&["dinov2_with_registers.", ""])
-    });
+    })
+    .with_tasks(dinov2::TASKS);

@@ -3,8 +3,10 @@
 use attnscope_compute::ops::Activation;
 
 use super::Family;
+use super::layouts::Keys;
 use super::reading::bert_like::{BertLike, Widening};
 use super::reading::masked_head::MaskedHead;
+use super::reading::task_rules::{HeadActivation, TaskRules};
 
 pub const FAMILY: Family = Family::encoder("electra", "Electra", || BertLike {
     widens: Some(Widening {
@@ -23,4 +25,11 @@ pub const FAMILY: Family = Family::encoder("electra", "Electra", || BertLike {
             activation: Some(Activation::Gelu),
         },
     )
-});
+})
+.with_tasks(TaskRules {
+    dense: HeadActivation::Always(Activation::Gelu),
+    summary: Some("gelu"),
+    discriminator: HeadActivation::Key("hidden_act", "gelu"),
+    ..TaskRules::USUAL
+})
+.with_keys(Keys::Bert);

@@ -6,9 +6,10 @@ use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Stack, StackSpec};
 use serde_json::Value;
 
 use super::direction::check_direction;
+use super::find::named;
 use super::reading::bart_like::decoder_start;
 use super::reading::bert_like::{self, Part, Positions};
-use super::{FAMILIES, Family, aliases};
+use super::{Family, aliases};
 
 pub const FAMILY: Family = Family::own("encoder-decoder", "EncoderDecoder", read);
 
@@ -89,14 +90,13 @@ fn side(checkpoint: &Checkpoint, reader: &mut Reader<'_>, key: &'static str) -> 
     let stated = inner.value("model_type").and_then(Value::as_str);
     let kind = stated.unwrap_or("bert");
     let kind = aliases::family_of(kind).unwrap_or(kind);
-    let known = |family: &&Family| family.model_type == kind;
-    let like = FAMILIES.iter().find(known).and_then(Family::encoder_like);
+    let like = named(kind).and_then(|family| Some((family.model_type, family.encoder_like()?)));
     // Cross-attention to an encoder's output has no positions to rotate by.
     let is_decoder = key == "decoder";
-    let fits = |like: &bert_like::BertLike| {
+    let fits = |(_, like): &(&str, bert_like::BertLike)| {
         !is_decoder || like.positions == Positions::Learned && like.window.is_none()
     };
-    let Some(like) = like.filter(fits) else {
+    let Some((family, like)) = like.filter(fits) else {
         let problem =
             format!("expected a model of BERT's kind with learned positions, found {kind:?}");
         return Err(Error::config(
@@ -109,7 +109,6 @@ fn side(checkpoint: &Checkpoint, reader: &mut Reader<'_>, key: &'static str) -> 
         at: if is_decoder { "decoder." } else { "encoder." },
         may_cross: is_decoder,
     };
-    let family = FAMILIES.iter().find(known).map_or("bert", |f| f.model_type);
     let mut spec = bert_like::read_part(family, checkpoint, &mut inner, like, part)?;
     if is_decoder {
         check_direction(&mut inner, &spec)?;

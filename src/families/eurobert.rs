@@ -2,6 +2,7 @@
 
 use super::Family;
 use super::reading::llama_like::{BiasRule, NormStyle, RMS, Recipe};
+use super::reading::task_rules::{TaskRules, TextSummary};
 
 pub const FAMILY: Family = Family::decoder("eurobert", "EuroBert", || Recipe {
     norm: NormStyle { eps: 1e-5, ..RMS },
@@ -10,4 +11,8 @@ pub const FAMILY: Family = Family::decoder("eurobert", "EuroBert", || Recipe {
     mlp_bias: BiasRule::Key("mlp_bias", false),
     is_causal: false,
     ..Recipe::llama()
+})
+.with_tasks(TaskRules {
+    text: TextSummary::MeanOfOutputs,
+    ..TaskRules::USUAL
 });

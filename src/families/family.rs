@@ -4,9 +4,11 @@ use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
 
+use super::layouts::Keys;
 use super::reading::bart_like::{self, BartLike};
 use super::reading::bert_like::{self, BertLike};
 use super::reading::llama_like::{self, Recipe};
+use super::reading::task_rules::TaskRules;
 use super::reading::vit_like::{self, VitLike};
 
 /// How checkpoints of one `model_type` are read.
@@ -16,6 +18,14 @@ pub struct Family {
     /// What the names of its classes begin with, for configurations that give only those.
     pub architecture: &'static str,
     reading: Reading,
+    /// How the heads of its task classes differ from those of most families.
+    pub(super) tasks: TaskRules,
+    /// Suffixes of the names of stored tensors that it computes or does not use: leaving them unread is no finding.
+    pub(super) unread: &'static [&'static str],
+    /// Whether its windows reached one key further in transformers 4.37 to 4.41.
+    pub(super) windows_were_wider: bool,
+    /// The keys of its configuration, as layouts fill them in.
+    pub(super) keys: Keys,
 }
 
 /// What turns a checkpoint of a family into a spec.
@@ -38,7 +48,34 @@ impl Family {
             model_type,
             architecture,
             reading,
+            tasks: TaskRules::USUAL,
+            unread: &[],
+            windows_were_wider: false,
+            keys: Keys::OfMost,
         }
+    }
+
+    /// Sets the rules for the heads of the family's task classes.
+    pub(super) const fn with_tasks(self, tasks: TaskRules) -> Self {
+        Self { tasks, ..self }
+    }
+
+    /// Names the stored tensors that the family computes or does not use, by suffix.
+    pub(super) const fn leaving_unread(self, unread: &'static [&'static str]) -> Self {
+        Self { unread, ..self }
+    }
+
+    /// Marks a family whose windows reached one key further in transformers 4.37 to 4.41.
+    pub(super) const fn with_once_wider_windows(self) -> Self {
+        Self {
+            windows_were_wider: true,
+            ..self
+        }
+    }
+
+    /// Sets the keys that the family's configuration uses.
+    pub(super) const fn with_keys(self, keys: Keys) -> Self {
+        Self { keys, ..self }
     }
 
     pub(super) const fn own(

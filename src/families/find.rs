@@ -8,6 +8,13 @@ use super::aliases;
 use super::family::Family;
 use super::list::FAMILIES;
 
+/// The family with this name; `None` for an alias or an unknown name.
+pub(super) fn named(model_type: &str) -> Option<&'static Family> {
+    FAMILIES
+        .iter()
+        .find(|family| family.model_type == model_type)
+}
+
 /// The family that a configuration names by its `model_type`, or by the class it was saved from.
 pub(super) fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
     let by = |stored: Option<&Value>| stored.and_then(|v| v.as_str()).map(str::to_owned);
@@ -21,8 +28,7 @@ pub(super) fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
         let is_apart = reader.value("text_config").is_some();
         let alias = aliases::family_of(&name).filter(|_| !is_apart);
         let own = alias.unwrap_or(&name);
-        let found = FAMILIES.iter().find(|family| family.model_type == own);
-        if let Some(found) = found {
+        if let Some(found) = named(own) {
             if own != name {
                 let origin = Origin::Derived(format!("model_type {name}"));
                 reader.note("read_as", own, origin);

@@ -21,7 +21,9 @@ use super::reading::{
     activation, check_groups, linear, note_attention, prefix, rms_norm, tied_head,
 };
 
-pub const FAMILY: Family = Family::own("gemma3n_text", "Gemma3n", read);
+// The factor is stored even if the configuration switches it off.
+pub const FAMILY: Family =
+    Family::own("gemma3n_text", "Gemma3n", read).leaving_unread(&[".altup.correct_output_scale"]);
 
 /// The number of residual streams, and the one that blocks work on.
 #[derive(Debug, Clone, Copy)]

@@ -11,12 +11,13 @@ use attnscope_spec::{
 use serde_json::Value;
 
 use super::Family;
+use super::layouts::Keys;
 use super::reading::{
     activation, activation_named, either, even_heads, grouped, layer_norm,
     layer_norm_bias_if_stored, must_be_off, note_attention, prefix, stacked, tied_head,
 };
 
-pub const FAMILY: Family = Family::own("gpt2", "GPT2", read);
+pub const FAMILY: Family = Family::own("gpt2", "GPT2", read).with_keys(Keys::Gpt2);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let store = Store {

@@ -7,4 +7,5 @@ use super::reading::windows::WindowRule;
 pub const FAMILY: Family = Family::decoder("mistral", "Mistral", || Recipe {
     window: WindowRule::Always(Some(4096)),
     ..Recipe::llama()
-});
+})
+.with_once_wider_windows();

@@ -18,4 +18,5 @@ pub const FAMILY: Family = Family::decoder("mixtral", "Mixtral", || Recipe {
         ..ExpertsKeys::PLAIN
     }),
     ..Recipe::llama()
-});
+})
+.with_once_wider_windows();

@@ -6,8 +6,9 @@ use attnscope_spec::ModelSpec;
 
 use super::Family;
 use super::gpt2::{Fused, Store, read_stored};
+use super::layouts::Keys;
 
-pub const FAMILY: Family = Family::own("nanogpt", "NanoGPT", read);
+pub const FAMILY: Family = Family::own("nanogpt", "NanoGPT", read).with_keys(Keys::Gpt2);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let store = Store {

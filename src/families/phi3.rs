@@ -12,4 +12,5 @@ pub const FAMILY: Family = Family::decoder("phi3", "Phi3", || Recipe {
     mlp: MlpStore::FusedGated,
     window: WindowRule::Always(None),
     ..Recipe::llama()
-});
+})
+.with_once_wider_windows();

@@ -8,4 +8,5 @@ pub const FAMILY: Family = Family::decoder("qwen2", "Qwen2", || Recipe {
     qkv_bias: BiasRule::Always,
     window: WindowRule::From("max_window_layers", 28),
     ..Recipe::llama()
-});
+})
+.with_once_wider_windows();

@@ -19,4 +19,5 @@ pub const FAMILY: Family = Family::decoder("qwen2_moe", "Qwen2Moe", || Recipe {
         ..ExpertsKeys::PLAIN
     }),
     ..Recipe::llama()
-});
+})
+.with_once_wider_windows();

@@ -145,7 +145,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
     }
     let mut spec = family.read(checkpoint, &mut reader)?;
     generation::settle(checkpoint, &mut spec);
-    reading::tasks::settle(checkpoint, &mut reader, &mut spec)?;
+    reading::tasks::settle(checkpoint, &mut reader, &mut spec, &family.tasks)?;
     if !wrapper.as_ref().is_some_and(Wrapper::reads_prefixes) {
         check_direction(&mut reader, &spec)?;
     }
@@ -155,7 +155,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
     if let Some(wrapper) = &wrapper {
         remarks.extend(wrapper.apply(&mut spec));
     }
-    remarks.extend(versions::remark(&checkpoint.config, &spec));
+    remarks.extend(versions::remark(&checkpoint.config, family, &spec));
     if let Some(place) = overrides.place("family") {
         let said = (spec.family, place);
         remarks.extend(relatives::overruled(

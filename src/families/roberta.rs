@@ -3,10 +3,12 @@
 use attnscope_compute::ops::Activation;
 
 use super::Family;
+use super::layouts::Keys;
 use super::reading::bert_like::BertLike;
 use super::reading::masked_head::MaskedHead;
 
-pub const FAMILY: Family = Family::encoder("roberta", "Roberta", || like("roberta."));
+pub const FAMILY: Family =
+    Family::encoder("roberta", "Roberta", || like("roberta.")).with_keys(Keys::Bert);
 
 /// How RoBERTa and the families derived from its code differ from BERT, under a given prefix.
 pub(super) const fn like(base: &'static str) -> BertLike {

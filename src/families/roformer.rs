@@ -5,9 +5,19 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
 
 use super::reading::bert_like::{self, BertLike, Positions, Widening};
+use super::reading::task_rules::{HeadActivation, TaskRules, TextSummary};
 use super::{Family, bert};
 
-pub const FAMILY: Family = Family::own("roformer", "RoFormer", read);
+pub const FAMILY: Family = Family::own("roformer", "RoFormer", read)
+    .with_tasks(TaskRules {
+        dense: HeadActivation::Key("hidden_act", "gelu"),
+        text: TextSummary::Last,
+        ..TaskRules::USUAL
+    })
+    .leaving_unread(&[ANGLES]);
+
+/// The end of the name of a stored table of angles.
+const ANGLES: &str = "encoder.embed_positions.weight";
 
 const LIKE: BertLike = BertLike {
     positions: Positions::Rotary,
@@ -33,7 +43,7 @@ fn check_angles(checkpoint: &Checkpoint) -> Result<()> {
     const MOST: f64 = 2e-3;
     let tensors = &checkpoint.tensors;
     let mut names = tensors.iter().map(|(name, _)| name.to_owned());
-    let Some(name) = names.find(|name| name.ends_with("encoder.embed_positions.weight")) else {
+    let Some(name) = names.find(|name| name.ends_with(ANGLES)) else {
         return Ok(());
     };
     let shape = tensors.info(&name).map(|info| info.shape.clone());

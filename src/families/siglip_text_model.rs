@@ -1,6 +1,7 @@
 //! SigLIP's tower of captions: every token sees every other one.
 
 use super::Family;
+use super::reading::task_rules::{Projection, TaskRules};
 use super::reading::vit_like::{BASE, OF_CLIP, Reads, Text, VitLike};
 
 pub const FAMILY: Family = Family::seeing("siglip_text_model", "SiglipTextModel", || VitLike {
@@ -15,4 +16,8 @@ pub const FAMILY: Family = Family::seeing("siglip_text_model", "SiglipTextModel"
         is_causal: false,
     }),
     last_norm: Some("final_layer_norm"),
+})
+.with_tasks(TaskRules {
+    projection: Some(Projection::Last { map: "head" }),
+    ..TaskRules::USUAL
 });

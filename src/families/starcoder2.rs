@@ -25,6 +25,7 @@ pub const FAMILY: Family = Family::decoder("starcoder2", "Starcoder2", || Recipe
     is_tied: true,
     window: WindowRule::Always(None),
     ..Recipe::llama()
-});
+})
+.with_once_wider_windows();
 
 const BIAS: BiasRule = BiasRule::Key("use_bias", true);

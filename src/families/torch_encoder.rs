@@ -5,9 +5,11 @@ use attnscope_compute::error::Result;
 use attnscope_spec::{ModelSpec, PositionTable, StackSpec};
 
 use super::Family;
+use super::layouts::Keys;
 use super::reading::torch_layers::{NONE, TorchLayers, named};
 
-pub const FAMILY: Family = Family::own("torch_encoder", "TorchEncoder", read);
+pub const FAMILY: Family =
+    Family::own("torch_encoder", "TorchEncoder", read).with_keys(Keys::TorchEncoder);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_layers = reader.layers("num_layers")?;

@@ -6,10 +6,12 @@ use attnscope_compute::error::Result;
 use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Stack, StackSpec};
 
 use super::Family;
+use super::layouts::Keys;
 use super::reading::bart_like::decoder_start;
 use super::reading::torch_layers::{NONE, TorchLayers, named};
 
-pub const FAMILY: Family = Family::own("torch_transformer", "TorchTransformer", read);
+pub const FAMILY: Family =
+    Family::own("torch_transformer", "TorchTransformer", read).with_keys(Keys::TorchTransformer);
 
 /// Knobs and keys of the encoder or the decoder.
 struct Side {

@@ -6,6 +6,8 @@ use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::{TensorInfo, Tensors};
 use attnscope_spec::{KvSharing, ModelSpec};
 
+use super::find::named;
+
 /// Parts of names of buffers, optimiser states, quantisation tables, and copies for evaluation.
 const NO_WEIGHTS: [&str; 34] = [
     "position_ids",
@@ -173,14 +175,11 @@ pub fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
-/// Whether a stored tensor is not needed: a table that the family computes, a key map in a layer with shared keys, or a head bias
+/// Whether a stored tensor is not needed: one that the family does not read, a key map in a layer with shared keys, or a head bias
 /// that another bias overrides.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
-    if spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight") {
-        return true;
-    }
-    // Stored even if the configuration switches it off.
-    if spec.family == "gemma3n_text" && name.ends_with(".altup.correct_output_scale") {
+    if named(spec.family).is_some_and(|family| family.unread.iter().any(|end| name.ends_with(end)))
+    {
         return true;
     }
     let blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());

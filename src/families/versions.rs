@@ -4,6 +4,8 @@ use attnscope_checkpoint::{Config, Origin, Reader};
 use attnscope_spec::{BlockSpec, ModelSpec};
 use serde_json::Value;
 
+use super::Family;
+
 /// Parses major and minor version of the transformers release that saved a model.
 pub(super) fn saved_by(stated: Option<&Value>) -> Option<(u32, u32)> {
     let mut parts = stated?.as_str()?.split('.');
@@ -33,23 +35,13 @@ pub(super) fn norm_groups(reader: &mut Reader<'_>, n_groups: usize) -> usize {
     if is_whole { 1 } else { n_groups }
 }
 
-/// Versions whose windows reached one key further, in every layer, except with flash attention.
+/// Versions in which the windows of some families reached one key further, in every layer, except with flash attention.
 const WIDER: std::ops::Range<(u32, u32)> = (4, 37)..(4, 42);
 
-/// Families that had windows in those versions.
-const WINDOWED_THEN: [&str; 6] = [
-    "mistral",
-    "mixtral",
-    "phi3",
-    "qwen2",
-    "qwen2_moe",
-    "starcoder2",
-];
-
 /// The remark on a window that the saving version applied one key wider.
-pub(super) fn remark(config: &Config, spec: &ModelSpec) -> Option<String> {
+pub(super) fn remark(config: &Config, family: &Family, spec: &ModelSpec) -> Option<String> {
     let version = saved_by(config.get("transformers_version"))?;
-    if !WIDER.contains(&version) || !WINDOWED_THEN.contains(&spec.family) {
+    if !WIDER.contains(&version) || !family.windows_were_wider {
         return None;
     }
     let mut attentions = spec

@@ -10,25 +10,36 @@ use serde_json::Value;
 
 use super::versions::saved_by;
 
-/// Wrappers that contain a whole text model, head included, or apply its logit cap themselves.
-const WHOLE_INSIDE: [&str; 11] = [
-    "blip-2",
-    "gemma3n",
-    "gemma4",
-    "granite_speech",
-    "instructblip",
-    "instructblipvideo",
-    "kosmos-2",
-    "llama4",
-    "qwen2_audio",
-    "vision-encoder-decoder",
-    "voxtral",
+/// What a wrapper does otherwise than most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Otherwise {
+    /// Contains a whole text model, head included, or applies its logit cap itself.
+    WholeInside,
+    /// Reads a prompt as a prefix.
+    ReadsPrefixes,
+}
+
+/// The wrappers that differ from most, by their `model_type`.
+const OTHERWISE: [(&str, Otherwise); 12] = [
+    ("blip-2", Otherwise::WholeInside),
+    ("gemma3n", Otherwise::WholeInside),
+    ("gemma4", Otherwise::WholeInside),
+    ("granite_speech", Otherwise::WholeInside),
+    ("instructblip", Otherwise::WholeInside),
+    ("instructblipvideo", Otherwise::WholeInside),
+    ("kosmos-2", Otherwise::WholeInside),
+    ("llama4", Otherwise::WholeInside),
+    ("paligemma", Otherwise::ReadsPrefixes),
+    ("qwen2_audio", Otherwise::WholeInside),
+    ("vision-encoder-decoder", Otherwise::WholeInside),
+    ("voxtral", Otherwise::WholeInside),
 ];
 
 /// The model around a text part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrapper {
     kind: String,
+    otherwise: Option<Otherwise>,
     /// The version of transformers that saved it.
     version: Option<(u32, u32)>,
 }
@@ -36,8 +47,11 @@ pub(super) struct Wrapper {
 impl Wrapper {
     pub fn of(outer: &Config) -> Self {
         let kind = outer.get("model_type").and_then(Value::as_str);
+        let kind = kind.unwrap_or("this model");
+        let found = OTHERWISE.iter().find(|(name, _)| *name == kind);
         Self {
-            kind: kind.unwrap_or("this model").to_owned(),
+            kind: kind.to_owned(),
+            otherwise: found.map(|(_, otherwise)| *otherwise),
             version: saved_by(outer.get("transformers_version")),
         }
     }
@@ -61,7 +75,7 @@ impl Wrapper {
 
     /// Whether this wrapper handles the text's own switch for bidirectional attention.
     pub fn reads_prefixes(&self) -> bool {
-        self.kind == "paligemma"
+        self.otherwise == Some(Otherwise::ReadsPrefixes)
     }
 
     /// Applies the wrapper's differences from the plain text model; returns remarks on them.
@@ -77,7 +91,7 @@ impl Wrapper {
     fn head(&self, spec: &mut ModelSpec) -> Option<String> {
         let head = spec.head.as_mut()?;
         let is_plain = head.scale == 1.0 && head.softcap.is_none();
-        let is_whole = WHOLE_INSIDE.contains(&self.kind.as_str());
+        let is_whole = self.otherwise == Some(Otherwise::WholeInside);
         if is_plain || is_whole {
             return None;
         }

@@ -41,7 +41,8 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let up = facts.matrix(&name("h.0.mlp.c_fc"))?;
     let [n_first, n_second] = facts.matrix(&fused(base))?;
     let wide = d_model.saturating_mul(3);
-    let (family, d_mlp) = if [n_first, n_second] == [wide, d_model] {
+    let is_output_major = [n_first, n_second] == [wide, d_model];
+    let (family, d_mlp) = if is_output_major {
         ("nanogpt", up[0])
     } else if [n_first, n_second] == [d_model, wide] {
         ("gpt2", up[1])
@@ -58,10 +59,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     facts.by_shape("n_positions", n_ctx, &name("wpe"), &["block_size"])?;
     facts.by_shape("n_inner", d_mlp, &name("h.0.mlp.c_fc"), &[])?;
     facts.needed("n_heads", "n_head", &["n_head"]);
-    if family == "nanogpt" {
+    if is_output_major {
         activation(facts, &name("wte"));
     }
-    if family == "nanogpt" && d_vocab >= 50257 {
+    if is_output_major && d_vocab >= 50257 {
         facts.no_text = Some(
             "nanoGPT takes GPT-2's vocabulary from tiktoken; no tokenizer.json, vocab.json with merges.txt or meta.pkl is beside the checkpoint",
         );

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 pub use llama::INTERLEAVED;
 use serde_json::Value;
 
+use super::find::named;
 use super::overrides::Overrides;
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Tensors};
 use attnscope_compute::error::{Error, Result};
@@ -125,14 +126,17 @@ struct Facts<'a> {
     no_text: Option<&'static str>,
 }
 
-/// Families whose configuration uses the same keys that a layout fills in.
-const ALIKE: [&[&str]; 5] = [
-    &["gpt2", "nanogpt", "gpt_bigcode"],
-    &["bert", "roberta", "xlm-roberta", "electra"],
-    &["torch_encoder"],
-    &["torch_transformer"],
-    &["described"],
-];
+/// The keys of a family's configuration, as layouts fill them in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// Llama's, or those of a family that none of the following layouts fills in.
+    OfMost,
+    Gpt2,
+    Bert,
+    TorchEncoder,
+    TorchTransformer,
+    Described,
+}
 
 impl Facts<'_> {
     /// Whether the family set by the user, if any, reads the keys that this layout fills in.
@@ -141,8 +145,8 @@ impl Facts<'_> {
         let (Some(given), Some(found)) = (self.overrides.word("family"), found) else {
             return true;
         };
-        let group = |name: &str| ALIKE.iter().position(|group| group.contains(&name));
-        group(given) == group(found)
+        let keys = |name: &str| named(name).map_or(Keys::OfMost, |family| family.keys);
+        keys(given) == keys(found)
     }
 
     fn shape(&self, name: &str) -> Option<&[usize]> {

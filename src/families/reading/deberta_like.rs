@@ -10,8 +10,15 @@ use attnscope_spec::{
 use serde_json::Value;
 
 use super::masked_head::{MaskedHead, masked_head, note_head};
+use super::task_rules::{HeadActivation, TaskRules};
 use super::{
     activation, even_heads, grouped, layer_norm, linear, note_attention, note_bias, prefix,
+};
+
+/// How the heads of DeBERTa's task classes differ.
+pub const TASKS: TaskRules = TaskRules {
+    pooler: HeadActivation::Key("pooler_hidden_act", "gelu"),
+    ..TaskRules::USUAL
 };
 
 /// How the two versions differ.

@@ -21,6 +21,7 @@ mod rotation;
 mod sizes;
 pub(super) mod speech;
 pub(super) mod state_space;
+pub(super) mod task_rules;
 pub(super) mod tasks;
 pub(super) mod torch_layers;
 pub(super) mod torch_lstm;

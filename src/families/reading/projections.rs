@@ -6,6 +6,7 @@ use attnscope_spec::{
 };
 use serde_json::Value;
 
+use super::task_rules::{Projection, TaskRules};
 use super::{layer_norm, linear, stacked};
 
 /// The default token that ends captions, and the number that old configurations give, which is not such a token.
@@ -21,28 +22,33 @@ pub(super) fn settle(
     tensors: &Tensors,
     reader: &mut Reader<'_>,
     spec: &mut ModelSpec,
-    class: &str,
+    (class, rules): (&str, &TaskRules),
 ) -> bool {
     if !BOTH.contains(&class) && !class.ends_with("WithProjection") {
         return false;
     }
+    let Some(projection) = rules.projection else {
+        return false;
+    };
     let base = base_of(spec);
-    let (weight, pooled, norm) = match spec.family {
-        "clip_vision_model" => {
-            let norm = Some(format!("{base}post_layernorm"));
-            ("visual_projection".to_owned(), Pooled::First, norm)
+    let (weight, pooled, norm) = match projection {
+        Projection::First { map, norm } => {
+            let norm = Some(format!("{base}{norm}"));
+            (map.to_owned(), Pooled::First, norm)
         }
-        "clip_text_model" => {
+        Projection::End { map } => {
             let end = reader.value("eos_token_id").and_then(Value::as_u64);
             let pooled = match end.unwrap_or(END) {
                 WRONG_END => Pooled::Highest,
                 end => Pooled::FirstOf(u32::try_from(end).unwrap_or(u32::MAX)),
             };
-            ("text_projection".to_owned(), pooled, None)
+            (map.to_owned(), pooled, None)
         }
-        "siglip_vision_model" => return add_attention_pooling(tensors, reader, spec, class),
-        "siglip_text_model" => (format!("{base}head"), Pooled::Last(None), None),
-        _ => return false,
+        Projection::Last { map } => (format!("{base}{map}"), Pooled::Last(None), None),
+        Projection::ByAttention { at } => {
+            let at = format!("{base}{at}");
+            return add_attention_pooling(tensors, reader, spec, (class, &at));
+        }
     };
     let Some(&[n_out, n_in]) = tensors
         .info(&format!("{weight}.weight"))
@@ -91,15 +97,14 @@ fn give(
     spec.is_causal_lm = false;
 }
 
-/// Adds SigLIP's pooling head for pictures: a learned query that attends to all patches.
+/// Adds the pooling head for pictures under a prefix: a learned query that attends to all patches.
 fn add_attention_pooling(
     tensors: &Tensors,
     reader: &mut Reader<'_>,
     spec: &mut ModelSpec,
-    class: &str,
+    (class, at): (&str, &str),
 ) -> bool {
     let d_model = spec.d_model;
-    let at = format!("{}head", base_of(spec));
     let first = spec.main_stack().blocks().first();
     let (Some(norm), Some(attention), Some(FeedForward::Dense(mlp))) = (
         first.and_then(|block| block.attn_pre.as_ref()),

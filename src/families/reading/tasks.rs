@@ -9,6 +9,7 @@ use attnscope_spec::{
 use serde_json::Value;
 
 use super::projections;
+use super::task_rules::{HeadActivation, TaskRules, TextSummary};
 
 /// Upper limit of labels per head.
 const MOST_LABELS: usize = 1 << 16;
@@ -81,6 +82,7 @@ pub fn settle(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     spec: &mut ModelSpec,
+    rules: &TaskRules,
 ) -> Result<()> {
     let class = checkpoint
         .config
@@ -90,7 +92,7 @@ pub fn settle(
         .unwrap_or_default()
         .to_owned();
     let tensors = &checkpoint.tensors;
-    if projections::settle(tensors, reader, spec, &class) {
+    if projections::settle(tensors, reader, spec, (&class, rules)) {
         return Ok(());
     }
     let task = Task::of(&class);
@@ -116,7 +118,12 @@ pub fn settle(
     }
     let found = match task {
         Task::Hidden => None,
-        _ => label_head(tensors, spec, task, Between::read(reader, spec.family)?),
+        _ => label_head(
+            tensors,
+            spec,
+            (task, rules.text),
+            Between::read(reader, rules)?,
+        ),
     };
     match (found, task) {
         (Some(head), _) => {
@@ -124,7 +131,7 @@ pub fn settle(
             let labels = Labels {
                 names: names(reader, task, n_labels),
                 kind: kind(reader, task, n_labels),
-                pooled: pooled(reader, task, &head, spec),
+                pooled: pooled(reader, (task, rules), &head, spec),
             };
             let said = format!("{n_labels} labels at the {}", labels.pooled.word());
             let origin = Origin::Derived(format!("class {class}"));
@@ -191,7 +198,7 @@ fn drop_head_knobs(reader: &mut Reader<'_>) {
 fn label_head(
     tensors: &Tensors,
     spec: &ModelSpec,
-    task: Task,
+    (task, text): (Task, TextSummary),
     between: Between,
 ) -> Option<HeadSpec> {
     const OF_TEXT: [&str; 15] = [
@@ -236,7 +243,7 @@ fn label_head(
         let bias = Some(format!("{name}.bias")).filter(|bias| tensors.contains(bias));
         LinearSource::whole(format!("{name}.weight"), bias, n_in, n_out)
     };
-    let transform = transform_of(tensors, spec, (task, between), out);
+    let transform = transform_of(tensors, spec, (task, text, between), out);
     let transform = match transform {
         Some(Transform::Own(transform)) => Some(*transform),
         Some(Transform::Dense(name, activation)) => Some(TransformSpec {
@@ -285,36 +292,25 @@ struct Between {
 const SUMMARY: &str = "sequence_summary.summary";
 
 impl Between {
-    fn read(reader: &mut Reader<'_>, family: &str) -> Result<Self> {
+    fn read(reader: &mut Reader<'_>, rules: &TaskRules) -> Result<Self> {
         let mut stated = |key: &str, default: Option<&str>| {
             let stated = reader.value(key).and_then(Value::as_str);
             let name = stated.filter(|name| !name.is_empty()).or(default);
             name.map(|name| super::activation_named(reader, key, name))
                 .transpose()
         };
-        let summary = stated(
-            "summary_activation",
-            (family == "electra").then_some("gelu"),
-        )?;
-        let mut named = |key: &str, default: &str| -> Result<Activation> {
-            Ok(stated(key, Some(default))?.unwrap_or(Activation::Gelu))
+        let summary = stated("summary_activation", rules.summary)?;
+        let mut by = |rule: HeadActivation| match rule {
+            HeadActivation::Always(activation) => Ok(activation),
+            HeadActivation::Key(key, default) => {
+                stated(key, Some(default)).map(|found| found.unwrap_or(Activation::Gelu))
+            }
         };
         Ok(Self {
             summary,
-            dense: match family {
-                "electra" => Activation::Gelu,
-                "big_bird" => named("hidden_act", "gelu_new")?,
-                "roformer" => named("hidden_act", "gelu")?,
-                _ => Activation::Tanh,
-            },
-            pooler: match family {
-                "deberta" | "deberta-v2" => named("pooler_hidden_act", "gelu")?,
-                _ => Activation::Tanh,
-            },
-            discriminator: match family {
-                "electra" => named("hidden_act", "gelu")?,
-                _ => Activation::Gelu,
-            },
+            dense: by(rules.dense)?,
+            pooler: by(rules.pooler)?,
+            discriminator: by(rules.discriminator)?,
         })
     }
 }
@@ -322,7 +318,7 @@ impl Between {
 fn transform_of(
     tensors: &Tensors,
     spec: &ModelSpec,
-    (task, between): (Task, Between),
+    (task, text, between): (Task, TextSummary, Between),
     out: &str,
 ) -> Option<Transform> {
     let has = |name: &str| tensors.contains(&format!("{name}.weight"));
@@ -341,7 +337,9 @@ fn transform_of(
         "classifier" | "logits_proj" if is_text && has(SUMMARY) => {
             Some(Transform::Dense(SUMMARY.to_owned(), between.summary))
         }
-        "classifier" if is_text && spec.family == "eurobert" => dense("dense", Activation::Gelu),
+        "classifier" if is_text && text == TextSummary::MeanOfOutputs => {
+            dense("dense", Activation::Gelu)
+        }
         _ if task == Task::Replaced => {
             dense("discriminator_predictions.dense", between.discriminator)
         }
@@ -394,7 +392,12 @@ fn kind(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> LabelKind {
     }
 }
 
-fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec) -> Pooled {
+fn pooled(
+    reader: &mut Reader<'_>,
+    (task, rules): (Task, &TaskRules),
+    head: &HeadSpec,
+    spec: &ModelSpec,
+) -> Pooled {
     let id = |reader: &mut Reader<'_>, key: &str| {
         let id = reader.value(key).and_then(Value::as_u64);
         id.and_then(|id| u32::try_from(id).ok())
@@ -407,22 +410,21 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
     }
     if let Some(preprocessing) = spec.preprocessing() {
         let n_first = preprocessing.firsts.len();
-        return match spec.family {
-            _ if head.second.is_some() => Pooled::FirstTwo,
-            "dinov2" | "dinov2_with_registers" => Pooled::FirstAndMeanFrom(n_first),
-            "clip_vision_model" | "siglip_vision_model" => Pooled::MeanFrom(n_first),
-            _ => Pooled::First,
+        return match head.second {
+            Some(_) => Pooled::FirstTwo,
+            None => (rules.picture)(n_first),
         };
     }
     match reader.value("classifier_pooling").and_then(Value::as_str) {
         Some("mean") => return Pooled::Mean,
-        None | Some("late") if spec.family == "eurobert" => return Pooled::MeanOfOutputs,
+        None | Some("late") if rules.text == TextSummary::MeanOfOutputs => {
+            return Pooled::MeanOfOutputs;
+        }
         _ => {}
     }
     let out = head.unembed.weight.trim_end_matches(".weight");
     let through = head.transform.as_ref().map(|map| map.dense.weight.as_str());
-    // By default RoFormer uses the last state as the summary, without a map.
-    let takes_last = spec.family == "roformer" && out == "classifier";
+    let takes_last = rules.text == TextSummary::Last && out == "classifier";
     let has_map = out == SUMMARY || through.is_some_and(|through| through.starts_with(SUMMARY));
     if has_map || takes_last {
         return match reader.value("summary_type").and_then(Value::as_str) {
