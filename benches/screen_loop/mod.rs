@@ -111,7 +111,7 @@ fn is_answer(event: &Event) -> bool {
             | Event::Failed { .. }
             | Event::Judged { .. }
             | Event::Detail { .. }
-            | Event::DetailFailed { .. }
+            | Event::QuestionFailed { .. }
             | Event::Tensor { .. }
     )
 }

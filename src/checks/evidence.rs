@@ -47,7 +47,7 @@ pub struct Evidence<'a> {
     pub baseline: Option<&'a Baseline>,
     /// Which tokens are delimiters.
     pub delimiters: Delimiters<'a>,
-    /// Characters of the text that the tokenizer lost.
+    /// How badly the text, or the ids given in its place, fit the tokenizer.
     pub lost: TokenizerLoss,
 }
 
@@ -358,8 +358,7 @@ pub struct TrainingHypothesis {
     pub sees_labels: SeesLabels,
     /// Makes attention smoother, which improves every broken model.
     pub smooths: bool,
-    /// Another reading that reveals all of the label that this one does, and more: a model trained with that one does well under
-    /// both.
+    /// A reading that leaks everything this one leaks, and more. A model trained with it does well under this one too.
     pub shown_by: Option<&'static str>,
 }
 

@@ -13,10 +13,10 @@
 //!
 //! ## False alarms
 //! Ids that a model wrote: it may spell a word in pieces that its tokenizer would join. Tokenizers that change text, such as by
-//! folding case and accents, give the same ids again and are not accused.
+//! folding case and accents, give the same ids again and do not fire.
 //!
 //! ## Example
-//! `--tokens` with ids drawn at random: of 40 ids, 37 are not how the tokenizer cuts their text.
+//! `--tokens` with ids drawn at random: 37 of 40 ids differ from the tokenizer's own ids for their text.
 
 use attnscope_spec::Place;
 
@@ -40,13 +40,13 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     if (ids.n as f64) < limits.fewest_ids {
         return Verdict::undecidable(format!(
-            "{} ids are too few: at least {} would tell",
+            "{} ids: at least {} are needed",
             ids.n, limits.fewest_ids
         ));
     }
     let said = format!(
-        "of {} ids, {} are not how the tokenizer cuts their text",
-        ids.n, ids.n_foreign
+        "{} of {} ids differ from the tokenizer's own ids for their text",
+        ids.n_foreign, ids.n
     );
     if ids.foreign_share() < limits.share {
         return Verdict::passed(said);

@@ -1,20 +1,20 @@
-//! Under no reading does the model tell a text better than one who knows nothing of it.
+//! No reading of the weights predicts the text better than counting its tokens.
 //!
 //! ## What it does
-//! Compares the loss, as declared and under every other reading, with that of a guesser who counts the tokens that went before.
+//! Compares the loss, as declared and under every other reading, with that of a guesser who counts the preceding tokens.
 //!
 //! ## Why it matters
-//! A model that tells nothing is untrained, reads other tokens than it was trained on, or has weights that do not belong to its
-//! configuration. What else is said of its attention is then said of noise.
+//! A model that predicts nothing is untrained, reads other tokens than it was trained on, or has weights that do not belong to
+//! its configuration. Its other statistics then mean nothing.
 //!
 //! ## How it is measured
-//! The guesser gives every token of the vocabulary one count at first and adds what it has read (Laplace's rule of succession),
-//! so that it knows nothing of a text in advance. Value: the best loss of any reading; threshold: the guesser's, in nats.
+//! The guesser starts with one count for every token of the vocabulary and adds what it has read (Laplace's rule of succession),
+//! so it knows nothing about the text in advance. Value: the best loss of any reading; threshold: the guesser's, in nats.
 //!
 //! ## False alarms
-//! Text of a kind that the model never saw: another language, code, ids picked at random. Ids typed with `--tokens` are often
-//! such text; without at least a few dozen positions nothing is said, and neither is where the tokenizer does not know a quarter
-//! of the text.
+//! Text of a kind that the model never saw, such as another language or code. The check is undecidable on fewer than a few dozen
+//! positions, on a text of which the tokenizer does not know a quarter, and on given ids that `foreign-ids` reports, such as
+//! random ones.
 //!
 //! ## Example
 //! A checkpoint saved before its first step, or a model loaded with the tokenizer of another.
@@ -73,7 +73,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         value: best,
         threshold: blind,
         unit: "nats per token",
-        evidence: format!("{said}: no reading of the weights tells the text"),
+        evidence: format!("{said}: no reading of the weights predicts the text better than counting its tokens"),
         advice: "look whether the checkpoint was saved after training, whether the tokenizer is the model's own (attnscope tokens), \
                  whether the weights belong to this config.json, and give text of the kind that it was trained on"
             .to_owned(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use attnscope_compare::verify::{Floor, Verifying};
+use attnscope_compare::verify::{Floor, VerifyOptions};
 use attnscope_compute::ops::{Candle, Compute, Cpu, Device};
 use attnscope_report::{Engines, ModelRecord, Output, Verification, printable};
 use attnscope_run::{Options, input_of, is_captured};
@@ -64,12 +64,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     };
     let mut opened = session.open(&args.checkpoint)?;
     let output = Output::open_or_replace(&args.output, args.run.force)?;
-    let verifying = Verifying {
+    let verifying = VerifyOptions {
         floor: Floor {
             pattern: args.floor_pattern,
             relative: args.floor,
         },
-        ..Verifying::default()
+        ..VerifyOptions::default()
     };
     let options = Options {
         keep_bytes: None,

@@ -49,8 +49,8 @@ impl Beyond {
 
 /// Returns the leading tokens that a layer of B needs to run on; `None` for all of them.
 ///
-/// Under causal attention, later positions cannot change earlier ones, so leading positions reveal other weights as well as all
-/// do. Other knobs, such as a window, may show only far from the beginning.
+/// Under causal attention, later positions cannot change earlier ones, so the leading positions already show changed weights.
+/// Other knobs, such as a window, may show only far from the beginning.
 pub(super) fn first_tokens(
     specs: [&ModelSpec; 2],
     (stack, layers): (Stack, [usize; 2]),
@@ -131,7 +131,7 @@ impl Alone<'_> {
                 .map_or(input.values.len(), |first| first.len() * input.width);
             ops.put(&input.values[..n], input.width, &mut resid)?; // [position, d_model]
         }
-        let mut hooks = Hearing {
+        let mut hooks = ComparingHooks {
             of: self,
             stack: stack.stack,
             home: stack.stack,
@@ -145,14 +145,14 @@ impl Alone<'_> {
 }
 
 /// Hooks that compare the layer's values as they are computed.
-struct Hearing<'a> {
+struct ComparingHooks<'a> {
     of: &'a Alone<'a>,
     stack: Stack,
     home: Stack,
     beyond: Beyond,
 }
 
-impl Hooks for Hearing<'_> {
+impl Hooks for ComparingHooks<'_> {
     fn wants(&self, hook: Hook) -> bool {
         is_value(hook)
     }

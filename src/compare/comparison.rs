@@ -24,7 +24,7 @@ use super::weights::{WeightDifferences, compare_mapped, compare_names};
 
 /// Options of a comparison.
 #[derive(Debug, Clone)]
-pub struct Comparing {
+pub struct CompareOptions {
     /// Relative difference tolerated at every hook; if unset, derived from the precision of the weights.
     pub tolerance: Option<f64>,
     pub map: LayerMap,
@@ -32,7 +32,7 @@ pub struct Comparing {
     pub row_bytes: usize,
 }
 
-impl Default for Comparing {
+impl Default for CompareOptions {
     fn default() -> Self {
         Self {
             tolerance: None,
@@ -77,7 +77,8 @@ pub struct HookDifference {
 }
 
 impl HookDifference {
-    /// Returns the hook's name; the encoder's output and the last hidden state of headless models are not called logits.
+    /// Returns the hook's name. The encoder's output is `last_hidden_state`. After the last layer it is `logits`, although
+    /// last hidden states are compared if a model has no head.
     pub fn name(&self) -> &'static str {
         match (self.hook, self.stack) {
             (Hook::Logits, Some(_)) => "last_hidden_state",
@@ -209,16 +210,16 @@ impl Comparison {
     }
 
     /// Starts a comparison with the knobs of two models, without reading weights.
-    pub fn of_knobs(a: &Model, b: &Model, comparing: &Comparing) -> Self {
-        let floors = Floors::of_models(a, b, comparing.tolerance);
+    pub fn of_knobs(a: &Model, b: &Model, options: &CompareOptions) -> Self {
+        let floors = Floors::of_models(a, b, options.tolerance);
         let knobs = knob_differences(&a.spec, &b.spec);
         let prevents = |knob: &KnobDifference| {
             // Models of different depth and width are comparable if the user maps their layers.
-            knob.kind == KnobKind::Shape && (comparing.map.is_identity() || !may_be_mapped(knob))
+            knob.kind == KnobKind::Shape && (options.map.is_identity() || !may_be_mapped(knob))
         };
         Self {
-            left_out: comparing.map.left_out(&a.spec, &b.spec),
-            is_mapped: !comparing.map.is_identity(),
+            left_out: options.map.left_out(&a.spec, &b.spec),
+            is_mapped: !options.map.is_identity(),
             prevented_by: knobs.iter().position(prevents),
             knobs,
             ..Self::empty(floors)
@@ -233,14 +234,14 @@ impl Comparison {
         &mut self,
         a: &Model,
         b: &Model,
-        comparing: &Comparing,
+        options: &CompareOptions,
         told: &mut dyn FnMut(usize, usize),
         pace: &dyn Pace,
     ) -> Result<()> {
         self.weights = if self.prevented_by.is_some() {
             compare_names(a, b, pace)?
         } else {
-            let to_b = |key: &str| renamed(&a.spec, &comparing.map, key);
+            let to_b = |key: &str| renamed(&a.spec, &options.map, key);
             compare_mapped(a, b, &self.floors, &to_b, told, pace)?
         };
         let computes_alike = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
@@ -262,22 +263,22 @@ impl Comparison {
         ops: &O,
         (a, b): (&Model, &Model),
         (id, inputs): (&str, (Input, Input)),
-        comparing: &Comparing,
+        options: &CompareOptions,
         tell: &dyn Fn(Progress),
         pace: &dyn Pace,
     ) -> Result<()> {
         let both = [inputs];
-        let suspects = suspects((&a.spec, &b.spec), &comparing.map, &self.weights, &both);
+        let suspects = suspects((&a.spec, &b.spec), &options.map, &self.weights, &both);
         let sides = Sides {
             a,
             b,
-            map: &comparing.map,
+            map: &options.map,
             floors: &self.floors,
             suspects: &suspects,
             // Tolerated rounding still changes values.
             differing: (self.knows_weights && !self.weights.has_rounding)
                 .then_some(&self.weights.layers),
-            row_bytes: comparing.row_bytes,
+            row_bytes: options.row_bytes,
             measure: Measure::Sums,
         };
         let [(input_a, input_b)] = &both;
@@ -360,8 +361,8 @@ impl Comparison {
         sides.find(|(_, randomness)| randomness.is_random() && randomness.is_training)
     }
 
-    /// Whether rounding explains every difference: no hook differs, no weight that a model reads, and no knob that changes the
-    /// computation.
+    /// Whether rounding explains every difference: hooks, statistics and the weights that a model reads agree, and so do the
+    /// knobs that change the computation. Sizes may differ between models whose layers are mapped.
     pub fn is_same(&self) -> bool {
         let is_agreed = |knob: &KnobDifference| self.is_mapped && may_be_mapped(knob);
         let mut knobs = self.knobs.iter();
@@ -447,18 +448,18 @@ mod tests {
             },
             source: has_encoder.then_some(source),
         };
-        let comparing = Comparing {
+        let options = CompareOptions {
             row_bytes,
-            ..Comparing::default()
+            ..CompareOptions::default()
         };
-        let mut found = Comparison::of_knobs(&a, &b, &comparing);
+        let mut found = Comparison::of_knobs(&a, &b, &options);
         let never = || false;
         found
-            .compare_weights(&a, &b, &comparing, &mut |_, _| {}, &never)
+            .compare_weights(&a, &b, &options, &mut |_, _| {}, &never)
             .expect("compares");
         let inputs = (input.clone(), input);
         found
-            .run_prompt(&Cpu, (&a, &b), ("it", inputs), &comparing, &|_| {}, &never)
+            .run_prompt(&Cpu, (&a, &b), ("it", inputs), &options, &|_| {}, &never)
             .expect("runs");
         found
     }

@@ -11,7 +11,7 @@ use attnscope_spec::{ModelSpec, Stack};
 
 use super::gap::{Axes, HookGap, same_bits};
 use super::largest::Largest;
-use super::rows::{Compare, Keep, Keeping, RowGaps, Shared, changed};
+use super::rows::{Compare, Keep, Keeping, RowGaps, Shared, write_rows};
 
 /// Hook under which everything after the last layer is reported.
 pub(super) const AFTER: Hook = Hook::Logits;
@@ -32,7 +32,7 @@ pub(super) struct Compared {
     pub stack: Stack,
     pub hook: Hook,
     pub gap: HookGap,
-    /// If asked for.
+    /// Only with [`Measure::Largest`].
     pub largest: Option<Largest>,
     /// Width of a vector; 0 for scores and pattern.
     pub width: usize,
@@ -135,7 +135,7 @@ impl<'a> Exchange<'a> {
         self.layer_idx.set(layer_idx);
         let crosses = (stack == Stack::Decoder).then_some(Stack::Cross);
         let bytes = if crosses.is_some() { bytes / 2 } else { bytes };
-        changed(&self.cross).clear();
+        write_rows(&self.cross).clear();
         for grid in [Some(stack), crosses].into_iter().flatten() {
             let (queries, keys) = self.sequences(grid);
             let n_heads = self.spec.n_heads(grid, layer_idx);
@@ -153,7 +153,7 @@ impl<'a> Exchange<'a> {
                 is_causal,
                 has_largest: self.measure == Measure::Largest,
             };
-            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), keeping);
+            write_rows(self.rows(grid)).begin(sizes, queries.real.as_deref(), keeping);
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Returns the largest difference over real positions, if it is asked for. // [position, width] each
+    /// Returns the largest difference over real positions; only with [`Measure::Largest`]. // [position, width] each
     fn largest(
         &self,
         (of_a, of_b): (&[f32], &[f32]),
@@ -227,8 +227,8 @@ impl<'a> Exchange<'a> {
         Ok(self.compared.take())
     }
 
-    /// Returns a layer's compared hooks in the order of execution, and the divergences of its patterns; values stay until the
-    /// next layer.
+    /// Returns a layer's compared hooks in the order of execution, and the divergences of its patterns. The values stay until
+    /// [`Self::end_layer`].
     ///
     /// # Errors
     /// When one model on two devices gave different numbers of values.
@@ -237,7 +237,7 @@ impl<'a> Exchange<'a> {
         self.require_all(&compared)?;
         let mut divergences = Vec::new();
         for stack in [stack, Stack::Cross] {
-            let mut rows = changed(self.rows(stack));
+            let mut rows = write_rows(self.rows(stack));
             let Some(gaps) = rows.finish() else {
                 continue;
             };
@@ -346,8 +346,8 @@ pub(super) fn is_value(hook: Hook) -> bool {
     !hook.is_measure() && !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
 }
 
-/// A side's share of the exchange.
-enum Share<'a> {
+/// A side's role in the exchange.
+enum SideRole<'a> {
     /// Keeps A's values.
     Keep { own: Keep<'a>, cross: Keep<'a> },
     /// Compares B's values with A's, and says whether the layer's input was bit-identical to A's.
@@ -361,27 +361,27 @@ enum Share<'a> {
 /// Tap of one side.
 pub(super) struct SideTap<'a> {
     exchange: &'a Exchange<'a>,
-    share: Share<'a>,
+    role: SideRole<'a>,
 }
 
 impl<'a> SideTap<'a> {
     /// The tap of A.
     pub fn keep(exchange: &'a Exchange<'a>) -> Self {
-        let share = Share::Keep {
+        let role = SideRole::Keep {
             own: Keep(&exchange.own),
             cross: Keep(&exchange.cross),
         };
-        Self { exchange, share }
+        Self { exchange, role }
     }
 
     /// The tap of B.
     pub fn compare(exchange: &'a Exchange<'a>, was_same: &'a Cell<bool>) -> Self {
-        let share = Share::Compare {
+        let role = SideRole::Compare {
             own: Compare(&exchange.own),
             cross: Compare(&exchange.cross),
             was_same,
         };
-        Self { exchange, share }
+        Self { exchange, role }
     }
 }
 
@@ -399,13 +399,13 @@ impl Tap for SideTap<'_> {
         width: usize,
     ) -> Result<()> {
         let exchange = self.exchange;
-        match &self.share {
-            Share::Keep { .. } => {
+        match &self.role {
+            SideRole::Keep { .. } => {
                 let kept = exchange.kept(of, width);
                 exchange.of_a.borrow_mut().insert((stack, hook), kept);
                 Ok(())
             }
-            Share::Compare { was_same, .. } => {
+            SideRole::Compare { was_same, .. } => {
                 if hook == Hook::ResidPre && stack != Stack::Cross {
                     was_same.set(exchange.is_same_input(stack, of));
                 }
@@ -415,16 +415,16 @@ impl Tap for SideTap<'_> {
     }
 
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
-        let (own, cross): (&dyn BlockSink, &dyn BlockSink) = match &self.share {
-            Share::Keep { own, cross } => (own, cross),
-            Share::Compare { own, cross, .. } => (own, cross),
+        let (own, cross): (&dyn BlockSink, &dyn BlockSink) = match &self.role {
+            SideRole::Keep { own, cross } => (own, cross),
+            SideRole::Compare { own, cross, .. } => (own, cross),
         };
         let sink = if stack == Stack::Cross { cross } else { own };
         self.exchange.is_on.get().then_some(sink)
     }
 
     fn wants_globals(&self) -> bool {
-        self.exchange.is_on.get() && matches!(self.share, Share::Keep { .. })
+        self.exchange.is_on.get() && matches!(self.role, SideRole::Keep { .. })
     }
 
     fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
@@ -441,11 +441,11 @@ impl Tap for SideTap<'_> {
             return Ok(());
         }
         let rows_of_a = &self.exchange.rows_of_a;
-        match &self.share {
-            Share::Keep { .. } => {
+        match &self.role {
+            SideRole::Keep { .. } => {
                 rows_of_a.replace(Some(self.exchange.kept(values, width)));
             }
-            Share::Compare { was_same, .. } => {
+            SideRole::Compare { was_same, .. } => {
                 let of_a = rows_of_a.borrow();
                 let kept = of_a.as_ref();
                 was_same.set(kept.is_some_and(|kept| same_bits(&kept.values, values)));
@@ -455,12 +455,12 @@ impl Tap for SideTap<'_> {
     }
 
     fn memory(&mut self, values: &[f32]) -> Result<()> {
-        match self.share {
-            Share::Keep { .. } => {
+        match self.role {
+            SideRole::Keep { .. } => {
                 self.exchange.encoded.replace(values.to_vec());
                 Ok(())
             }
-            Share::Compare { .. } => self.exchange.compare_encoded(values),
+            SideRole::Compare { .. } => self.exchange.compare_encoded(values),
         }
     }
 }

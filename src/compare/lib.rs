@@ -42,7 +42,8 @@ mod weights;
 
 pub use causes::Cause;
 pub use comparison::{
-    Comparing, Comparison, HeadDifference, HookDifference, IsolatedLayer, PromptDifference, Side,
+    CompareOptions, Comparison, HeadDifference, HookDifference, IsolatedLayer, PromptDifference,
+    Side,
 };
 pub use floors::{F32_FLOOR, Floors, HALF_FLOOR, Precision};
 pub use knob::{KnobKind, KnobValue};

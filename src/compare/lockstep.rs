@@ -23,8 +23,8 @@ use super::largest::Largest;
 use super::map::LayerMap;
 use super::noise::{Noise, routes};
 use super::predictions::{PredictionDifference, after_layers};
-use super::rows::{Again, changed, looked_at};
-use super::side::{Listener, OfLayer, Side};
+use super::rows::{RecomputeInputs, read_rows, write_rows};
+use super::side::{LayerStatistics, Listener, SideRun};
 use super::suspects::Suspects;
 
 /// Bytes of A's scores and patterns kept per layer. Heads beyond this limit are recomputed on both sides from their queries and
@@ -40,7 +40,7 @@ pub(super) struct HookSums {
     pub layer_idx: Option<usize>,
     pub gap: HookGap,
     pub tolerance: f64,
-    /// If asked for, and the width of its vectors.
+    /// Largest difference, and the width of the hook's vectors; only with [`Measure::Largest`].
     pub largest: Option<(Largest, usize)>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Ran {
     pub isolated: Vec<(Stack, usize, f64)>,
     pub heads: Vec<HeadSums>,
     pub predictions: Option<PredictionDifference>,
-    /// Of the last hidden states, if asked for.
+    /// Largest difference of the last hidden states; only with [`Measure::Largest`].
     pub hidden: Option<Largest>,
     /// The knob of a recording that explains the first difference.
     pub inferred_knob: Option<KnobDifference>,
@@ -108,8 +108,8 @@ pub(super) fn run<E: Engines>(
     );
     let mut ran = Ran::default();
     {
-        let mut a = Side::begin(engines.a(), sides.a, input_a, &mut of_a, &mut tap_a, pace)?;
-        let mut b = Side::begin(engines.b(), sides.b, input_b, &mut of_b, &mut tap_b, pace)?;
+        let mut a = SideRun::begin(engines.a(), sides.a, input_a, &mut of_a, &mut tap_a, pace)?;
+        let mut b = SideRun::begin(engines.b(), sides.b, input_b, &mut of_b, &mut tap_b, pace)?;
         let mut noise = Noise::default();
         let work = Work {
             engines,
@@ -161,8 +161,8 @@ struct Judged {
 }
 
 /// Adds the statistics of both sides to each head that was compared.
-fn add_statistics(ran: &mut Ran, map: &LayerMap, [of_a, of_b]: [&[OfLayer]; 2]) {
-    let stats = |layers: &[OfLayer], stack: Stack, layer_idx: usize, head_idx: usize| {
+fn add_statistics(ran: &mut Ran, map: &LayerMap, [of_a, of_b]: [&[LayerStatistics]; 2]) {
+    let stats = |layers: &[LayerStatistics], stack: Stack, layer_idx: usize, head_idx: usize| {
         let mut layers = layers.iter();
         let layer = layers.find(|(other, idx, _)| (*other, *idx) == (stack, layer_idx));
         layer.and_then(|(.., heads)| heads.get(head_idx).cloned())
@@ -188,7 +188,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
     fn stack(
         &self,
         (of_a, of_b): (&StackSpec, &StackSpec),
-        (a, b): (&mut Side<'a, E::A>, &mut Side<'a, E::B>),
+        (a, b): (&mut SideRun<'a, E::A>, &mut SideRun<'a, E::B>),
         noise: &mut Noise,
         ran: &mut Ran,
     ) -> Result<()> {
@@ -216,8 +216,8 @@ impl<'a, E: Engines> Work<'a, '_, E> {
             next_b += 1;
         }
         drop(reuse);
-        changed(&self.exchange.own).clear();
-        changed(&self.exchange.cross).clear();
+        write_rows(&self.exchange.own).clear();
+        write_rows(&self.exchange.cross).clear();
         if of_a.stack == Stack::Encoder {
             a.pass.end(of_a, &a.resid, false)?;
             b.pass.end(of_b, &b.resid, false)?;
@@ -248,7 +248,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
     fn layer(
         &self,
         ((of_a, layer_a), (of_b, layer_b)): ((&StackSpec, usize), (&StackSpec, usize)),
-        (a, b): (&mut Side<'a, E::A>, &mut Side<'a, E::B>),
+        (a, b): (&mut SideRun<'a, E::A>, &mut SideRun<'a, E::B>),
         noise: &mut Noise,
         ran: &mut Ran,
     ) -> Result<()> {
@@ -323,7 +323,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         &self,
         [layer_a, layer_b]: [usize; 2],
         (of_b, weights): (&StackSpec, &LayerWeights<'_, E::B>),
-        (a, b): (&Side<'a, E::A>, &mut Side<'a, E::B>),
+        (a, b): (&SideRun<'a, E::A>, &mut SideRun<'a, E::B>),
         judged: Judged,
     ) -> Result<f64> {
         let (exchange, stack) = (self.exchange, of_b.stack);
@@ -360,10 +360,10 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         blocks.0.is_some() && blocks.0 == blocks.1 && !is_among(differing, of_a.stack, layer_a)
     }
 
-    /// Has those heads of A that could not be kept computed again, from A's queries, keys and values, when B reaches them.
+    /// Registers A's queries, keys and values, so that heads that were not kept are recomputed when B reaches them.
     fn recompute_heads(&self, stack: Stack, layer_a: usize) -> Result<()> {
         let (exchange, model) = (self.exchange, self.sides.a);
-        if looked_at(exchange.rows(stack)).left().is_empty() {
+        if read_rows(exchange.rows(stack)).left().is_empty() {
             return Ok(());
         }
         let of_a = exchange.of_a.borrow();
@@ -376,8 +376,8 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         };
         let (queries, keys) = exchange.sequences(stack);
         let tables = super::suspects::tables(model, stack, layer_a)?;
-        let mut rows = changed(exchange.rows(stack));
-        let again = Again {
+        let mut rows = write_rows(exchange.rows(stack));
+        let recompute = RecomputeInputs {
             spec: spec.clone(),
             visibility: visibility(spec, queries, keys),
             positions: queries.positions.clone(),
@@ -388,7 +388,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
             values: [q, k, v],
             n_at_once: rows.at_once(self.sides.row_bytes),
         };
-        rows.recompute_from(again);
+        rows.recompute_from(recompute);
         Ok(())
     }
 }

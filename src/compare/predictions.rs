@@ -42,7 +42,7 @@ pub(super) struct RowScan {
     /// Σ e^(a − max_a)(a − b).
     weighted: f64,
     gap: HeadGap,
-    /// If asked for; its elements count through positions and vocabulary.
+    /// Largest difference; only with `Measure::Largest`. Its elements are numbered over positions and vocabulary.
     largest: Option<Largest>,
 }
 
@@ -134,9 +134,9 @@ impl RowScan {
 pub(super) struct AfterLayers {
     pub gap: HookGap,
     pub predictions: Option<PredictionDifference>,
-    /// Of the last hidden states, if asked for.
+    /// Largest difference of the last hidden states; only with `Measure::Largest`.
     pub hidden: Option<Largest>,
-    /// Of the logits, if asked for.
+    /// Largest difference of the logits; only with `Measure::Largest`.
     pub logits: Option<Largest>,
 }
 

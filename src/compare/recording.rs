@@ -204,7 +204,8 @@ impl Recording {
     }
 }
 
-/// Detects whether values were computed in 16 bits: they are stored so, or all of them fit.
+/// Estimates the precision from the smallest recorded array of vectors: its dtype if it has 16 bits, otherwise the coarsest
+/// dtype that represents all its values.
 fn precision(captured: &Captured, names: &BTreeMap<HookPlace, String>) -> Result<Precision> {
     let small = |name: &&String| {
         let shape = captured.shape(name).unwrap_or_default();
@@ -240,12 +241,13 @@ fn arranged(array: Array, form: Form, axes: Axes) -> Option<Vec<f32>> {
             n_queries,
             n_keys,
         } => {
-            // The sizes tell an order that the file does not state, except for [head, batch, query, key]: it looks like a batch.
+            // Without a stated order, the sizes tell it, except for [head, batch, query, key]: its shape may equally be that of
+            // [batch, head, query, key].
             let orders = [axes, Axes::BatchQueryKeyHead, Axes::QueryKeyBatchHead];
             let mut layouts = orders.iter().filter_map(|axes| Layout::of(&shape, *axes));
             let layout = layouts.find(|layout| layout.dims[1..] == [n_heads, n_queries, n_keys])?;
             let mut values = layout.first(values).values;
-            // Scores are compared here and not judged: the limit needs no look at the others.
+            // Scores are only compared here, so a fixed limit tells which are masked.
             for value in values.iter_mut().filter(|value| **value <= MASKED) {
                 *value = f32::NEG_INFINITY;
             }

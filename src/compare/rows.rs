@@ -35,7 +35,7 @@ struct Block {
     /// Jensen–Shannon divergence summed over rows, in nats, and the number of rows.
     divergence: f64,
     n_rows: usize,
-    /// Of scores and of pattern, if asked for.
+    /// Largest differences of scores and of pattern; empty unless [`Keeping::has_largest`].
     largest: [Largest; 2],
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Rows {
     /// Whether the largest difference is asked for, besides the sums.
     has_largest: bool,
     /// Attention to recompute A's heads from, if they could not be kept.
-    again: Option<Arc<Again>>,
+    recompute: Option<Arc<RecomputeInputs>>,
 }
 
 /// Comparison of all rows of an attention.
@@ -67,14 +67,14 @@ pub(super) struct RowGaps {
     pub pattern: HookGap,
     /// Mean Jensen–Shannon divergence of each head's rows, in nats. // [head]
     pub divergence: Vec<f64>,
-    /// Of scores and of pattern, if asked for.
+    /// Largest differences of scores and of pattern; only with [`Keeping::has_largest`].
     pub largest: Option<[Largest; 2]>,
 }
 
-/// What is kept of an attention, and what is measured. Nothing and sums only, unless said otherwise.
+/// What is kept of an attention, and what is measured. By default nothing is kept and only sums are measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Keeping {
-    /// Limit of kept scores and patterns.
+    /// Limit of kept scores and patterns, in bytes.
     pub bytes: usize,
     /// Whether no query of A sees a later key.
     pub is_causal: bool,
@@ -103,7 +103,7 @@ impl Rows {
             real: real.map(<[bool]>::to_vec).unwrap_or_default(),
             is_causal: keeping.is_causal && n_queries == n_keys,
             has_largest: keeping.has_largest,
-            again: None,
+            recompute: None,
         };
         let n_kept = (keeping.bytes / self.head_bytes()).min(n_heads);
         self.keep(0..n_kept);
@@ -128,8 +128,8 @@ impl Rows {
     }
 
     /// Sets the attention to recompute A's heads from when they are needed.
-    pub fn recompute_from(&mut self, again: Again) {
-        self.again = Some(Arc::new(again));
+    pub fn recompute_from(&mut self, recompute: RecomputeInputs) {
+        self.recompute = Some(Arc::new(recompute));
     }
 
     /// Keeps other heads from now on, reusing the memory.
@@ -260,12 +260,12 @@ pub(super) fn divergence(a: &[f32], b: &[f32]) -> f64 {
 pub(super) type Shared = RwLock<Rows>;
 
 /// Locks the rows for reading; ignores a poisoned lock.
-pub(super) fn looked_at(rows: &Shared) -> RwLockReadGuard<'_, Rows> {
+pub(super) fn read_rows(rows: &Shared) -> RwLockReadGuard<'_, Rows> {
     rows.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks the rows for writing; ignores a poisoned lock.
-pub(super) fn changed(rows: &Shared) -> RwLockWriteGuard<'_, Rows> {
+pub(super) fn write_rows(rows: &Shared) -> RwLockWriteGuard<'_, Rows> {
     rows.write().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -274,7 +274,7 @@ pub(super) struct Keep<'a>(pub &'a Shared);
 
 impl BlockSink for Keep<'_> {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
-        let rows = looked_at(self.0);
+        let rows = read_rows(self.0);
         let nth = head_idx.checked_sub(rows.heads.start);
         let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
             return;
@@ -298,14 +298,15 @@ pub(super) struct Compare<'a>(pub &'a Shared);
 
 impl BlockSink for Compare<'_> {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
-        let rows = looked_at(self.0);
+        let rows = read_rows(self.0);
         let nth = head_idx.checked_sub(rows.heads.start);
         let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
             return;
         };
         let mut kept = held(kept);
         if kept.n_given < kept.scores.len() {
-            // Values that A does not provide stay NaN, which differs from every number.
+            // Unless A gave every value of the head, none is used: the buffers may hold values of an earlier layer, and NaN
+            // differs from every number.
             kept.scores.fill(f32::NAN);
             kept.pattern.fill(f32::NAN);
             kept.n_given = kept.scores.len();
@@ -338,23 +339,23 @@ impl BlockSink for Compare<'_> {
     }
 
     fn n_heads_at_once(&self) -> Option<usize> {
-        looked_at(self.0)
-            .again
+        read_rows(self.0)
+            .recompute
             .as_ref()
-            .map(|again| again.n_at_once)
+            .map(|recompute| recompute.n_at_once)
     }
 
     fn ready(&self, heads: Range<usize>, pace: &dyn Pace) -> bool {
-        let again = {
-            let rows = looked_at(self.0);
+        let recompute = {
+            let rows = read_rows(self.0);
             let is_kept = rows.heads.start <= heads.start && heads.end <= rows.heads.end;
-            rows.again.clone().filter(|_| !is_kept)
+            rows.recompute.clone().filter(|_| !is_kept)
         };
-        let Some(again) = again else {
+        let Some(recompute) = recompute else {
             return true;
         };
-        changed(self.0).keep(heads.clone());
-        again.attend(heads, &Keep(self.0), pace).is_some()
+        write_rows(self.0).keep(heads.clone());
+        recompute.attend(heads, &Keep(self.0), pace).is_some()
     }
 }
 
@@ -365,7 +366,7 @@ thread_local! {
 
 /// An attention that can be recomputed, some heads at a time.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct RecomputeInputs {
     pub spec: AttentionSpec,
     pub visibility: Visibility,
     pub positions: Vec<usize>,
@@ -382,7 +383,7 @@ pub(super) struct Again {
     pub n_at_once: usize,
 }
 
-impl Again {
+impl RecomputeInputs {
     /// Computes some heads; `None` if stopped.
     pub fn attend(&self, heads: Range<usize>, sink: &dyn BlockSink, pace: &dyn Pace) -> Option<()> {
         let [q, k, v] = &self.values;
@@ -432,19 +433,19 @@ mod tests {
                 is_causal: false,
                 has_largest: true,
             };
-            changed(&shared).begin((3, 2, 2), None, keeping);
+            write_rows(&shared).begin((3, 2, 2), None, keeping);
             give(&Keep(&shared), 0..3, None);
             give(&Compare(&shared), 0..3, Some(2));
             loop {
-                let left = looked_at(&shared).left();
+                let left = read_rows(&shared).left();
                 if left.is_empty() {
                     break;
                 }
-                changed(&shared).keep(left.start..left.start + 1);
+                write_rows(&shared).keep(left.start..left.start + 1);
                 give(&Keep(&shared), 0..3, None);
                 give(&Compare(&shared), 0..3, Some(2));
             }
-            let found = changed(&shared).finish().expect("heads");
+            let found = write_rows(&shared).finish().expect("heads");
             for gap in [&found.scores, &found.pattern] {
                 assert_eq!(gap.worst_head(), Some(2));
                 assert_eq!((gap.heads[2].worst, gap.heads[2].at), (0.5, (1, 1)));

@@ -11,12 +11,12 @@ use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
 use attnscope_spec::{Model, Stack, StackSpec};
 
 /// Statistics of one layer's heads. // [head]
-pub(super) type OfLayer = (Stack, usize, Vec<Values>);
+pub(super) type LayerStatistics = (Stack, usize, Vec<Values>);
 
 /// Observer of a run that keeps the statistics of its heads.
 pub(super) struct Listener<'a> {
     pub tell: Option<&'a dyn Fn(Progress)>,
-    pub layers: Vec<OfLayer>,
+    pub layers: Vec<LayerStatistics>,
 }
 
 impl Observer for Listener<'_> {
@@ -36,7 +36,7 @@ impl Observer for Listener<'_> {
 }
 
 /// One side of a run in progress.
-pub(super) struct Side<'a, O: Ops> {
+pub(super) struct SideRun<'a, O: Ops> {
     pub ops: &'a O,
     model: &'a Model,
     pace: &'a dyn Pace,
@@ -46,7 +46,7 @@ pub(super) struct Side<'a, O: Ops> {
     pub scratch: Scratch<O>,
 }
 
-impl<'a, O: Ops> Side<'a, O> {
+impl<'a, O: Ops> SideRun<'a, O> {
     pub fn begin(
         ops: &'a O,
         model: &'a Model,

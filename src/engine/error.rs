@@ -26,7 +26,8 @@ pub enum ErrorKind {
     Cancelled,
 }
 
-/// One line that names the file, the tensor or the key, what was expected and what was found.
+/// An error of the engine. Its message is one line that names the file, the tensor or the key, what was expected and what was
+/// found.
 #[derive(Debug)]
 pub struct Error(error::Error);
 

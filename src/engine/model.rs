@@ -102,7 +102,7 @@ impl Model {
             layers: seen.layers,
             kept: seen.kept,
             outcome,
-            lost: prompt.lost,
+            lost: prompt.all_lost(),
         })
     }
 }

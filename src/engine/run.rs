@@ -77,11 +77,18 @@ impl Run<'_> {
     pub fn head_of(&self, stack: Stack, layer: usize, head: usize) -> Result<Head, Error> {
         let mut of_stack = self.layers.iter().filter(|report| report.stack == stack);
         let found = of_stack.find(|report| report.layer_idx == layer);
-        let n_heads = found.map_or(0, |report| report.heads.len());
-        let Some(kept) = self.kept.as_ref().filter(|_| head < n_heads) else {
+        let Some(report) = found else {
+            return Err(Error::setting(format!("the run has no layer {layer}")));
+        };
+        let n_heads = report.heads.len();
+        if head >= n_heads {
             return Err(Error::setting(format!(
                 "layer {layer} has {n_heads} heads: expected one of them, found head {head}"
             )));
+        }
+        let Some(kept) = self.kept.as_ref() else {
+            let problem = "the run kept no inputs of layers: no head can be computed";
+            return Err(Error::setting(problem.to_owned()));
         };
         let query = HeadQuery {
             stack,

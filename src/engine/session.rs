@@ -10,7 +10,7 @@ use attnscope_compute::ops::Device;
 use super::error::Error;
 use super::model::Model;
 
-/// Settings of all models opened through it. Sessions are independent of each other.
+/// Device and thresholds of all models opened through it. Sessions are independent of each other.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
     device: Device,

@@ -13,14 +13,14 @@ use super::reading::vit_like::{self, VitLike};
 
 /// How checkpoints of one `model_type` are read.
 pub struct Family {
-    /// The word in `config.json`.
+    /// `model_type` in `config.json`.
     pub model_type: &'static str,
-    /// What the names of its classes begin with, for configurations that give only those.
+    /// Prefix of its class names, used where `model_type` is missing.
     pub architecture: &'static str,
     reading: Reading,
     /// How the heads of its task classes differ from those of most families.
     pub(super) tasks: TaskRules,
-    /// Suffixes of the names of stored tensors that it computes or does not use: leaving them unread is no finding.
+    /// Suffixes of stored tensors that it computes itself or does not use; they are not reported when unread.
     pub(super) unread: &'static [&'static str],
     /// Whether its windows reached one key further in transformers 4.37 to 4.41.
     pub(super) windows_were_wider: bool,
@@ -30,15 +30,15 @@ pub struct Family {
 
 /// What turns a checkpoint of a family into a spec.
 enum Reading {
-    /// Code of the family's own.
+    /// The family's own code.
     Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
-    /// What it changes of Llama.
+    /// Llama with these changes.
     Decoder(fn() -> Recipe),
-    /// What it changes of BERT.
+    /// BERT with these changes.
     Encoder(fn() -> BertLike),
-    /// What it changes of BART.
+    /// BART with these changes.
     Translator(fn() -> BartLike),
-    /// What it changes of ViT, or of the encoder of captions beside one.
+    /// ViT, or the encoder of captions beside one, with these changes.
     Seeing(fn() -> VitLike),
 }
 
@@ -110,7 +110,7 @@ impl Family {
         Self::new(model_type, architecture, Reading::Translator(like))
     }
 
-    /// What the family changes of BERT; `None` where it is of another kind.
+    /// Returns the family's changes to BERT; `None` if it is not like BERT.
     pub(super) fn encoder_like(&self) -> Option<BertLike> {
         match self.reading {
             Reading::Encoder(like) => Some(like()),

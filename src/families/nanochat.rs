@@ -1,4 +1,4 @@
-//! nanochat: Llama with norms without gains, also of embeddings and, after a rotation that turns backward, of queries and keys.
+//! nanochat: Llama without norm gains. It also normalises embeddings, and queries and keys after a backward rotation.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::RopeDirection;

@@ -10,36 +10,36 @@ use serde_json::Value;
 
 use super::versions::saved_by;
 
-/// What a wrapper does otherwise than most.
+/// How a wrapper differs from most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Otherwise {
-    /// Contains a whole text model, head included, or applies its logit cap itself.
+enum WrapperRule {
+    /// Contains a whole text model with its head, or applies the logit cap itself: the text model's logit factor and cap hold.
     WholeInside,
     /// Reads a prompt as a prefix.
     ReadsPrefixes,
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const OTHERWISE: [(&str, Otherwise); 12] = [
-    ("blip-2", Otherwise::WholeInside),
-    ("gemma3n", Otherwise::WholeInside),
-    ("gemma4", Otherwise::WholeInside),
-    ("granite_speech", Otherwise::WholeInside),
-    ("instructblip", Otherwise::WholeInside),
-    ("instructblipvideo", Otherwise::WholeInside),
-    ("kosmos-2", Otherwise::WholeInside),
-    ("llama4", Otherwise::WholeInside),
-    ("paligemma", Otherwise::ReadsPrefixes),
-    ("qwen2_audio", Otherwise::WholeInside),
-    ("vision-encoder-decoder", Otherwise::WholeInside),
-    ("voxtral", Otherwise::WholeInside),
+const WRAPPER_RULES: [(&str, WrapperRule); 12] = [
+    ("blip-2", WrapperRule::WholeInside),
+    ("gemma3n", WrapperRule::WholeInside),
+    ("gemma4", WrapperRule::WholeInside),
+    ("granite_speech", WrapperRule::WholeInside),
+    ("instructblip", WrapperRule::WholeInside),
+    ("instructblipvideo", WrapperRule::WholeInside),
+    ("kosmos-2", WrapperRule::WholeInside),
+    ("llama4", WrapperRule::WholeInside),
+    ("paligemma", WrapperRule::ReadsPrefixes),
+    ("qwen2_audio", WrapperRule::WholeInside),
+    ("vision-encoder-decoder", WrapperRule::WholeInside),
+    ("voxtral", WrapperRule::WholeInside),
 ];
 
 /// The model around a text part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrapper {
     kind: String,
-    otherwise: Option<Otherwise>,
+    otherwise: Option<WrapperRule>,
     /// The version of transformers that saved it.
     version: Option<(u32, u32)>,
 }
@@ -48,7 +48,7 @@ impl Wrapper {
     pub fn of(outer: &Config) -> Self {
         let kind = outer.get("model_type").and_then(Value::as_str);
         let kind = kind.unwrap_or("this model");
-        let found = OTHERWISE.iter().find(|(name, _)| *name == kind);
+        let found = WRAPPER_RULES.iter().find(|(name, _)| *name == kind);
         Self {
             kind: kind.to_owned(),
             otherwise: found.map(|(_, otherwise)| *otherwise),
@@ -73,9 +73,10 @@ impl Wrapper {
         text.put(TIED, true, origin);
     }
 
-    /// Whether this wrapper handles the text's own switch for bidirectional attention.
+    /// Whether the wrapper reads a prompt as a prefix, and so decides in place of the text model's own switch for bidirectional
+    /// attention.
     pub fn reads_prefixes(&self) -> bool {
-        self.otherwise == Some(Otherwise::ReadsPrefixes)
+        self.otherwise == Some(WrapperRule::ReadsPrefixes)
     }
 
     /// Applies the wrapper's differences from the plain text model; returns remarks on them.
@@ -91,7 +92,7 @@ impl Wrapper {
     fn head(&self, spec: &mut ModelSpec) -> Option<String> {
         let head = spec.head.as_mut()?;
         let is_plain = head.scale == 1.0 && head.softcap.is_none();
-        let is_whole = self.otherwise == Some(Otherwise::WholeInside);
+        let is_whole = self.otherwise == Some(WrapperRule::WholeInside);
         if is_plain || is_whole {
             return None;
         }
@@ -125,8 +126,8 @@ impl Wrapper {
         let kind = &self.kind;
         if self.version.is_some_and(|version| version >= (5, 0)) {
             return format!(
-                "{kind} without token types reads a text as what it writes: causal; \
-                 --set mask=bidirectional reads it as a prompt, in which every token sees every other one"
+                "{kind} without token types treats a text as its own output, so attention is causal; \
+                 --set mask=bidirectional treats it as a prompt, in which every token sees every other one"
             );
         }
         for block in spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut) {
@@ -148,7 +149,7 @@ impl Wrapper {
             kind,
         );
         format!(
-            "{kind} reads a text as a prompt, in which every token sees every other one; --set mask=causal reads it as what it writes"
+            "{kind} treats a text as a prompt, in which every token sees every other one; --set mask=causal treats it as its own output"
         )
     }
 }

@@ -21,7 +21,7 @@ use super::scratch::AttentionScratch;
 /// Per-head results of one attention, besides its output.
 #[derive(Debug)]
 pub struct AttentionRun {
-    /// One per head.
+    /// One per head; empty when copies run.
     pub heads: Vec<HeadSummary>,
     /// Norm of each head's own output. // [head, position]
     pub head_output_norms: Vec<Vec<f32>>,

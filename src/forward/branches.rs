@@ -62,7 +62,7 @@ pub(super) fn run_branches<O: Ops>(
     Ok(BlockRun { attention, cross })
 }
 
-/// Repeats everything that the rest of the block reads for each of several copies of the sequence.
+/// Repeats, once per copy of the sequence, what the rest of the block reads.
 fn spread_mixed<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,

@@ -81,7 +81,7 @@ pub enum Recomputed {
     Recurrent,
     SeesLater,
     OverQueries,
-    Otherwise,
+    HeadExceptions,
     WholeText,
     Rotation,
 }
@@ -92,7 +92,7 @@ impl fmt::Display for Recomputed {
             Self::Recurrent => "a recurrent network runs all of its steps again",
             Self::SeesLater => "its attention lets a token see those after it",
             Self::OverQueries => "its softmax over queries changes with every token",
-            Self::Otherwise => "some of its heads run by other rules",
+            Self::HeadExceptions => "some of its heads run by other rules",
             Self::WholeText => "its embeddings depend on the whole text",
             Self::Rotation => "its rotary frequencies change with the length of the text",
         })
@@ -118,7 +118,7 @@ impl Recomputed {
                 .into_iter()
                 .chain(own.as_ref().map(|own| &own.exceptions));
             if all.into_iter().any(|exceptions| !exceptions.is_empty()) {
-                return Some(Self::Otherwise);
+                return Some(Self::HeadExceptions);
             }
             let cross = block.cross.as_ref().map(|cross| &cross.attention);
             if cross.is_some_and(|cross| cross.softmax_axis == SoftmaxAxis::Queries) {
@@ -138,9 +138,9 @@ impl Recomputed {
         }
     }
 
-    /// Returns how many leading tokens of `was` can be reused for `is`, and the reason if none can be although some are the
-    /// same.
-    pub fn n_alike(stack: &StackSpec, was: &Sequence, is: &Sequence) -> (usize, Option<Self>) {
+    /// Returns how many leading tokens of `was` can be reused for `is`; 0, with the reason, if the stack or its rotation rules
+    /// it out.
+    pub fn n_reusable(stack: &StackSpec, was: &Sequence, is: &Sequence) -> (usize, Option<Self>) {
         let is_same = |idx: &usize| {
             let idx = *idx;
             was.tokens[idx] == is.tokens[idx]

@@ -12,7 +12,7 @@ use super::emit::emit;
 use super::global_tokens::project_globals;
 use super::hook::{Hook, Hooks};
 use super::scratch::AttentionScratch;
-use super::shared_keys::{leave, take};
+use super::shared_keys::{reuse_keys, share_keys};
 
 /// Fills q, k and v from the attention's input, with positions applied.
 pub(super) fn project<O: Ops>(
@@ -31,7 +31,7 @@ pub(super) fn project<O: Ops>(
     if !spec.norms_after_rope {
         norm_queries_and_keys(ops, spec, weights, s)?;
     }
-    leave(ops, spec, s)?;
+    share_keys(ops, spec, s)?;
     emit(ops, hooks, Hook::Q, &s.q)?;
     if has_keys {
         emit(ops, hooks, Hook::K, &s.k)?;
@@ -92,7 +92,7 @@ pub(super) fn project_only<O: Ops>(
     if spec.reuses_keys() {
         ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
         let keys = [&mut s.k, &mut s.v];
-        take(ops, (attention, spec), (&s.q, &s.kept), keys)?;
+        reuse_keys(ops, (attention, spec), (&s.q, &s.kept), keys)?;
     }
     match (&weights.latent, &weights.k, &weights.v) {
         (None, _, _) if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,

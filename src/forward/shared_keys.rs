@@ -10,7 +10,7 @@ use super::rows::put_columns;
 use super::scratch::AttentionScratch;
 
 /// Writes keys and values into the columns that later layers read.
-pub(super) fn leave<O: Ops>(
+pub(super) fn share_keys<O: Ops>(
     ops: &O,
     spec: &ProjectionSpec,
     s: &mut AttentionScratch<O>,
@@ -26,7 +26,7 @@ pub(super) fn leave<O: Ops>(
 }
 
 /// Fills keys and values with those that an earlier layer left.
-pub(super) fn take<O: Ops>(
+pub(super) fn reuse_keys<O: Ops>(
     ops: &O,
     (attention, spec): (&AttentionSpec, &ProjectionSpec),
     (q, kept): (&O::Buffer, &[f32]),

@@ -22,8 +22,8 @@ use super::rows::read_of;
 use super::scratch::AttentionScratch;
 use super::value_norms::{tell_norms, value_norms};
 
-/// Runs the self-attention of some heads alone, from a block's input, for the head on screen. All use the spec of the first.
-/// Only the hooks `blocks` and `ValueNorms` are served.
+/// Runs the self-attention of some heads alone, from a block's input, for the head on screen. All heads use the spec of the
+/// first. Reports only row blocks ([`Hooks::blocks`]), value norms and global tokens to `hooks`.
 ///
 /// # Errors
 /// As for [`run_block`].

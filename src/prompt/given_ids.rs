@@ -1,20 +1,20 @@
-//! Ids that were given in place of a text: whether the tokenizer gives the same ids for their text.
+//! Ids given in place of a text: how many of them the tokenizer does not reproduce from their text.
 
 use std::collections::HashMap;
 
 use super::tokenizer::Tokenizer;
 
-/// Count of given ids, and of those that the tokenizer does not give for their text.
+/// Number of given ids, and how many of them re-tokenizing their text does not reproduce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GivenIds {
-    /// Ids that stand for text; special tokens do not count.
+    /// Given ids that decode to text; special tokens are not counted.
     pub n: usize,
-    /// Ids that are missing when their text is tokenized again.
+    /// Ids that re-tokenizing the text does not reproduce.
     pub n_foreign: usize,
 }
 
 impl GivenIds {
-    /// Counts over the ids of a prompt. Nothing is counted where their text cannot be tokenized.
+    /// Counts the ids of a prompt. Both counts are 0 if their text cannot be tokenized.
     pub fn of(ids: &[u32], tokenizer: &Tokenizer) -> Self {
         let Ok(again) = tokenizer.cut(&tokenizer.text(ids), false) else {
             return Self::default();
@@ -42,7 +42,7 @@ impl GivenIds {
         }
     }
 
-    /// The share of ids that the tokenizer does not give for their text; 0 without ids.
+    /// Returns the share of ids that re-tokenizing their text does not reproduce; 0 without ids.
     pub fn foreign_share(self) -> f64 {
         self.n_foreign as f64 / self.n.max(1) as f64
     }
@@ -58,7 +58,7 @@ mod tests {
         let ids: Vec<u32> = "a text".bytes().map(u32::from).collect();
         let found = GivenIds::of(&ids, &bytes);
         assert_eq!((found.n, found.n_foreign), (6, 0));
-        // No text has these bytes.
+        // No UTF-8 text contains these bytes.
         let found = GivenIds::of(&[0xc3, 0xc3, 0xff], &bytes);
         assert_eq!((found.n, found.n_foreign), (3, 3));
         assert_eq!(GivenIds::of(&[], &bytes).foreign_share(), 0.0);

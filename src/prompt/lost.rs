@@ -1,4 +1,4 @@
-//! How badly text and tokenizer fit: characters that it does not know or that no token covers, and ids of no text.
+//! How badly a prompt fits the tokenizer: unknown characters, dropped characters, and given ids that it does not reproduce.
 
 use attnscope_checkpoint::counted::counted;
 
@@ -8,7 +8,7 @@ use super::tokenizer::Token;
 /// A loss of one in this many characters is reported as large.
 const MUCH: usize = 4;
 
-/// Count of characters that the tokenizer lost, and of ids that it does not give for their text.
+/// Number of characters that the tokenizer lost, and of given ids that re-tokenizing their text does not reproduce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenizerLoss {
     /// Visible characters of the text.
@@ -17,7 +17,7 @@ pub struct TokenizerLoss {
     pub n_unknown: usize,
     /// Characters that no token covers.
     pub n_dropped: usize,
-    /// Ids that were given in place of a text.
+    /// Counts of the ids given in place of a text.
     pub ids: GivenIds,
 }
 

@@ -19,8 +19,11 @@ use super::writing::Sampling;
 /// Turns a request into a prompt, and refuses what the model cannot run.
 ///
 /// # Errors
-/// When the prompt is empty, a text is given but only ids can be read, an id lies outside the vocabulary, the mask has another
-/// length, or there are more tokens than positions.
+/// - The model does not read this kind of input (text, sound, pictures), or a target is given to a model of one stack.
+/// - A text is given without a tokenizer, or the tokenizer covers none of its characters.
+/// - The prompt or the target is empty, or an id lies outside the vocabulary.
+/// - The attention mask has another length, marks no real token, or is given with a picture.
+/// - There are more tokens than positions, or a file or a text cannot be read.
 pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> Result<Prompt> {
     if let Source::Picture(source) = &request.source {
         return of_picture(source, request, limits);
@@ -70,7 +73,13 @@ pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> R
     let mut target = if is_written {
         Prompt::default()
     } else {
-        side(&source, &unmasked, prompt_form, limits, false)?
+        // The start token needs a position of its own.
+        let n_start = usize::from(starts && request.truncate);
+        let room = Limits {
+            n_ctx: limits.n_ctx.map(|n_ctx| n_ctx.saturating_sub(n_start)),
+            ..limits
+        };
+        side(&source, &unmasked, prompt_form, room, false)?
     };
     if starts {
         begin(
@@ -236,6 +245,7 @@ fn side(
         source: None,
         n_to_generate: 0,
         n_written: 0,
+        lacks_ids: false,
         written: String::new(),
         sampling: Sampling::default(),
         lost,

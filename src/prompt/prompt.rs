@@ -16,6 +16,8 @@ pub struct Prompt {
     /// The text of each token, or its id if there is no tokenizer.
     pub labels: Vec<String>,
     pub positions: Vec<usize>,
+    /// Whether the ids are not known, as in some recordings: `tokens` are then all 0.
+    pub lacks_ids: bool,
     /// For each token, whether it is real or padding; `None` if all are real.
     pub real: Option<Vec<bool>>,
     /// Number of tokens dropped by truncation; 0 without it.
@@ -29,7 +31,7 @@ pub struct Prompt {
     /// The text of the generated tokens, set once generation has finished.
     pub written: String,
     pub sampling: Sampling,
-    /// Count of characters that the tokenizer lost.
+    /// How badly the text, or the ids given in its place, fit the tokenizer.
     pub lost: TokenizerLoss,
     /// The picture whose patches are the tokens.
     pub picture: Option<Arc<Picture>>,
@@ -43,7 +45,7 @@ impl Prompt {
         self.tokens.push(id);
         self.labels.push(label);
         match &mut self.real {
-            // The last position may have been counted over real tokens, even if the rule does not count so.
+            // With a mask, positions may have been counted over real tokens only, whatever `rule` says.
             Some(real) => {
                 real.push(true);
                 let last = self.positions.last().copied();
@@ -82,7 +84,7 @@ impl Prompt {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Count of characters that the tokenizer lost, summed over the encoder's and the decoder's side.
+    /// How badly the prompt fits the tokenizer, summed over the encoder's and the decoder's side.
     pub fn all_lost(&self) -> TokenizerLoss {
         let source = self.source.as_deref().map(Self::all_lost);
         self.lost.and(source.unwrap_or_default())

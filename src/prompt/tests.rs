@@ -71,6 +71,25 @@ fn a_long_prompt_is_refused_or_truncated_on_request() {
 }
 
 #[test]
+fn a_truncated_target_leaves_a_position_for_its_start_token() {
+    let limits = Limits {
+        d_vocab: 300,
+        n_ctx: Some(40),
+        n_ctx_target: Some(4),
+        start_token: Some(7),
+        ..LIMITS
+    };
+    let request = Request {
+        target: Target::Text("abcdef".to_owned()),
+        truncate: true,
+        ..Request::text("ab")
+    };
+    let bytes = PromptForm::Tokenizer(Tokenizer::bytes());
+    let cut = prepare(&request, &bytes, limits).expect("fits");
+    assert_eq!(cut.tokens, [7, 97, 98, 99]);
+}
+
+#[test]
 fn positions_can_be_counted_over_real_tokens() {
     let request = Request {
         attention_mask: Some(vec![false, false, true, true]),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use attnscope_checkpoint::counted::counted;
-use attnscope_compare::verify::{Floor, HookDifference, ValuePlace};
+use attnscope_compare::verify::{DeviceDifference, Floor, ValuePlace};
 use attnscope_prompt::Prompt;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -172,7 +172,7 @@ impl PlaceRecord {
 }
 
 impl HookRow {
-    fn of(found: &HookDifference) -> Self {
+    fn of(found: &DeviceDifference) -> Self {
         let value = |value: f32| found.place.map(|_| Number(f64::from(value)));
         Self {
             hook: found.name.clone(),
@@ -184,7 +184,7 @@ impl HookRow {
             place: found.place.map(PlaceRecord::of),
             reference: value(found.reference),
             other: value(found.other),
-            of_floor: Number(found.of_floor),
+            of_floor: Number(found.tolerance_used),
             within: found.is_within(),
             place_in_words: found
                 .place
@@ -211,17 +211,17 @@ impl Verification {
         engines: Engines,
         prompt: &Prompt,
         floor: Floor,
-        found: &[HookDifference],
+        found: &[DeviceDifference],
     ) -> Self {
         let differing = found.iter().filter(|hook| hook.difference > 0.0);
         // If shares of a floor of 0 are equal, the larger difference counts; if those are equal, the first.
         let worst = differing.reduce(|worst, hook| {
-            let by_floor = hook.of_floor.total_cmp(&worst.of_floor);
+            let by_floor = hook.tolerance_used.total_cmp(&worst.tolerance_used);
             let order = by_floor.then(hook.relative.total_cmp(&worst.relative));
             if order.is_gt() { hook } else { worst }
         });
         let first_beyond = found.iter().find(|hook| !hook.is_within());
-        let name = |hook: &HookDifference| hook.name.clone();
+        let name = |hook: &DeviceDifference| hook.name.clone();
         let has_encoder = prompt.source.is_some();
         Self {
             version: VERSION,

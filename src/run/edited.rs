@@ -37,7 +37,7 @@ impl<'a> Earlier<'a> {
         if was.picture != is.picture || was.sound != is.sound {
             return None;
         }
-        let (n, _) = Recomputed::n_alike(spec.main_stack(), was, is);
+        let (n, _) = Recomputed::n_reusable(spec.main_stack(), was, is);
         (n > 0).then_some(Shared {
             kept: self.kept,
             predictions: self.outcome.predictions.as_ref(),

@@ -40,7 +40,7 @@ pub struct Judging<'a> {
     /// Results of an earlier report, by prompt.
     pub baselines: &'a BTreeMap<String, Baseline>,
     pub wants: &'a dyn Fn(&Check) -> bool,
-    /// How much of the texts the tokenizer does not know.
+    /// How badly the texts, or the ids given in their place, fit the tokenizer.
     pub lost: TokenizerLoss,
     pub told: &'a mut dyn FnMut(Step),
     pub pace: &'a dyn Pace,
@@ -288,7 +288,8 @@ fn run<O: Ops>(
     Ok(seen.collect())
 }
 
-/// Runs every check on a finished run and its probes; `lost` is how much of its text the tokenizer does not know.
+/// Runs every check on a finished run and its probes; `lost` is how badly its text, or the ids given in its place, fit the
+/// tokenizer.
 pub fn judge_layers(
     model: &Model,
     layers: &[Arc<LayerReport>],

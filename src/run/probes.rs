@@ -14,24 +14,27 @@ use attnscope_spec::{BlockSpec, FeedForward, Model, Place, Stack, StackSpec, Tok
 use super::lockstep::{Copy, Span, lockstep};
 use super::observer::Progress;
 
-/// Most positions of a prompt to probe; more would cost more and show nothing new. `MOST_OF_LARGE` is for large models.
+/// Most positions of a prompt to probe; more would cost more and show nothing new.
 const MOST_POSITIONS: usize = 256;
 
+/// Most positions to probe in large models.
 const MOST_OF_LARGE: usize = 64;
 
 /// Multiplications per token from which a model counts as large.
 const LARGE: usize = 20_000_000;
 
-/// Number of positions after which everything is changed; `N_CHANGED` is the number of positions changed alone.
+/// Number of copies in which every token from some position on is changed.
 const N_CUTS: usize = 4;
 
+/// Number of copies in which one token alone is changed.
 const N_CHANGED: usize = 16;
 const N_CUTS_OF_LARGE: usize = 2;
 const N_CHANGED_OF_LARGE: usize = 4;
 
-/// Most tokens that are shuffled; `MOST_SHUFFLED_OF_LARGE` is for large models.
+/// Most tokens that are shuffled.
 const MOST_SHUFFLED: usize = 64;
 
+/// Most tokens that are shuffled in large models.
 const MOST_SHUFFLED_OF_LARGE: usize = 32;
 
 /// Reordered tokens change the order of sums.
@@ -262,7 +265,8 @@ pub fn probe_padding<O: Ops>(
             tolerance: PADDING_TOLERANCE,
         }
     };
-    // If positions count from the first token, whatever it is, padding on the left moves them.
+    // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, and some
+    // mixers and global tokens read it.
     let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     let reads_padding = blocks.any(|block| {
         let mixer = block.other_mixer();

@@ -1,6 +1,6 @@
 //! Turns the worker's events into state.
 
-use attnscope_worker::{Event, Question, RunId};
+use attnscope_worker::{Event, QuestionKind, RunId};
 
 use super::state::app::App;
 use super::state::keys::Action;
@@ -126,7 +126,7 @@ impl App {
             | Event::Probing { run, .. }
             | Event::Detail { run, .. }
             | Event::Part { run, .. }
-            | Event::DetailFailed { run, .. } => self.event_of_run(run, event),
+            | Event::QuestionFailed { run, .. } => self.event_of_run(run, event),
         }
     }
 
@@ -198,23 +198,23 @@ impl App {
                 run.probing = None;
             }
             Event::Probing { step, .. } => run.probing = Some(step),
-            Event::DetailFailed {
+            Event::QuestionFailed {
                 reason, question, ..
             } => {
                 match question {
-                    Question::Probes => run.probing = None,
-                    Question::Head(query) => run.failed_head = Some((query, reason.clone())),
-                    Question::Comparison => {
+                    QuestionKind::Probes => run.probing = None,
+                    QuestionKind::Head(query) => run.failed_head = Some((query, reason.clone())),
+                    QuestionKind::Comparison => {
                         let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
                         self.take_comparing(pair, Comparing::Ended(reason.clone()));
                     }
                     // A newer request replaced this one.
-                    Question::Effect(of) if !self.effect_view.end(of) => return,
-                    Question::Effect(_) => {}
-                    Question::Part
-                    | Question::Sweep
-                    | Question::LayerSweep
-                    | Question::QueryRows => {}
+                    QuestionKind::Effect(of) if !self.effect_view.end(of) => return,
+                    QuestionKind::Effect(_) => {}
+                    QuestionKind::Part
+                    | QuestionKind::Sweep
+                    | QuestionKind::LayerSweep
+                    | QuestionKind::QueryRows => {}
                 }
                 self.take_failure(reason);
             }

@@ -121,7 +121,7 @@ fn take_in(
         }
         | Event::TensorFailed { reason, .. }
         | Event::Failed { reason, .. }
-        | Event::DetailFailed { reason, .. } => return Err(Error::Prompt(reason)),
+        | Event::QuestionFailed { reason, .. } => return Err(Error::Prompt(reason)),
         Event::Opened { .. } => {
             effects = app.update(Msg::Worker(event));
             if let Some(subject) = &app.opened {

@@ -72,7 +72,7 @@ impl PartialEq for PartQuery {
 impl Eq for PartQuery {}
 
 /// Question about a run, answered while runs continue.
-pub(super) enum Look {
+pub(super) enum Question {
     Head(RunId, HeadQuery),
     Tensor(String),
     Probes(RunId),

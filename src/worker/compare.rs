@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use attnscope_compare::{Comparing, Comparison, ModelAndRecording, Recording, Side};
+use attnscope_compare::{CompareOptions, Comparison, ModelAndRecording, Recording, Side};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
@@ -70,13 +70,13 @@ fn models(
     tell: Tell<'_>,
     pace: &dyn Pace,
 ) -> Result<Comparison> {
-    let comparing = Comparing::default();
-    let mut comparison = Comparison::of_knobs(&a.model, &b.model, &comparing);
+    let options = CompareOptions::default();
+    let mut comparison = Comparison::of_knobs(&a.model, &b.model, &options);
     if Arc::ptr_eq(&a.model, &b.model) {
         return Ok(comparison);
     }
     let mut told = |n_done: usize, n: usize| tell("comparing tensors", n_done, n);
-    comparison.compare_weights(&a.model, &b.model, &comparing, &mut told, pace)?;
+    comparison.compare_weights(&a.model, &b.model, &options, &mut told, pace)?;
     let ids = |ran: &ModelRun| {
         let source = ran.input.source.as_ref();
         let source = source.map(|source| source.tokens.clone());
@@ -90,7 +90,7 @@ fn models(
             ops,
             (&a.model, &b.model),
             (ID, inputs),
-            &comparing,
+            &options,
             &told,
             pace,
         ))?;

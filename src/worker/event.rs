@@ -24,7 +24,7 @@ pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// Kind of a question about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum QuestionKind {
     Head(HeadQuery),
     Part,
     Probes,
@@ -158,9 +158,9 @@ pub enum Event {
         detail: Arc<PartDetail>,
     },
     /// A question about the run could not be answered.
-    DetailFailed {
+    QuestionFailed {
         run: RunId,
-        question: Question,
+        question: QuestionKind,
         reason: String,
     },
     /// Progress of comparing two runs.

@@ -33,7 +33,7 @@ pub use against::Against;
 pub use asked::{FirstPrompt, PartQuery, StepOpening, UsualPrompt};
 pub use caught::caught;
 pub use effect_shown::{EffectQuery, EffectShown, Measure};
-pub use event::{Event, PromptOrigin, Question, Sink};
+pub use event::{Event, PromptOrigin, QuestionKind, Sink};
 pub use query_rows::{HeadAt, QueryRows, RowsQuery};
 pub use run_id::{Pair, RunId};
 pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};

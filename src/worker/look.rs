@@ -8,12 +8,12 @@ use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
 
-use super::asked::Look;
+use super::asked::Question;
 use super::caught::caught;
 use super::compare::compare;
 use super::context::{Context, RunData};
 use super::effect::measure;
-use super::event::{Event, Question, Sink};
+use super::event::{Event, QuestionKind, Sink};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::query_rows::query_rows;
@@ -25,28 +25,28 @@ use super::told::{judged, reason, tell_of_change};
 /// Subject of a question, to report that it could not be answered.
 #[derive(Debug, Clone)]
 enum About {
-    Run(RunId, Question),
+    Run(RunId, QuestionKind),
     Tensor(String),
 }
 
 impl About {
-    fn of(look: &Look) -> Self {
+    fn of(look: &Question) -> Self {
         match look {
-            Look::Head(run, query) => Self::Run(*run, Question::Head(*query)),
-            Look::Tensor(name) => Self::Tensor(name.clone()),
-            Look::Probes(run) => Self::Run(*run, Question::Probes),
-            Look::Part(run, _) => Self::Run(*run, Question::Part),
-            Look::Sweep(query) => Self::Run(query.of.0, Question::Sweep),
-            Look::SweepLayer(query) => Self::Run(query.of.0, Question::LayerSweep),
-            Look::QueryRows(query) => Self::Run(query.run, Question::QueryRows),
-            Look::Effect(query) => Self::Run(query.run, Question::Effect(*query)),
-            Look::Compare((_, b)) => Self::Run(*b, Question::Comparison),
+            Question::Head(run, query) => Self::Run(*run, QuestionKind::Head(*query)),
+            Question::Tensor(name) => Self::Tensor(name.clone()),
+            Question::Probes(run) => Self::Run(*run, QuestionKind::Probes),
+            Question::Part(run, _) => Self::Run(*run, QuestionKind::Part),
+            Question::Sweep(query) => Self::Run(query.of.0, QuestionKind::Sweep),
+            Question::SweepLayer(query) => Self::Run(query.of.0, QuestionKind::LayerSweep),
+            Question::QueryRows(query) => Self::Run(query.run, QuestionKind::QueryRows),
+            Question::Effect(query) => Self::Run(query.run, QuestionKind::Effect(*query)),
+            Question::Compare((_, b)) => Self::Run(*b, QuestionKind::Comparison),
         }
     }
 
     fn failed(self, reason: String) -> Event {
         match self {
-            Self::Run(run, question) => Event::DetailFailed {
+            Self::Run(run, question) => Event::QuestionFailed {
                 run,
                 question,
                 reason,
@@ -66,7 +66,7 @@ pub(super) struct Looker {
 
 impl Looker {
     /// Answers one question from data that the run kept. Every question gets an answer, even if that is an error.
-    pub fn answer(&mut self, look: Look, pace: &dyn Pace) {
+    pub fn answer(&mut self, look: Question, pace: &dyn Pace) {
         let about = About::of(&look);
         let reason = match caught(|| self.find(look, pace)) {
             Ok(Ok(())) => return,
@@ -84,13 +84,13 @@ impl Looker {
 
     /// # Errors
     /// When there is no answer; the error says why.
-    fn find(&mut self, look: Look, pace: &dyn Pace) -> Result<()> {
+    fn find(&mut self, look: Question, pace: &dyn Pace) -> Result<()> {
         let (context, sink) = (&*self.context, &self.sink);
         let (device, thresholds) = (&mut self.device, &self.terms.thresholds);
         // A run that is no longer on screen is not found.
         let ran = |run: RunId| lock(context).of_run(run).map(|ran| ran.what.clone());
         match look {
-            Look::Tensor(name) => {
+            Question::Tensor(name) => {
                 let subject = lock(context).subject.clone();
                 let stats = match subject {
                     Some(subject) => attnscope_run::tensor_stats(subject.tensors(), &name)?,
@@ -98,7 +98,7 @@ impl Looker {
                 };
                 sink(Event::Tensor { name, stats });
             }
-            Look::Part(run, part) => {
+            Question::Part(run, part) => {
                 // The query contains all the data it needs.
                 let detail =
                     attnscope_run::part_detail(&part.rows, part.head, part.queries, part.keys);
@@ -108,22 +108,22 @@ impl Looker {
                     detail: Arc::new(detail),
                 });
             }
-            Look::Effect(query) => {
+            Question::Effect(query) => {
                 let Some(RunData::Model(ran)) = ran(query.run) else {
                     return Ok(());
                 };
                 let compute = device.get()?;
                 on_device!(&compute, ops => measure(ops, &ran, query, sink, pace))?;
             }
-            Look::Compare(pair) => compare(context, sink, device, pair, pace)?,
-            Look::Sweep(query) => {
+            Question::Compare(pair) => compare(context, sink, device, pair, pace)?,
+            Question::Sweep(query) => {
                 let swept = Arc::new(sweep(&query));
                 sink(Event::Swept {
                     of: query.of,
                     swept,
                 });
             }
-            Look::Probes(run) => {
+            Question::Probes(run) => {
                 let Some(RunData::Model(ran)) = ran(run) else {
                     return Ok(());
                 };
@@ -153,7 +153,7 @@ impl Looker {
                     thresholds,
                 );
             }
-            Look::Head(run, query) => {
+            Question::Head(run, query) => {
                 match ran(run).and_then(|what| detail(&what, device, query, pace)) {
                     None | Some(Err(Error::Cancelled)) => {}
                     Some(Ok(detail)) => sink(Event::Detail {
@@ -164,7 +164,7 @@ impl Looker {
                     Some(Err(error)) => return Err(error),
                 }
             }
-            Look::QueryRows(query) => {
+            Question::QueryRows(query) => {
                 let what = ran(query.run);
                 let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
                 match query_rows(&query, detail) {
@@ -173,7 +173,7 @@ impl Looker {
                     Some(Err(error)) => return Err(error),
                 }
             }
-            Look::SweepLayer(query) => {
+            Question::SweepLayer(query) => {
                 let what = ran(query.of.0);
                 let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
                 match sweep_layer(&query, detail) {

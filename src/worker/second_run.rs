@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use attnscope_checkpoint::Opening;
 use attnscope_checkpoint::captured::Captured;
-use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
+use attnscope_compare::{CompareOptions, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
@@ -148,11 +148,7 @@ impl Runner {
                 return Err(refuses(format!("{apart}; {hint}")));
             }
         }
-        let has_ids = of_a
-            .labels
-            .first()
-            .is_none_or(|label| !label.starts_with('#'));
-        if !has_ids {
+        if of_a.lacks_ids {
             return Err(refuses(
                 "the trace holds no token ids: there is nothing to run through a checkpoint",
             ));
@@ -249,7 +245,7 @@ impl Runner {
 /// Checks that every head of B has a counterpart in A.
 fn fits(a: &Subject, b: &Subject) -> Result<()> {
     if let (Subject::Model(a), Subject::Model(b)) = (a, b) {
-        let comparison = Comparison::of_knobs(a, b, &Comparing::default());
+        let comparison = Comparison::of_knobs(a, b, &CompareOptions::default());
         return match comparison.prevented() {
             None => Ok(()),
             Some(knob) => Err(refuses(format!(

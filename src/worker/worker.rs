@@ -9,7 +9,7 @@ use attnscope_run::align::Alignment;
 use attnscope_run::{HeadQuery, WhatIf};
 
 use super::against::Against;
-use super::asked::{FirstPrompt, Look, PartQuery, RunJob, StepOpening, UsualPrompt};
+use super::asked::{FirstPrompt, PartQuery, Question, RunJob, StepOpening, UsualPrompt};
 use super::context::Context;
 use super::effect_shown::EffectQuery;
 use super::event::Sink;
@@ -26,15 +26,15 @@ use super::watch::Watch;
 /// Worker threads: one runs prompts, the others answer questions about the run meanwhile.
 pub struct Worker {
     runs: Lane<RunJob>,
-    heads: Lane<Look>,
-    parts: Lane<Look>,
-    sweeps: Lane<Look>,
-    layer_sweeps: Lane<Look>,
-    tensors: Lane<Look>,
-    probes: Lane<Look>,
-    comparisons: Lane<Look>,
-    query_rows: Lane<Look>,
-    effects: Lane<Look>,
+    heads: Lane<Question>,
+    parts: Lane<Question>,
+    sweeps: Lane<Question>,
+    layer_sweeps: Lane<Question>,
+    tensors: Lane<Question>,
+    probes: Lane<Question>,
+    comparisons: Lane<Question>,
+    query_rows: Lane<Question>,
+    effects: Lane<Question>,
     /// Watches the open files until dropped.
     _watch: Watch,
 }
@@ -164,47 +164,47 @@ impl Worker {
 
     /// Compares two finished runs, hook by hook.
     pub fn compare(&self, pair: Pair) {
-        self.comparisons.submit(Look::Compare(pair));
+        self.comparisons.submit(Question::Compare(pair));
     }
 
     /// Probes the model of a run with changed prompts.
     pub fn probe(&self, run: RunId) {
-        self.probes.submit(Look::Probes(run));
+        self.probes.submit(Question::Probes(run));
     }
 
     /// Requests a head of a run; drops an older unanswered request.
     pub fn look_at(&self, run: RunId, query: HeadQuery) {
-        self.heads.submit(Look::Head(run, query));
+        self.heads.submit(Question::Head(run, query));
     }
 
     /// Requests a part of a head at full resolution; drops an older unanswered request.
     pub fn look_at_part(&self, run: RunId, query: PartQuery) {
-        self.parts.submit(Look::Part(run, query));
+        self.parts.submit(Question::Part(run, query));
     }
 
     /// Requests a sweep of a head's score scale; drops an older unanswered request.
     pub fn sweep(&self, query: SweepQuery) {
-        self.sweeps.submit(Look::Sweep(query));
+        self.sweeps.submit(Question::Sweep(query));
     }
 
     /// Requests a sweep of the score scale of all heads of a layer; drops an older unanswered request.
     pub fn sweep_layer(&self, query: LayerSweepQuery) {
-        self.layer_sweeps.submit(Look::SweepLayer(query));
+        self.layer_sweeps.submit(Question::SweepLayer(query));
     }
 
     /// Requests the attention from one query to each key in every head; drops an older unanswered request.
     pub fn query_rows(&self, query: RowsQuery) {
-        self.query_rows.submit(Look::QueryRows(query));
+        self.query_rows.submit(Question::QueryRows(query));
     }
 
     /// Requests the effects of a run's heads; drops an older unanswered request.
     pub fn measure(&self, query: EffectQuery) {
-        self.effects.submit(Look::Effect(query));
+        self.effects.submit(Question::Effect(query));
     }
 
     /// Requests the statistics of a tensor.
     pub fn tensor(&self, name: String) {
-        self.tensors.submit(Look::Tensor(name));
+        self.tensors.submit(Question::Tensor(name));
     }
 }
 

@@ -96,7 +96,7 @@ fn compare(model: &Model, input: &Input, edited: &Input, n_same: usize) -> Resul
     };
     let stack = model.spec.main_stack();
     let Some(shared) = earlier.shared_with(&model.spec, edited) else {
-        let (_, why) = Recomputed::n_alike(stack, &input.sequence, &edited.sequence);
+        let (_, why) = Recomputed::n_reusable(stack, &input.sequence, &edited.sequence);
         return why.map(|_| false).ok_or("nothing is shared".to_owned());
     };
     if shared.n_tokens() != n_same {

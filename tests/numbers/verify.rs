@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use attnscope_compare::ROW_BYTES;
-use attnscope_compare::verify::{Floor, HookDifference, ValuePlace, Verifying};
+use attnscope_compare::verify::{DeviceDifference, Floor, ValuePlace, VerifyOptions};
 use attnscope_compute::ops::{Candle, Cpu, Ops};
 use attnscope_forward::Input;
 use attnscope_prompt::{PromptForm, Request, Target};
@@ -44,13 +44,13 @@ fn verified<B: Ops>(
     model: &Model,
     input: &Input,
     row_bytes: usize,
-) -> Vec<HookDifference> {
-    let verifying = Verifying {
+) -> Vec<DeviceDifference> {
+    let options = VerifyOptions {
         row_bytes,
         floor: Floor::default(),
     };
     let both = (&Cpu, other);
-    attnscope_compare::verify::verify(both, model, input, verifying, &|_| {}, &|| false)
+    attnscope_compare::verify::verify(both, model, input, options, &|_| {}, &|| false)
         .expect("runs")
 }
 
@@ -60,15 +60,15 @@ fn oracle(name: &str) -> Model {
 }
 
 /// The largest share of the floor, and of which hook.
-fn worst(found: &[HookDifference]) -> &HookDifference {
+fn worst(found: &[DeviceDifference]) -> &DeviceDifference {
     let worst = found
         .iter()
-        .max_by(|a, b| a.of_floor.total_cmp(&b.of_floor));
+        .max_by(|a, b| a.tolerance_used.total_cmp(&b.tolerance_used));
     worst.expect("hooks")
 }
 
 /// That every hook of every layer was compared and is within the floor.
-fn assert_agree(case: &Path, model: &Model, found: &[HookDifference]) {
+fn assert_agree(case: &Path, model: &Model, found: &[DeviceDifference]) {
     let name = case.display();
     for hook in found {
         assert!(hook.is_within(), "{name}: {hook:?}");
@@ -168,12 +168,12 @@ fn a_layer_that_runs_again_for_more_heads_gives_the_same_differences() {
             let in_rounds = verified(&Candle::cpu(), &model, &input, row_bytes);
             assert_eq!(in_rounds, at_once, "{name} {what_ifs:?}");
         }
-        assert!(at_once.iter().all(HookDifference::is_within), "{name}");
+        assert!(at_once.iter().all(DeviceDifference::is_within), "{name}");
     }
 }
 
 /// The first hook beyond the floor.
-fn first_beyond(found: &[HookDifference]) -> &HookDifference {
+fn first_beyond(found: &[DeviceDifference]) -> &DeviceDifference {
     let first = found.iter().find(|hook| !hook.is_within());
     first.expect("the fault is found")
 }
@@ -240,7 +240,7 @@ fn a_wrong_cell_is_found_in_its_layer_head_query_and_key() {
             })
         };
         let found = verified(&nudged(), &model, &input, ROW_BYTES);
-        let beyond: Vec<&HookDifference> = found.iter().filter(|h| !h.is_within()).collect();
+        let beyond: Vec<&DeviceDifference> = found.iter().filter(|h| !h.is_within()).collect();
         assert!(!beyond.is_empty(), "{score} {probability}");
         for hook in &beyond {
             let is_cell = ["blocks.1.attn.scores", "blocks.1.attn.pattern"];
@@ -275,7 +275,7 @@ fn a_run_that_is_stopped_gives_nothing() {
         (&Cpu, &Candle::cpu()),
         &model,
         &input,
-        Verifying::default(),
+        VerifyOptions::default(),
         &|_| {},
         &|| true,
     );

@@ -5,7 +5,7 @@ use attnscope_compute::ops::Device;
 use attnscope_prompt::Request;
 use attnscope_run::Step;
 use attnscope_screen::{Depth, Msg, Panel};
-use attnscope_worker::{Event, Question};
+use attnscope_worker::{Event, QuestionKind};
 use testing::screen::Screen;
 
 fn open() -> Screen {
@@ -13,10 +13,10 @@ fn open() -> Screen {
     Screen::open(Opening::default(), request, (120, 40), Depth::Truecolor)
 }
 
-fn failed(screen: &mut Screen, question: Question) {
+fn failed(screen: &mut Screen, question: QuestionKind) {
     let run = screen.app.scene().run().expect("a run").id;
     let reason = "the weights are gone".to_owned();
-    screen.app.update(Msg::Worker(Event::DetailFailed {
+    screen.app.update(Msg::Worker(Event::QuestionFailed {
         run,
         question,
         reason,
@@ -35,7 +35,7 @@ fn a_head_that_could_not_be_computed_is_not_said_to_be_computing() {
         "{}",
         screen.text()
     );
-    failed(&mut screen, Question::Head(head));
+    failed(&mut screen, QuestionKind::Head(head));
     let text = screen.text();
     assert!(
         text.contains("layer 0 head 0 could not be computed: the weights are gone"),
@@ -64,11 +64,15 @@ fn a_sweep_that_fails_leaves_probes_running() {
             .run()
             .is_some_and(|run| run.probing.is_some())
     };
-    for question in [Question::Sweep, Question::LayerSweep, Question::Part] {
+    for question in [
+        QuestionKind::Sweep,
+        QuestionKind::LayerSweep,
+        QuestionKind::Part,
+    ] {
         failed(&mut screen, question);
         assert!(is_probing(&screen), "{question:?}");
     }
-    failed(&mut screen, Question::Probes);
+    failed(&mut screen, QuestionKind::Probes);
     assert!(!is_probing(&screen));
 }
 

@@ -10,11 +10,11 @@ use super::names::Meaning;
 use super::rope;
 use super::windows::{slides, types};
 
-/// More mean damage; `config` has the same limit for its keys.
+/// Most layers of a model: more mean that the file is damaged. `config.json` has the same limit.
 const MOST_LAYERS: u64 = 4096;
 
-/// Keys that change what a model computes, which most architectures are not known to use, and the value at which they have
-/// no effect.
+/// Keys that change the computation, each with the value at which it has no effect. Other values are refused unless the
+/// architecture reads the key.
 const RARELY_KNOWN: &[(&str, f64)] = &[
     ("attention.clamp_kqv", 0.0),
     ("attention.max_alibi_bias", 0.0),
@@ -45,7 +45,7 @@ pub(super) fn sizes(metadata: &Metadata<'_>, stated: &Architecture) -> Result<Si
     const BEHIND: &str = "nextn_predict_layers";
     let n_behind = metadata.whole(&key(BEHIND))?.unwrap_or(0);
     let Some(n_layers) = n_all.checked_sub(n_behind).filter(|n| *n > 0) else {
-        let problem = format!("expected less than {n_all} layers, found {n_behind}");
+        let problem = format!("expected fewer than {n_all} layers, found {n_behind}");
         return Err(Error::config(metadata.path, key(BEHIND), problem));
     };
     let d_model = size("embedding_length")?;

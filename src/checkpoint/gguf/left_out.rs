@@ -3,7 +3,7 @@
 use super::facts::{Facts, WINDOW};
 use crate::config::Config;
 
-/// A setting that files of an architecture do not state. Each variant ends with the setting and the value assumed for it.
+/// A setting that files of an architecture do not state. The last two fields of a variant are the setting and its assumed value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LeftOut {
     Nothing,
@@ -35,14 +35,14 @@ pub(super) fn remark(left_out: LeftOut, facts: &Facts<'_>, config: &Config) -> O
 fn scaling_or_window(config: &Config, stated: &str) -> Option<String> {
     if let Some(window) = config.get(stated) {
         return Some(format!(
-            "the GGUF file states a window of {window} and not for which layers: it is left out, as llama.cpp does; \
+            "the GGUF file gives a window of {window} but not its layers: the window is ignored, as in llama.cpp; \
              --set window={window} gives it to every layer"
         ));
     }
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     (!has("rope_scaling") && !has("sliding_window")).then(|| {
-        "the GGUF file states neither a scaling of rotary positions nor a window: converters leave some out, so that the model \
-         as Hugging Face runs it may differ; it is read as llama.cpp reads it"
+        "the GGUF file states neither a scaling of rotary positions nor a window: converters omit some of these, so results may \
+         differ from Hugging Face; attnscope follows llama.cpp"
             .to_owned()
     })
 }

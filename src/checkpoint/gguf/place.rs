@@ -16,7 +16,7 @@ use crate::stored::Stored;
 use crate::tensor_info::TensorInfo;
 use crate::tensors::Tensors;
 
-/// llama.cpp's limit on the experts of a layer; each expert costs a description.
+/// llama.cpp's limit on the experts of a layer. attnscope keeps one tensor description per expert.
 const MOST_EXPERTS: usize = 512;
 
 /// The tensors of a model, collected file by file.
@@ -81,7 +81,7 @@ impl Placer {
         }
     }
 
-    /// Adds a tensor under Hugging Face's name, with the changes that its converter made.
+    /// Adds a tensor under Hugging Face's name, and records how to undo the converter's changes.
     fn add(&mut self, tensor: StoredTensor) -> Result<()> {
         let layer = self.architecture.layer_number(&tensor.name);
         if layer.is_some_and(|layer| layer >= self.sizes.n_layers) {
@@ -119,7 +119,7 @@ impl Placer {
             // Hugging Face's convolutions have an extra axis for the single input channel.
             "shortconv.conv" if shape.len() == 2 => shape.insert(1, 1),
             "ssm_conv1d" if shape.len() == 2 => shape.insert(1, 1),
-            // The file has an extra axis of length 1 after the heads, and one for the groups of a norm.
+            // The file adds an axis of length 1 after the heads of `ssm_a` and `ssm_d`, and an axis of groups to `ssm_norm`.
             "ssm_a" | "ssm_d"
                 if shape.len() == 2 && !self.architecture.has(Quirk::DecaysByChannel) =>
             {

@@ -1,7 +1,7 @@
 //! Compares two checkpoints: settings, weights, and the prompts run through both.
 
 use anyhow::{Result, bail};
-use attnscope_compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
+use attnscope_compare::{CompareOptions, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
@@ -104,7 +104,7 @@ struct Sides {
 
 impl Sides {
     /// Prepares the prompts for both sides, and checks that their token ids are the same.
-    fn open(session: &Session<'_>, a: Model, b: Model, comparing: &Comparing) -> Result<Self> {
+    fn open(session: &Session<'_>, a: Model, b: Model, comparing: &CompareOptions) -> Result<Self> {
         let readings = [&a, &b].map(|model| Tokenizer::open(&model.checkpoint.tokenizer));
         let [of_a, of_b] = readings;
         let (of_a, of_b) = (of_a?, of_b?);

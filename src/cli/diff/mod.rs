@@ -7,7 +7,7 @@ mod tables;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use attnscope_compare::{Comparing, Comparison, LayerMap, Side, is_recording};
+use attnscope_compare::{CompareOptions, Comparison, LayerMap, Side, is_recording};
 use attnscope_report::{Difference, Output, printable};
 use clap::ValueEnum;
 
@@ -56,11 +56,11 @@ fn map(text: &str) -> Result<LayerMap, String> {
 }
 
 impl Args {
-    fn comparing(&self) -> Comparing {
-        Comparing {
+    fn comparing(&self) -> CompareOptions {
+        CompareOptions {
             tolerance: self.tolerance,
             map: self.map.clone().unwrap_or_default(),
-            ..Comparing::default()
+            ..CompareOptions::default()
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::lockstep::{HookSums, Ran};
 /// Name of the final norm's output.
 const LAST_HIDDEN: &str = "last_hidden_state";
 
-/// Rounding tolerance between two engines: the bounds to which model families are held against their references.
+/// Rounding tolerance between two engines: the tolerances that tests of families use against their references.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Floor {
     /// Absolute tolerance of a pattern's probability.
@@ -31,7 +31,7 @@ impl Default for Floor {
 
 /// Difference at one hook of one layer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HookDifference {
+pub struct DeviceDifference {
     /// Name as in traces: `blocks.3.attn.pattern`, `logits`.
     pub name: String,
     /// Stack and layer; `None` after the last layer.
@@ -48,10 +48,10 @@ pub struct HookDifference {
     pub reference: f32,
     pub other: f32,
     /// Share of the tolerance used; more than 1 exceeds it.
-    pub of_floor: f64,
+    pub tolerance_used: f64,
 }
 
-impl HookDifference {
+impl DeviceDifference {
     fn new(
         name: String,
         layer: Option<(Stack, usize)>,
@@ -68,7 +68,7 @@ impl HookDifference {
             reference: largest.a,
             other: largest.b,
             // A difference of 0 uses 0 of any tolerance, even of 0.
-            of_floor: if measured == 0.0 {
+            tolerance_used: if measured == 0.0 {
                 0.0
             } else {
                 measured / floor
@@ -78,12 +78,12 @@ impl HookDifference {
 
     /// Whether rounding explains the difference.
     pub fn is_within(&self) -> bool {
-        self.of_floor <= 1.0
+        self.tolerance_used <= 1.0
     }
 }
 
 /// Returns the differences of all hooks, in the order of execution.
-pub(super) fn all(ran: &Ran, model: &Model, input: &Input, floor: Floor) -> Vec<HookDifference> {
+pub(super) fn all(ran: &Ran, model: &Model, input: &Input, floor: Floor) -> Vec<DeviceDifference> {
     let of_hook = |sums: &HookSums| {
         let (largest, width) = sums.largest?;
         Some(match (sums.stack, sums.layer_idx) {
@@ -95,7 +95,7 @@ pub(super) fn all(ran: &Ran, model: &Model, input: &Input, floor: Floor) -> Vec<
             (None, _) => of_logits(largest, width, floor),
         })
     };
-    let mut all: Vec<HookDifference> = ran.hooks.iter().filter_map(of_hook).collect();
+    let mut all: Vec<DeviceDifference> = ran.hooks.iter().filter_map(of_hook).collect();
     if let Some(hidden) = ran.hidden {
         // The final norm runs after the last layer and before the logits.
         let hidden = of_hidden(LAST_HIDDEN, hidden, model.spec.d_model, floor);
@@ -114,7 +114,7 @@ fn of_layer(
     model: &Model,
     input: &Input,
     floor: Floor,
-) -> HookDifference {
+) -> DeviceDifference {
     let is_cell = matches!(hook, Hook::Scores | Hook::Pattern);
     let place = if is_cell {
         let n = input.sequence.len();
@@ -134,7 +134,7 @@ fn of_layer(
     } else {
         (largest.relative(), floor.relative)
     };
-    HookDifference::new(
+    DeviceDifference::new(
         hook.full_name(stack, layer_idx),
         Some((stack, layer_idx)),
         (largest, place),
@@ -143,21 +143,21 @@ fn of_layer(
 }
 
 /// Makes the difference of hidden states after the last layer. // [position, width]
-fn of_hidden(name: &str, largest: Largest, width: usize, floor: Floor) -> HookDifference {
+fn of_hidden(name: &str, largest: Largest, width: usize, floor: Floor) -> DeviceDifference {
     let place = ValuePlace::OfPosition {
         position_idx: largest.element / width.max(1),
         value_idx: largest.element % width.max(1),
     };
     let measured = (largest.relative(), floor.relative);
-    HookDifference::new(name.to_owned(), None, (largest, place), measured)
+    DeviceDifference::new(name.to_owned(), None, (largest, place), measured)
 }
 
-fn of_logits(largest: Largest, d_vocab: usize, floor: Floor) -> HookDifference {
+fn of_logits(largest: Largest, d_vocab: usize, floor: Floor) -> DeviceDifference {
     let place = ValuePlace::OfToken {
         position_idx: largest.element / d_vocab.max(1),
         token: largest.element % d_vocab.max(1),
     };
     let name = Hook::Logits.name().to_owned();
     let measured = (largest.relative(), floor.relative);
-    HookDifference::new(name, None, (largest, place), measured)
+    DeviceDifference::new(name, None, (largest, place), measured)
 }

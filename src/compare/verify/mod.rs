@@ -4,7 +4,7 @@ mod difference;
 mod memory;
 mod place;
 
-pub use difference::{Floor, HookDifference};
+pub use difference::{DeviceDifference, Floor};
 pub use memory::verify_bytes;
 pub use place::ValuePlace;
 
@@ -25,13 +25,13 @@ use super::suspects::Suspects;
 
 /// Options of a verification.
 #[derive(Debug, Clone, Copy)]
-pub struct Verifying {
+pub struct VerifyOptions {
     pub floor: Floor,
     /// Bytes of scores and pattern of the reference kept per layer; those of other heads are computed again.
     pub row_bytes: usize,
 }
 
-impl Default for Verifying {
+impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
             floor: Floor::default(),
@@ -48,10 +48,10 @@ pub fn verify<A: Ops, B: Ops>(
     (reference, other): (&A, &B),
     model: &Model,
     input: &Input,
-    verifying: Verifying,
+    options: VerifyOptions,
     tell: &dyn Fn(Progress),
     pace: &dyn Pace,
-) -> Result<Vec<HookDifference>> {
+) -> Result<Vec<DeviceDifference>> {
     let sides = Sides {
         a: model,
         b: model,
@@ -59,10 +59,10 @@ pub fn verify<A: Ops, B: Ops>(
         floors: &Floors::of_models(model, model, None),
         suspects: &Suspects::default(),
         differing: None,
-        row_bytes: verifying.row_bytes,
+        row_bytes: options.row_bytes,
         measure: Measure::Largest,
     };
     let devices = TwoDevices(reference, other);
     let ran = run(&devices, &sides, (input, input), tell, pace)?;
-    Ok(difference::all(&ran, model, input, verifying.floor))
+    Ok(difference::all(&ran, model, input, options.floor))
 }

@@ -74,9 +74,9 @@ fn errors_have_a_kind_and_name_what_they_are_about() {
     let empty = model.run_tokens(&[]).map(|_| ()).expect_err("no tokens");
     assert_eq!(empty.kind(), ErrorKind::Prompt);
     let run = model.run(TEXT).expect("runs");
-    for (layer, head) in [(9, 0), (0, 9)] {
+    for (layer, head, what) in [(9, 0, "no layer 9"), (0, 9, "heads")] {
         let error = run.head(layer, head).expect_err("no such head");
         assert_eq!(error.kind(), ErrorKind::Setting);
-        assert!(error.to_string().contains("heads"), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
     }
 }

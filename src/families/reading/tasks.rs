@@ -19,7 +19,8 @@ const MOST_LABELS: usize = 1 << 16;
 enum Task {
     /// Hidden states only.
     Hidden,
-    Words,
+    /// A token of the vocabulary at each position, or at masked ones.
+    Vocabulary,
     /// A label for the text.
     Sequence,
     /// A label for each token.
@@ -41,17 +42,17 @@ enum Task {
 impl Task {
     fn of(class: &str) -> Self {
         const ENDS: [(&str, Task); 27] = [
-            ("EncoderDecoderModel", Task::Words),
-            ("ForCausalLM", Task::Words),
-            ("ForMaskedLM", Task::Words),
-            ("LMHeadModel", Task::Words),
-            ("DoubleHeadsModel", Task::Words),
+            ("EncoderDecoderModel", Task::Vocabulary),
+            ("ForCausalLM", Task::Vocabulary),
+            ("ForMaskedLM", Task::Vocabulary),
+            ("LMHeadModel", Task::Vocabulary),
+            ("DoubleHeadsModel", Task::Vocabulary),
             ("ElectraForPreTraining", Task::Replaced),
-            ("ForPreTraining", Task::Words),
+            ("ForPreTraining", Task::Vocabulary),
             ("ForNextSentencePrediction", Task::Next),
-            ("ForConditionalGeneration", Task::Words),
-            ("MTModel", Task::Words),
-            ("LMHead", Task::Words),
+            ("ForConditionalGeneration", Task::Vocabulary),
+            ("MTModel", Task::Vocabulary),
+            ("LMHead", Task::Vocabulary),
             ("WithValueHead", Task::Value),
             ("ForSequenceClassification", Task::Sequence),
             ("ForTextClassification", Task::Sequence),
@@ -96,7 +97,7 @@ pub fn settle(
         return Ok(());
     }
     let task = Task::of(&class);
-    // A separately stored head counts, whatever the class is called.
+    // A head stored apart from the embeddings is kept, even if the class is one of hidden states.
     let embeddings: Vec<&str> = spec
         .stacks
         .iter()
@@ -111,7 +112,7 @@ pub fn settle(
         .as_ref()
         .is_some_and(|head| !tensors.contains(&head.unembed.weight));
     match task {
-        Task::Words => return Ok(()),
+        Task::Vocabulary => return Ok(()),
         Task::Hidden if is_stored => return Ok(()),
         Task::Unknown if !is_missing => return Ok(()),
         _ => {}
@@ -143,7 +144,7 @@ pub fn settle(
             });
             spec.is_causal_lm = false;
         }
-        // Without a class, a missing head is an error.
+        // Without a class, the head stays in the spec, so its missing tensor is reported as an error.
         (None, Task::Unknown) => {}
         (None, _) => {
             let origin = Origin::Derived(format!("class {class}"));
@@ -461,11 +462,11 @@ mod tests {
     #[test]
     fn class_names_map_to_tasks() {
         for (class, task) in [
-            ("LlamaForCausalLM", Task::Words),
-            ("GPT2LMHeadModel", Task::Words),
-            ("GPT2DoubleHeadsModel", Task::Words),
-            ("MarianMTModel", Task::Words),
-            ("BertForPreTraining", Task::Words),
+            ("LlamaForCausalLM", Task::Vocabulary),
+            ("GPT2LMHeadModel", Task::Vocabulary),
+            ("GPT2DoubleHeadsModel", Task::Vocabulary),
+            ("MarianMTModel", Task::Vocabulary),
+            ("BertForPreTraining", Task::Vocabulary),
             ("GPT2Model", Task::Hidden),
             ("T5EncoderModel", Task::Hidden),
             ("BertForNextSentencePrediction", Task::Next),

@@ -9,7 +9,7 @@ use crate::number::{Number, number};
 use crate::plain;
 use crate::text_table::digits;
 
-/// A value of a table. An absent value is not a number that is NaN.
+/// A value of a table. An absent value and a NaN are different.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Cell {
     /// There is no value: the column does not apply to the row, or nothing was measured.
@@ -18,7 +18,7 @@ pub enum Cell {
     Text(String),
     Integer(u64),
     Number(f64),
-    /// A number of single precision, written in the fewest digits that read back as it.
+    /// A number of single precision, written with the fewest digits that read back as the same number.
     Single(f32),
 }
 
@@ -49,8 +49,8 @@ impl Cell {
         }
     }
 
-    /// Formats the value for CSV: with all digits, and empty without a value. Unless `is_raw`, a text that a spreadsheet
-    /// would compute is marked as text.
+    /// Formats the value for CSV: with all digits, and empty without a value. Unless `is_raw`, a text that a spreadsheet would
+    /// run as a formula is marked as text.
     pub fn csv(&self, is_raw: bool) -> Cow<'_, str> {
         match self {
             Self::Empty => Cow::Borrowed(""),
@@ -77,10 +77,10 @@ impl Serialize for Cell {
     }
 }
 
-/// A type whose values are cells, all in columns of one kind.
+/// A type whose values convert to cells of one kind of column.
 pub trait CellValue {
     const KIND: Kind;
-    /// Whether every value of the type is there.
+    /// Whether the type always has a value; false for `Option`.
     const IS_REQUIRED: bool = true;
 
     fn cell(self) -> Cell;
@@ -95,7 +95,7 @@ impl<T: CellValue> CellValue for Option<T> {
     }
 }
 
-/// Says how values of some types become cells.
+/// Implements [`CellValue`]: the kind of column, and the conversion to a cell, per type.
 macro_rules! cells {
     ($($of:ty: $kind:ident, $value:ident => $cell:expr;)*) => {
         $(impl CellValue for $of {

@@ -6,7 +6,8 @@ use super::cell::Cell;
 use super::{Column, Table};
 
 impl Table {
-    /// Writes the columns' names and the rows. Unless `is_raw`, texts that a spreadsheet would compute are marked as text.
+    /// Writes a header of column names, then one line per row. Unless `is_raw`, texts that a spreadsheet would run as formulas
+    /// are marked as text.
     ///
     /// # Errors
     /// When the target cannot be written.
@@ -15,7 +16,7 @@ impl Table {
     }
 }
 
-/// Writes rows of cells, behind the names of columns where they are given.
+/// Writes one line per row of cells, after a header of column names if `columns` are given.
 ///
 /// # Errors
 /// When the target cannot be written.

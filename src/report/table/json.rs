@@ -1,4 +1,4 @@
-//! A table as JSON: one object a row, with a key for every column.
+//! A table as JSON: one object per row, with a key per column.
 
 use schemars::{Schema, json_schema};
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -13,7 +13,7 @@ pub enum Axes {
     HeadBatchQueryKey,
     BatchQueryKeyHead,
     QueryKeyBatchHead,
-    /// [batch, position, head, d_head], an order of vectors alone.
+    /// [batch, position, head, d_head]; only for vectors, never for scores or probabilities.
     BatchQueryHeadKey,
 }
 
@@ -132,8 +132,8 @@ impl Layout {
         Heads { dims, values }
     }
 
-    /// Takes the vectors of the first sequence as a run has them. When the array has more than `n_heads` heads, each is there
-    /// several times in a row. // [position, head · d_head]
+    /// Returns the vectors of the first sequence in the layout of a run. If the array has a multiple of `n_heads` heads, each
+    /// head is repeated in a row, and its first copy is taken. // [position, head · d_head]
     pub fn by_position(&self, values: &[f32], n_heads: usize) -> Vec<f32> {
         let [_, n_stored, n_positions, d_head] = self.dims;
         let [_, of_head, of_position, of_value] = self.strides;

@@ -142,6 +142,7 @@ fn prompt_of(tokens: &[u32], texts: &[String], n: usize) -> Prompt {
             })
             .collect(),
         positions: (0..n).collect(),
+        lacks_ids: !is_whole,
         ..Prompt::default()
     }
 }
@@ -174,4 +175,18 @@ fn renumbered(layers: &[Arc<LayerReport>]) -> Vec<Arc<LayerReport>> {
         })
     };
     layers.iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_of_texts_alone_lacks_ids_whatever_they_say() {
+        let texts = ["#".to_owned(), "a".to_owned()];
+        let without = prompt_of(&[], &texts, 2);
+        assert!(without.lacks_ids && without.labels == texts);
+        let with = prompt_of(&[5, 6], &texts, 2);
+        assert!(!with.lacks_ids && with.tokens == [5, 6]);
+    }
 }

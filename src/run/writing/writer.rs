@@ -234,9 +234,9 @@ impl<'a, O: Ops> Writer<'a, O> {
         let stack = self.model.spec.main_stack();
         let was = &self.past.sequence;
         let n_was = was.len();
-        let (n_alike, reason) = Recomputed::n_alike(stack, was, sequence);
+        let (n_reusable, reason) = Recomputed::n_reusable(stack, was, sequence);
         self.recomputed = reason.filter(|_| n_was > 0);
-        let mut n_past = n_alike.min(sequence.len().saturating_sub(1));
+        let mut n_past = n_reusable.min(sequence.len().saturating_sub(1));
         if n_past > 0 && n_past < n_was {
             for block in &mut self.past.blocks {
                 if !block.shorten(self.ops, n_past)? {

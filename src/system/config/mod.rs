@@ -9,4 +9,4 @@ mod value;
 pub use self::place::path;
 pub use self::read::{Config, KeyChange, Set};
 pub use self::setting::{Key, Kind, SETTINGS, Setting, config_page};
-pub use self::value::{OfSetting, Origin, Value};
+pub use self::value::{FromSetting, Origin, Value};

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::place;
 use super::setting::{Key, SETTINGS, Setting};
 use super::typed::{kind, number, value_of};
-use super::value::{OfSetting, Origin, Value};
+use super::value::{FromSetting, Origin, Value};
 
 /// Sections that are not settings.
 const KEYS: &str = "keys";
@@ -86,7 +86,7 @@ impl Config {
     }
 
     /// Returns the value in force of a setting.
-    pub fn get<T: OfSetting>(&self, key: &Key<T>) -> T {
+    pub fn get<T: FromSetting>(&self, key: &Key<T>) -> T {
         T::of(&self.of(key.section, key.name).value)
     }
 

@@ -71,19 +71,19 @@ use Kind::{Choice, Count, Statistic, Switch};
 #[rustfmt::skip]
 settings! {
     THEME: String = "screen" "theme" "ATTNSCOPE_THEME" Choice(&["auto", "dark", "light", "high-contrast"]), "auto", "Colours of text and frames. `auto` is dark or light, as the background is; `high-contrast` has text of at least 7 to 1.";
-    BACKGROUND: String = "screen" "background" "ATTNSCOPE_BACKGROUND" Choice(&["auto", "dark", "light"]), "auto", "What the terminal's background is. `auto` asks the terminal, and takes it for dark where it does not answer within 0.1 s.";
+    BACKGROUND: String = "screen" "background" "ATTNSCOPE_BACKGROUND" Choice(&["auto", "dark", "light"]), "auto", "What the terminal's background is. `auto` asks the terminal, and assumes dark if it does not answer within 0.1 s.";
     COLOR: String = "screen" "color" "ATTNSCOPE_COLOR" Choice(&["auto", "truecolor", "256", "16", "none"]), "auto", "How many colours the terminal shows. `auto` reads COLORTERM and TERM. NO_COLOR sets `none`.";
-    COLOR_MAP: String = "screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. People who see fewer colours can read all of them.";
-    DIFFERENCE_MAP: String = "screen" "difference_map" "ATTNSCOPE_DIFFERENCE_MAP" Choice(&["blue-orange", "purple-green"]), "blue-orange", "Colours of differences: losses, nothing in the middle, gains.";
+    COLOR_MAP: String = "screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. All are readable with colour-vision deficiency.";
+    DIFFERENCE_MAP: String = "screen" "difference_map" "ATTNSCOPE_DIFFERENCE_MAP" Choice(&["blue-orange", "purple-green"]), "blue-orange", "Colours of differences: decrease, no change in the middle, increase.";
     GRAPHICS: String = "screen" "graphics" "ATTNSCOPE_GRAPHICS" Choice(&["auto", "kitty", "iterm2", "sixel", "off"]), "auto", "How the map of a head is drawn as a picture. `auto` reads what the terminal says of itself; `off` draws half-blocks.";
     STATISTIC: String = "screen" "statistic" "ATTNSCOPE_STATISTIC" Statistic, "entropy_relative", "The statistic that the Overview panel opens with, by its id.";
     CLIPBOARD: bool = "screen" "clipboard" "ATTNSCOPE_CLIPBOARD" Switch, "true", "Whether `y` may hand text to the terminal's clipboard (OSC 52).";
     MOUSE: bool = "screen" "mouse" "ATTNSCOPE_MOUSE" Switch, "true", "Whether the screen takes the mouse. Without it, the terminal selects text as elsewhere.";
     KEEP_HISTORY: bool = "history" "keep" "ATTNSCOPE_HISTORY" Switch, "true", "Whether prompts, bookmarks and the last view are kept for the next session. `--no-history` turns it off once.";
-    HISTORY_PROMPTS: usize = "history" "prompts" "ATTNSCOPE_HISTORY_PROMPTS" Count { least: 1, most: 10_000 }, "200", "Prompts that are kept of a checkpoint; the oldest go first.";
-    HISTORY_PROMPTS_KIB: usize = "history" "prompts_kib" "ATTNSCOPE_HISTORY_PROMPTS_KIB" Count { least: 1, most: 2048 }, "256", "KiB of them.";
-    HISTORY_BOOKMARKS: usize = "history" "bookmarks" "ATTNSCOPE_HISTORY_BOOKMARKS" Count { least: 1, most: 1000 }, "100", "Bookmarks that are kept of a checkpoint; the oldest go first.";
-    CACHE_MOST_MIB: usize = "cache" "most_mib" "ATTNSCOPE_CACHE_MOST_MIB" Count { least: 1, most: 1 << 20 }, "256", "MiB of statistics that `history` keeps of checkpoints; those not used for longest go first.";
+    HISTORY_PROMPTS: usize = "history" "prompts" "ATTNSCOPE_HISTORY_PROMPTS" Count { least: 1, most: 10_000 }, "200", "Number of prompts kept per checkpoint; the oldest are removed first.";
+    HISTORY_PROMPTS_KIB: usize = "history" "prompts_kib" "ATTNSCOPE_HISTORY_PROMPTS_KIB" Count { least: 1, most: 2048 }, "256", "Maximum size in KiB of the prompts kept per checkpoint.";
+    HISTORY_BOOKMARKS: usize = "history" "bookmarks" "ATTNSCOPE_HISTORY_BOOKMARKS" Count { least: 1, most: 1000 }, "100", "Number of bookmarks kept per checkpoint; the oldest are removed first.";
+    CACHE_MOST_MIB: usize = "cache" "most_mib" "ATTNSCOPE_CACHE_MOST_MIB" Count { least: 1, most: 1 << 20 }, "256", "Maximum size in MiB of the statistics that `history` keeps; the least recently used are removed first.";
 }
 
 impl Setting {

@@ -21,24 +21,24 @@ impl fmt::Display for Value {
     }
 }
 
-/// A type of values that code asks for.
-pub trait OfSetting {
+/// A Rust type that a setting's value converts to.
+pub trait FromSetting {
     fn of(value: &Value) -> Self;
 }
 
-impl OfSetting for String {
+impl FromSetting for String {
     fn of(value: &Value) -> Self {
         value.to_string()
     }
 }
 
-impl OfSetting for bool {
+impl FromSetting for bool {
     fn of(value: &Value) -> Self {
         *value == Value::Switch(true)
     }
 }
 
-impl OfSetting for usize {
+impl FromSetting for usize {
     fn of(value: &Value) -> Self {
         match value {
             Value::Count(n) => Self::try_from(*n).unwrap_or(Self::MAX),

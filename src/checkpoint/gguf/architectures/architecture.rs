@@ -99,11 +99,11 @@ pub enum Fixed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotary {
     Whole,
-    /// As many dimensions as the file states, which the configuration always repeats.
+    /// As many dimensions as the file states; the configuration always states their share of the head.
     Part,
-    /// As many dimensions as the file states, which the configuration repeats if they are not all.
+    /// As many dimensions as the file states; the configuration states their share only if part of the head does not rotate.
     PartIfSmaller,
-    /// Only some pairs, which the stored factors tell from the others; the architecture's own code reads them.
+    /// Only the pairs that the stored frequency factors select; the architecture's own code reads the factors.
     ByFactors,
 }
 

@@ -23,7 +23,7 @@ pub(super) static ENCODERS: &[Architecture] = &[
             ("layer_output_norm", "output.LayerNorm"),
         ],
         activation: ("hidden_act", "gelu"),
-        eps: (LAYER, "layer_norm_eps"),
+        eps: (LAYER_NORM_EPS, "layer_norm_eps"),
         special: Some(special::bert),
         left_out: LeftOut::Setting("the activation", "gelu"),
         quirks: &[Quirk::SeesBoth, Quirk::DerivesHeadWidth],
@@ -61,7 +61,7 @@ pub(super) static ENCODERS: &[Architecture] = &[
             ("norm_bias", "final_norm.bias"),
         ],
         activation: NO_ACTIVATION,
-        eps: (LAYER, "norm_eps"),
+        eps: (LAYER_NORM_EPS, "norm_eps"),
         renames: &[("rope_theta", "global_rope_theta"), NO_KV_HEADS],
         special: Some(special::modern_bert),
         quirks: &[Quirk::SeesBoth, Quirk::DerivesHeadWidth],
@@ -86,7 +86,7 @@ pub(super) static ENCODERS: &[Architecture] = &[
         ],
         fused: Fused::AsIs,
         model_type: Some("nomic_bert"),
-        eps: (LAYER, "layer_norm_eps"),
+        eps: (LAYER_NORM_EPS, "layer_norm_eps"),
         special: Some(special::bert),
         quirks: &[Quirk::SeesBoth],
         ..PLAIN
@@ -126,7 +126,7 @@ const DISTILBERT: Architecture = Architecture {
         ("layer_output_norm", "output_layer_norm"),
     ],
     activation: ("activation", "gelu"),
-    eps: (LAYER, ""),
+    eps: (LAYER_NORM_EPS, ""),
     renames: &[
         ("num_hidden_layers", "n_layers"),
         ("num_attention_heads", "n_heads"),
@@ -197,7 +197,7 @@ const T5: Architecture = Architecture {
     // The format has no key for the distance beyond which all keys share the last bucket.
     fixed: &[("relative_attention_max_distance", Fixed::Number(128.0))],
     activation: NO_ACTIVATION,
-    eps: (LAYER, "layer_norm_epsilon"),
+    eps: (LAYER_NORM_EPS, "layer_norm_epsilon"),
     renames: &[
         ("num_hidden_layers", "num_layers"),
         ("num_attention_heads", "num_heads"),

@@ -256,7 +256,7 @@ const NEMOTRON_H: Architecture = Architecture {
         ("mamba_hidden_act", Fixed::Word("silu")),
     ],
     activation: NO_ACTIVATION,
-    eps: (LAYER, "layer_norm_epsilon"),
+    eps: (LAYER_NORM_EPS, "layer_norm_epsilon"),
     known: &[BY_LAYER[0], BY_LAYER[1], "expert_shared_count"],
     renames: &[("num_hidden_layers", ""), NO_ROPE],
     special: Some(hybrids::nemotron_h),

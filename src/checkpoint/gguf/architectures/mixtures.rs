@@ -26,7 +26,7 @@ pub(super) static MIXTURES: &[Architecture] = &[
         experts: ("ffn.experts.mlp", ["w1", "w2", "v1"]),
         fused: Fused::AsIs,
         activation: NO_ACTIVATION,
-        eps: (LAYER, ""),
+        eps: (LAYER_NORM_EPS, ""),
         known: &["attention.clamp_kqv"],
         renames: &MPT_NAMES,
         special: Some(special::dbrx),

@@ -103,7 +103,7 @@ pub(super) const FALCON: Table = &[
 ];
 
 /// Key of the epsilon of norms that subtract the mean.
-pub(super) const LAYER: &str = "attention.layer_norm_epsilon";
+pub(super) const LAYER_NORM_EPS: &str = "attention.layer_norm_epsilon";
 
 /// No activation in the configuration.
 pub(super) const NO_ACTIVATION: (&str, &str) = ("", "");
