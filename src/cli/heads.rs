@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     let random = on_device!(&session.compute, ops => stripes(ops, &opened.model, &|| false))?;
     if random.is_none() {
         note(
-            "random tokens said twice are for causal models of one stack with room for a copy: those columns are left out",
+            "no columns of repeated random tokens: they need a causal model of one stack with room for a copy",
         );
     }
     let mut asked = args.effect.clone();

@@ -118,7 +118,7 @@ enum Command {
     /// Follow a training over its checkpoints or its monitor log: statistics step by step, and what begins at which step
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     History(history::Args),
-    /// Watch a training without a terminal; exits with 1 at the first finding that is as bad as --fail-on says
+    /// Follow a run without a screen; exits 1 at the first finding of --fail-on severity
     #[command(after_help = WATCH_EXIT)]
     Watch(watch::Args),
     /// List or remove the statistics of checkpoints that history keeps

@@ -36,7 +36,7 @@ pub struct Args {
     /// Show a second run beside the first: a checkpoint or trace, or another text to run
     #[arg(long, value_name = "TARGET")]
     against: Option<OsString>,
-    /// Neither keep the texts that are typed on screen for the next session, nor offer those of earlier ones
+    /// Do not save or suggest typed texts
     #[arg(long)]
     no_history: bool,
     /// Go on where the last session ended: its checkpoint (or the one that is named), panel, selection, statistic and prompt

@@ -200,7 +200,7 @@ impl App {
         if marked == Some(view.at) {
             view.unmark();
             self.drop_second();
-            self.notice = Some("the mark is gone: A alone is shown".to_owned());
+            self.notice = Some("the mark is gone: showing A".to_owned());
             return;
         }
         if view.opened() == Some(view.at) {

@@ -161,7 +161,7 @@ fn the_training_that_collapses_is_found_where_it_begins() {
         figures.contains("warned first: it was on its way at step 200, 50 steps before"),
         "{figures}"
     );
-    assert!(figures.contains("nothing begins"), "{figures}");
+    assert!(figures.contains("no findings"), "{figures}");
     let [before, onset, after] =
         ["before  ", "onset  ", "after  "].map(|begins| numbers(&figures, begins));
     // Step, loss, relative entropy.

@@ -46,8 +46,8 @@ fn the_header_and_the_box_count_what_begins_alike() {
             words.take(2).collect::<Vec<_>>().join(" ")
         };
         let above = after(text.lines().next(), "✖");
-        let line = text.lines().find(|line| line.contains("what begins"));
-        assert_eq!(above, after(line, "what begins ·"));
+        let line = text.lines().find(|line| line.contains("findings, by step"));
+        assert_eq!(above, after(line, "findings, by step ·"));
         let view = screen.app.training.as_ref().expect("a training");
         let onsets = view.onsets();
         let n_errors = onsets.iter().filter(|onset| match onset {

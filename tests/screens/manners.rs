@@ -299,7 +299,7 @@ fn hints_and_the_badge_are_clicked_and_a_cell_tells_its_value_under_the_pointer(
     assert!(screen.text().contains("? help"), "{}", screen.text());
     // A bar of a key beside the map.
     screen.typed("2");
-    let (column, row) = find(&mut screen, "keys it gives most to");
+    let (column, row) = find(&mut screen, "strongest keys");
     let text = screen.text();
     let line = text.lines().nth(usize::from(row) + 3).expect("a third key");
     let line: String = line.chars().skip(usize::from(column)).collect();

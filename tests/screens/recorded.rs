@@ -12,7 +12,7 @@ use vt100::{Color, Screen};
 
 /// Keys, what must be on the screen before the next ones, and what a reader is told.
 const STEPS: &[(&str, &str, &str)] = &[
-    ("", "what begins", "$ attnscope demo history"),
+    ("", "findings, by step", "$ attnscope demo history"),
     (
         "f",
         "step 250 · done",

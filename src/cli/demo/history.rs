@@ -98,7 +98,7 @@ pub fn figures(telling: &Telling<'_>) -> Result<String> {
 fn twin(finding: &Finding) -> Result<String> {
     let (history, judge) = judged_log("history_steady", STEADY_LOG)?;
     let found = match (judge.findings().len(), judge.trends().len()) {
-        (0, 0) => "nothing begins, and nothing is on its way".to_owned(),
+        (0, 0) => "no findings, and no trend towards one".to_owned(),
         (n, m) => format!("{}, {}", counted(n, "finding"), counted(m, "trend")),
     };
     let last = history.records().len().saturating_sub(1);

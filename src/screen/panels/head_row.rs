@@ -97,7 +97,7 @@ fn lines(
     let mut lines: Vec<_> = lines.into_iter().map(|line| (line, None)).collect();
     let keys = match (detail.pooling(), app.head_map()) {
         (1, HeadMap::Contribution) => "keys it takes most from",
-        (1, _) => "keys it gives most to",
+        (1, _) => "strongest keys",
         (_, HeadMap::Contribution) => "cells it takes most from",
         (_, _) => "cells it gives most to",
     };

@@ -126,7 +126,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let told = if area.height < LOW {
         parts.told.inner(Margin::new(1, 0))
     } else {
-        let mut title = vec!["what begins".to_owned()];
+        let mut title = vec!["findings, by step".to_owned()];
         title.extend(view.counts());
         framed(frame, parts.told, app, format!(" {} ", title.join(" · ")))
     };

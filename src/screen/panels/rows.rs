@@ -110,9 +110,9 @@ fn hint(app: Scene<'_>) -> &'static str {
         .attention()
         .is_some_and(|spec| attnscope_checks::collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
     if is_larger {
-        " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does"
+        " Try it: w scale=inv_sqrt_d divides scores by √d"
     } else {
-        " then suppose it otherwise: w temperature=2 divides by 2, and every panel shows what that does"
+        " Try it: w temperature=2 divides scores by 2"
     }
 }
 
@@ -176,9 +176,9 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
         area,
         app,
         if before.is_some() {
-            " change of each query · lengths, angle and scores in their own units, entropy in nats "
+            " change of each query · entropy in nats "
         } else {
-            " one query a line · lengths, angle and scores in their own units, entropy in nats "
+            " one query per line · entropy in nats "
         },
     );
     let width = inside.width as usize;
@@ -206,7 +206,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
         let mut text = format!(" {query_idx:>4} {token}");
         if !row.is_real {
             // Padding, or the step after the end of a translation.
-            text.push_str("  counts nowhere");
+            text.push_str("  not counted");
             lines.push(Line::styled(cut(&text, width), theme.dim()));
             continue;
         }

@@ -140,7 +140,7 @@ fn needs_writer(app: &App) -> Option<&'static str> {
 fn needs_second(app: &App) -> Option<&'static str> {
     match &app.runs.b {
         Some(_) => None,
-        None => Some("nothing is supposed or compared: press w or E"),
+        None => Some("no second run yet: press w or E"),
     }
 }
 

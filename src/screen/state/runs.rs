@@ -64,9 +64,9 @@ impl SecondRunKind {
         match (self, shows) {
             (Self::WhatIf(_), Shows::A) => ["WHAT IF", "the checkpoint as it is"],
             (Self::WhatIf(_), _) => ["WHAT IF", "not the checkpoint as it is"],
-            (Self::Against(_), Shows::A) => ["AGAINST", "A alone is shown"],
-            (Self::Against(_), Shows::B) => ["AGAINST", "B alone is shown"],
-            (Self::Against(_), Shows::Difference) => ["AGAINST", "B less A is shown"],
+            (Self::Against(_), Shows::A) => ["AGAINST", "Showing A"],
+            (Self::Against(_), Shows::B) => ["AGAINST", "Showing B"],
+            (Self::Against(_), Shows::Difference) => ["AGAINST", "Showing B − A"],
         }
     }
 }

@@ -27,7 +27,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
     );
     let title = match find.current {
         Some(_) => " statistics · Enter chooses · Esc closes ",
-        None => " everything there is · Enter goes there · Esc closes ",
+        None => " search everything · Enter goes there · Esc closes ",
     };
     let inside = clear_box(frame, place, app, cut(title, place.width as usize - 2));
     let rows = [
