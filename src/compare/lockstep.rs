@@ -27,8 +27,8 @@ use super::rows::{RecomputeInputs, read_rows, write_rows};
 use super::side::{LayerStatistics, Listener, SideRun};
 use super::suspects::Suspects;
 
-/// Bytes of A's scores and patterns kept per layer. Heads beyond this limit are recomputed on both sides from their queries and
-/// keys.
+/// Bytes of A's scores and patterns kept per layer. Heads beyond this limit are recomputed from A's queries and keys when B
+/// reaches them.
 pub const ROW_BYTES: usize = 64 << 20;
 
 /// One hook of one layer, compared over a prompt.

@@ -53,7 +53,8 @@ fn of_layer(
         let of_key = attention.n_kv_heads * (2 * attention.d_head + attention.d_value);
         let of_head = n * n_keys * CELL_BYTES;
         let rows = (attention.n_heads * of_head).min(row_bytes.max(of_head));
-        (n * of_query + n_keys * of_key) * VALUE + rows
+        // Once as kept, and once for heads that are computed again.
+        2 * (n * of_query + n_keys * of_key) * VALUE + rows
     };
     let own = spec.attention(stack.stack, layer_idx);
     let cross = spec.attention(Stack::Cross, layer_idx);
