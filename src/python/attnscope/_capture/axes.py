@@ -125,6 +125,57 @@ def _operands(name, args, kwargs):
     yield b, a, {-2} if b.dim() > 1 else {-1}, lambda query, key: (query, key)
 
 
+def _factors(name, args, kwargs):
+    """([.., query, d], [.., key, d]): the two operands of a product of queries and keys; None where their axes are not told."""
+    if name == "einsum":
+        parsed = _einsum(args)
+        if parsed is None or len(parsed[0]) != 2:
+            return None
+        (first, second), out, (a, b) = parsed
+        return _paired(first, second, out, a, b)
+    both = list(_tensors((args, kwargs)))
+    if name not in ("matmul", "bmm", "rmatmul", "mm") or len(both) != 2:
+        return None
+    a, b = both[::-1] if name == "rmatmul" else both
+    return (a, b.transpose(-1, -2)) if a.dim() > 1 and b.dim() > 1 else None
+
+
+def _paired(first, second, out, a, b):
+    """The operands of an einsum with their own axis and the summed one last, and the others as in its output."""
+    summed = [c for c in first if c in second and c not in out]
+    if len(summed) != 1:
+        return None
+    ordered = []
+    for letters, other, x in ((first, second, a), (second, first, b)):
+        own = [c for c in letters if c in out and c not in other]
+        shared = [c for c in out if c in letters and c in other]
+        if len(own) != 1 or len(shared) + 2 != len(letters):
+            return None
+        ordered.append(x.permute([letters.index(c) for c in (*shared, own[0], summed[0])]))
+    return tuple(ordered)
+
+
+def _weighed(name, args, kwargs, pattern, other, key, out):
+    """([.., key, d], [.., query, d]): the values that a pattern weighs, and what comes out; None where the axes are not told."""
+    if name == "einsum":
+        parsed = _einsum(args)
+        if parsed is None or len(parsed[0]) != 2:
+            return None
+        letters, to, operands = parsed
+        at = next(i for i, x in enumerate(operands) if x is pattern)
+        own, theirs, summed = letters[at], letters[1 - at], letters[at][key]
+        width = [c for c in theirs if c in to and c not in own]
+        query = [c for c in own if c in to and c not in theirs]
+        shared = [c for c in to if c in own and c in theirs]
+        if len(width) != 1 or len(query) != 1 or set(theirs) != {*shared, summed, *width} or len(to) != len(shared) + 2:
+            return None
+        return (other.permute([theirs.index(c) for c in (*shared, summed, *width)]),
+                out.permute([to.index(c) for c in (*shared, *query, *width)]))
+    if name not in ("matmul", "bmm", "rmatmul", "mm") or key != -1 or other is None or other.dim() < 2:
+        return None
+    return other, out
+
+
 def _sums_over_something(name, args, kwargs):
     x, _, summed, _ = next(_operands(name, args, kwargs), (None, None, None, None))
     return x is None or summed is None or any(x.shape[axis] > 1 for axis in summed if -axis <= x.dim())

@@ -72,10 +72,10 @@ class _Refused(Exception):
 class _Mark:
     """What is known of a tensor: where it comes from, and which scores or pattern it is."""
 
-    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer")
+    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer", "factors")
 
     def __init__(self, origin=None, axes=(-2, -1), steps=(), scores=None, record=None, dtype=None, reduced=False, p=0.0,
-                 at=None, outer=False):
+                 at=None, outer=False, factors=None):
         self.origin = origin  # "product" of two activations, "outer" product, "weights", "parameter"
         self.axes = axes  # of queries and of keys, from the end
         self.steps = steps  # since the product
@@ -85,6 +85,7 @@ class _Mark:
         self.is_reduced = reduced  # a maximum or a sum of scores
         self.p = p  # of dropout
         self.is_outer = outer  # made by a product and a sum, not by a matrix product
+        self.factors = factors  # ([.., query, d_head], [.., key, d_head]) that the product was made of, where they are known
         self.at = len(steps) if at is None else at  # how many steps came before the copy of the scores
 
     @property
@@ -102,6 +103,7 @@ class _Record:
         self.owner, self.path, self.info = owner, path, info
         self.scores = self.pattern = None  # [head, query, key]
         self.sinks = None  # [head, query, sink]: scores of columns that are no keys
+        self.values = {}  # rot_q, rot_k, v and z, each [head, position, d_head]
         self.after = []  # what happened to the pattern before it was used
 
 

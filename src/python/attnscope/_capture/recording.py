@@ -16,15 +16,15 @@ import torch
 from torch import nn
 
 from .axes import (
-    _argument_names, _axis, _dropout, _einsum_axes, _hide_masked, _is_relu, _labels, _moved_axes, _names, _operands,
-    _ordered, _padding_mask, _summed_axis, _sums_over_something,
+    _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_relu, _labels, _moved_axes, _names, _operands,
+    _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
 )
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
 from .shared import (
     _address, _blind, _check_choice, _checked_path, _Draws, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
     _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled,
 )
-from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
+from .words import ATTENTION, COMPARISONS, CROSS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
 class capture:
@@ -40,6 +40,8 @@ class capture:
     every_call               record every forward call of the model, not the first only
     scores                   False keeps the pattern alone, half the size
     only                     regular expression: keep the modules whose path it finds
+    values                   also keep the queries and keys that are multiplied (rot_q, rot_k), v and z of every head, the
+                             residuals around each layer, and the logits
     max_bytes                recording ends before more than this is kept; the block then ends with an error and no file
 
     The forward call itself never fails because of a capture: what cannot be recorded is left out, listed in the metadata,
@@ -47,20 +49,22 @@ class capture:
     """
 
     def __init__(self, model, path, *, tokens=None, attention_mask=None, mask=None, window=None, documents=None,
-                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30, tokenizer=None):
+                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30, tokenizer=None, values=False):
         _check_choice("mask", mask, (None, "causal", "bidirectional", "none"))
         self.model, self.path = model, _checked_path(path)
         self.given = {"tokens": tokens, "attention_mask": attention_mask}
         self.declared = {"mask": mask, "window": window, "documents": documents}
         self.row, self.every_call, self.keep_scores, self.max_bytes = row, every_call, scores, max_bytes
         self.only = re.compile(only) if only else None
-        self.tokenizer = tokenizer
+        self.tokenizer, self.keep_values = tokenizer, values
 
     def __enter__(self):
         self.records, self.skipped, self.found, self.changed = [], {}, {}, []
         self.stack, self.root_calls, self.bytes = [], 0, 0
         self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
         self.marked = []  # weak references to the tensors that carry a mark
+        self.around = {}  # {path: (what went into a numbered module, what came out)}, each [position, d_model]
+        self.logits = None  # [position, token]
         self.draws = _Draws(self.model)
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
@@ -71,7 +75,7 @@ class capture:
                 self.cleanup.callback(_hook(module, False, self._guarded_hook(self._leave_module)))
             self.cleanup.enter_context(_plain_pytorch(self.model, changed=self.changed))
             self.n_compiled, self.has_compiler = _n_compiled(), "torch._dynamo" in sys.modules
-            self.cleanup.enter_context(_Watch(self))
+            self.mode = self.cleanup.enter_context(_Watch(self))
         except BaseException:
             self.cleanup.close()
             raise
@@ -93,6 +97,8 @@ class capture:
             self.marked = []
             for record in self.records:
                 record.owner = record.scores = record.pattern = None
+                record.values = {}
+            self.around, self.logits = {}, None
         if kind is None and self.skipped:
             told = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if s.get("tell")]
             if told:
@@ -157,10 +163,40 @@ class capture:
 
     def _leave_module(self, module, args, output):
         self.look_at_draws()
+        path = self.stack[-1].path if self.stack and self.stack[-1].module is module else None
         while self.stack and self.stack.pop().module is not module:
             pass
+        if self.keep_values and path is not None and self.recording:
+            self._keep_around(module, path, args, output)
         if module is self.model and not self.stack and not self.every_call:
             self.root_calls = max(self.root_calls, 1) + 1  # the first call is over: nothing after it is recorded
+
+    def _keep_around(self, module, path, args, output):
+        """What goes into a numbered module and comes out of it in one shape, and what the model gives of each position."""
+        out = next((x for x in _tensors(output) if x.is_floating_point() and x.dim() == 3), None)
+        if out is None or _blind() is not None:
+            return
+        is_root = module is self.model
+        if is_root and self.root_calls <= 1:
+            self.logits = self._position_values(out)
+        elif re.search(r"(^|\.)\d+$", path) and path not in self.around:
+            into = next((x for x in _tensors(args) if x.is_floating_point() and x.shape == out.shape), None)
+            if into is not None:
+                self.around[path] = self._position_values(into), self._position_values(out)
+
+    def _position_values(self, x):
+        """[position, width] of the kept row of [batch, position, width]; None where that is too much to keep."""
+        tokens = self.found.get("tokens")
+        if tokens is not None and tokens.dim() == 2 and x.shape[:2] == tokens.shape[::-1] != tokens.shape:
+            x = x.transpose(0, 1)
+        if self.row >= x.shape[0] > 1:
+            return None
+        row = x[min(self.row, x.shape[0] - 1)]
+        size = 4 * row.numel()
+        if self.bytes + size > self.max_bytes:
+            return None
+        self.bytes += size
+        return self.copy(row)
 
     def look_at_draws(self):
         if self.recording:
@@ -327,7 +363,24 @@ class capture:
             "dtype": _dtype(y), "scores_dtype": _dtype(x), "dropout_p": 0.0, "is_causal": None, "has_mask": None,
             "scale": None}, row.shape)
         self.keep(record, self.copy(row), self.copy(self.rows(y, mark.axes)[0]))
+        self.keep_factors(record, mark.factors)
         self.set_mark(y, _Mark(None, mark.axes, (), record=record))
+
+    def keep_factors(self, record, factors):
+        """The queries and keys that the scores of a record were made of."""
+        if self.keep_values and factors is not None:
+            self.keep_value(record, "rot_q", factors[0])
+            self.keep_value(record, "rot_k", factors[1])
+
+    def keep_value(self, record, what, x):
+        """Keeps [.., position, d_head] of a record as [head, position, d_head], where its heads can be told."""
+        row = self.rows(x)[0]
+        n_positions = record.pattern.shape[1 if what in ("rot_q", "z") else 2]
+        n_heads = record.pattern.shape[0]
+        if row.dim() != 3 or row.shape[1] != n_positions or n_heads % row.shape[0]:
+            return
+        self.reserve(self.place(), row.shape, what)
+        record.values[what] = self.copy(row)
 
     def skip(self, frame, x, dim, why, tell=False):
         frame = frame or self.place()
@@ -378,10 +431,11 @@ class capture:
             info["kernel"] = name
         if is_causal and query.shape[-2] != key.shape[-2]:
             info["causal_alignment"] = "top-left"
-        self.computed(frame, query, key, out, full, info, scored)
+        self.computed(frame, (query, key, given.get("value")), out, full, info, scored)
 
-    def computed(self, frame, query, key, out, full, info, scored):
+    def computed(self, frame, inputs, out, full, info, scored):
         """Records a kernel from its arguments: scores and pattern are computed here, in float32."""
+        query, key, value = inputs
         q, n_rows = self.rows(query)  # [head, query, d_head]
         k = self.rows(key)[0]  # [kv_head, key, d_head]
         shape = (q.shape[0], q.shape[1], k.shape[1])
@@ -400,6 +454,10 @@ class capture:
         record = self.add(frame, {"kind": kind, "dim": query.dim() - 1, "axis": "keys", "shape": list(full),
                                   "dtype": _dtype(query), "scores_dtype": _dtype(query), **info}, shape)
         self.keep(record, self.copy(scores), self.copy(pattern))
+        if self.keep_values:
+            for what, x in (("rot_q", query), ("rot_k", key), ("v", value), ("z", out)):
+                if x is not None:
+                    self.keep_value(record, what, x.detach())
 
     def flex(self, args, kwargs, out):
         """A call of flex_attention, whose scores torch's own reference computes from the same arguments."""
@@ -427,7 +485,7 @@ class capture:
                                               given["block_mask"], given["scale"], given["kernel_options"], *extra)
             return self.rows(scores.float())[0]
 
-        self.computed(frame, query, key, next(_tensors(out)), full, info, scored)
+        self.computed(frame, (query, key, given.get("value")), next(_tensors(out)), full, info, scored)
 
     # Where a tensor comes from, and what becomes of scores and patterns. Kept as an attribute of the tensors themselves, so
     # that it goes when the tensors go.
@@ -451,7 +509,7 @@ class capture:
         before = self.bytes
         self.reserve(frame, row.shape, "scores")
         self.bytes = before  # counted when it becomes a record
-        return _Mark(mark.origin, mark.axes, mark.steps, self.copy(row), None, _dtype(x), p=mark.p)
+        return _Mark(mark.origin, mark.axes, mark.steps, self.copy(row), None, _dtype(x), p=mark.p, factors=mark.factors)
 
     def before(self, name, args, kwargs):
         """{id of a tensor of scores: its mark with a copy of them}, when the next step turns them into something else."""
@@ -492,7 +550,7 @@ class capture:
             self.follow_pattern(name, func, inputs, args, kwargs, first)
             return
         origins = [mark.origin for mark in marks]
-        axes, steps = (-2, -1), ()
+        axes, steps, factors = (-2, -1), (), None
         if name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
             if "product" in origins and first.dim() == 4:
                 origin = "product"  # heads mixed before the softmax: still scores
@@ -504,6 +562,7 @@ class capture:
             origin = "product" if _sums_over_something(name, args, kwargs) else None
             if name == "einsum":
                 axes = _einsum_axes(args) or axes
+            factors = _factors(name, args, kwargs) if origin is not None else None
         elif name in ("cdist", "cosine_similarity", "tensordot", "inner"):
             origin = "product"
         elif name == "mul" and len(inputs) == 2 and first.numel() > max(x.numel() for x in inputs) > 1 \
@@ -520,7 +579,7 @@ class capture:
             mark = next((m for m in marks if m.is_scores), None) if origin == "product" else None
             if mark is None:
                 if origin is not None or hasattr(y, "_attnscope_mark"):
-                    self.set_mark(y, _Mark(origin, axes, steps, outer="outer" in origins))
+                    self.set_mark(y, _Mark(origin, axes, steps, outer="outer" in origins, factors=factors))
                 continue
             x = next(x for x, m in zip(inputs, marks) if m is mark)
             self.set_mark(y, self.next_mark(name, func, args, kwargs, x, (kept or {}).get(id(x), mark), y))
@@ -534,7 +593,7 @@ class capture:
             return _Mark("product", axes, mark.steps + (name,), reduced=True)
         steps = mark.steps if name in VIEWS or len(mark.steps) > 48 else mark.steps + (name,)
         kept = _Mark("product", axes, steps, mark.scores, None, mark.dtype, p=mark.p, at=mark.at,
-                     outer=mark.is_outer)
+                     outer=mark.is_outer, factors=mark.factors)
         if "dropout" in name:
             kept.p = _dropout(args, kwargs)
         return kept
@@ -599,6 +658,7 @@ class capture:
                 self.add_written_out(x, other, mark, (query, key))
                 continue
             row = self.rows(x, (query, key))[0]
+            weighed = _weighed(name, args, kwargs, x, other, key, out) if self.keep_values else None
             if (query, key) != mark.axes:
                 # the scores were laid out as [key, query]: what was thought a query is a key
                 record.scores = None if record.scores is None else record.scores.transpose(-1, -2).contiguous()
@@ -606,9 +666,13 @@ class capture:
                 swapped = {"keys": "queries", "queries": "keys"}
                 record.info["axis"] = swapped.get(record.info["axis"], record.info["axis"])
                 record.info["transposed"] = True
+                record.values = {{"rot_q": "rot_k", "rot_k": "rot_q"}[what]: value for what, value in record.values.items()}
             if row.shape == record.pattern.shape:
                 record.pattern = self.copy(row)
                 record.info["dtype"] = _dtype(x)
+            if weighed is not None:
+                self.keep_value(record, "v", weighed[0])
+                self.keep_value(record, "z", weighed[1])
             self.set_mark(x, NO_MARK)
         return None
 
@@ -687,14 +751,17 @@ class capture:
                 + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
         tensors = {}
         for name, records in _names(self.records).items():
-            for what in ("pattern", "scores", "sinks"):
-                parts = [getattr(record, what) for record in records]
+            for what in ("pattern", "scores", "sinks", "rot_q", "rot_k", "v", "z"):
+                parts = [record.values[what] if what in record.values else getattr(record, what, None) for record in records]
                 if all(part is not None for part in parts):
                     tensors[f"{name}.{what}"] = parts[0] if len(parts) == 1 else torch.cat(parts)  # [head, query, key]
             for head, record in enumerate(records):
                 record.info = {"name": name, **({"head": head} if len(records) > 1 else {}), **record.info}
                 if record.after:
                     record.info["after"] = record.after
+            self._add_around(name, records, tensors)
+        if self.logits is not None and self.logits.shape[0] in {record.pattern.shape[1] for record in self.records}:
+            tensors["logits"] = self.logits
         lengths = [n for record in self.records for n in record.pattern.shape[1:]]
         labels = {}
         for name in ("tokens", "decoder_tokens", "attention_mask"):
@@ -728,6 +795,20 @@ class capture:
         for name, value in self.declared.items():
             metadata["attnscope." + name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         _save(self.path, tensors, metadata)
+
+    def _add_around(self, name, records, tensors):
+        """The residuals of the numbered module that holds a layer's attention, and of no other layer's."""
+        block = re.match(r"((?:encoder\.|decoder\.)?blocks\.\d+)\.attn$", name)
+        if block is None:
+            return
+        path = records[0].path
+        held = [outer for outer in self.around if path.startswith(outer + ".") and not any(
+            record not in records and record.path.startswith(outer + ".") and not CROSS.search(record.path)
+            for record in self.records)]
+        if held:
+            pre, post = self.around[min(held, key=len)]
+            if pre is not None and post is not None:
+                tensors[f"{block[1]}.resid_pre"], tensors[f"{block[1]}.resid_post"] = pre, post
 
     def _position_row(self, x, lengths):
         if x is None:

@@ -1,0 +1,19 @@
+//! A live subject: another process holds a model, and answers over a channel what its attention does.
+//!
+//! `docs/live.md` is the reference of the channel. This side knows no framework and no model: what comes back is a trace or a
+//! probe as a file, which is read as any other.
+
+mod about;
+mod channel;
+mod frame;
+mod process;
+mod session;
+mod sources;
+mod target;
+
+pub use about::{About, Lacks};
+pub use session::{Done, LiveSession, Request};
+pub use target::LiveTarget;
+
+#[cfg(test)]
+mod tests;

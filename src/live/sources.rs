@@ -1,0 +1,72 @@
+//! The Python code that a started process runs: it is sent over the channel, so that nothing has to be installed.
+
+use serde_json::{Map, Value};
+
+/// What `python -c` runs.
+pub const BOOTSTRAP: &str = include_str!("../python/attnscope/_live/bootstrap.py");
+
+macro_rules! modules {
+    ($($package:literal / $name:literal),* $(,)?) => {
+        [$((concat!($package, ".", $name), include_str!(concat!("../python/attnscope/", $package, "/", $name, ".py")))),*]
+    };
+}
+
+/// Modules of the package, by name.
+const MODULES: [(&str, &str); 19] = modules![
+    "_capture" / "__init__",
+    "_capture" / "axes",
+    "_capture" / "following",
+    "_capture" / "matching",
+    "_capture" / "porting",
+    "_capture" / "probing",
+    "_capture" / "recording",
+    "_capture" / "shared",
+    "_capture" / "words",
+    "_live" / "__init__",
+    "_live" / "changing",
+    "_live" / "channel",
+    "_live" / "faults",
+    "_live" / "inputs",
+    "_live" / "loading",
+    "_live" / "pytorch",
+    "_live" / "serving",
+    "_live" / "spawned",
+    "_live" / "tokenizing",
+];
+
+/// Name of the package there; the person's own `attnscope` is another.
+const PACKAGE: &str = "_attnscope";
+
+/// Sources by full module name.
+pub fn sources() -> Map<String, Value> {
+    let of = |(name, text): (&str, &str)| {
+        let name = name.strip_suffix(".__init__").unwrap_or(name);
+        (format!("{PACKAGE}.{name}"), Value::from(text))
+    };
+    let package = (PACKAGE.to_owned(), Value::from(""));
+    MODULES.into_iter().map(of).chain([package]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_that_a_started_process_may_import_is_sent() {
+        let sources = sources();
+        for package in ["_capture", "_live"] {
+            let directory = format!("{}/../python/attnscope/{package}", env!("CARGO_MANIFEST_DIR"));
+            for file in std::fs::read_dir(directory).expect("the package") {
+                let path = file.expect("an entry").path();
+                let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+                let is_python = path.extension().is_some_and(|ending| ending == "py");
+                // `opened` runs where the package is installed; the bootstrap is not imported.
+                if !is_python || ["__init__", "bootstrap", "opened"].contains(&stem.as_str()) {
+                    continue;
+                }
+                let name = format!("{PACKAGE}.{package}.{stem}");
+                assert!(sources.contains_key(&name), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+"""What the forward call of a model is given: ids alone, ids and a target, or the inputs that came with the model."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import torch
+from torch import nn
+
+from .._capture.shared import _is_ids
+from .faults import Unusable
+
+TARGET = re.compile(r"tgt|trg|target|decoder|^dec_|^y$")
+NOT_TOKENS = re.compile(r"mask|length|position|segment|type|label")
+
+
+class Inputs:
+    """The arguments of one forward call, with the ids in them replaced.
+
+    given    what came with the model: a tensor, a tuple of arguments, or a dictionary of them; None where nothing did
+    """
+
+    def __init__(self, model, given):
+        self.model, self.given = model, given
+        weight = next(model.parameters(), None)
+        self.device = weight.device if weight is not None else torch.device("cpu")
+        self.names, self.required = _parameters(model)
+        if isinstance(given, torch.Tensor):
+            self.args, self.kwargs = (given,), {}
+        elif isinstance(given, dict) or hasattr(given, "keys"):
+            self.args, self.kwargs = (), dict(given)
+        elif isinstance(given, (tuple, list)):
+            two = len(given) == 2 and isinstance(given[0], (tuple, list)) and isinstance(given[1], dict)
+            self.args, self.kwargs = (tuple(given[0]), dict(given[1])) if two else (tuple(given), {})
+        elif given is not None:
+            raise Unusable(f"the inputs are a {type(given).__name__}, expected a tensor, a tuple of arguments or a dictionary of them")
+        else:
+            self.args, self.kwargs = (), {}
+        self.places = self._places_of_ids()
+
+    @property
+    def takes_ids(self):
+        return self.given is None or bool(self.places)
+
+    def _places_of_ids(self):
+        """Where ids stand in the given inputs: the source first, then a target."""
+        if self.given is None:
+            return []
+        named = [(idx, self.names[idx] if idx < len(self.names) else str(idx), value) for idx, value in enumerate(self.args)]
+        named += [(name, name, value) for name, value in self.kwargs.items()]
+        found = [(at, name) for at, name, value in named if _is_ids(value) and not NOT_TOKENS.search(name)]
+        found.sort(key=lambda place: bool(TARGET.search(place[1])))
+        return [at for at, _ in found]
+
+    def _at(self, place):
+        return self.args[place] if isinstance(place, int) else self.kwargs[place]
+
+    def own_ids(self):
+        """The ids of the first row of the given inputs, or of their target where there is one."""
+        ids = self._at(self.places[-1])
+        ids = ids if ids.dim() == 1 else ids[:, 0] if self._is_position_first(ids) else ids[0]
+        return ids.tolist()
+
+    def _is_position_first(self, ids):
+        return ids.dim() == 2 and ids.shape[1] == 1 and ids.shape[0] > 1
+
+    def of(self, ids, target, more=None):
+        """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made."""
+        more = {name: self._moved(value) for name, value in (more or {}).items()}
+        if ids is None:
+            return tuple(map(self._moved, self.args)), {**{k: self._moved(v) for k, v in self.kwargs.items()}, **more}
+        rows = torch.as_tensor(ids, device=self.device)
+        rows = rows[None] if rows.dim() == 1 else rows
+        if self.given is None:
+            return self._plain(rows, target), more
+        args, kwargs = list(self.args), dict(self.kwargs)
+        # a probe changes what is written: the target where there are two
+        of_probe = isinstance(ids, torch.Tensor) and len(self.places) > 1
+        replaced = {self.places[-1 if of_probe else 0]: rows}
+        if target is not None and len(self.places) > 1:
+            replaced[self.places[1]] = torch.as_tensor(target, device=self.device)[None]
+        for at, value in replaced.items():
+            before = self._at(at)
+            value = value.T if self._is_position_first(before) else value
+            value = value[0] if before.dim() == 1 and value.shape[0] == 1 else value
+            if isinstance(at, int):
+                args[at] = value.to(before.dtype)
+            else:
+                kwargs[at] = value.to(before.dtype)
+        n_rows = rows.shape[0]
+        args = [self._wide(value, n_rows) if idx not in replaced else value for idx, value in enumerate(args)]
+        kwargs = {k: self._wide(value, n_rows) if k not in replaced else value for k, value in kwargs.items()}
+        return tuple(args), {**kwargs, **more}
+
+    def _plain(self, rows, target):
+        """Ids as the first argument, and again as the target where the call needs one."""
+        if len(self.required) < 2:
+            return (rows,)
+        second = self.required[1]
+        if not TARGET.search(second) or len(self.required) > 2:
+            raise Unusable(
+                f"{type(self.model).__name__}.forward needs {', '.join(self.required)}: return (model, tokenizer, inputs), "
+                "where inputs are the arguments of one call")
+        return rows, rows if target is None else torch.as_tensor(target, device=self.device)[None]
+
+    def _moved(self, value):
+        return value.to(self.device) if isinstance(value, torch.Tensor) else value
+
+    def _wide(self, value, n_rows):
+        """A given tensor of one row, for a batch of several."""
+        value = self._moved(value)
+        if isinstance(value, torch.Tensor) and n_rows > 1 and value.dim() > 1 and value.shape[0] == 1:
+            return value.expand(n_rows, *value.shape[1:])
+        return value
+
+    def signature_of_call(self):
+        """Of a function that takes the model, ids, and what else of padding and positions the model takes."""
+        kinds = inspect.Parameter
+        names = [name for name in ("attention_mask", "position_ids", "past_key_values", "use_cache") if name in self.names
+                 and name not in self.kwargs]
+        parameters = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("ids", kinds.POSITIONAL_OR_KEYWORD)]
+        return inspect.Signature(parameters + [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in names])
+
+    def drawn(self, n):
+        """Ids that every table of the model has, always the same."""
+        sizes = [module.num_embeddings for module in self.model.modules() if isinstance(module, nn.Embedding)]
+        sizes = [size for size in sizes if size >= 8] or sizes
+        if not sizes:
+            sizes = [max(p.shape) for p in self.model.parameters() if p.dim() == 2] or [8]
+        random = torch.Generator().manual_seed(0)
+        return torch.randint(min(sizes), (n,), generator=random).tolist()
+
+
+def _parameters(model):
+    """Names of the parameters of forward, and of those without a default."""
+    while isinstance(getattr(model, "_orig_mod", None), nn.Module):
+        model = model._orig_mod  # compiled
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return [], []
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in parameters], [p.name for p in plain if p.default is p.empty]

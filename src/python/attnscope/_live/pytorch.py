@@ -1,0 +1,183 @@
+"""The adapter for PyTorch: runs a model under `capture` or `probe`, as a request asks for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import torch
+from torch import nn
+
+from .._capture import capture, probe
+from .._capture.axes import _names
+from .._capture.shared import _is_ids, _plain_pytorch
+from .changing import Changes
+from .faults import Unusable
+from .inputs import Inputs
+from .tokenizing import Tokenizing
+
+LONGEST_DEFAULT = 24
+TEXT = "the old king gave a red apple to his horse . the old king gave a red apple"
+
+
+class Subject:
+    """A PyTorch model, with what is needed to run it on a text."""
+
+    def __init__(self, model, tokenizer=None, inputs=None, *, name="", files=(), can_reload=True):
+        if not isinstance(model, nn.Module):
+            raise Unusable(f"{name}: expected a torch.nn.Module, (model, tokenizer) or (model, tokenizer, inputs); found {_kind(model)}")
+        self.model, self.name, self.files, self.can_reload = model, name, list(files), can_reload
+        self.tokenizing = None if tokenizer is None else Tokenizing(tokenizer)
+        self.inputs = Inputs(model, inputs)
+        self.places = None  # {(module, call): name of its layer}, after the first run
+        self.n_records = 0
+
+    @classmethod
+    def of(cls, held, **kw):
+        """What a person's function gave: a model, or a tuple of a model, a tokenizer and inputs."""
+        if isinstance(held, (tuple, list)) and 1 <= len(held) <= 3:
+            return cls(*held, **kw)
+        return cls(held, **kw)
+
+    def close(self):
+        self.model = self.inputs = None
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+    def about(self):
+        parameters = list(self.model.parameters())
+        dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
+        lacks_text = None if self.inputs.takes_ids else "this model takes no token ids: it runs the inputs that came with it"
+        no_reload = None if self.can_reload else "the model lives in the process that opened it: there is no file to load again"
+        return {
+            "name": self.name, "framework": f"torch {torch.__version__}", "model": type(self.model).__name__,
+            "parameters": sum(p.numel() for p in parameters), "dtype": ", ".join(dtypes),
+            "device": str(parameters[0].device) if parameters else "cpu",
+            "tokenizer": self.tokenizing.about() if self.tokenizing else None, "files": self.files,
+            "lacks": {"text": lacks_text, "reload": no_reload, "what_if": None,
+                      "probes": None if self.inputs.takes_ids else "probes change token ids, and this model takes none"}}
+
+    def tokens(self, request):
+        ids = request.get("ids")
+        if ids is None:
+            ids = self._ids_of(request.get("text", ""))
+        return {"ids": ids, "labels": self.tokenizing.labels(ids) if self.tokenizing else [str(token) for token in ids]}
+
+    def _ids_of(self, text):
+        if self.tokenizing is None:
+            raise Unusable(f"{self.name} came without a tokenizer: give ids with --tokens, or return (model, tokenizer)")
+        ids = self.tokenizing.ids(text)
+        if not ids:
+            raise Unusable("the text has no tokens")
+        return ids
+
+    def run(self, request):
+        """Runs the model once and gives its trace; with "probes" runs it on changed inputs and gives the probe."""
+        ids, target = request.get("ids"), request.get("target")
+        ids = self._ids_of(request.get("text")) if ids is None and request.get("text") is not None else ids
+        if ids is not None and not self.inputs.takes_ids:
+            raise Unusable(f"{self.name} takes no token ids: it runs the inputs that came with it")
+        modes = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        place = tempfile.mkdtemp(prefix="attnscope-")
+        path = os.path.join(place, "run.safetensors")
+        try:
+            if ids is None and self.inputs.given is None:
+                ids = self._default(request)
+            if request.get("probes"):
+                self._probe(request, path, ids)
+            else:
+                self._record(request, path, ids, target)
+            moved = place + ".safetensors"
+            os.replace(path, moved)
+            return {}, moved
+        finally:
+            if os.path.exists(path):
+                os.remove(path)
+            os.rmdir(place)
+            for module, training in modes.items():
+                module.training = training
+
+    def _record(self, request, path, ids, target):
+        labelled = self.tokenizing.labels if self.tokenizing else None
+        watched = capture(self.model, path, mask=request.get("mask"), window=request.get("window"),
+                          documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True)
+        changes = request.get("changes", [])
+        args, kwargs = self.inputs.of(ids, target)
+        with torch.no_grad(), watched:
+            # after capture's own hooks, so that what a stopped run leaves behind is cleared by it
+            handles = [module.register_forward_pre_hook(lambda *_: self._tell(request, watched)) for module in self.model.modules()
+                       if not isinstance(module, torch.jit.ScriptModule)]
+            try:
+                if changes:
+                    with Changes(watched, changes, self.places or {}) as made:
+                        self.model(*args, **kwargs)
+                    made.check()
+                else:
+                    self.model(*args, **kwargs)
+            finally:
+                for handle in handles:
+                    handle.remove()
+        if not changes:
+            self.n_records = len(watched.records)
+            self.places = {(record.info["module"], record.info["call"]): (name, head if len(group) > 1 else None)
+                           for name, group in _names(watched.records).items() for head, record in enumerate(group)}
+
+    def _tell(self, request, watched):
+        n = len(watched.records)
+        if n != getattr(request, "n_told", None):
+            request.n_told = n
+            request.tell("layers", n, max(self.n_records, n))
+        request.stop_if_cancelled()
+
+    def _probe(self, request, path, ids):
+        ids = ids if ids is not None else self.inputs.own_ids()
+        count = [0]
+
+        def call(model, ids, **more):
+            count[0] += 1
+            request.tell("probes", count[0], 0)
+            args, kwargs = self.inputs.of(ids, None, more)
+            return model(*args, **kwargs)
+
+        call.__signature__ = self.inputs.signature_of_call()
+        probe(self.model, ids, path, mask=request.get("mask", "causal"), call=call, documents=request.get("documents"))
+
+    def _default(self, request):
+        """Ids for a first look: a plain sentence where the tokenizer takes it, drawn ids where it does not."""
+        if self.tokenizing is not None:
+            try:
+                ids = self.tokenizing.ids(TEXT)
+                if 3 <= len(ids) <= 64 and self._runs(ids):
+                    return ids
+            except Exception:  # a vocabulary of other words, or one that the model's table does not reach
+                pass
+        for n in (LONGEST_DEFAULT, 16, 8, 4):
+            ids = self.inputs.drawn(n)
+            if n == 4 or self._runs(ids):
+                return ids
+
+    def _runs(self, ids):
+        try:
+            args, kwargs = self.inputs.of(ids, None)
+            with torch.no_grad(), _plain_pytorch(self.model, attention=False):
+                self.model(*args, **kwargs)
+        except Exception:
+            return False
+        return True
+
+
+class _One:
+    """Labels of ids as capture asks for them, one at a time."""
+
+    def __init__(self, labels):
+        self.labels = labels
+
+    def __call__(self, token):
+        return self.labels([token])[0]
+
+
+def _kind(value):
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}, whose first is a {type(value[0]).__name__}" if value else "nothing in it"
+    return f"a {type(value).__name__}"
