@@ -6,22 +6,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use attnscope_checkpoint::will_read;
 use attnscope_checks::{Check, Thresholds};
-use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
 use attnscope_history::Found;
+use attnscope_live::LiveTarget;
 use attnscope_prompt::TokenizerLoss;
 use attnscope_report::{
     Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
     write_verdicts,
 };
-use attnscope_run::{Declared, DeclaredMask, Judging, Options, input_of};
+use attnscope_run::{Judging, Options, input_of};
 use clap::ValueEnum;
 
 use super::check_onsets::{Asking, trainings};
 use super::default_prompts::DefaultPrompts;
 use super::fail_on::FailOn;
 use super::history_reading::read_opened;
+use super::live_args::LiveArgs;
+use super::live_target;
 use super::log_target::{self, log_of};
 use super::progress::{Task, failed, note};
 use super::prompts::InputsArgs;
@@ -67,63 +69,7 @@ pub struct Args {
     #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
-    trace: TraceArgs,
-}
-
-/// What a trace is declared to be, if its metadata does not say so.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Traces")]
-struct TraceArgs {
-    /// Which keys a query may see
-    #[arg(long, value_enum)]
-    mask: Option<MaskArg>,
-    /// How many keys back a query sees, itself included
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
-    window: Option<u32>,
-    /// Axis that the softmax should run over
-    #[arg(long, value_enum)]
-    softmax_axis: Option<AxisArg>,
-    /// Positions at which packed documents begin
-    #[arg(long, value_name = "0,17,…", value_delimiter = ',')]
-    documents: Option<Vec<usize>>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum MaskArg {
-    Causal,
-    Bidirectional,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum AxisArg {
-    Keys,
-    Queries,
-}
-
-impl TraceArgs {
-    fn declared(&self, prompt: &PromptArgs) -> Declared {
-        Declared {
-            mask: self.mask.map(|mask| match mask {
-                MaskArg::Causal => DeclaredMask::Causal,
-                MaskArg::Bidirectional => DeclaredMask::Bidirectional,
-            }),
-            window: self.window.map(|width| width as usize),
-            axis: self.softmax_axis.map(|axis| match axis {
-                AxisArg::Keys => SoftmaxAxis::Keys,
-                AxisArg::Queries => SoftmaxAxis::Queries,
-            }),
-            attention_mask: prompt.real_tokens(),
-            documents: self.documents.clone(),
-        }
-    }
-
-    /// Whether any flag for traces is set.
-    fn is_set(&self) -> bool {
-        self.mask.is_some()
-            || self.window.is_some()
-            || self.softmax_axis.is_some()
-            || self.documents.is_some()
-    }
+    live: LiveArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -262,6 +208,9 @@ fn judged(
         }
         return log_target::judged(target, &log, thresholds, wants);
     }
+    if let Some(live) = LiveTarget::parse(target) {
+        return live_target::judged(&args.live, &live, (prompt, &args.what_if), thresholds, wants);
+    }
     if attnscope_run::is_captured(target) {
         if args.what_if.is_set() {
             bail!(
@@ -269,7 +218,7 @@ fn judged(
                 target.display()
             );
         }
-        let declared = args.trace.declared(prompt);
+        let declared = args.live.declared(prompt);
         let (verdicts, about) =
             attnscope_run::judge_captured(target, &declared, thresholds, wants)?;
         note(&format!("{}: {about}", target.display()));
@@ -283,9 +232,9 @@ fn judged(
             verdicts,
         });
     }
-    if args.trace.is_set() {
+    if args.live.is_set() {
         bail!(
-            "{}: --mask, --window, --softmax-axis and --documents are for traces; a checkpoint takes --set",
+            "{}: --mask, --window, --softmax-axis, --documents and --python are for traces and live models; a checkpoint takes --set",
             target.display()
         );
     }

@@ -25,6 +25,8 @@ mod history;
 mod history_reading;
 mod lab;
 mod lab_match;
+mod live_args;
+mod live_target;
 mod log_file;
 mod log_target;
 mod man;

@@ -8,13 +8,15 @@ use anyhow::{Result, bail};
 use attnscope_checkpoint::Opening;
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_history::is_checkpoint;
+use attnscope_live::LiveTarget;
 use attnscope_prompt::{Request, Source, is_sound};
 use attnscope_report::record::natural;
 use attnscope_screen::{InitialState, Panel, Remembered, Session, Shown, Start};
 use attnscope_spec::Model;
-use attnscope_worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
+use attnscope_worker::{Against, FirstPrompt, LiveOpening, PromptOrigin, recorded_prompt};
 use clap::CommandFactory;
 
+use super::live_args::LiveArgs;
 use super::settings::{self, ScreenArgs};
 use super::targets::{is_path, source_of};
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, default_prompts, names, open_training};
@@ -46,6 +48,8 @@ pub struct Args {
     screen: ScreenArgs,
     #[command(flatten)]
     prompt: PromptArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -168,7 +172,8 @@ fn nearby_checkpoints(checkpoint: Option<&Path>) -> Vec<PathBuf> {
 
 /// Refuses the name of a missing file, with or without a terminal; a word may have been meant as a command.
 fn check_exists(path: &Path) -> Result<()> {
-    let is_named = path.to_str().is_some_and(names::is_model);
+    let is_named =
+        path.to_str().is_some_and(names::is_model) || LiveTarget::parse(path).is_some();
     if path.symlink_metadata().is_ok() || is_named {
         return Ok(());
     }
@@ -293,7 +298,9 @@ pub fn run(args: &Args) -> Result<()> {
         .as_ref()
         .is_some_and(|asked| matches!(asked.source, Source::Picture(_)));
     // Download what is missing before the screen opens.
-    if let Some(path) = opening.path.as_ref().filter(|path| !path.exists()) {
+    let live = args.checkpoint.as_deref().and_then(LiveTarget::parse);
+    let is_file = live.is_none();
+    if let Some(path) = opening.path.as_ref().filter(|path| is_file && !path.exists()) {
         opening.path = Some(opening.hub.find(path)?.path);
     }
     if !stdout().is_terminal() || !stdin().is_terminal() {
@@ -316,10 +323,17 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let word = word_notice(against.as_ref());
     let offered = default_prompts::offered(args.checkpoint.as_deref(), &prompt);
+    let live = live.map(|target| LiveOpening {
+        target,
+        python: args.live.python.clone(),
+        declared: args.live.declared(&prompt),
+        first: asked.clone(),
+    });
     let first = first_compared_prompt(against.as_ref(), prompt, asked, is_demo);
     Ok(attnscope_screen::run(Start {
         opening,
         first,
+        live,
         terms: settings::terms(chosen.device, args.run.force),
         in_front: InitialState {
             notice: chosen.fell_back.or(word),

@@ -144,6 +144,18 @@ impl PromptArgs {
         Ok(())
     }
 
+    /// Returns the same flags without the prompt itself.
+    pub fn without_prompt(&self) -> Self {
+        Self {
+            prompt: None,
+            text: None,
+            text_file: None,
+            image: None,
+            tokens: None,
+            ..self.clone()
+        }
+    }
+
     /// Returns the requested prompt; `None` if there is none and the built-in text is to be used.
     ///
     /// # Errors

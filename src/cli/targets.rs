@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use attnscope_history::{directly_in, is_checkpoint};
+use attnscope_live::LiveTarget;
 use attnscope_prompt::{Source, is_picture, is_sound};
 use attnscope_report::record::natural;
 
@@ -148,7 +149,8 @@ pub(super) fn is_path(argument: &str) -> bool {
     if names_picture(argument) || is_sound(argument) {
         return false;
     }
-    if Path::new(argument).symlink_metadata().is_ok() {
+    let path = Path::new(argument);
+    if path.symlink_metadata().is_ok() || LiveTarget::parse(path).is_some() {
         return true;
     }
     let ends_as_file = Path::new(argument).extension().is_some_and(|ending| {

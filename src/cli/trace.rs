@@ -8,11 +8,14 @@ use anyhow::Result;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::on_device;
 use attnscope_forward::{Hook, Input};
+use attnscope_live::LiveTarget;
 use attnscope_report::{Output, Selection, TracePlan, TraceWriter};
 use attnscope_run::{Job, Observer, Options, Progress, input_of};
 use attnscope_spec::{Places, Stack};
 use indicatif::HumanBytes;
 
+use super::live_args::LiveArgs;
+use super::live_target;
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named};
 use super::session::{Opened, Session};
@@ -50,6 +53,8 @@ pub struct Args {
     output: PathBuf,
     #[command(flatten)]
     what_if: WhatIfArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -120,6 +125,15 @@ fn index_list(text: &str) -> Result<Indices, String> {
 
 pub fn run(args: &Args) -> Result<()> {
     let prompt = args.positional.with(&args.prompt)?;
+    if let Some(live) = LiveTarget::parse(&args.checkpoint) {
+        if args.inputs.is_set() || args.layers.is_some() || args.heads.is_some() || args.at.is_some() {
+            anyhow::bail!(
+                "{live}: a live model is recorded whole, on one prompt: --inputs, --layers, --heads and --at are for checkpoints"
+            );
+        }
+        let output = Output::open_or_replace(&args.output, args.run.force)?;
+        return live_target::write_trace(&args.live, &live, (&prompt, &args.what_if), output);
+    }
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     let selection = Selection {

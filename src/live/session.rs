@@ -139,6 +139,21 @@ impl LiveSession {
         }
     }
 
+    /// Texts of ids; their numbers without a tokenizer.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn labels(&mut self, ids: &[u32], pace: &dyn Pace) -> Result<Vec<String>> {
+        self.about(pace)?;
+        if ids.is_empty() || self.about.tokenizer.is_none() {
+            return Ok(ids.iter().map(u32::to_string).collect());
+        }
+        let asked = json!({"kind": "tokens", "ids": ids});
+        let answer = self.ask(asked, &mut |_, _, _| {}, pace)?.header;
+        serde_json::from_value(answer["labels"].clone())
+            .map_err(|_| self.error("texts of tokens came back that are no list"))
+    }
+
     /// Runs the model, and returns what was recorded. `told` gets what is done, how many, and of how many (0 if unknown).
     ///
     /// # Errors

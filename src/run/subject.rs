@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use attnscope_checkpoint::{Knob, Settings, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
+use attnscope_live::About;
 use attnscope_spec::{Grid, Model, Stack};
 
 use super::align::{AlignSpec, Alignment};
@@ -64,6 +65,7 @@ impl Subject {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Model(model) => model.spec.family,
+            Self::Trace(recorded) if recorded.live.is_some() => "live",
             Self::Trace(_) => "trace",
             Self::Alignment(_) => "alignment",
         }
@@ -71,14 +73,20 @@ impl Subject {
 
     /// Reason why an operation is not possible; `None` if it is.
     pub fn why_not(&self, ability: Ability) -> Option<&'static str> {
+        if let Self::Trace(recorded) = self
+            && let Some(live) = &recorded.live
+        {
+            return lacks_of_live(recorded, live, ability);
+        }
         match (self, ability) {
             (Self::Trace(_), Ability::WhatIf) => Some("a trace holds no weights to run again"),
             (Self::Trace(_), Ability::AnotherText) => {
                 Some("a trace holds one run: there is no model to run another text with")
             }
-            (Self::Trace(_), Ability::Predict) => {
-                Some("a trace holds attention, and no predictions")
-            }
+            (Self::Trace(recorded), Ability::Predict) => match recorded.outcome.predictions {
+                Some(_) => None,
+                None => Some("this trace holds attention, and no logits of its tokens"),
+            },
             (Self::Alignment(_), Ability::Predict) => {
                 Some("an alignment attends, and predicts no tokens")
             }
@@ -250,4 +258,27 @@ impl Subject {
             _ => false,
         }
     }
+}
+
+/// Reason why an operation is not possible on a process that holds a model.
+fn lacks_of_live(recorded: &Recorded, live: &About, ability: Ability) -> Option<&'static str> {
+    let (lacks, why) = match ability {
+        Ability::WhatIf => (
+            live.lacks.what_if.is_some(),
+            "the process that holds this model cannot change its attention",
+        ),
+        Ability::AnotherText => (
+            live.lacks.text.is_some(),
+            "this model takes no token ids: it runs the inputs that came with it",
+        ),
+        Ability::ReadAgain => (
+            live.lacks.reload.is_some(),
+            "the model lives in the process that opened it: there is no file to load again",
+        ),
+        Ability::Predict => (
+            recorded.outcome.predictions.is_none(),
+            "this model's output is no row of logits per token",
+        ),
+    };
+    lacks.then_some(why)
 }

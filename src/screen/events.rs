@@ -33,6 +33,7 @@ impl App {
                     self.step_layer(0);
                 }
             }
+            Event::Renewed(subject) => self.opened = Some(subject),
             Event::OpenFailed(reason) => {
                 self.fatal = Some(reason);
                 self.is_over = true;
@@ -220,6 +221,7 @@ impl App {
             }
             Event::Opened { .. }
             | Event::OpenFailed(_)
+            | Event::Renewed(_)
             | Event::Started { .. }
             | Event::WhatIfStarted { .. }
             | Event::SecondStarted { .. }

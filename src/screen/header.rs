@@ -153,7 +153,7 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     // The shown side must stay readable: cut a long name on the left, because its end says more than its beginning.
     let room = room.saturating_sub(what.len() + shown.len() + 8);
     let words = match second.way {
-        SecondRunKind::WhatIf(_) => second.way.words(),
+        SecondRunKind::WhatIf(_) | SecondRunKind::Against(Against::Reload) => second.way.words(),
         SecondRunKind::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
         SecondRunKind::Against(Against::Prompt(_)) => cut(&second.way.words(), room),
     };

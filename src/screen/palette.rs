@@ -168,6 +168,7 @@ fn typed(query: &str) -> Option<Item> {
     let what = match against {
         Against::Target(_) => "a checkpoint or trace",
         Against::Prompt(_) => "a text",
+        Against::Reload => "the code as it is now",
     };
     Some(Item {
         about: what.to_owned(),

@@ -47,6 +47,25 @@ impl App {
         }
     }
 
+    /// Whether the open model lives in another process.
+    pub(super) fn is_live(&self) -> bool {
+        let kind = self.opened.as_ref().map(Subject::kind);
+        kind == Some("live")
+    }
+
+    /// Compares the run on screen, as before, with the same text through the code as it is now.
+    pub(super) fn reload(&mut self) {
+        let is_reloaded = |second: &Second| {
+            matches!(&second.way, SecondRunKind::Against(Against::Reload)) && second.run.is_some()
+        };
+        if self.runs.b.as_ref().is_some_and(is_reloaded) {
+            // What was after the last reload is before this one.
+            self.runs.a = self.runs.b.take().and_then(|second| second.run);
+            self.opened = self.runs.a.as_ref().map(|run| run.subject.clone());
+        }
+        self.compare_with(Against::Reload);
+    }
+
     fn begin_second(&mut self, way: SecondRunKind, shows: Shows) {
         self.runs.b = Some(Second::new(way));
         self.runs.shows = shows;
@@ -70,7 +89,9 @@ impl App {
     /// Queues B again when A restarts, with another text or because its files changed.
     pub(super) fn second_again(&mut self) {
         let shows = self.runs.shows;
-        if let Some(way) = self.drop_second() {
+        let way = self.drop_second();
+        // The code before a reload is gone: another text runs through the one that is loaded.
+        if let Some(way) = way.filter(|way| *way != SecondRunKind::Against(Against::Reload)) {
             self.begin_second(way, shows);
         }
     }

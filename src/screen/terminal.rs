@@ -19,7 +19,9 @@ use attnscope_system::signals::Asked;
 use attnscope_terminal::ground::Question;
 use attnscope_terminal::guard::{Guard, restore, tell_panics_apart};
 use attnscope_terminal::input::{Input, read_input};
-use attnscope_worker::{Against, Event, FirstPrompt, Sink, Terms, UsualPrompt, Worker, caught};
+use attnscope_worker::{
+    Against, Event, FirstPrompt, LiveOpening, Sink, Terms, UsualPrompt, Worker, caught,
+};
 use crossterm::event::Event as TermEvent;
 #[cfg(debug_assertions)]
 use crossterm::event::KeyCode;
@@ -55,6 +57,8 @@ pub struct Start {
     /// The checkpoint to open; the demo if it names no path.
     pub opening: Opening,
     pub first: FirstPrompt,
+    /// A live model to show in place of the checkpoint.
+    pub live: Option<LiveOpening>,
     pub terms: Terms,
     pub in_front: InitialState,
     /// Produces the story of a demo.
@@ -130,7 +134,10 @@ pub fn run(start: Start) -> Result<()> {
             None => "the built-in demo".to_owned(),
         },
     };
-    let begin = |sink| Worker::start(start.opening, start.first, start.terms, sink);
+    let begin = |sink| match start.live {
+        Some(live) => Worker::start_live(live, start.terms, sink),
+        None => Worker::start(start.opening, start.first, start.terms, sink),
+    };
     stay(begin, opening, start.in_front, start.story)
 }
 

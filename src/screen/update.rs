@@ -186,6 +186,7 @@ impl App {
             Action::Palette => self.open_palette(),
             Action::PickStatistic => self.open_statistics(),
             Action::Edit => self.edit(false),
+            Action::ReadAgain if self.is_live() => self.reload(),
             Action::ReadAgain => {
                 self.preparing = Some(Preparing::Text);
                 effects.push(Effect::ReadAgain);

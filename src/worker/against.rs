@@ -10,6 +10,8 @@ pub enum Against {
     Target(Opening),
     /// Another prompt through A's model.
     Prompt(Request),
+    /// A's prompt through the code of a live model, loaded anew.
+    Reload,
 }
 
 impl Against {
@@ -21,6 +23,7 @@ impl Against {
                 (None, Some(bundle)) => bundle.name.to_owned(),
                 (None, None) => "the built-in demo".to_owned(),
             },
+            Self::Reload => "the code as it is now".to_owned(),
             Self::Prompt(request) => match &request.source {
                 Source::Text(text) => format!(
                     "“{}”",
@@ -57,6 +60,7 @@ impl PartialEq for Against {
                 of(a) == of(b)
             }
             (Self::Prompt(a), Self::Prompt(b)) => a == b,
+            (Self::Reload, Self::Reload) => true,
             _ => false,
         }
     }

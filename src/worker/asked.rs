@@ -14,6 +14,7 @@ use attnscope_spec::Model;
 use super::against::Against;
 use super::effect_shown::EffectQuery;
 use super::event::PromptOrigin;
+use super::live::LiveOpening;
 use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
 use super::sweep::{LayerSweepQuery, SweepQuery};
@@ -39,6 +40,7 @@ pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOr
 pub(super) enum RunJob {
     Open(Opening, FirstPrompt),
     Align(Box<Alignment>),
+    OpenLive(Box<LiveOpening>),
     /// Replace the open training step by another one, keeping the prompt.
     OpenStep(Opening),
     Run(Request),

@@ -9,6 +9,7 @@ use attnscope_run::align::Aligned;
 use attnscope_run::{Earlier, Kept, Outcome, Recorded, Resume, Shared, Subject};
 use attnscope_spec::Model;
 
+use super::live::Live;
 use super::run_id::RunId;
 
 /// The open subject, and the runs that questions refer to.
@@ -19,6 +20,8 @@ pub(super) struct Context {
     pub a: Option<ShownRun>,
     /// A second run, compared with it.
     pub b: Option<ShownRun>,
+    /// The process behind the open subject, if it is a live one.
+    pub live: Option<Arc<Live>>,
 }
 
 /// A run on screen.

@@ -62,6 +62,8 @@ pub enum Event {
         source: Source,
         origin: PromptOrigin,
     },
+    /// The open subject is another recording of the same model.
+    Renewed(Subject),
     /// The last prompt runs again, through a model with changed attention.
     WhatIfStarted {
         run: RunId,

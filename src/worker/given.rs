@@ -79,6 +79,7 @@ impl Runner {
             subject: Some(subject),
             a: Some(ShownRun { run, what }),
             b: None,
+            live: None,
         };
     }
 

@@ -23,7 +23,10 @@ use super::trace::trace_of;
 
 impl Runner {
     pub fn job(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) {
-        let is_first = matches!(job, RunJob::Open(..) | RunJob::Align(_));
+        let is_first = matches!(
+            job,
+            RunJob::Open(..) | RunJob::Align(_) | RunJob::OpenLive(_)
+        );
         match caught(|| self.act(id, job, pace)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.refused(is_first, &error),
@@ -38,6 +41,7 @@ impl Runner {
                 self.show_alignment(id, *alignment);
                 Ok(())
             }
+            RunJob::OpenLive(opening) => self.open_live(id, *opening, pace),
             RunJob::OpenStep(opening) => self.open_step(id, opening, pace),
             RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
             RunJob::WhatIf(what_ifs) => self.run_what_ifs(id, &what_ifs, pace),
@@ -164,7 +168,7 @@ impl Runner {
         let model = match subject {
             Subject::Model(model) => model,
             Subject::Alignment(alignment) => return self.align_again(run, &alignment, &request),
-            Subject::Trace(_) => return Ok(()),
+            Subject::Trace(_) => return self.run_live(run, Some(request), false, pace),
         };
         self.last = Some((request.clone(), origin));
         let prompt_form = &self.prompt_form;
@@ -230,6 +234,9 @@ impl Runner {
         }
         if let Some(Subject::Alignment(alignment)) = subject {
             return self.run_alignment_what_ifs(run, &alignment, what_ifs);
+        }
+        if let Some(RunData::Trace(recorded)) = &first {
+            return self.live_what_ifs(run, recorded, what_ifs, pace);
         }
         let Some(RunData::Model(plain)) = first else {
             let problem = "a what-if needs a run of a model: run a text first";

@@ -15,6 +15,7 @@ use super::context::{Context, RunData};
 use super::effect::measure;
 use super::event::{Event, QuestionKind, Sink};
 use super::lane::lock;
+use super::live::{live_of, probe};
 use super::own_device::OwnDevice;
 use super::query_rows::query_rows;
 use super::run_id::RunId;
@@ -124,8 +125,15 @@ impl Looker {
                 });
             }
             Question::Probes(run) => {
-                let Some(RunData::Model(ran)) = ran(run) else {
-                    return Ok(());
+                let ran = match ran(run) {
+                    Some(RunData::Model(ran)) => ran,
+                    Some(RunData::Trace(recorded)) => {
+                        return match live_of(context, &recorded) {
+                            Some(live) => probe((&live, &recorded), run, sink, thresholds, pace),
+                            None => Ok(()),
+                        };
+                    }
+                    Some(RunData::Alignment(_)) | None => return Ok(()),
                 };
                 let Some((layers, outcome)) = ran.seen else {
                     return Ok(());

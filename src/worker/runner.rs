@@ -46,6 +46,8 @@ pub(super) struct Runner {
     pub other: Option<Other>,
     /// The last finished run of the open subject.
     pub before: Option<ModelRun>,
+    /// Name of a live subject's tokenizer, if it has one.
+    pub live_tokenizer: Option<String>,
     /// KV cache of the last generation.
     pub remembered: Option<Remembered>,
 }

@@ -10,7 +10,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_prompt::{Prompt, PromptForm, Request, Source, Target, Tokenizer};
-use attnscope_run::{Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
+use attnscope_run::{Ability, Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
 use attnscope_spec::Model;
 
 use super::against::Against;
@@ -47,6 +47,22 @@ impl Runner {
             ));
         };
         match against {
+            Against::Reload => {
+                let after = lock(&self.context).b.take();
+                // What was B until now is A: a reload compares with the one before it.
+                let a = after.unwrap_or(a);
+                lock(&self.context).a = Some(a.clone());
+                let RunData::Trace(recorded) = a.what else {
+                    return Err(refuses("there is no code to load again"));
+                };
+                self.live_reload(run, &subject, &recorded, pace)
+            }
+            Against::Prompt(request) if subject.model().is_none() => {
+                if let Some(reason) = subject.why_not(Ability::AnotherText) {
+                    return Err(refuses(reason));
+                }
+                self.second_live_prompt(run, request, pace)
+            }
             Against::Prompt(request) => {
                 let RunData::Model(plain) = a.what else {
                     return Err(refuses(format!(

@@ -1,5 +1,6 @@
 //! Sends the results of finished runs, and errors.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,23 @@ pub(super) fn tell_trace(
     trace: &Trace,
     thresholds: &Thresholds,
 ) {
+    tell_recorded(sink, run, recorded, (Duration::ZERO, &BTreeMap::new()));
+    let verdicts = attnscope_run::judge_trace(trace, &recorded.layers, thresholds);
+    let probes = Probes::none("a trace holds one run");
+    sink(Event::Judged {
+        run,
+        judgement: Arc::new(Judgement { verdicts, probes }),
+        is_probed: true,
+    });
+}
+
+/// Sends the layers of a recorded run, and that it is finished; `labels` has texts of predicted ids.
+pub(super) fn tell_recorded(
+    sink: &Sink,
+    run: RunId,
+    recorded: &Recorded,
+    (took, labels): (Duration, &BTreeMap<u32, String>),
+) {
     for report in &recorded.layers {
         sink(Event::Layer {
             run,
@@ -65,16 +83,9 @@ pub(super) fn tell_trace(
     }
     sink(Event::Finished {
         run,
-        outcome: Arc::default(),
-        labels: Arc::default(),
-        took: Duration::ZERO,
-    });
-    let verdicts = attnscope_run::judge_trace(trace, &recorded.layers, thresholds);
-    let probes = Probes::none("a trace holds one run");
-    sink(Event::Judged {
-        run,
-        judgement: Arc::new(Judgement { verdicts, probes }),
-        is_probed: true,
+        outcome: Arc::new(recorded.outcome.clone()),
+        labels: Arc::new(labels.clone()),
+        took,
     });
 }
 

@@ -14,6 +14,7 @@ use super::context::Context;
 use super::effect_shown::EffectQuery;
 use super::event::Sink;
 use super::lane::Lane;
+use super::live::LiveOpening;
 use super::look::Looker;
 use super::own_device::OwnDevice;
 use super::query_rows::RowsQuery;
@@ -72,6 +73,13 @@ impl Worker {
         worker
     }
 
+    /// Starts a worker that shows the model of another process.
+    pub fn start_live(opening: LiveOpening, terms: Terms, sink: Sink) -> Self {
+        let worker = Self::spawn(terms, None, sink);
+        worker.runs.submit(RunJob::OpenLive(Box::new(opening)));
+        worker
+    }
+
     fn spawn(terms: Terms, usual: Option<UsualPrompt>, sink: Sink) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
         let terms = Arc::new(terms);
@@ -89,6 +97,7 @@ impl Worker {
                 prompt: None,
                 other: None,
                 before: None,
+                live_tokenizer: None,
                 remembered: None,
             };
             move |id, job, pace: &dyn Pace| runner.job(id, job, pace)

@@ -159,6 +159,7 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
     Ok(attnscope_screen::run(Start {
         opening: story.opening(&run.set),
         first: story.first_prompt(),
+        live: None,
         terms: settings::terms(chosen.device, run.force),
         in_front: InitialState {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),

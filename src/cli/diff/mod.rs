@@ -11,10 +11,12 @@ use attnscope_compare::{CompareOptions, Comparison, LayerMap, Side, is_recording
 use attnscope_report::{Difference, Output, printable};
 use clap::ValueEnum;
 
+use super::live_args::LiveArgs;
+use super::live_target::Recordings;
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, share};
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Checkpoint, trace or table of a report: the reference
     a: PathBuf,
@@ -38,6 +40,8 @@ pub struct Args {
     output: PathBuf,
     #[command(flatten)]
     what_if: WhatIfArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -103,6 +107,24 @@ impl Kind {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
+    let recordings = Recordings::of(&args.live, [&args.a, &args.b], &args.prompt)?;
+    if !recordings.is_live() {
+        return compared(args, None);
+    }
+    let [a, b] = recordings.paths.clone();
+    let named = [&args.a, &args.b].map(|path| path.display().to_string());
+    // A recording is compared on its own tokens.
+    let of_files = Args {
+        a,
+        b,
+        prompt: args.prompt.without_prompt(),
+        ..args.clone()
+    };
+    compared(&of_files, Some(named))
+}
+
+/// Compares two targets that are files; `named` has their names if they are not those of the files.
+fn compared(args: &Args, named: Option<[String; 2]>) -> Result<Ended> {
     let kinds = (Kind::of(&args.a), Kind::of(&args.b));
     if kinds != (Kind::Checkpoint, Kind::Checkpoint) && args.map.is_some() {
         bail!(
@@ -111,7 +133,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             kinds.1.name()
         );
     }
-    let compared = match kinds {
+    let mut compared = match kinds {
         (Kind::Checkpoint, Kind::Checkpoint) => checkpoints::compare(args)?,
         (Kind::Checkpoint, Kind::Recording) => recordings::model_and_recording(args, Side::A)?,
         (Kind::Recording, Kind::Checkpoint) => recordings::model_and_recording(args, Side::B)?,
@@ -125,6 +147,9 @@ pub fn run(args: &Args) -> Result<Ended> {
             b.name()
         ),
     };
+    if let Some(named) = named {
+        compared.names = named;
+    }
     finish(args, &compared)
 }
 

@@ -27,6 +27,7 @@ pub use names::{Layer, Name};
 pub use randomness::Randomness;
 pub use recorded::Recorded;
 
+pub(super) use probe::read as read_probes;
 pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
 pub(super) use head::whole_head;
 

@@ -6,10 +6,13 @@ use attnscope_checkpoint::captured::Captured;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
+use attnscope_live::About;
 use attnscope_prompt::Prompt;
 use attnscope_spec::{Grid, Stack};
 
 use super::{ArrayNames, Randomness, Trace};
+use crate::job::Outcome;
+use crate::predictions::{Predictions, Scan};
 
 /// A trace opened for viewing.
 #[derive(Debug)]
@@ -22,14 +25,27 @@ pub struct Recorded {
     pub layers: Vec<Arc<LayerReport>>,
     /// The arrays of each layer, in the order of `layers`.
     arrays: Vec<ArrayNames>,
+    /// The process that recorded it and can run again; `None` for a file.
+    pub live: Option<About>,
+    /// Predictions, if logits were recorded for every token.
+    pub outcome: Outcome,
 }
 
 impl Recorded {
     /// Takes a trace's layers and renumbers them.
     pub fn new(captured: Captured, trace: &Trace) -> Self {
         let layers = renumbered(&trace.layers);
+        let prompt = prompt(&captured, trace, &layers);
+        let is_causal = layers
+            .iter()
+            .any(|layer| layer.stack != Stack::Cross && layer.spec.mask.causal);
         Self {
-            prompt: prompt(&captured, trace, &layers),
+            outcome: Outcome {
+                predictions: predictions(&captured, &prompt, is_causal),
+                tokens: prompt.tokens.clone(),
+                ..Outcome::default()
+            },
+            prompt,
             layers,
             arrays: trace.arrays.clone(),
             about: match Randomness::of(&captured).words() {
@@ -37,7 +53,19 @@ impl Recorded {
                 None => format!("a trace; {}", trace.mask_origin),
             },
             captured,
+            live: None,
         }
+    }
+
+    /// Makes it a run of a process that can run again.
+    pub fn of_live(mut self, about: About) -> Self {
+        self.about = format!(
+            "live: {}; {}",
+            about.words(),
+            self.about.trim_start_matches("a trace; ")
+        );
+        self.live = Some(about);
+        self
     }
 
     fn layers_of(&self, stack: Stack) -> impl Iterator<Item = &Arc<LayerReport>> {
@@ -114,6 +142,24 @@ fn prompt(captured: &Captured, trace: &Trace, layers: &[Arc<LayerReport>]) -> Pr
         prompt.source = Some(Box::new(prompt_of(&trace.tokens, &texts, n_source)));
     }
     prompt
+}
+
+/// Predictions from recorded logits [position, token], with losses for a causal model; `None` if they do not belong to the tokens.
+fn predictions(captured: &Captured, prompt: &Prompt, is_causal: bool) -> Option<Predictions> {
+    let shape = captured.shape("logits")?;
+    let (n, d_vocab) = match *shape {
+        [n, d_vocab] | [1, n, d_vocab] => (n, d_vocab),
+        _ => return None,
+    };
+    let largest = prompt.tokens.iter().max().copied()?;
+    if n != prompt.tokens.len() || prompt.lacks_ids || largest as usize >= d_vocab {
+        return None;
+    }
+    let logits = captured.array("logits").ok()?.values;
+    let next = prompt.tokens.iter().skip(1).map(|token| Some(*token));
+    let mut scan = Scan::new(next.chain([None]).collect());
+    scan.add(&(0..d_vocab), &logits);
+    Some(scan.finish(None, is_causal, |_| true))
 }
 
 /// Token texts from a JSON list in the metadata, present if the capture had a tokenizer; anything else gives no texts.

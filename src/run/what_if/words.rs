@@ -68,6 +68,11 @@ impl WhatIf {
         })
     }
 
+    /// The change as it was written, in two parts.
+    pub fn key_and_value(&self) -> (&str, &str) {
+        self.words.split_once('=').unwrap_or((&self.words, ""))
+    }
+
     pub fn places(&self) -> Vec<Place> {
         if self.at.is_empty() {
             vec![Place::default()]

@@ -1,0 +1,146 @@
+//! Live targets of commands: the code that a person named is run, recorded and judged.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use attnscope_checks::{Check, Probes, Thresholds};
+use attnscope_compare::Recording;
+use attnscope_live::{LiveSession, LiveTarget, Request};
+use attnscope_report::{Output, TargetVerdict};
+use attnscope_run::{judge_live, live_changes, live_request, probe_live};
+
+use super::live_args::LiveArgs;
+use super::progress::{Task, note};
+use super::{PromptArgs, WhatIfArgs};
+
+/// Judges a live target: one recorded run, and the probes that its code can run.
+///
+/// # Errors
+/// When the person's code fails, or no attention was seen in it.
+pub fn judged(
+    args: &LiveArgs,
+    target: &LiveTarget,
+    (prompt, what_if): (&PromptArgs, &WhatIfArgs),
+    thresholds: &Thresholds,
+    wants: &dyn Fn(&Check) -> bool,
+) -> Result<TargetVerdict> {
+    let mut session = args.session(target)?;
+    let mut ran = args.record(&mut session, prompt)?;
+    let mut first = Vec::new();
+    let mut probes = None;
+    if what_if.is_set() {
+        let changes = live_changes(&ran.recorded, &what_if.all())?;
+        let asked = prompt.request()?;
+        let request = Request {
+            changes,
+            ..live_request(asked.as_ref(), &args.declared(prompt))?
+        };
+        ran = args.record_request(&mut session, &request, prompt)?;
+        first.push("the code was not probed: probes run it without what-ifs".to_owned());
+    } else {
+        let lacks = ran.recorded.live.as_ref();
+        let lacks = lacks.and_then(|about| about.lacks.probes.clone());
+        match lacks {
+            Some(reason) => first.push(format!("not probed: {reason}")),
+            None => {
+                probes = probed(&mut session, &ran.recorded, (args, prompt))
+                    .inspect_err(|e| first.push(format!("not probed: {e:#}")))
+                    .ok();
+            }
+        }
+    }
+    let mut verdicts = judge_live(&ran.trace, &ran.recorded, probes.as_ref(), thresholds);
+    verdicts.retain(|(check, _)| wants(check));
+    Ok(TargetVerdict {
+        target: target.to_string(),
+        what_if: what_if.words(),
+        first,
+        notes: vec![ran.recorded.about.clone()],
+        unread: Vec::new(),
+        error: None,
+        verdicts,
+    })
+}
+
+fn probed(
+    session: &mut LiveSession,
+    recorded: &attnscope_run::Recorded,
+    (args, prompt): (&LiveArgs, &PromptArgs),
+) -> Result<Probes> {
+    let task = Task::begin("probes", 0);
+    let told = &mut |_: &str, n_done: usize, _: usize| task.say(&format!("probes: {n_done} runs"));
+    let declared = args.declared(prompt);
+    Ok(probe_live(session, recorded, &declared, told, &|| false)?)
+}
+
+/// Files that stand for live targets, while their sessions last.
+pub struct Recordings {
+    sessions: Vec<LiveSession>,
+    /// The paths to use in place of the targets.
+    pub paths: [PathBuf; 2],
+}
+
+impl Recordings {
+    /// Records those of two targets that are live; the second runs on the tokens of the first, if those are recorded.
+    ///
+    /// # Errors
+    /// When the person's code fails, or no attention was seen in it.
+    pub fn of(args: &LiveArgs, targets: [&Path; 2], prompt: &PromptArgs) -> Result<Self> {
+        let mut recordings = Self {
+            sessions: Vec::new(),
+            paths: targets.map(Path::to_path_buf),
+        };
+        for idx in 0..2 {
+            let Some(live) = LiveTarget::parse(targets[idx]) else {
+                continue;
+            };
+            let mut session = args.session(&live)?;
+            let asked = prompt.request()?;
+            let mut request = live_request(asked.as_ref(), &args.declared(prompt))?;
+            let other = &recordings.paths[1 - idx];
+            if asked.is_none() && attnscope_run::is_captured(other) {
+                request.ids = Recording::open(other)?.tokens()?.tokens;
+            }
+            let ran = args.record_request(&mut session, &request, prompt)?;
+            recordings.paths[idx] = ran.recorded.captured.path.clone();
+            recordings.sessions.push(session);
+        }
+        Ok(recordings)
+    }
+
+    /// Whether there is any.
+    pub fn is_live(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+}
+
+/// Writes what a live target recorded as a trace.
+///
+/// # Errors
+/// When the person's code fails, or the file cannot be written.
+pub fn write_trace(
+    args: &LiveArgs,
+    target: &LiveTarget,
+    (prompt, what_if): (&PromptArgs, &WhatIfArgs),
+    output: Output,
+) -> Result<()> {
+    let mut session = args.session(target)?;
+    let mut ran = args.record(&mut session, prompt)?;
+    if what_if.is_set() {
+        let request = Request {
+            changes: live_changes(&ran.recorded, &what_if.all())?,
+            ..live_request(prompt.request()?.as_ref(), &args.declared(prompt))?
+        };
+        ran = args.record_request(&mut session, &request, prompt)?;
+    }
+    let path = &ran.recorded.captured.path;
+    let Some(file) = output.file() else {
+        bail!("--output: expected a file for a trace");
+    };
+    let mut from = std::fs::File::open(path)?;
+    let mut to = file;
+    let n = std::io::copy(&mut from, &mut to)?;
+    note(&format!("{} layers, {n} bytes", ran.recorded.layers.len()));
+    output.close()?;
+    Ok(())
+}

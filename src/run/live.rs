@@ -1,0 +1,215 @@
+//! Runs of a live subject: a process that holds a model records a trace or a probe, which is read as one from a file.
+
+use std::time::Duration;
+
+use attnscope_checkpoint::captured::Captured;
+use attnscope_checks::{Check, Evidence, Probes, Status, Subject, Thresholds, Verdict};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::pace::Pace;
+use attnscope_live::{LiveSession, Request};
+use attnscope_prompt::{Source, Target};
+use attnscope_spec::{Grid, Place};
+use serde_json::{Value, json};
+
+use super::captured::{
+    Declared, DeclaredMask, Recorded, Trace, judge_trace, read_probes, read_trace,
+};
+use super::what_if::WhatIf;
+
+/// A recorded run of a live subject.
+#[derive(Debug)]
+pub struct LiveRun {
+    pub recorded: Recorded,
+    pub trace: Trace,
+    /// Time of the forward call, with recording.
+    pub took: Duration,
+}
+
+/// Receives what is done, how many, and of how many; 0 if unknown.
+pub type Told<'a> = &'a mut dyn FnMut(&str, usize, usize);
+
+/// Returns the request for a prompt, and for what the user declares of the code.
+///
+/// # Errors
+/// When the prompt is a picture or a sound.
+pub fn live_request(
+    prompt: Option<&attnscope_prompt::Request>,
+    declared: &Declared,
+) -> Result<Request> {
+    let mut request = Request {
+        mask: declared.mask.map(|mask| match mask {
+            DeclaredMask::Causal => "causal",
+            DeclaredMask::Bidirectional => "bidirectional",
+        }),
+        window: declared.window,
+        documents: declared.documents.clone(),
+        ..Request::default()
+    };
+    let Some(prompt) = prompt else {
+        return Ok(request);
+    };
+    match &prompt.source {
+        Source::Text(text) => request.text = Some(text.clone()),
+        Source::Ids(ids) if ids.is_empty() => {}
+        Source::Ids(ids) => request.ids = Some(ids.clone()),
+        Source::Picture(_) => {
+            let problem = "a live model takes a text or token ids: return (model, tokenizer, inputs) to run it on a picture";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+    }
+    if let Target::Ids(ids) = &prompt.target {
+        request.target = Some(ids.clone());
+    }
+    Ok(request)
+}
+
+/// Runs a live subject and reads what it recorded.
+///
+/// # Errors
+/// When the person's code fails, nothing of attention was seen, or the pace stops it.
+pub fn record_live(
+    session: &mut LiveSession,
+    request: &Request,
+    declared: &Declared,
+    told: Told<'_>,
+    pace: &dyn Pace,
+) -> Result<LiveRun> {
+    let done = session.run(request, told, pace)?;
+    let mut captured = Captured::open(&done.path)?;
+    captured.name = session.target().to_string();
+    let trace = read_trace(&captured, declared)?;
+    let about = session.about(pace)?.clone();
+    let recorded = Recorded::new(captured, &trace).of_live(about);
+    Ok(LiveRun {
+        recorded,
+        trace,
+        took: done.took,
+    })
+}
+
+/// Runs a live subject on changed inputs: later tokens, padding, order and others.
+///
+/// # Errors
+/// When the person's code fails, or the pace stops it.
+pub fn probe_live(
+    session: &mut LiveSession,
+    recorded: &Recorded,
+    declared: &Declared,
+    told: Told<'_>,
+    pace: &dyn Pace,
+) -> Result<Probes> {
+    let given = recorded.prompt.given();
+    let is_encoder_decoder = recorded.prompt.source.is_some();
+    let request = Request {
+        ids: (!recorded.prompt.lacks_ids).then(|| {
+            // The probe of an encoder-decoder model changes what is written.
+            let probed = if is_encoder_decoder {
+                &recorded.prompt
+            } else {
+                given
+            };
+            probed.tokens.clone()
+        }),
+        mask: Some(mask_of(recorded, declared)),
+        documents: declared.documents.clone(),
+        probes: true,
+        ..Request::default()
+    };
+    let done = session.run(&request, told, pace)?;
+    let captured = Captured::open(&done.path)?;
+    read_probes(&captured)
+}
+
+/// The direction that is declared, or that most of the recorded layers have.
+fn mask_of(recorded: &Recorded, declared: &Declared) -> &'static str {
+    let is_causal = match declared.mask {
+        Some(mask) => mask == DeclaredMask::Causal,
+        None => recorded
+            .layers
+            .iter()
+            .any(|layer| layer.spec.mask.causal),
+    };
+    if is_causal { "causal" } else { "bidirectional" }
+}
+
+/// Judges a recorded run, with what probes saw where they ran.
+pub fn judge_live(
+    trace: &Trace,
+    recorded: &Recorded,
+    probes: Option<&Probes>,
+    thresholds: &Thresholds,
+) -> Vec<(&'static Check, Verdict)> {
+    let mut verdicts = judge_trace(trace, &recorded.layers, thresholds);
+    let Some(probes) = probes else {
+        return verdicts;
+    };
+    let evidence = Evidence {
+        lacks: Some("a probe holds what moved, and no attention".to_owned()),
+        ..Evidence::of_layers(Subject::Probe, &[], probes, 0.0)
+    };
+    for ((_, verdict), (_, probed)) in verdicts
+        .iter_mut()
+        .zip(attnscope_checks::judge(&evidence, thresholds))
+    {
+        if weight(probed.status) > weight(verdict.status) {
+            *verdict = probed;
+        } else if probed.status == Status::Fired {
+            verdict.findings.extend(probed.findings);
+        }
+    }
+    verdicts
+}
+
+/// How much a status says: what was found, then what was decided.
+fn weight(status: Status) -> u8 {
+    match status {
+        Status::Fired => 4,
+        Status::Passed => 3,
+        Status::Undecidable => 2,
+        Status::ByConstruction | Status::NotTested => 1,
+        Status::NotApplicable => 0,
+    }
+}
+
+/// Returns changes of attention as the channel has them.
+///
+/// # Errors
+/// When the recorded model has no such place.
+pub fn live_changes(recorded: &Recorded, what_ifs: &[WhatIf]) -> Result<Vec<Value>> {
+    let grids = recorded.shape();
+    what_ifs
+        .iter()
+        .map(|what_if| {
+            let (key, value) = what_if.key_and_value();
+            let mut places = Vec::new();
+            for place in what_if.places() {
+                place.within(&grids).map_err(|expected| {
+                    Error::Setting(format!(
+                        "--what-if {what_if}: there is no {place} in this model; expected {expected}"
+                    ))
+                })?;
+                if place == Place::default() {
+                    return Ok(json!({"key": key, "value": value, "places": null}));
+                }
+                places.extend(layers_of(recorded, place, &grids));
+            }
+            Ok(json!({"key": key, "value": value, "places": places}))
+        })
+        .collect()
+}
+
+/// Names of the recorded layers that a place holds, with its head.
+fn layers_of(recorded: &Recorded, place: Place, grids: &[Grid]) -> Vec<Value> {
+    let layers = grids.iter().flat_map(|grid| {
+        (0..grid.n_heads.len()).map(move |layer_idx| (grid.stack, layer_idx))
+    });
+    layers
+        .filter(|(stack, layer_idx)| place.holds(*stack, *layer_idx))
+        .filter_map(|(stack, layer_idx)| {
+            let arrays = recorded.arrays_of(stack, layer_idx);
+            let name = arrays.pattern.or(arrays.scores)?;
+            let layer = name.rsplit_once('.')?.0;
+            Some(json!({"layer": layer, "head": place.head_idx}))
+        })
+        .collect()
+}

@@ -1,0 +1,295 @@
+//! Runs of a live subject: a process that holds a model, asked again for every text, what-if and reload.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use attnscope_checks::{Probes, Thresholds};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Device;
+use attnscope_compute::pace::Pace;
+use attnscope_live::{LiveSession, LiveTarget};
+use attnscope_prompt::{Request, Source};
+use attnscope_run::{
+    Ability, Declared, Judgement, LiveRun, Recorded, Step, Subject, WhatIf, judge_live,
+    live_changes, live_request, probe_live, read_trace, record_live,
+};
+
+use super::context::{Context, RunData, ShownRun};
+use super::event::{Event, PromptOrigin, Sink};
+use super::lane::lock;
+use super::run_id::RunId;
+use super::runner::Runner;
+use super::told::tell_recorded;
+
+/// A live subject to open, and what to run first.
+#[derive(Debug)]
+pub struct LiveOpening {
+    pub target: LiveTarget,
+    /// The interpreter, if not that of the environment.
+    pub python: Option<PathBuf>,
+    pub declared: Declared,
+    /// `None` lets the process choose.
+    pub first: Option<Request>,
+}
+
+/// The process behind the open subject.
+#[derive(Debug)]
+pub(super) struct Live {
+    /// One request at a time: a run waits for the probes before it, which are stopped.
+    session: Mutex<LiveSession>,
+    pub declared: Declared,
+}
+
+impl Live {
+    /// Runs the model; labels are the texts of predicted ids.
+    fn record(
+        &self,
+        request: &attnscope_live::Request,
+        pace: &dyn Pace,
+    ) -> Result<(LiveRun, BTreeMap<u32, String>)> {
+        let mut session = lock(&self.session);
+        let told = &mut |_: &str, _: usize, _: usize| {};
+        let ran = record_live(&mut session, request, &self.declared, told, pace)?;
+        let predicted = ran.recorded.outcome.predictions.iter();
+        let tops = predicted.flat_map(|predictions| predictions.top.iter().flatten());
+        let mut ids: Vec<u32> = tops.map(|token| token.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let texts = session.labels(&ids, pace)?;
+        Ok((ran, ids.into_iter().zip(texts).collect()))
+    }
+}
+
+impl Runner {
+    /// Starts the process of a live subject, and shows its first run.
+    pub(super) fn open_live(
+        &mut self,
+        run: RunId,
+        opening: LiveOpening,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let session = LiveSession::new(opening.target, opening.python.as_deref())?;
+        let live = Arc::new(Live {
+            session: Mutex::new(session),
+            declared: opening.declared,
+        });
+        lock(&self.context).live = Some(live.clone());
+        let tokenizer = lock(&live.session).about(pace)?.tokenizer.clone();
+        self.live_tokenizer = tokenizer;
+        self.run_live(run, opening.first, true, pace)
+    }
+
+    /// Runs a text, and shows it as the only run.
+    pub(super) fn run_live(
+        &mut self,
+        run: RunId,
+        request: Option<Request>,
+        is_first: bool,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let live = self.live()?;
+        let asked = live_request(request.as_ref(), &live.declared)?;
+        let (ran, labels) = live.record(&asked, pace)?;
+        let recorded = Arc::new(ran.recorded);
+        let subject = Subject::Trace(recorded.clone());
+        {
+            let mut context = lock(&self.context);
+            context.subject = Some(subject.clone());
+            context.a = Some(shown(run, &recorded));
+            context.b = None;
+        }
+        let origin = match request {
+            Some(_) => PromptOrigin::Asked,
+            None => PromptOrigin::BuiltIn,
+        };
+        let sink = &self.sink;
+        if is_first {
+            sink(Event::Opened {
+                subject,
+                has_tokenizer: self.live_tokenizer.is_some(),
+                tokenizer: recorded.about.clone(),
+                device: Device::Cpu,
+            });
+        } else {
+            sink(Event::Renewed(subject));
+        }
+        sink(Event::Started {
+            run,
+            prompt: Arc::new(recorded.prompt.clone()),
+            source: source_of(request.as_ref(), &recorded),
+            origin,
+        });
+        tell_recorded(sink, run, &recorded, (ran.took, &labels));
+        judge(sink, run, &recorded, &ran.trace, None, &self.terms.thresholds);
+        self.prompt = Some(Arc::new(recorded.prompt.clone()));
+        self.last = request.map(|request| (request, origin));
+        Ok(())
+    }
+
+    /// Runs the text on screen with changed attention, as B.
+    pub(super) fn live_what_ifs(
+        &mut self,
+        run: RunId,
+        recorded: &Recorded,
+        what_ifs: &[WhatIf],
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let changes = live_changes(recorded, what_ifs)?;
+        let (ran, labels) = self.record_again(recorded, changes, pace)?;
+        self.show_second_live(run, ran, &labels, true);
+        Ok(())
+    }
+
+    /// Loads the code anew, and runs the text on screen through it, as B.
+    pub(super) fn live_reload(
+        &mut self,
+        run: RunId,
+        subject: &Subject,
+        recorded: &Recorded,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        if let Some(reason) = subject.why_not(Ability::ReadAgain) {
+            return Err(Error::Prompt(reason.to_owned()));
+        }
+        let live = self.live()?;
+        lock(&live.session).reload(pace)?;
+        let (ran, labels) = self.record_again(recorded, Vec::new(), pace)?;
+        self.show_second_live(run, ran, &labels, false);
+        Ok(())
+    }
+
+    /// Runs another text, as B.
+    pub(super) fn second_live_prompt(
+        &mut self,
+        run: RunId,
+        request: &Request,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let live = self.live()?;
+        let asked = live_request(Some(request), &live.declared)?;
+        let (ran, labels) = live.record(&asked, pace)?;
+        self.show_second_live(run, ran, &labels, false);
+        Ok(())
+    }
+
+    /// Runs the text of a recorded run again.
+    fn record_again(
+        &self,
+        recorded: &Recorded,
+        changes: Vec<serde_json::Value>,
+        pace: &dyn Pace,
+    ) -> Result<(LiveRun, BTreeMap<u32, String>)> {
+        let live = self.live()?;
+        let request = self.last.as_ref().map(|(request, _)| request);
+        let mut asked = live_request(request, &live.declared)?;
+        if request.is_none() && !recorded.prompt.lacks_ids {
+            asked.ids = Some(recorded.prompt.given().tokens.clone());
+        }
+        asked.changes = changes;
+        live.record(&asked, pace)
+    }
+
+    fn show_second_live(
+        &self,
+        run: RunId,
+        ran: LiveRun,
+        labels: &BTreeMap<u32, String>,
+        is_what_if: bool,
+    ) {
+        let recorded = Arc::new(ran.recorded);
+        lock(&self.context).b = Some(shown(run, &recorded));
+        let subject = Subject::Trace(recorded.clone());
+        (self.sink)(if is_what_if {
+            Event::WhatIfStarted { run, subject }
+        } else {
+            Event::SecondStarted {
+                run,
+                subject,
+                prompt: Arc::new(recorded.prompt.clone()),
+                source: source_of(None, &recorded),
+            }
+        });
+        tell_recorded(&self.sink, run, &recorded, (ran.took, labels));
+        judge(&self.sink, run, &recorded, &ran.trace, None, &self.terms.thresholds);
+    }
+
+    fn live(&self) -> Result<Arc<Live>> {
+        let live = lock(&self.context).live.clone();
+        live.ok_or_else(|| Error::Prompt("no live model is open".to_owned()))
+    }
+}
+
+/// Probes the live subject with changed inputs, and judges a run of it with what they saw.
+///
+/// # Errors
+/// When the person's code fails, or the pace stops it.
+pub(super) fn probe(
+    (live, recorded): (&Live, &Recorded),
+    run: RunId,
+    sink: &Sink,
+    thresholds: &Thresholds,
+    pace: &dyn Pace,
+) -> Result<()> {
+    if recorded.live.as_ref().is_some_and(|about| about.lacks.probes.is_some()) {
+        let problem = "probes change token ids, and this model takes none";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    let told = &mut |what: &str, n_done: usize, n: usize| {
+        let step = Step {
+            what: what.to_owned(),
+            n_done,
+            n: n.max(n_done),
+        };
+        sink(Event::Probing { run, step });
+    };
+    let probes = probe_live(
+        &mut lock(&live.session),
+        recorded,
+        &live.declared,
+        told,
+        pace,
+    )?;
+    let trace = read_trace(&recorded.captured, &live.declared)?;
+    judge(sink, run, recorded, &trace, Some(probes), thresholds);
+    Ok(())
+}
+
+fn judge(
+    sink: &Sink,
+    run: RunId,
+    recorded: &Recorded,
+    trace: &attnscope_run::Trace,
+    probes: Option<Probes>,
+    thresholds: &Thresholds,
+) {
+    let verdicts = judge_live(trace, recorded, probes.as_ref(), thresholds);
+    let is_probed = probes.is_some();
+    let probes = probes.unwrap_or_else(|| attnscope_run::unasked("not run yet: p runs it"));
+    sink(Event::Judged {
+        run,
+        judgement: Arc::new(Judgement { verdicts, probes }),
+        is_probed,
+    });
+}
+
+fn shown(run: RunId, recorded: &Arc<Recorded>) -> ShownRun {
+    ShownRun {
+        run,
+        what: RunData::Trace(recorded.clone()),
+    }
+}
+
+/// The text that was asked for, or the ids that ran.
+fn source_of(request: Option<&Request>, recorded: &Recorded) -> Source {
+    match request {
+        Some(request) => request.source.clone(),
+        None => Source::Ids(recorded.prompt.given().tokens.clone()),
+    }
+}
+
+/// The process behind the open subject, if a run is one of it.
+pub(super) fn live_of(context: &Mutex<Context>, recorded: &Recorded) -> Option<Arc<Live>> {
+    recorded.live.as_ref()?;
+    lock(context).live.clone()
+}
