@@ -20,6 +20,8 @@ pub struct About {
     pub tokenizer: Option<String>,
     /// Files of the person's own code that were read.
     pub files: Vec<PathBuf>,
+    /// What the code is meant to be, as far as it says so.
+    pub intends: Option<String>,
     pub lacks: Lacks,
 }
 

@@ -113,8 +113,11 @@ fn how(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// The interpreter of the active environment.
+/// The interpreter that `python -m attnscope` names, or that of the active environment.
 fn default_python() -> PathBuf {
+    if let Some(python) = env::var_os("ATTNSCOPE_PYTHON") {
+        return PathBuf::from(python);
+    }
     let of_environment = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().find_map(|name| {
         let path = PathBuf::from(env::var_os(name)?).join("bin/python3");
         path.exists().then_some(path)

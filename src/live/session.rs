@@ -53,8 +53,10 @@ impl Request {
 pub struct Done {
     /// A trace or a probe, which lasts as long as the session.
     pub path: PathBuf,
-    /// Seconds that it took in the process.
+    /// Time that it took in the process.
     pub took: Duration,
+    /// The text that ran, if it was one.
+    pub text: Option<String>,
 }
 
 /// A connected process.
@@ -171,6 +173,7 @@ impl LiveSession {
             Some(path) => Ok(Done {
                 path,
                 took: Duration::try_from_secs_f64(took).unwrap_or_default(),
+                text: frame.header["text"].as_str().map(str::to_owned),
             }),
             None => Err(self.error("a run came back without its trace")),
         }

@@ -12,7 +12,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 19] = modules![
+const MODULES: [(&str, &str); 20] = modules![
     "_capture" / "__init__",
     "_capture" / "axes",
     "_capture" / "following",
@@ -27,6 +27,7 @@ const MODULES: [(&str, &str); 19] = modules![
     "_live" / "channel",
     "_live" / "faults",
     "_live" / "inputs",
+    "_live" / "intent",
     "_live" / "loading",
     "_live" / "pytorch",
     "_live" / "serving",

@@ -23,6 +23,8 @@ pub struct LiveRun {
     pub trace: Trace,
     /// Time of the forward call, with recording.
     pub took: Duration,
+    /// The text that ran, if it was one.
+    pub text: Option<String>,
 }
 
 /// Receives what is done, how many, and of how many; 0 if unknown.
@@ -84,6 +86,7 @@ pub fn record_live(
         recorded,
         trace,
         took: done.took,
+        text: done.text,
     })
 }
 

@@ -1,8 +1,9 @@
 //! Runs of a live subject: a process that holds a model, asked again for every text, what-if and reload.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use attnscope_checks::{Probes, Thresholds};
 use attnscope_compute::error::{Error, Result};
@@ -39,9 +40,39 @@ pub(super) struct Live {
     /// One request at a time: a run waits for the probes before it, which are stopped.
     session: Mutex<LiveSession>,
     pub declared: Declared,
+    /// Files of the person's code, as they were when they were read.
+    code: Mutex<Vec<(PathBuf, Option<SystemTime>)>>,
 }
 
 impl Live {
+    fn new(opening: LiveOpening) -> Result<Self> {
+        let session = LiveSession::new(opening.target, opening.python.as_deref())?;
+        Ok(Self {
+            session: Mutex::new(session),
+            declared: opening.declared,
+            code: Mutex::default(),
+        })
+    }
+
+    /// Notes how the files of the code are now.
+    fn note_code(&self, files: &[PathBuf]) {
+        *lock(&self.code) = files
+            .iter()
+            .map(|file| (file.clone(), written(file)))
+            .collect();
+    }
+
+    /// A file of the code that is no longer as it was read. Says so once for each change.
+    pub fn changed_file(&self) -> Option<PathBuf> {
+        let mut code = lock(&self.code);
+        let changed = code.iter_mut().find(|(file, known)| {
+            let now = written(file);
+            now.is_some() && now != *known
+        })?;
+        changed.1 = written(&changed.0);
+        Some(changed.0.clone())
+    }
+
     /// Runs the model; labels are the texts of predicted ids.
     fn record(
         &self,
@@ -69,15 +100,13 @@ impl Runner {
         opening: LiveOpening,
         pace: &dyn Pace,
     ) -> Result<()> {
-        let session = LiveSession::new(opening.target, opening.python.as_deref())?;
-        let live = Arc::new(Live {
-            session: Mutex::new(session),
-            declared: opening.declared,
-        });
+        let first = opening.first.clone();
+        let live = Arc::new(Live::new(opening)?);
         lock(&self.context).live = Some(live.clone());
-        let tokenizer = lock(&live.session).about(pace)?.tokenizer.clone();
-        self.live_tokenizer = tokenizer;
-        self.run_live(run, opening.first, true, pace)
+        let about = lock(&live.session).about(pace)?.clone();
+        live.note_code(&about.files);
+        self.live_tokenizer = about.tokenizer;
+        self.run_live(run, first, true, pace)
     }
 
     /// Runs a text, and shows it as the only run.
@@ -117,7 +146,7 @@ impl Runner {
         sink(Event::Started {
             run,
             prompt: Arc::new(recorded.prompt.clone()),
-            source: source_of(request.as_ref(), &recorded),
+            source: source_of(ran.text.as_deref(), &recorded),
             origin,
         });
         tell_recorded(sink, run, &recorded, (ran.took, &labels));
@@ -153,7 +182,8 @@ impl Runner {
             return Err(Error::Prompt(reason.to_owned()));
         }
         let live = self.live()?;
-        lock(&live.session).reload(pace)?;
+        let about = lock(&live.session).reload(pace)?.clone();
+        live.note_code(&about.files);
         let (ran, labels) = self.record_again(recorded, Vec::new(), pace)?;
         self.show_second_live(run, ran, &labels, false);
         Ok(())
@@ -207,7 +237,7 @@ impl Runner {
                 run,
                 subject,
                 prompt: Arc::new(recorded.prompt.clone()),
-                source: source_of(None, &recorded),
+                source: source_of(ran.text.as_deref(), &recorded),
             }
         });
         tell_recorded(&self.sink, run, &recorded, (ran.took, labels));
@@ -280,10 +310,10 @@ fn shown(run: RunId, recorded: &Arc<Recorded>) -> ShownRun {
     }
 }
 
-/// The text that was asked for, or the ids that ran.
-fn source_of(request: Option<&Request>, recorded: &Recorded) -> Source {
-    match request {
-        Some(request) => request.source.clone(),
+/// The text or the ids that ran.
+fn source_of(text: Option<&str>, recorded: &Recorded) -> Source {
+    match text {
+        Some(text) => Source::Text(text.to_owned()),
         None => Source::Ids(recorded.prompt.given().tokens.clone()),
     }
 }
@@ -292,4 +322,9 @@ fn source_of(request: Option<&Request>, recorded: &Recorded) -> Source {
 pub(super) fn live_of(context: &Mutex<Context>, recorded: &Recorded) -> Option<Arc<Live>> {
     recorded.live.as_ref()?;
     lock(context).live.clone()
+}
+
+/// When a file was last written.
+fn written(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|of| of.modified()).ok()
 }

@@ -9,7 +9,7 @@ use attnscope_compute::error::Error;
 use attnscope_run::Subject;
 
 use super::context::Context;
-use super::event::Sink;
+use super::event::{Event, Sink};
 use super::lane::lock;
 use super::told::tell_of_change;
 
@@ -52,7 +52,13 @@ impl Drop for Watch {
 
 /// Reports once for each open or compared subject that its files changed.
 fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Vec<Subject>) {
-    let open = lock(context).subjects();
+    let (open, live) = {
+        let context = lock(context);
+        (context.subjects(), context.live.clone())
+    };
+    if let Some(file) = live.and_then(|live| live.changed_file()) {
+        sink(Event::Changed(format!("{} was edited", file.display())));
+    }
     told.retain(|told| open.iter().any(|subject| subject.is(told)));
     for subject in open {
         if told.iter().any(|told| told.is(&subject)) {

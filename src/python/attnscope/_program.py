@@ -105,6 +105,8 @@ def main(arguments=None):
     except FileNotFoundError as error:
         print(f"attnscope: {error}", file=sys.stderr)
         return 2
+    # FILE.py:NAME runs in this interpreter, unless --python names another
+    os.environ.setdefault("ATTNSCOPE_PYTHON", sys.executable)
     words = [program, *(sys.argv[1:] if arguments is None else arguments)]
     if os.name == "posix":
         sys.stdout.flush()

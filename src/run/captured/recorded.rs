@@ -62,7 +62,10 @@ impl Recorded {
         self.about = format!(
             "live: {}; {}",
             about.words(),
-            self.about.trim_start_matches("a trace; ")
+            match &about.intends {
+                Some(why) if self.about.contains("mask as the file says") => why,
+                _ => self.about.trim_start_matches("a trace; "),
+            }
         );
         self.live = Some(about);
         self

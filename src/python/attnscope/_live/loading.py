@@ -32,7 +32,7 @@ class Target:
                 node = node.value
             self.path.insert(0, node.id)
         except (SyntaxError, ValueError, AttributeError, TypeError):
-            raise Unusable(f"{text}: expected FILE.py:NAME or FILE.py:NAME(key=value, …) with plain literals, found {call!r}") from None
+            raise Unusable(f"expected FILE.py:NAME or FILE.py:NAME(key=value, …) with plain literals, found {call!r}") from None
 
     def load(self):
         """What the named thing is, or gives when it is called."""
@@ -42,7 +42,7 @@ class Target:
             if not hasattr(found, name):
                 known = [own for own in vars(found) if not own.startswith("_") and callable(getattr(found, own))]
                 near = f"; it has {', '.join(known[:8])}" if known else ""
-                raise Unusable(f"{self.text}: {os.path.basename(self.file)} has no {name}{near}")
+                raise Unusable(f"{os.path.basename(self.file)} has no {name}{near}")
             found = getattr(found, name)
         is_module = hasattr(found, "named_modules") and not isinstance(found, type)
         if self.is_called or callable(found) and not is_module:

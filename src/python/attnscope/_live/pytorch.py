@@ -10,10 +10,11 @@ from torch import nn
 
 from .._capture import capture, probe
 from .._capture.axes import _names
-from .._capture.shared import _is_ids, _plain_pytorch
+from .._capture.shared import _plain_pytorch
 from .changing import Changes
 from .faults import Unusable
 from .inputs import Inputs
+from .intent import intended_mask
 from .tokenizing import Tokenizing
 
 LONGEST_DEFAULT = 24
@@ -25,12 +26,13 @@ class Subject:
 
     def __init__(self, model, tokenizer=None, inputs=None, *, name="", files=(), can_reload=True):
         if not isinstance(model, nn.Module):
-            raise Unusable(f"{name}: expected a torch.nn.Module, (model, tokenizer) or (model, tokenizer, inputs); found {_kind(model)}")
+            raise Unusable(f"expected a torch.nn.Module, (model, tokenizer) or (model, tokenizer, inputs); found {_kind(model)}")
         self.model, self.name, self.files, self.can_reload = model, name, list(files), can_reload
         self.tokenizing = None if tokenizer is None else Tokenizing(tokenizer)
         self.inputs = Inputs(model, inputs)
         self.places = None  # {(module, call): name of its layer}, after the first run
         self.n_records = 0
+        self.intended, self.why_intended = intended_mask(model)
 
     @classmethod
     def of(cls, held, **kw):
@@ -53,7 +55,7 @@ class Subject:
             "name": self.name, "framework": f"torch {torch.__version__}", "model": type(self.model).__name__,
             "parameters": sum(p.numel() for p in parameters), "dtype": ", ".join(dtypes),
             "device": str(parameters[0].device) if parameters else "cpu",
-            "tokenizer": self.tokenizing.about() if self.tokenizing else None, "files": self.files,
+            "intends": self.why_intended, "tokenizer": self.tokenizing.about() if self.tokenizing else None, "files": self.files,
             "lacks": {"text": lacks_text, "reload": no_reload, "what_if": None,
                       "probes": None if self.inputs.takes_ids else "probes change token ids, and this model takes none"}}
 
@@ -65,7 +67,7 @@ class Subject:
 
     def _ids_of(self, text):
         if self.tokenizing is None:
-            raise Unusable(f"{self.name} came without a tokenizer: give ids with --tokens, or return (model, tokenizer)")
+            raise Unusable("no tokenizer came with the model: give ids with --tokens, or return (model, tokenizer)")
         ids = self.tokenizing.ids(text)
         if not ids:
             raise Unusable("the text has no tokens")
@@ -74,23 +76,26 @@ class Subject:
     def run(self, request):
         """Runs the model once and gives its trace; with "probes" runs it on changed inputs and gives the probe."""
         ids, target = request.get("ids"), request.get("target")
-        ids = self._ids_of(request.get("text")) if ids is None and request.get("text") is not None else ids
+        text = None
+        if ids is None and request.get("text") is not None:
+            text = request.get("text")
+            ids = self._ids_of(text)
         if ids is not None and not self.inputs.takes_ids:
-            raise Unusable(f"{self.name} takes no token ids: it runs the inputs that came with it")
+            raise Unusable("the model takes no token ids: it runs the inputs that came with it")
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         place = tempfile.mkdtemp(prefix="attnscope-")
         path = os.path.join(place, "run.safetensors")
         try:
             if ids is None and self.inputs.given is None:
-                ids = self._default(request)
+                ids, text = self._default()
             if request.get("probes"):
                 self._probe(request, path, ids)
             else:
                 self._record(request, path, ids, target)
             moved = place + ".safetensors"
             os.replace(path, moved)
-            return {}, moved
+            return {"text": text}, moved
         finally:
             if os.path.exists(path):
                 os.remove(path)
@@ -100,7 +105,7 @@ class Subject:
 
     def _record(self, request, path, ids, target):
         labelled = self.tokenizing.labels if self.tokenizing else None
-        watched = capture(self.model, path, mask=request.get("mask"), window=request.get("window"),
+        watched = capture(self.model, path, mask=request.get("mask", self.intended), window=request.get("window"),
                           documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True)
         changes = request.get("changes", [])
         args, kwargs = self.inputs.of(ids, target)
@@ -141,21 +146,21 @@ class Subject:
             return model(*args, **kwargs)
 
         call.__signature__ = self.inputs.signature_of_call()
-        probe(self.model, ids, path, mask=request.get("mask", "causal"), call=call, documents=request.get("documents"))
+        probe(self.model, ids, path, mask=request.get("mask", self.intended or "bidirectional"), call=call, documents=request.get("documents"))
 
-    def _default(self, request):
-        """Ids for a first look: a plain sentence where the tokenizer takes it, drawn ids where it does not."""
+    def _default(self):
+        """Ids and their text for a first look: a plain sentence where the tokenizer takes it, drawn ids where it does not."""
         if self.tokenizing is not None:
             try:
                 ids = self.tokenizing.ids(TEXT)
                 if 3 <= len(ids) <= 64 and self._runs(ids):
-                    return ids
+                    return ids, TEXT
             except Exception:  # a vocabulary of other words, or one that the model's table does not reach
                 pass
         for n in (LONGEST_DEFAULT, 16, 8, 4):
             ids = self.inputs.drawn(n)
             if n == 4 or self._runs(ids):
-                return ids
+                return ids, None
 
     def _runs(self, ids):
         try:

@@ -35,8 +35,9 @@ class Request:
             raise Cancelled
 
 
-def serve(channel, make_adapter):
-    """Answers requests until the other end is gone. `make_adapter()` gives the adapter, and anew for each reload.
+def serve(channel, make_adapter, when_gone=None):
+    """Answers requests until the other end is gone. `make_adapter()` gives the adapter, and anew for each reload;
+    `when_gone()` is called, on a thread of its own, when the channel ends.
 
     An adapter has
         about()           what `ready` says: a dictionary
@@ -56,6 +57,8 @@ def serve(channel, make_adapter):
         except (OSError, ValueError):
             pass
         requests.put(None)
+        if when_gone is not None:
+            when_gone()
 
     threading.Thread(target=listen, name="attnscope", daemon=True).start()
     adapter = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from .channel import Channel
+from .faults import Unusable
 from .loading import Target, forget, own_files
 from .serving import serve
 
@@ -15,16 +17,26 @@ def main(connection, target):
     before = set(sys.modules)
 
     def adapter():
-        from .pytorch import Subject
-
+        try:
+            from .pytorch import Subject
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise Unusable(f"{sys.executable} has no torch: --python names the interpreter that has the packages of the model") from None
         forget(before | _frameworks())
         parsed = Target(target)
         held = parsed.load()
         return Subject.of(held, name=target, files=own_files(before) or [parsed.file])
 
-    serve(Channel(connection), adapter)
+    serve(Channel(connection), adapter, when_gone=_leave)
     sys.stdout.flush()
     # threads of the person's code, a data loader's for instance, must not keep the process
+    os._exit(0)
+
+
+def _leave():
+    """Ends the process when nobody listens any more, also in the middle of a forward call."""
+    time.sleep(2)
     os._exit(0)
 
 
