@@ -18,10 +18,13 @@ macro_rules! module {
 /// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
 /// Modules in the order of the file: code that runs at import comes before the code that needs it.
-const MODULES: [(&str, &str); 8] = [
+const MODULES: [(&str, &str); 11] = [
     module!("words"),
+    module!("values"),
+    module!("pooling"),
     module!("recording"),
     module!("following"),
+    module!("naming"),
     module!("axes"),
     module!("probing"),
     module!("porting"),

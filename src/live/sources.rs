@@ -12,15 +12,18 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 20] = modules![
+const MODULES: [(&str, &str); 23] = modules![
     "_capture" / "__init__",
     "_capture" / "axes",
     "_capture" / "following",
     "_capture" / "matching",
+    "_capture" / "naming",
+    "_capture" / "pooling",
     "_capture" / "porting",
     "_capture" / "probing",
     "_capture" / "recording",
     "_capture" / "shared",
+    "_capture" / "values",
     "_capture" / "words",
     "_live" / "__init__",
     "_live" / "changing",

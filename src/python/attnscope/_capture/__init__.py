@@ -70,6 +70,7 @@ What the metadata says of a capture
     attnscope.training         true, false or mixed: whether the modules were in training mode
     attnscope.random           JSON: modules that drew random numbers while they ran, as dropout does
     attnscope.is_causal        true, false or mixed: of scaled_dot_product_attention
+    attnscope.untrained        why the model cannot have been trained, where its weights say so
     attnscope.sinks            1 where a column of learned sinks was cut off after the softmax
     attnscope.tokens_shape     of the token ids that the model was given, e.g. 2,17
     attnscope.attention_mask_name   the argument that the padding was read from
@@ -79,10 +80,11 @@ What the metadata says of a capture
 """
 
 from .axes import (
-    _argument_names, _einsum, _einsum_axes, _moved_axes, _name, _names, _operands, _ordered, _padding_mask,
+    _argument_names, _einsum, _einsum_axes, _moved_axes, _name, _operands, _ordered, _padding_mask,
     _without_override,
 )
 from .following import _Frame
+from .naming import _names
 from .porting import record
 from .probing import probe
 from .recording import capture

@@ -9,7 +9,7 @@ import types
 import torch
 
 from .shared import _tensors
-from .words import CROSS, VIEWS
+from .words import VIEWS
 
 
 def _name(func):
@@ -232,6 +232,18 @@ def _hide_masked(scores, pattern, over_keys):
     return value
 
 
+def _is_position_first(ids, named):
+    """Whether ids are [position, batch]: a square mask of their first size, or a mask of their shape turned, came with them."""
+    if ids.dim() != 2 or ids.shape[0] == ids.shape[1]:
+        return False
+    n, n_rows = ids.shape
+    others = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim() == 2 and value is not ids]
+    squares = [value for value in others if value.shape == (n, n) and n != n_rows]
+    turned = [value for value in others if value.shape == (n_rows, n) and bool(((value == 0) | (value == 1)).all())]
+    same = [value for value in others if value.shape == (n_rows, n_rows)]
+    return bool(squares or turned) and not same
+
+
 def _padding_mask(name, mask, tokens, shape):
     """A mask of [batch, position] as true for real tokens, whatever its name and sense; None when it is no such mask."""
     by_name = name in ("attention_mask", "src_key_padding_mask", "key_padding_mask")
@@ -292,70 +304,3 @@ def _without_override(func):
     whole = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
     whole.__kwdefaults__ = func.__kwdefaults__
     return whole
-
-
-def _names(records):
-    """{name: [record, …]}: `blocks.{i}.attn` when each layer has one call, `<module.path>#<call>` otherwise.
-
-    Several records under one name are modules of one head each, [head] of them in one layer.
-    """
-    stacks = {}
-    paths = {record.path for record in records}
-    is_cross = {}
-    for record in records:
-        parent, _, last = record.path.rpartition(".")
-        is_cross[id(record)] = bool(CROSS.search(record.path)) or (
-            last == "multihead_attn" and f"{parent}.self_attn" in paths)  # nn.TransformerDecoderLayer
-    crossed = {_before_number(record.path) for record in records if is_cross[id(record)]}
-    for record in records:
-        words = [word.lower() for word in record.path.split(".") if not CROSS.search(word)]
-        side = next((s for word in words for s in ("decoder", "encoder") if s in word), "")
-        if is_cross[id(record)]:
-            side = "cross"
-        elif _before_number(record.path) in crossed:
-            side = "decoder"  # the layers that hold cross attention are a decoder, whatever they are called
-        stacks.setdefault(side, []).append(record)
-    if "cross" not in stacks and not ("encoder" in stacks and "decoder" in stacks):
-        stacks = {"": records}
-    prefixes = {"": "blocks.{}.attn", "encoder": "encoder.blocks.{}.attn", "decoder": "decoder.blocks.{}.attn",
-                "cross": "decoder.blocks.{}.cross_attn"}
-    named = {}
-    for side, members in stacks.items():
-        for layer, group in (_layers(members) or {}).items():
-            named[prefixes[side].format(layer)] = group
-    placed = {id(record) for group in named.values() for record in group}
-    if len(placed) < len(records) and "" in stacks:
-        named, placed = {}, set()
-    for record in records:
-        if id(record) not in placed:
-            named[f"{record.path}#{record.info['call']}"] = [record]
-    return named
-
-
-def _before_number(path):
-    return re.split(r"\d", path, maxsplit=1)[0]
-
-
-def _layers(records):
-    """{layer: [record, …]} from the numbers in the module paths; None when they do not tell the layers apart."""
-    numbers = [[int(n) for n in re.findall(r"\d+", record.path)] for record in records]
-    if len({record.path for record in records}) < len(records) or not all(numbers):
-        return None  # a module was called twice, or has no number
-    if len({_before_number(record.path) for record in records}) > 1:
-        return None
-    same_shape = len({re.sub(r"\d+", "{}", record.path) for record in records}) == 1
-    varying = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1] if same_shape else [0]
-    if len(varying) > 2:
-        return None
-    layer_at = varying[0] if varying else 0
-    layers = {}
-    for record, number in zip(records, numbers):
-        layers.setdefault(number[layer_at], []).append(record)
-    if list(layers) != sorted(layers):
-        return None
-    if len(varying) < 2:
-        return layers if all(len(group) == 1 for group in layers.values()) else None
-    # One module per head: blocks.2.attn.heads.0, blocks.2.attn.heads.1, …
-    one_shape = len({tuple(record.pattern.shape) for record in records}) == 1 and records[0].pattern.shape[0] == 1
-    heads = {tuple(n[varying[1]] for r, n in zip(records, numbers) if r in group) for group in layers.values()}
-    return layers if one_shape and len(heads) == 1 and list(*heads) == list(range(len(*heads))) else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import types
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from .axes import _name, _without_override
@@ -72,10 +75,10 @@ class _Refused(Exception):
 class _Mark:
     """What is known of a tensor: where it comes from, and which scores or pattern it is."""
 
-    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer", "factors")
+    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer", "factors", "pooled")
 
     def __init__(self, origin=None, axes=(-2, -1), steps=(), scores=None, record=None, dtype=None, reduced=False, p=0.0,
-                 at=None, outer=False, factors=None):
+                 at=None, outer=False, factors=None, pooled=None):
         self.origin = origin  # "product" of two activations, "outer" product, "weights", "parameter"
         self.axes = axes  # of queries and of keys, from the end
         self.steps = steps  # since the product
@@ -86,6 +89,7 @@ class _Mark:
         self.p = p  # of dropout
         self.is_outer = outer  # made by a product and a sum, not by a matrix product
         self.factors = factors  # ([.., query, d_head], [.., key, d_head]) that the product was made of, where they are known
+        self.pooled = pooled  # what a softmax over one row of keys gave, until it is used
         self.at = len(steps) if at is None else at  # how many steps came before the copy of the scores
 
     @property
@@ -104,14 +108,15 @@ class _Record:
         self.scores = self.pattern = None  # [head, query, key]
         self.sinks = None  # [head, query, sink]: scores of columns that are no keys
         self.values = {}  # rot_q, rot_k, v and z, each [head, position, d_head]
+        self.is_cross = self.frame = None  # whether the module got another sequence for its keys, and which call of it
         self.after = []  # what happened to the pattern before it was used
 
 
 class _Frame:
     """One running module and the shapes that it was given."""
 
-    def __init__(self, module, path, tensors):
-        self.module, self.path = module, path
+    def __init__(self, module, path, tensors, args=(), kwargs=None):
+        self.module, self.path, self.args, self.kwargs = module, path, args, kwargs or {}
         self.shapes = [tuple(t.shape) for t in tensors if 0 < t.dim() <= 4]
         self.lengths = set()
         for tensor in tensors:
@@ -126,6 +131,26 @@ class _Frame:
 
     def name(self, root):
         return self.path or type(root).__name__
+
+    @property
+    def has_weights(self):
+        return any(p.dim() >= 2 for p in self.module.parameters())
+
+    def looks_elsewhere(self):
+        """Whether keys come from another sequence than queries: by the names of the arguments, or else by their order."""
+        try:
+            named = dict(inspect.signature(self.module.forward).bind(*self.args, **self.kwargs).arguments)
+        except (TypeError, ValueError):
+            named = {str(i): value for i, value in enumerate(self.args)}
+        found = [(name, x) for name, value in named.items() for x in _tensors(value)
+                 if x.is_floating_point() and x.dim() == 3 and "mask" not in name and x.shape[-1] != x.shape[-2]]
+        found = [(name, x) for name, x in found if x.shape[-1] == found[0][1].shape[-1]]
+        if len(found) < 2:
+            return None
+        query = next((x for name, x in found if re.match(r"q$|query|queries", name)), None)
+        key = next((x for name, x in found if re.match(r"k$|kv$|key|mem|context|enc|src|source", name)), None)
+        first, second = (found[0][1], found[1][1]) if query is None or key is None or query is key else (query, key)
+        return not (first is second or first.shape == second.shape and torch.equal(first, second))
 
 
 def _mark(x):

@@ -10,7 +10,7 @@ from torch import nn
 
 from .shared import (
     _check_choice, _checked_path, _difference, _dtype, _hook, _own_random, _plain_pytorch, _readable, _save, _source,
-    _tensors,
+    _tensors, _untrained,
 )
 
 
@@ -165,6 +165,10 @@ class _Probe:
                     "attnscope.dtype": next((d for d in ("bfloat16", "float16") if d in self.dtypes), "float32"),
                     "attnscope.output": self.output,
                     "attnscope.mixer": self.mixer(base)}
+        broken = [name for name in names if not all(bool(torch.isfinite(t).all()) for t in base[name])]
+        if broken:
+            metadata["attnscope.nonfinite"] = json.dumps(broken)
+        metadata["attnscope.deaf"] = self.is_deaf(sizes)
         # two passes from one random state differ by what is kept between calls; from two states also by dropout
         is_random, is_noisy = max(drawn, noise) > 1e-4, noise > 1e-4
         causal_only = {"future", "length", "cache", "labels"}
@@ -210,6 +214,12 @@ class _Probe:
         other = self.forward(self.others(self.ids, self.random_orders)[None])
         self.reads = [m > 1e-4 * s for m, s in zip(self.moved(base, other, 0, self.n), sizes)]  # or positions alone
         return next((name for name, m, s in zip(self.names, self.content, sizes) if m > 1e-4 * s), None)
+
+    def is_deaf(self, sizes):
+        """"true" where modules hear the tokens before the last, and the output of the model does not; None otherwise."""
+        moved = self.sizes_of(self.content, sizes)
+        is_heard = any(m > 1e-4 for m in moved)
+        return "true" if is_heard and self.content[-1] == 0 and self.reads[-1] else None
 
     def future(self, base, sizes, n_cuts, tensors, metadata):
         n = self.n
@@ -374,10 +384,9 @@ class _Probe:
 
     def labels(self, base, sizes, _, tensors, metadata):
         """Losses of the outputs against the token that each stands on, the next one, and the one after."""
-        norms = [p for m in self.model.modules() if "norm" in type(m).__name__.lower()
-                 for name, p in m.named_parameters(recurse=False) if name == "weight"]
-        if norms and all(bool((p == p.flatten()[0]).all()) for p in norms):
-            metadata["attnscope.labels.skipped"] = "the gains of all norms are still alike: the model is not trained"
+        untrained = _untrained(self.model)
+        if untrained is not None:
+            metadata["attnscope.labels.skipped"] = untrained
             return
         d_vocab = int(self.ids.max()) + 1
         logits = [t for t, axis in zip(base[self.output], self.axes[self.output])

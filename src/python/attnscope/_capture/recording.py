@@ -16,18 +16,21 @@ import torch
 from torch import nn
 
 from .axes import (
-    _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_relu, _labels, _moved_axes, _names, _operands,
+    _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes, _operands,
     _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
 )
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
+from .naming import _names
+from .pooling import _Pooling, _stacked
 from .shared import (
     _address, _blind, _check_choice, _checked_path, _Draws, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
-    _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled,
+    _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled, _untrained,
 )
-from .words import ATTENTION, COMPARISONS, CROSS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
+from .values import _Values
+from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
-class capture:
+class capture(_Values, _Pooling):
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
@@ -143,7 +146,7 @@ class capture:
                 self.stack.clear()  # whatever an earlier, failed call left behind
                 self.root_calls += 1
             self.look_at_draws()
-            self.stack.append(_Frame(module, path, tensors))
+            self.stack.append(_Frame(module, path, tensors, args, kwargs))
             if not self.recording:
                 return
             self.ran.setdefault(path, [0, 0])[0] += 1
@@ -171,33 +174,6 @@ class capture:
         if module is self.model and not self.stack and not self.every_call:
             self.root_calls = max(self.root_calls, 1) + 1  # the first call is over: nothing after it is recorded
 
-    def _keep_around(self, module, path, args, output):
-        """What goes into a numbered module and comes out of it in one shape, and what the model gives of each position."""
-        out = next((x for x in _tensors(output) if x.is_floating_point() and x.dim() == 3), None)
-        if out is None or _blind() is not None:
-            return
-        is_root = module is self.model
-        if is_root and self.root_calls <= 1:
-            self.logits = self._position_values(out)
-        elif re.search(r"(^|\.)\d+$", path) and path not in self.around:
-            into = next((x for x in _tensors(args) if x.is_floating_point() and x.shape == out.shape), None)
-            if into is not None:
-                self.around[path] = self._position_values(into), self._position_values(out)
-
-    def _position_values(self, x):
-        """[position, width] of the kept row of [batch, position, width]; None where that is too much to keep."""
-        tokens = self.found.get("tokens")
-        if tokens is not None and tokens.dim() == 2 and x.shape[:2] == tokens.shape[::-1] != tokens.shape:
-            x = x.transpose(0, 1)
-        if self.row >= x.shape[0] > 1:
-            return None
-        row = x[min(self.row, x.shape[0] - 1)]
-        size = 4 * row.numel()
-        if self.bytes + size > self.max_bytes:
-            return None
-        self.bytes += size
-        return self.copy(row)
-
     def look_at_draws(self):
         if self.recording:
             self.draws.look(self.stack[-1].path if self.stack else None)
@@ -223,10 +199,13 @@ class capture:
         for name in [name for name, value in named.items() if isinstance(value, tuple)]:
             named.update({f"{name}.{i}": value for i, value in enumerate(named.pop(name))})  # its *args
         plain = [name for name, value in named.items() if _is_ids(value)
-                 and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg|valid|length|segment", name)]
+                 and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg|valid|length|segment|time|step", name)]
         later = [name for name, value in named.items() if _is_ids(value) and re.search(r"decoder_input|tgt|trg", name)
                  and "mask" not in name]
         plain.sort(key=lambda name: name != "input_ids")
+        if plain and _is_position_first(named[plain[0]], named):
+            for name in {plain[0], *later}:
+                named[name] = named[name].T
         if plain:
             self.found.setdefault("tokens", named[plain[0]].detach().cpu())
         if later:
@@ -240,6 +219,8 @@ class capture:
             if (not isinstance(mask, torch.Tensor) or mask.dim() != 2 or "attention_mask" in self.found
                     or plain and name == plain[0]):
                 continue
+            if shape is not None and mask.shape != shape and tuple(mask.shape) == tuple(shape)[::-1] and len(shape) == 2:
+                mask = mask.T
             real = _padding_mask(name, mask.detach().cpu(), self.found.get("tokens"), shape)
             if real is not None:
                 self.found["attention_mask"] = real
@@ -261,6 +242,8 @@ class capture:
             return "not a float tensor of 3 to 5 dimensions"
         if mark.origin == "weights":
             return "its input comes from a layer with weights, not from queries and keys"
+        if mark.origin == "product" and x.dim() >= 3:
+            return None  # of windows or buckets, whose length is that of no input
         lengths = {n for frame in self.stack for n in frame.lengths}
         if x.shape[-2] not in lengths:
             return "its last dimension but one is no sequence length"
@@ -310,6 +293,8 @@ class capture:
         record = _Record(self, name, {"module": name, "call": self.n_calls.get(name, 0), **info,
                                       "training": bool(frame.module.training)})
         tokens = self.found.get("tokens")
+        owner = next((above for above in reversed(self.stack) if above.has_weights), None)
+        record.is_cross, record.frame = (None, None) if owner is None else (owner.looks_elsewhere(), owner)
         n_queries = shape[-2]
         if tokens is not None and tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1] and n_queries in tokens.shape:
             record.info["token_axis"] = tuple(tokens.shape).index(n_queries)
@@ -352,7 +337,8 @@ class capture:
             return
         why = self.rejects(_ordered(x, mark.axes), mark)
         if why is not None:
-            self.skip(frame, x, dim, why)
+            if not self.begin_pooling(x, y, dim):
+                self.skip(frame, x, dim, why)
             return
         if not self.wants(frame):
             return
@@ -365,22 +351,6 @@ class capture:
         self.keep(record, self.copy(row), self.copy(self.rows(y, mark.axes)[0]))
         self.keep_factors(record, mark.factors)
         self.set_mark(y, _Mark(None, mark.axes, (), record=record))
-
-    def keep_factors(self, record, factors):
-        """The queries and keys that the scores of a record were made of."""
-        if self.keep_values and factors is not None:
-            self.keep_value(record, "rot_q", factors[0])
-            self.keep_value(record, "rot_k", factors[1])
-
-    def keep_value(self, record, what, x):
-        """Keeps [.., position, d_head] of a record as [head, position, d_head], where its heads can be told."""
-        row = self.rows(x)[0]
-        n_positions = record.pattern.shape[1 if what in ("rot_q", "z") else 2]
-        n_heads = record.pattern.shape[0]
-        if row.dim() != 3 or row.shape[1] != n_positions or n_heads % row.shape[0]:
-            return
-        self.reserve(self.place(), row.shape, what)
-        record.values[what] = self.copy(row)
 
     def skip(self, frame, x, dim, why, tell=False):
         frame = frame or self.place()
@@ -537,6 +507,9 @@ class capture:
         if not inputs or first is None:
             return
         marks = [_mark(x) for x in inputs]
+        if any(mark.pooled is not None for mark in marks):
+            self.follow_pooling(name, inputs, marks, first)
+            return
         if name in PRODUCT and any(mark.record is not None or mark.is_scores for mark in marks):
             follows = self.used(name, args, kwargs, first)
             if follows is not None:
@@ -750,6 +723,8 @@ class capture:
                 + (f"; softmaxes passed over: {skipped}" if skipped else "")
                 + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
         tensors = {}
+        self._doubt_cross()
+        self.records = _stacked(self.records)
         for name, records in _names(self.records).items():
             for what in ("pattern", "scores", "sinks", "rot_q", "rot_k", "v", "z"):
                 parts = [record.values[what] if what in record.values else getattr(record, what, None) for record in records]
@@ -788,6 +763,7 @@ class capture:
             "attnscope.random": self.draws.told(self.model),
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
+            "attnscope.untrained": _untrained(self.model),
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
         for name, texts in labels.items():
@@ -796,19 +772,14 @@ class capture:
             metadata["attnscope." + name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         _save(self.path, tensors, metadata)
 
-    def _add_around(self, name, records, tensors):
-        """The residuals of the numbered module that holds a layer's attention, and of no other layer's."""
-        block = re.match(r"((?:encoder\.|decoder\.)?blocks\.\d+)\.attn$", name)
-        if block is None:
-            return
-        path = records[0].path
-        held = [outer for outer in self.around if path.startswith(outer + ".") and not any(
-            record not in records and record.path.startswith(outer + ".") and not CROSS.search(record.path)
-            for record in self.records)]
-        if held:
-            pre, post = self.around[min(held, key=len)]
-            if pre is not None and post is not None:
-                tensors[f"{block[1]}.resid_pre"], tensors[f"{block[1]}.resid_post"] = pre, post
+    def _doubt_cross(self):
+        """A module in which several attentions ran was given the sequences of all of them: that says nothing of one."""
+        frames = [record.frame for record in self.records if record.frame is not None]
+        for record in self.records:
+            if sum(frame is record.frame for frame in frames) > 1:
+                record.is_cross = None
+        for record in self.records:
+            record.frame = None
 
     def _position_row(self, x, lengths):
         if x is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import json
 import math
 import os
@@ -142,6 +143,9 @@ def _tensors(value):
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _tensors(getattr(value, field.name, None))
 
 
 def _address(tensor):
@@ -167,6 +171,15 @@ def _dtype(tensor):
 
 def _source(model):
     return f"torch {torch.__version__} · {type(model).__name__}"
+
+
+def _untrained(model):
+    """Why the model cannot have been trained; None where nothing says so."""
+    norms = [p for m in model.modules() if "norm" in type(m).__name__.lower()
+             for name, p in m.named_parameters(recurse=False) if name == "weight"]
+    if norms and all(bool((p == p.flatten()[0]).all()) for p in norms if p.numel()):
+        return "the gains of all norms are still alike: the model is not trained"
+    return None
 
 
 def _readable(n_bytes):

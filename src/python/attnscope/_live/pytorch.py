@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from .._capture import capture, probe
-from .._capture.axes import _names
 from .._capture.shared import _plain_pytorch
 from .changing import Changes
 from .faults import Unusable
@@ -125,8 +124,8 @@ class Subject:
                     handle.remove()
         if not changes:
             self.n_records = len(watched.records)
-            self.places = {(record.info["module"], record.info["call"]): (name, head if len(group) > 1 else None)
-                           for name, group in _names(watched.records).items() for head, record in enumerate(group)}
+            self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
+                           for record in watched.records}
 
     def _tell(self, request, watched):
         n = len(watched.records)

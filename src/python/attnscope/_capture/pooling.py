@@ -1,0 +1,99 @@
+"""Attention of one query: a softmax over one row of keys, as pooling and recurrent decoders have it, and steps put together."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from .following import _mark, _Mark, NO_MARK
+from .shared import _dtype
+from .words import PRODUCT, VIEWS
+
+
+class _Row:
+    """What a softmax over one row of keys gave, until values are weighed with it."""
+
+    def __init__(self, scores, pattern, info, frame):
+        self.scores, self.pattern, self.info, self.frame = scores, pattern, info, frame
+        self.n_keys = pattern.shape[-1]
+
+
+class _Pooling:
+    """The part of a capture that sees attention of one query."""
+
+    def begin_pooling(self, x, y, dim):
+        """Keeps a softmax of [batch, key], with further axes of one entry, that may be used to weigh values."""
+        if not x.is_floating_point() or not 1 <= x.dim() <= 4 or sum(n > 1 for i, n in enumerate(x.shape) if i != dim) > 1:
+            return False
+        n_keys = x.shape[dim]
+        lengths = {n for frame in self.stack for n in frame.lengths}
+        frame = self.place()
+        if n_keys < 2 or n_keys not in lengths or not self.wants(frame):
+            return False
+        info = {"kind": "softmax", "dim": dim, "axis": "keys", "shape": list(x.shape), "dtype": _dtype(y), "scores_dtype": _dtype(x),
+                "dropout_p": 0.0, "is_causal": None, "has_mask": None, "scale": None}
+        self.set_mark(y, _Mark("pooled", pooled=_Row(self._one_row(x, dim), self._one_row(y, dim), info, frame)))
+        return True
+
+    def _one_row(self, x, dim):
+        """[1, 1, key] of the kept row of the batch."""
+        rows = x.movedim(dim, -1).reshape(-1, x.shape[dim])
+        return self.copy(rows[min(self.row, rows.shape[0] - 1)][None, None])
+
+    def follow_pooling(self, name, inputs, marks, out):
+        """A pattern of one query is a record once values are weighed with it; anything else but a change of form ends it."""
+        x, mark = next((x, mark) for x, mark in zip(inputs, marks) if mark.pooled is not None)
+        row = mark.pooled
+        others = [other for other in inputs if other is not x and other.is_floating_point()]
+        weighs = any(row.n_keys in other.shape and other.dim() >= 2 and other.numel() > row.n_keys and not self.is_weight(other)
+                     for other in others)
+        if weighs and (name in PRODUCT or name in ("mul", "multiply") and out.numel() > x.numel()):
+            record = self.add(row.frame, row.info, row.pattern.shape)
+            self.reserve(row.frame, row.pattern.shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
+            self.keep(record, row.scores, row.pattern)
+        elif (name in VIEWS or "dropout" in name or name in ("masked_fill", "where", "mul", "div", "true_divide")) \
+                and out.numel() == x.numel() and out.is_floating_point():
+            self.set_mark(out, mark)
+        elif hasattr(out, "_attnscope_mark") and _mark(out).pooled is not None and out is not x:
+            self.set_mark(out, NO_MARK)
+
+
+def _stacked(records):
+    """Records in which successive calls of one query of a module, as when a decoder writes, are the rows of one."""
+    done = {}
+    for record in records:
+        earlier = done.setdefault(record.path, [])
+        if earlier and _goes_on(earlier[-1], record):
+            _append(earlier[-1], record)
+        else:
+            earlier.append(record)
+    kept = {id(record) for group in done.values() for record in group}
+    for group in done.values():
+        for call, record in enumerate(group):
+            record.info["call"] = call
+    return [record for record in records if id(record) in kept]
+
+
+def _goes_on(before, after):
+    """Whether one query follows on those before: over the same keys, or over one more."""
+    heads, n_queries, n_keys = after.pattern.shape
+    of_before = before.pattern.shape
+    if n_queries != 1 or heads != of_before[0] or before.info["axis"] != "keys" or after.info["axis"] != "keys" or n_keys < 2:
+        return False
+    if before.info["kind"] != after.info["kind"] or (before.scores is None) != (after.scores is None):
+        return False
+    is_stepwise = of_before[1] == 1 or "steps_of_one" in before.info
+    return n_keys == of_before[2] and is_stepwise or n_keys == of_before[2] + 1
+
+
+def _append(before, after):
+    n_new = after.pattern.shape[2] - before.pattern.shape[2]
+    before.pattern = torch.cat([F.pad(before.pattern, (0, n_new)), after.pattern], 1)
+    if before.scores is not None:
+        before.scores = torch.cat([F.pad(before.scores, (0, n_new), value=-torch.inf), after.scores], 1)
+    joined = {}
+    for what in before.values.keys() & after.values.keys():
+        first, second = before.values[what], after.values[what]
+        joined[what] = torch.cat([first, second], 1) if what in ("rot_q", "z") else second
+    before.values = joined
+    before.info["steps_of_one"] = before.info.get("steps_of_one", 1) + 1
