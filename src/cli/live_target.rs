@@ -7,7 +7,7 @@ use attnscope_checks::{Check, Probes, Thresholds};
 use attnscope_compare::Recording;
 use attnscope_live::{LiveSession, LiveTarget, Request};
 use attnscope_report::{Output, TargetVerdict};
-use attnscope_run::{judge_live, live_changes, live_request, probe_live};
+use attnscope_run::{LiveRun, judge_live, live_changes, live_request, probe_live};
 
 use super::live_args::LiveArgs;
 use super::progress::{Task, note};
@@ -60,6 +60,30 @@ pub fn judged(
         error: None,
         verdicts,
     })
+}
+
+/// Runs a live target, and once more if its attention is to be changed: places are those of the run before.
+///
+/// # Errors
+/// When the person's code fails, or no attention was seen in it.
+pub fn recorded(
+    args: &LiveArgs,
+    session: &mut LiveSession,
+    (prompt, what_if): (&PromptArgs, &WhatIfArgs),
+) -> Result<LiveRun> {
+    let ran = args.record(session, prompt)?;
+    if !what_if.is_set() {
+        return Ok(ran);
+    }
+    let asked = prompt.request()?;
+    let mut request = Request {
+        changes: live_changes(&ran.recorded, what_if.all())?,
+        ..live_request(asked.as_ref(), &args.declared(prompt))?
+    };
+    if asked.is_none() && !ran.recorded.prompt.lacks_ids {
+        request.ids = Some(ran.recorded.prompt.given().tokens.clone());
+    }
+    args.record_request(session, &request, prompt)
 }
 
 fn probed(

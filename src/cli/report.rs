@@ -4,19 +4,26 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::captured::Captured;
 use attnscope_checkpoint::will_read;
+use attnscope_checks::stats::LayerReport;
 use attnscope_history::{History, rows};
+use attnscope_live::LiveTarget;
 use attnscope_report::record::{Source, Table, step_of};
 use attnscope_report::{
-    CheckpointRecord, ModelRecord, Output, Readable, Report, Shown, printable, write_html,
+    CheckpointRecord, ModelRecord, Output, Readable, Recorder, Report, Shown, printable, write_html,
     write_json, write_markdown, write_several,
 };
-use attnscope_run::Options;
+use attnscope_run::{
+    Observer, Options, Progress, Recorded, Trace, is_captured, is_probe, judge_trace, read_trace,
+};
 use clap::ValueEnum;
 
+use super::live_args::LiveArgs;
+use super::live_target;
 use super::log_target::{log_of, read_log};
 use super::progress::{failed, note};
-use super::prompts::InputsArgs;
+use super::prompts::{InputsArgs, ONLY};
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
 use super::written_args::WrittenArgs;
@@ -37,6 +44,8 @@ pub struct Args {
     written: WrittenArgs,
     #[command(flatten)]
     what_if: WhatIfArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -109,6 +118,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     }
     let mut prompt = args.prompt.clone();
     prompt.positional(found.prompt.clone())?;
+    let asked = prompt.clone();
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     found.tell();
     settings::note_thresholds();
@@ -129,6 +139,15 @@ pub fn run(args: &Args) -> Result<Ended> {
                 Ok(history) => all.logs.push(history),
                 Err(e) => unless_alone(e)?,
             }
+            continue;
+        }
+        if let Some(recorded) = recorded_of(args, &asked, target)? {
+            let (recorded, trace) = recorded;
+            output = Some(match output {
+                Some(output) => output,
+                None => open_output(args)?,
+            });
+            all.ran.push(ran_recorded(&recorded, &trace, args)?);
             continue;
         }
         let opened = match session.open(target) {
@@ -232,6 +251,68 @@ fn content(args: &Args, all: All, is_several: bool, what_if: Vec<String>) -> Res
         content = printable(&content);
     }
     Ok(content)
+}
+
+/// Returns the run of a live target or of a trace; `None` for a checkpoint.
+fn recorded_of(
+    args: &Args,
+    prompt: &PromptArgs,
+    target: &Path,
+) -> Result<Option<(Recorded, Trace)>> {
+    let live = LiveTarget::parse(target);
+    if live.is_none() && (!is_captured(target) || is_probe(target)) {
+        return Ok(None);
+    }
+    if args.inputs.is_set() {
+        bail!(
+            "{}: --inputs is for checkpoints: a live model or a trace gives the report of one run",
+            target.display()
+        );
+    }
+    let Some(live) = live else {
+        if args.what_if.is_set() {
+            bail!(
+                "{}: --what-if is for checkpoints and live models; a trace holds no weights to run again",
+                target.display()
+            );
+        }
+        let captured = Captured::open(target)?;
+        let trace = read_trace(&captured, &args.live.declared(prompt))?;
+        return Ok(Some((Recorded::new(captured, &trace), trace)));
+    };
+    let mut session = args.live.session(&live)?;
+    let ran = live_target::recorded(&args.live, &mut session, (prompt, &args.what_if))?;
+    Ok(Some((ran.recorded, ran.trace)))
+}
+
+/// Makes the report of a recorded run.
+fn ran_recorded(recorded: &Recorded, trace: &Trace, args: &Args) -> Result<Ran> {
+    let mut recorder = Recorder::new(|_: Progress| {});
+    for layer in &recorded.layers {
+        if recorder.layer(LayerReport::clone(layer)).is_break() {
+            break;
+        }
+    }
+    let (prompt, outcome) = (&recorded.prompt, &recorded.outcome);
+    let record = recorder.finish(ONLY.to_owned(), None, prompt, outcome);
+    let mut shown = Vec::new();
+    if args.format.is_readable() {
+        let thresholds = settings::thresholds(None)?;
+        let verdicts = judge_trace(trace, &recorded.layers, &thresholds);
+        shown.push(Shown::judged(verdicts, prompt, outcome, &recorded.layers));
+    }
+    Ok(Ran {
+        report: Report {
+            version: attnscope_report::VERSION,
+            model: ModelRecord::of_recorded(recorded),
+            what_if: args.what_if.words(),
+            notes: vec![recorded.about.clone()],
+            unread: Vec::new(),
+            prompts: vec![record],
+        },
+        step: None,
+        shown,
+    })
 }
 
 /// Runs all prompts through one target.

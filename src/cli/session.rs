@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         let ran = chunk.iter().zip(recorders).zip(outcomes);
         let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), Outcome)| Ran {
             layers: recorder.take_whole(),
-            record: recorder.finish(named.id.clone(), model, &named.prompt, &outcome),
+            record: recorder.finish(named.id.clone(), Some(model), &named.prompt, &outcome),
             outcome,
         };
         Ok(ran.map(finish).collect())

@@ -12,7 +12,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 23] = modules![
+const MODULES: [(&str, &str); 24] = modules![
     "_capture" / "__init__",
     "_capture" / "axes",
     "_capture" / "following",
@@ -26,6 +26,7 @@ const MODULES: [(&str, &str); 23] = modules![
     "_capture" / "values",
     "_capture" / "words",
     "_live" / "__init__",
+    "_live" / "arrays",
     "_live" / "changing",
     "_live" / "channel",
     "_live" / "faults",

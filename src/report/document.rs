@@ -6,7 +6,7 @@ use std::sync::Arc;
 use attnscope_checks::stats::{LayerReport, STATISTICS, Values};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_prompt::Prompt;
-use attnscope_run::{LabelAt, NonFinite, Observer, Outcome, Progress};
+use attnscope_run::{LabelAt, NonFinite, Observer, Outcome, Progress, Recorded};
 use attnscope_spec::{Model, Stack};
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
@@ -130,6 +130,32 @@ impl ModelRecord {
             d_vocab: spec.d_vocab,
             n_ctx: spec.n_ctx,
             dtype: model.checkpoint.dtype_label(),
+        }
+    }
+
+    /// A model that other code ran, as far as its recording tells; sizes that it does not tell are 0.
+    pub fn of_recorded(recorded: &Recorded) -> Self {
+        let layers = recorded.layers.iter();
+        let n_of = |stack: Stack| layers.clone().filter(|layer| layer.stack == stack).count();
+        let n_encoder_layers = n_of(Stack::Encoder);
+        let first = recorded.layers.first().map(|layer| &layer.spec);
+        let of = |figure: fn(&AttentionSpec) -> usize| first.map_or(0, figure);
+        let last_axis = |name: &str| {
+            let shape = recorded.captured.shape(name);
+            shape.and_then(|shape| shape.last().copied()).unwrap_or(0)
+        };
+        Self {
+            name: recorded.captured.name.clone(),
+            family: if recorded.live.is_some() { "live" } else { "trace" },
+            n_layers: n_of(Stack::Only).max(n_of(Stack::Decoder)),
+            n_encoder_layers: (n_encoder_layers > 0).then_some(n_encoder_layers),
+            n_heads: of(|attention| attention.n_heads),
+            n_kv_heads: of(|attention| attention.n_kv_heads),
+            d_head: last_axis("blocks.0.attn.rot_q"),
+            d_model: last_axis("blocks.0.resid_post"),
+            d_vocab: last_axis("logits"),
+            n_ctx: None,
+            dtype: recorded.live.as_ref().map_or(String::new(), |about| about.dtype.clone()),
         }
     }
 }
@@ -290,10 +316,12 @@ impl<P: FnMut(Progress)> Recorder<P> {
     }
 
     /// Finishes the record of one prompt.
+    ///
+    /// Without a model there are no names of labels.
     pub fn finish(
         self,
         id: String,
-        model: &Model,
+        model: Option<&Model>,
         prompt: &Prompt,
         outcome: &Outcome,
     ) -> PromptRecord {
@@ -303,7 +331,7 @@ impl<P: FnMut(Progress)> Recorder<P> {
             decoder_tokens: prompt.source.as_ref().map(|_| prompt.tokens.clone()),
             written: WrittenRecord::of(prompt),
             loss: outcome.predictions.as_ref().and_then(|p| p.loss),
-            labels: LabelRecord::of(model, outcome),
+            labels: model.map_or_else(Vec::new, |model| LabelRecord::of(model, outcome)),
             first_nonfinite: outcome.nonfinite.as_ref().map(NonFinite::to_string),
             layers: self.layers,
         }

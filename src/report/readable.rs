@@ -66,6 +66,17 @@ impl Shown {
         layers: &[Arc<LayerReport>],
         thresholds: &Thresholds,
     ) -> Self {
+        let verdicts = judge_run(model, layers, outcome, thresholds);
+        Self::judged(verdicts, prompt, outcome, layers)
+    }
+
+    /// Keeps the parts of a judged run that are drawn.
+    pub fn judged(
+        verdicts: Vec<(&'static Check, Verdict)>,
+        prompt: &Prompt,
+        outcome: &Outcome,
+        layers: &[Arc<LayerReport>],
+    ) -> Self {
         let n_heads: usize = layers.iter().map(|layer| layer.heads.len()).sum();
         let maps = layers.iter().map(|layer| LayerMaps {
             stack: layer.stack,
@@ -88,7 +99,7 @@ impl Shown {
             labels: prompt.given().labels.clone(),
             target_labels: prompt.source.as_ref().map(|_| prompt.labels.clone()),
             next_loss: predictions.and_then(|p| p.next_loss.clone()),
-            verdicts: judge_run(model, layers, outcome, thresholds),
+            verdicts,
             maps: maps.collect(),
         }
     }

@@ -78,9 +78,9 @@ pub fn record_live(
 ) -> Result<LiveRun> {
     let done = session.run(request, told, pace)?;
     let mut captured = Captured::open(&done.path)?;
-    captured.name = session.target().to_string();
-    let trace = read_trace(&captured, declared)?;
     let about = session.about(pace)?.clone();
+    captured.name.clone_from(&about.name);
+    let trace = read_trace(&captured, declared)?;
     let recorded = Recorded::new(captured, &trace).of_live(about);
     Ok(LiveRun {
         recorded,

@@ -108,6 +108,7 @@ class _Record:
         self.scores = self.pattern = None  # [head, query, key]
         self.sinks = None  # [head, query, sink]: scores of columns that are no keys
         self.values = {}  # rot_q, rot_k, v and z, each [head, position, d_head]
+        self.is_root = False  # what ran in no module but the model itself has no number in its path
         self.is_cross = self.frame = None  # whether the module got another sequence for its keys, and which call of it
         self.after = []  # what happened to the pattern before it was used
 

@@ -57,7 +57,7 @@ def _before_number(path):
 
 def _layers(records):
     """{layer: [record, …]} from the numbers in the module paths; None when they do not tell the layers apart."""
-    numbers = [[int(n) for n in re.findall(r"\d+", record.path)] for record in records]
+    numbers = [[] if getattr(record, "is_root", False) else [int(n) for n in re.findall(r"\d+", record.path)] for record in records]
     if len({record.path for record in records}) < len(records) or not all(numbers):
         return None  # a module was called twice, or has no number
     if len({_before_number(record.path) for record in records}) > 1:

@@ -22,18 +22,24 @@ class _Pooling:
     """The part of a capture that sees attention of one query."""
 
     def begin_pooling(self, x, y, dim):
-        """Keeps a softmax of [batch, key], with further axes of one entry, that may be used to weigh values."""
+        """Whether a softmax may be one that weighs values with one row of keys: then it is kept until it does."""
+        row = self.pooled_row(x, y, dim)
+        if row is not None:
+            self.set_mark(y, _Mark("pooled", pooled=row))
+        return row is not None
+
+    def pooled_row(self, x, y, dim):
+        """What a softmax of [batch, key], with further axes of one entry, gave; None for one that cannot weigh a sequence."""
         if not x.is_floating_point() or not 1 <= x.dim() <= 4 or sum(n > 1 for i, n in enumerate(x.shape) if i != dim) > 1:
-            return False
+            return None
         n_keys = x.shape[dim]
         lengths = {n for frame in self.stack for n in frame.lengths}
         frame = self.place()
         if n_keys < 2 or n_keys not in lengths or not self.wants(frame):
-            return False
+            return None
         info = {"kind": "softmax", "dim": dim, "axis": "keys", "shape": list(x.shape), "dtype": _dtype(y), "scores_dtype": _dtype(x),
                 "dropout_p": 0.0, "is_causal": None, "has_mask": None, "scale": None}
-        self.set_mark(y, _Mark("pooled", pooled=_Row(self._one_row(x, dim), self._one_row(y, dim), info, frame)))
-        return True
+        return _Row(self._one_row(x, dim), self._one_row(y, dim), info, frame)
 
     def _one_row(self, x, dim):
         """[1, 1, key] of the kept row of the batch."""
@@ -41,8 +47,13 @@ class _Pooling:
         return self.copy(rows[min(self.row, rows.shape[0] - 1)][None, None])
 
     def follow_pooling(self, name, inputs, marks, out):
-        """A pattern of one query is a record once values are weighed with it; anything else but a change of form ends it."""
+        """A pattern of one query is a record once values are weighed with it; anything else but a change of form ends it.
+
+        Gives False where it may still be one head without a batch, [query, key].
+        """
         x, mark = next((x, mark) for x, mark in zip(inputs, marks) if mark.pooled is not None)
+        if mark.origin == "product" and x.dim() == 2 and out.dim() == 2:
+            return False
         row = mark.pooled
         others = [other for other in inputs if other is not x and other.is_floating_point()]
         weighs = any(row.n_keys in other.shape and other.dim() >= 2 and other.numel() > row.n_keys and not self.is_weight(other)
@@ -51,11 +62,12 @@ class _Pooling:
             record = self.add(row.frame, row.info, row.pattern.shape)
             self.reserve(row.frame, row.pattern.shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
             self.keep(record, row.scores, row.pattern)
-        elif (name in VIEWS or "dropout" in name or name in ("masked_fill", "where", "mul", "div", "true_divide")) \
+        elif (name in VIEWS or "dropout" in name or name in ("getitem", "masked_fill", "where", "mul", "div", "true_divide")) \
                 and out.numel() == x.numel() and out.is_floating_point():
-            self.set_mark(out, mark)
+            self.set_mark(out, _Mark("pooled", pooled=row))
         elif hasattr(out, "_attnscope_mark") and _mark(out).pooled is not None and out is not x:
             self.set_mark(out, NO_MARK)
+        return True
 
 
 def _stacked(records):

@@ -296,7 +296,8 @@ class capture(_Values, _Pooling):
         owner = next((above for above in reversed(self.stack) if above.has_weights), None)
         record.is_cross, record.frame = (None, None) if owner is None else (owner.looks_elsewhere(), owner)
         n_queries = shape[-2]
-        if tokens is not None and tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1] and n_queries in tokens.shape:
+        record.is_root = not frame.path
+        if tokens is not None and n_queries > 1 and tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1] and n_queries in tokens.shape:
             record.info["token_axis"] = tuple(tokens.shape).index(n_queries)
         self.n_calls[name] = record.info["call"] + 1
         self.records.append(record)
@@ -333,7 +334,8 @@ class capture(_Values, _Pooling):
         if x.dim() == 2 and mark.origin == "product" and y.shape == x.shape:
             # one head without a batch: kept until it is multiplied by values, since logits have this shape as well
             scores = self.copy(self.rows(x, mark.axes)[0]) if self.keep_scores else None
-            self.set_mark(y, _Mark("product", mark.axes, mark.steps + ("softmax",), scores, None, _dtype(x)))
+            self.set_mark(y, _Mark("product", mark.axes, mark.steps + ("softmax",), scores, None, _dtype(x), factors=mark.factors,
+                                   pooled=self.pooled_row(x, y, dim)))
             return
         why = self.rejects(_ordered(x, mark.axes), mark)
         if why is not None:
@@ -507,8 +509,7 @@ class capture(_Values, _Pooling):
         if not inputs or first is None:
             return
         marks = [_mark(x) for x in inputs]
-        if any(mark.pooled is not None for mark in marks):
-            self.follow_pooling(name, inputs, marks, first)
+        if any(mark.pooled is not None for mark in marks) and self.follow_pooling(name, inputs, marks, first):
             return
         if name in PRODUCT and any(mark.record is not None or mark.is_scores for mark in marks):
             follows = self.used(name, args, kwargs, first)
@@ -566,7 +567,7 @@ class capture(_Values, _Pooling):
             return _Mark("product", axes, mark.steps + (name,), reduced=True)
         steps = mark.steps if name in VIEWS or len(mark.steps) > 48 else mark.steps + (name,)
         kept = _Mark("product", axes, steps, mark.scores, None, mark.dtype, p=mark.p, at=mark.at,
-                     outer=mark.is_outer, factors=mark.factors)
+                     outer=mark.is_outer, factors=mark.factors, pooled=mark.pooled if y.numel() == x.numel() else None)
         if "dropout" in name:
             kept.p = _dropout(args, kwargs)
         return kept

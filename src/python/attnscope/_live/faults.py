@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 
 _OWN = ("_attnscope.", "attnscope.")
 _LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -19,6 +20,8 @@ def told(error):
         return {"message": str(error), "frame": None}
     lines = str(error).strip().splitlines()
     message = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if isinstance(error, ModuleNotFoundError):
+        message += f"; {sys.executable} does not have it, --python names another"
     return {"message": message, "frame": _last_frame(error)}
 
 

@@ -8,6 +8,7 @@ import re
 import torch
 from torch import nn
 
+from .._capture.axes import _is_position_first
 from .._capture.shared import _is_ids
 from .faults import Unusable
 
@@ -38,6 +39,12 @@ class Inputs:
         else:
             self.args, self.kwargs = (), {}
         self.places = self._places_of_ids()
+        self.batch_axis, self.n_rows = 0, 1
+        if self.places:
+            ids = self._at(self.places[0])
+            named = {str(i): value for i, value in enumerate(self.args)} | self.kwargs
+            self.batch_axis = int(ids.dim() == 2 and (ids.shape[1] == 1 < ids.shape[0] or _is_position_first(ids, named)))
+            self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
 
     @property
     def takes_ids(self):
@@ -59,11 +66,7 @@ class Inputs:
     def own_ids(self):
         """The ids of the first row of the given inputs, or of their target where there is one."""
         ids = self._at(self.places[-1])
-        ids = ids if ids.dim() == 1 else ids[:, 0] if self._is_position_first(ids) else ids[0]
-        return ids.tolist()
-
-    def _is_position_first(self, ids):
-        return ids.dim() == 2 and ids.shape[1] == 1 and ids.shape[0] > 1
+        return (ids if ids.dim() == 1 else ids.select(self.batch_axis, 0)).tolist()
 
     def of(self, ids, target, more=None):
         """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made."""
@@ -82,7 +85,7 @@ class Inputs:
             replaced[self.places[1]] = torch.as_tensor(target, device=self.device)[None]
         for at, value in replaced.items():
             before = self._at(at)
-            value = value.T if self._is_position_first(before) else value
+            value = value.T if self.batch_axis == 1 else value
             value = value[0] if before.dim() == 1 and value.shape[0] == 1 else value
             if isinstance(at, int):
                 args[at] = value.to(before.dtype)
@@ -108,11 +111,13 @@ class Inputs:
         return value.to(self.device) if isinstance(value, torch.Tensor) else value
 
     def _wide(self, value, n_rows):
-        """A given tensor of one row, for a batch of several."""
-        value = self._moved(value)
-        if isinstance(value, torch.Tensor) and n_rows > 1 and value.dim() > 1 and value.shape[0] == 1:
-            return value.expand(n_rows, *value.shape[1:])
-        return value
+        """A given tensor with as many rows as the ids that stand beside it: its first row, repeated."""
+        value, axis = self._moved(value), self.batch_axis
+        if not isinstance(value, torch.Tensor) or value.dim() <= axis or n_rows == self.n_rows or value.shape[axis] != self.n_rows:
+            return value
+        if value.dim() == 1 and self.n_rows == 1:
+            return value
+        return value.narrow(axis, 0, 1).expand([n_rows if i == axis else n for i, n in enumerate(value.shape)])
 
     def signature_of_call(self):
         """Of a function that takes the model, ids, and what else of padding and positions the model takes."""

@@ -13,7 +13,7 @@ TWO_SIDED = re.compile(r"encoder|bert|vit|vision|seq2seq", re.IGNORECASE)
 
 
 def intended_mask(model):
-    """("causal", why) of a model that holds a causal mask, or whose class is called after a causal model; (None, None) otherwise.
+    """("causal", why) of a model that holds a causal mask, or one of whose classes is called after a causal model; (None, None) otherwise.
 
     An encoder, or cross-attention, says nothing: not every attention of such a model has the same mask.
     """
@@ -23,10 +23,11 @@ def intended_mask(model):
     for name, buffer in model.named_buffers():
         if _is_causal(buffer):
             return "causal", f"causal by the mask that it holds ({name})"
-    kind = type(model).__name__
-    if NAMES.search(kind) and not TWO_SIDED.search(kind):
-        return "causal", f"causal by its name ({kind})"
-    return None, None
+    kinds = [type(module).__name__ for module in model.modules()]
+    if TWO_SIDED.search(kinds[0]):
+        return None, None
+    named = next((kind for kind in kinds if NAMES.search(kind) and not TWO_SIDED.search(kind)), None)
+    return ("causal", f"causal by its name ({named})") if named else (None, None)
 
 
 def _is_causal(buffer):

@@ -44,9 +44,15 @@ class Target:
                 near = f"; it has {', '.join(known[:8])}" if known else ""
                 raise Unusable(f"{os.path.basename(self.file)} has no {name}{near}")
             found = getattr(found, name)
+        self.found = found
+        return self.again()
+
+    def again(self, **more):
+        """Calls what was found once more, where it is something to call."""
+        found = self.found
         is_module = hasattr(found, "named_modules") and not isinstance(found, type)
         if self.is_called or callable(found) and not is_module:
-            return found(*self.args, **self.kwargs)
+            return found(*self.args, **{**self.kwargs, **more})
         return found
 
 

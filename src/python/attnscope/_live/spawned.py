@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from .arrays import Arrays, are_arrays
 from .channel import Channel
 from .faults import Unusable
 from .loading import Target, forget, own_files
@@ -17,16 +18,19 @@ def main(connection, target):
     before = set(sys.modules)
 
     def adapter():
+        forget(before | _frameworks())
+        parsed = Target(target)
+        held = parsed.load()
+        facts = {"name": target, "files": own_files(before) or [parsed.file]}
+        if are_arrays(held):
+            return Arrays(held, parsed.again, **facts)
         try:
             from .pytorch import Subject
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise Unusable(f"{sys.executable} has no torch: --python names the interpreter that has the packages of the model") from None
-        forget(before | _frameworks())
-        parsed = Target(target)
-        held = parsed.load()
-        return Subject.of(held, name=target, files=own_files(before) or [parsed.file])
+        return Subject.of(held, **facts)
 
     serve(Channel(connection), adapter, when_gone=_leave)
     sys.stdout.flush()
