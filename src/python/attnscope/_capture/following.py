@@ -109,7 +109,8 @@ class _Record:
         self.sinks = None  # [head, query, sink]: scores of columns that are no keys
         self.values = {}  # rot_q, rot_k, v and z, each [head, position, d_head]
         self.is_root = False  # what ran in no module but the model itself has no number in its path
-        self.is_cross = self.frame = None  # whether the module got another sequence for its keys, and which call of it
+        self.is_cross = False  # whether its keys are of another sequence
+        self.frame = self.key_source = None  # the call that it ran in, and what its keys are made of where that is not the queries'
         self.after = []  # what happened to the pattern before it was used
 
 
@@ -137,8 +138,11 @@ class _Frame:
     def has_weights(self):
         return any(p.dim() >= 2 for p in self.module.parameters())
 
-    def looks_elsewhere(self):
-        """Whether keys come from another sequence than queries: by the names of the arguments, or else by their order."""
+    def key_source(self):
+        """The activation that keys are made of, where it is not the one that queries are made of; None otherwise.
+
+        By the names of the arguments, or else by their order.
+        """
         try:
             named = dict(inspect.signature(self.module.forward).bind(*self.args, **self.kwargs).arguments)
         except (TypeError, ValueError):
@@ -151,7 +155,8 @@ class _Frame:
         query = next((x for name, x in found if re.match(r"q$|query|queries", name)), None)
         key = next((x for name, x in found if re.match(r"k$|kv$|key|mem|context|enc|src|source", name)), None)
         first, second = (found[0][1], found[1][1]) if query is None or key is None or query is key else (query, key)
-        return not (first is second or first.shape == second.shape and torch.equal(first, second))
+        is_same = first is second or first.shape == second.shape and torch.equal(first, second)
+        return None if is_same else second
 
 
 def _mark(x):

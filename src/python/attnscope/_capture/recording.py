@@ -294,7 +294,8 @@ class capture(_Values, _Pooling):
                                       "training": bool(frame.module.training)})
         tokens = self.found.get("tokens")
         owner = next((above for above in reversed(self.stack) if above.has_weights), None)
-        record.is_cross, record.frame = (None, None) if owner is None else (owner.looks_elsewhere(), owner)
+        if owner is not None:
+            record.frame, record.key_source = owner, owner.key_source()
         n_queries = shape[-2]
         record.is_root = not frame.path
         if tokens is not None and n_queries > 1 and tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1] and n_queries in tokens.shape:
@@ -724,7 +725,7 @@ class capture(_Values, _Pooling):
                 + (f"; softmaxes passed over: {skipped}" if skipped else "")
                 + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
         tensors = {}
-        self._doubt_cross()
+        self._find_cross()
         self.records = _stacked(self.records)
         for name, records in _names(self.records).items():
             for what in ("pattern", "scores", "sinks", "rot_q", "rot_k", "v", "z"):
@@ -773,14 +774,22 @@ class capture(_Values, _Pooling):
             metadata["attnscope." + name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         _save(self.path, tensors, metadata)
 
-    def _doubt_cross(self):
-        """A module in which several attentions ran was given the sequences of all of them: that says nothing of one."""
+    def _find_cross(self):
+        """Which attentions look at another sequence: one that all layers share, that is longer or shorter, or seen without order.
+
+        A module that norms its queries alone makes keys of another activation of the same sequence. And a module in which several
+        attentions ran was given the sequences of all of them, which says nothing of one.
+        """
         frames = [record.frame for record in self.records if record.frame is not None]
+        sources = [record.key_source for record in self.records if record.key_source is not None]
         for record in self.records:
-            if sum(frame is record.frame for frame in frames) > 1:
-                record.is_cross = None
+            if record.key_source is None or sum(frame is record.frame for frame in frames) > 1:
+                continue
+            is_shared = sum(source is record.key_source for source in sources) > 1
+            _, n_queries, n_keys = record.pattern.shape
+            record.is_cross = is_shared or n_queries != n_keys or bool((record.pattern.triu(1) != 0).any())
         for record in self.records:
-            record.frame = None
+            record.frame = record.key_source = None
 
     def _position_row(self, x, lengths):
         if x is None:
