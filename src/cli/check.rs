@@ -209,7 +209,13 @@ fn judged(
         return log_target::judged(target, &log, thresholds, wants);
     }
     if let Some(live) = LiveTarget::parse(target) {
-        return live_target::judged(&args.live, &live, (prompt, &args.what_if), thresholds, wants);
+        return live_target::judged(
+            &args.live,
+            &live,
+            (prompt, &args.what_if),
+            thresholds,
+            wants,
+        );
     }
     if attnscope_run::is_captured(target) {
         if args.what_if.is_set() {

@@ -3,19 +3,21 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
 use attnscope_compute::on_device;
 use attnscope_report::{
     HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
 };
-use attnscope_run::{Options, Stripes, stripes};
+use attnscope_run::{Options, Recorded, Stripes, stripes};
 use attnscope_spec::{Place, Stack};
 
 use super::figures::Format;
 use super::head_effects::{HeadEffect, HeadEffects};
+use super::live_args::LiveArgs;
+use super::live_target;
 use super::progress::note;
-use super::prompts::InputsArgs;
+use super::prompts::{InputsArgs, ONLY};
 use super::session::Session;
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
@@ -41,6 +43,8 @@ pub struct Args {
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
     run: RunArgs,
 }
 
@@ -51,6 +55,11 @@ const OPTIONS: Options = Options {
 
 pub fn run(args: &Args) -> Result<()> {
     let prompt = args.positional.with(&args.prompt)?;
+    if let Some((recorded, _)) =
+        live_target::recorded_of(&args.live, &args.checkpoint, (&prompt, &args.what_if))?
+    {
+        return of_recorded(args, &recorded);
+    }
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
@@ -75,13 +84,39 @@ pub fn run(args: &Args) -> Result<()> {
             prompts.push(PromptTypes {
                 id: ran.record.id,
                 heads: layers
-                    .flat_map(|layer| rows(layer, random.as_deref(), &effects))
+                    .flat_map(|layer| rows(layer, random.as_deref(), Some(&effects)))
                     .collect(),
             });
         }
     }
     let types = HeadTypes::new(ModelRecord::of(&opened.model), session.what_ifs(), prompts)
         .with_effects(effects.columns());
+    write(args, &types, output)
+}
+
+/// Writes the heads of a live model or of a trace, seen on its one prompt.
+fn of_recorded(args: &Args, recorded: &Recorded) -> Result<()> {
+    if !args.effect.is_empty() || args.inputs.is_set() {
+        bail!(
+            "{}: --effect and --inputs are for checkpoints: a live model or a trace gives the heads of one run",
+            recorded.captured.name
+        );
+    }
+    let output = Output::open_or_replace(&args.written.output, args.run.force)?;
+    let layers = recorded.layers.iter();
+    let prompts = vec![PromptTypes {
+        id: ONLY.to_owned(),
+        heads: layers.flat_map(|layer| rows(layer, None, None)).collect(),
+    }];
+    let model = ModelRecord::of_recorded(recorded);
+    write(
+        args,
+        &HeadTypes::new(model, args.what_if.words(), prompts),
+        output,
+    )
+}
+
+fn write(args: &Args, types: &HeadTypes, output: Output) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => types.write_json(&mut content)?,
@@ -96,7 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn rows(
     layer: &Arc<LayerReport>,
     random: Option<&[Vec<Stripes>]>,
-    effects: &HeadEffects<'_>,
+    effects: Option<&HeadEffects<'_>>,
 ) -> Vec<HeadRow> {
     let random = random.filter(|_| layer.stack == Stack::Only);
     let of_layer = random.and_then(|all| all.get(layer.layer_idx));
@@ -128,7 +163,10 @@ fn rows(
             }),
         );
         let place = Place::layer(layer.stack, layer.layer_idx).head(head_idx);
-        row.with_effects(effects.of(place, head))
+        match effects {
+            Some(effects) => row.with_effects(effects.of(place, head)),
+            None => row,
+        }
     };
     heads.map(row).collect()
 }

@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::captured::Captured;
 use attnscope_checks::{Check, Probes, Thresholds};
 use attnscope_compare::Recording;
 use attnscope_live::{LiveSession, LiveTarget, Request};
 use attnscope_report::{Output, TargetVerdict};
-use attnscope_run::{LiveRun, judge_live, live_changes, live_request, probe_live};
+use attnscope_run::{
+    LiveRun, Recorded, Trace, is_captured, is_probe, judge_live, live_changes, live_request,
+    probe_live, read_trace,
+};
 
 use super::live_args::LiveArgs;
 use super::progress::{Task, note};
@@ -86,9 +90,37 @@ pub fn recorded(
     args.record_request(session, &request, prompt)
 }
 
+/// Returns the run of a live target or of a trace file; `None` for anything else.
+///
+/// # Errors
+/// When the person's code fails, or the trace cannot be read.
+pub fn recorded_of(
+    args: &LiveArgs,
+    target: &Path,
+    asked: (&PromptArgs, &WhatIfArgs),
+) -> Result<Option<(Recorded, Trace)>> {
+    if let Some(live) = LiveTarget::parse(target) {
+        let mut session = args.session(&live)?;
+        let ran = recorded(args, &mut session, asked)?;
+        return Ok(Some((ran.recorded, ran.trace)));
+    }
+    if !is_captured(target) || is_probe(target) {
+        return Ok(None);
+    }
+    if asked.1.is_set() {
+        bail!(
+            "{}: --what-if is for checkpoints and live models; a trace holds no weights to run again",
+            target.display()
+        );
+    }
+    let captured = Captured::open(target)?;
+    let trace = read_trace(&captured, &args.declared(asked.0))?;
+    Ok(Some((Recorded::new(captured, &trace), trace)))
+}
+
 fn probed(
     session: &mut LiveSession,
-    recorded: &attnscope_run::Recorded,
+    recorded: &Recorded,
     (args, prompt): (&LiveArgs, &PromptArgs),
 ) -> Result<Probes> {
     let task = Task::begin("probes", 0);

@@ -172,8 +172,7 @@ fn nearby_checkpoints(checkpoint: Option<&Path>) -> Vec<PathBuf> {
 
 /// Refuses the name of a missing file, with or without a terminal; a word may have been meant as a command.
 fn check_exists(path: &Path) -> Result<()> {
-    let is_named =
-        path.to_str().is_some_and(names::is_model) || LiveTarget::parse(path).is_some();
+    let is_named = path.to_str().is_some_and(names::is_model) || LiveTarget::parse(path).is_some();
     if path.symlink_metadata().is_ok() || is_named {
         return Ok(());
     }
@@ -300,7 +299,11 @@ pub fn run(args: &Args) -> Result<()> {
     // Download what is missing before the screen opens.
     let live = args.checkpoint.as_deref().and_then(LiveTarget::parse);
     let is_file = live.is_none();
-    if let Some(path) = opening.path.as_ref().filter(|path| is_file && !path.exists()) {
+    if let Some(path) = opening
+        .path
+        .as_ref()
+        .filter(|path| is_file && !path.exists())
+    {
         opening.path = Some(opening.hub.find(path)?.path);
     }
     if !stdout().is_terminal() || !stdin().is_terminal() {

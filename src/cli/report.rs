@@ -4,19 +4,15 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use attnscope_checkpoint::captured::Captured;
 use attnscope_checkpoint::will_read;
 use attnscope_checks::stats::LayerReport;
 use attnscope_history::{History, rows};
-use attnscope_live::LiveTarget;
 use attnscope_report::record::{Source, Table, step_of};
 use attnscope_report::{
-    CheckpointRecord, ModelRecord, Output, Readable, Recorder, Report, Shown, printable, write_html,
-    write_json, write_markdown, write_several,
+    CheckpointRecord, ModelRecord, Output, Readable, Recorder, Report, Shown, printable,
+    write_html, write_json, write_markdown, write_several,
 };
-use attnscope_run::{
-    Observer, Options, Progress, Recorded, Trace, is_captured, is_probe, judge_trace, read_trace,
-};
+use attnscope_run::{Observer, Options, Progress, Recorded, Trace, judge_trace};
 use clap::ValueEnum;
 
 use super::live_args::LiveArgs;
@@ -141,8 +137,14 @@ pub fn run(args: &Args) -> Result<Ended> {
             }
             continue;
         }
-        if let Some(recorded) = recorded_of(args, &asked, target)? {
-            let (recorded, trace) = recorded;
+        let recorded = live_target::recorded_of(&args.live, target, (&asked, &args.what_if))?;
+        if let Some((recorded, trace)) = recorded {
+            if args.inputs.is_set() {
+                bail!(
+                    "{}: --inputs is for checkpoints: a live model or a trace gives the report of one run",
+                    target.display()
+                );
+            }
             output = Some(match output {
                 Some(output) => output,
                 None => open_output(args)?,
@@ -251,38 +253,6 @@ fn content(args: &Args, all: All, is_several: bool, what_if: Vec<String>) -> Res
         content = printable(&content);
     }
     Ok(content)
-}
-
-/// Returns the run of a live target or of a trace; `None` for a checkpoint.
-fn recorded_of(
-    args: &Args,
-    prompt: &PromptArgs,
-    target: &Path,
-) -> Result<Option<(Recorded, Trace)>> {
-    let live = LiveTarget::parse(target);
-    if live.is_none() && (!is_captured(target) || is_probe(target)) {
-        return Ok(None);
-    }
-    if args.inputs.is_set() {
-        bail!(
-            "{}: --inputs is for checkpoints: a live model or a trace gives the report of one run",
-            target.display()
-        );
-    }
-    let Some(live) = live else {
-        if args.what_if.is_set() {
-            bail!(
-                "{}: --what-if is for checkpoints and live models; a trace holds no weights to run again",
-                target.display()
-            );
-        }
-        let captured = Captured::open(target)?;
-        let trace = read_trace(&captured, &args.live.declared(prompt))?;
-        return Ok(Some((Recorded::new(captured, &trace), trace)));
-    };
-    let mut session = args.live.session(&live)?;
-    let ran = live_target::recorded(&args.live, &mut session, (prompt, &args.what_if))?;
-    Ok(Some((ran.recorded, ran.trace)))
 }
 
 /// Makes the report of a recorded run.

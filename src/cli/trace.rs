@@ -126,7 +126,11 @@ fn index_list(text: &str) -> Result<Indices, String> {
 pub fn run(args: &Args) -> Result<()> {
     let prompt = args.positional.with(&args.prompt)?;
     if let Some(live) = LiveTarget::parse(&args.checkpoint) {
-        if args.inputs.is_set() || args.layers.is_some() || args.heads.is_some() || args.at.is_some() {
+        if args.inputs.is_set()
+            || args.layers.is_some()
+            || args.heads.is_some()
+            || args.at.is_some()
+        {
             anyhow::bail!(
                 "{live}: a live model is recorded whole, on one prompt: --inputs, --layers, --heads and --at are for checkpoints"
             );

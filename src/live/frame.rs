@@ -46,8 +46,8 @@ pub fn read_header(from: &mut dyn Read) -> io::Result<(Value, u64)> {
     }
     let mut text = vec![0; n_header];
     from.read_exact(&mut text)?;
-    let header: Value =
-        serde_json::from_slice(&text).map_err(|e| invalid(format!("a header that is no JSON ({e})")))?;
+    let header: Value = serde_json::from_slice(&text)
+        .map_err(|e| invalid(format!("a header that is no JSON ({e})")))?;
     match header.get("v").and_then(Value::as_u64) {
         Some(VERSION) => Ok((header, n_body)),
         other => Err(invalid(format!(

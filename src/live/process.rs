@@ -39,7 +39,10 @@ impl Process {
         let python = python.map_or_else(default_python, Path::to_path_buf);
         let failed = |e: std::io::Error| {
             let hint = "--python names the interpreter that has the model's packages";
-            Error::Setting(format!("{} cannot be started ({e}); {hint}", python.display()))
+            Error::Setting(format!(
+                "{} cannot be started ({e}); {hint}",
+                python.display()
+            ))
         };
         let (own, theirs) = UnixStream::pair().map_err(failed)?;
         let mut child = Command::new(&python)
@@ -118,10 +121,12 @@ fn default_python() -> PathBuf {
     if let Some(python) = env::var_os("ATTNSCOPE_PYTHON") {
         return PathBuf::from(python);
     }
-    let of_environment = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().find_map(|name| {
-        let path = PathBuf::from(env::var_os(name)?).join("bin/python3");
-        path.exists().then_some(path)
-    });
+    let of_environment = ["VIRTUAL_ENV", "CONDA_PREFIX"]
+        .into_iter()
+        .find_map(|name| {
+            let path = PathBuf::from(env::var_os(name)?).join("bin/python3");
+            path.exists().then_some(path)
+        });
     of_environment.unwrap_or_else(|| PathBuf::from("python3"))
 }
 
@@ -132,7 +137,11 @@ fn keep_lines(output: impl Read + Send + 'static, said: Arc<Mutex<VecDeque<Strin
         let mut line = Vec::new();
         loop {
             line.clear();
-            match output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+            match output
+                .by_ref()
+                .take(LONGEST_LINE)
+                .read_until(b'\n', &mut line)
+            {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }

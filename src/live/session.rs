@@ -244,27 +244,36 @@ impl LiveSession {
                 }
             }
             match link.channel.wait(WAIT) {
-                Waited::Frame(frame) if frame.header["id"] == id => match frame.header["kind"].as_str() {
-                    Some("part") => {
-                        let n = |key: &str| frame.header[key].as_u64().unwrap_or(0) as usize;
-                        told(frame.header["what"].as_str().unwrap_or(""), n("done"), n("of"));
+                Waited::Frame(frame) if frame.header["id"] == id => {
+                    match frame.header["kind"].as_str() {
+                        Some("part") => {
+                            let n = |key: &str| frame.header[key].as_u64().unwrap_or(0) as usize;
+                            told(
+                                frame.header["what"].as_str().unwrap_or(""),
+                                n("done"),
+                                n("of"),
+                            );
+                        }
+                        Some("failed") if stopped.is_some() => return Err(Error::Cancelled),
+                        Some("failed") => return Err(self.failed(&frame.header)),
+                        Some("ready" | "done") if stopped.is_some() => {
+                            remove(frame.body.as_deref());
+                            return Err(Error::Cancelled);
+                        }
+                        Some("ready" | "done") => return Ok(frame),
+                        other => log::warn!("{}: an answer of kind {other:?}", self.target),
                     }
-                    Some("failed") if stopped.is_some() => return Err(Error::Cancelled),
-                    Some("failed") => return Err(self.failed(&frame.header)),
-                    Some("ready" | "done") if stopped.is_some() => {
-                        remove(frame.body.as_deref());
-                        return Err(Error::Cancelled);
-                    }
-                    Some("ready" | "done") => return Ok(frame),
-                    other => log::warn!("{}: an answer of kind {other:?}", self.target),
-                },
+                }
                 // The answer to a request that was given up.
                 Waited::Frame(frame) => remove(frame.body.as_deref()),
                 Waited::Nothing => {}
                 Waited::Gone(why) => return Err(self.gone(why)),
             }
             if stopped.is_some_and(|since| since.elapsed() > PATIENCE) {
-                log::warn!("{}: it did not stop within {PATIENCE:?}, and is ended", self.target);
+                log::warn!(
+                    "{}: it did not stop within {PATIENCE:?}, and is ended",
+                    self.target
+                );
                 self.link = None;
                 return Err(Error::Cancelled);
             }
@@ -329,6 +338,8 @@ fn nearby(path: &Path) -> PathBuf {
 
 impl std::fmt::Debug for LiveSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LiveSession").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("LiveSession")
+            .field("target", &self.target)
+            .finish_non_exhaustive()
     }
 }

@@ -60,10 +60,17 @@ mod tests {
     fn every_module_that_a_started_process_may_import_is_sent() {
         let sources = sources();
         for package in ["_capture", "_live"] {
-            let directory = format!("{}/../python/attnscope/{package}", env!("CARGO_MANIFEST_DIR"));
+            let directory = format!(
+                "{}/../python/attnscope/{package}",
+                env!("CARGO_MANIFEST_DIR")
+            );
             for file in std::fs::read_dir(directory).expect("the package") {
                 let path = file.expect("an entry").path();
-                let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+                let stem = path
+                    .file_stem()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned();
                 let is_python = path.extension().is_some_and(|ending| ending == "py");
                 // `opened` runs where the package is installed; the bootstrap is not imported.
                 if !is_python || ["__init__", "bootstrap", "opened"].contains(&stem.as_str()) {

@@ -58,7 +58,10 @@ fn a_stub_in_plain_python_says_what_it_is_and_gives_tokens_and_a_trace() {
     assert_eq!(about.lacks.reload.as_deref(), Some("a stub has no file"));
     assert_eq!(about.words(), "Stub · 0.0k parameters · none 1");
     let (ids, labels) = session.tokens("ab", &NEVER).expect("tokens");
-    assert_eq!((ids, labels), (vec![97, 98], vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(
+        (ids, labels),
+        (vec![97, 98], vec!["a".to_owned(), "b".to_owned()])
+    );
     let mut parts = Vec::new();
     let request = Request {
         ids: Some(vec![5, 6, 7]),
@@ -80,12 +83,26 @@ fn what_fails_over_there_is_one_line_with_the_place_and_the_channel_goes_on() {
         text: Some(text.to_owned()),
         ..Request::default()
     };
-    let error = session.run(&text("fail"), &mut |_, _, _| {}, &NEVER).expect_err("it fails");
+    let error = session
+        .run(&text("fail"), &mut |_, _, _| {}, &NEVER)
+        .expect_err("it fails");
     let words = error.to_string();
-    assert!(words.ends_with(": ValueError: no (model.py:7: x = 1 / 0)"), "{words}");
-    session.run(&text("go on"), &mut |_, _, _| {}, &NEVER).expect("a run");
-    let error = session.run(&text("leave"), &mut |_, _, _| {}, &NEVER).expect_err("it is gone");
-    assert!(error.to_string().ends_with("the process that holds the model is gone"), "{error}");
+    assert!(
+        words.ends_with(": ValueError: no (model.py:7: x = 1 / 0)"),
+        "{words}"
+    );
+    session
+        .run(&text("go on"), &mut |_, _, _| {}, &NEVER)
+        .expect("a run");
+    let error = session
+        .run(&text("leave"), &mut |_, _, _| {}, &NEVER)
+        .expect_err("it is gone");
+    assert!(
+        error
+            .to_string()
+            .ends_with("the process that holds the model is gone"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -99,7 +116,9 @@ fn a_run_that_is_stopped_ends_soon_and_its_late_answer_is_not_taken_for_another(
         text: Some("wait".to_owned()),
         ..Request::default()
     };
-    let error = session.run(&request, &mut |_, _, _| {}, &stops).expect_err("stopped");
+    let error = session
+        .run(&request, &mut |_, _, _| {}, &stops)
+        .expect_err("stopped");
     assert_eq!(error.to_string(), "cancelled");
     assert!(begun.elapsed() < Duration::from_secs(4));
     let (ids, _) = session.tokens("z", &NEVER).expect("tokens");
@@ -109,10 +128,21 @@ fn a_run_that_is_stopped_ends_soon_and_its_late_answer_is_not_taken_for_another(
 #[test]
 fn names_of_python_files_and_sockets_are_live_targets_and_nothing_else_is() {
     let parsed = |text: &str| LiveTarget::parse(Path::new(text)).map(|target| target.to_string());
-    for live in ["train.py:load", "a/b.py:Model(n_layers=2)", "live:/tmp/x.sock"] {
+    for live in [
+        "train.py:load",
+        "a/b.py:Model(n_layers=2)",
+        "live:/tmp/x.sock",
+    ] {
         assert_eq!(parsed(live).as_deref(), Some(live));
     }
-    for other in ["train.py", "train.py:", "model.safetensors", "a:b", "live:", "x.py:3"] {
+    for other in [
+        "train.py",
+        "train.py:",
+        "model.safetensors",
+        "a:b",
+        "live:",
+        "x.py:3",
+    ] {
         assert_eq!(parsed(other), None, "{other}");
     }
     let target = LiveTarget::parse(Path::new("a/b.py:load(x=1)")).expect("a target");
@@ -122,11 +152,22 @@ fn names_of_python_files_and_sockets_are_live_targets_and_nothing_else_is() {
 #[test]
 fn a_python_that_is_not_there_and_a_file_that_is_missing_are_one_line() {
     let missing = LiveTarget::parse(Path::new("no/such/file.py:load")).expect("a target");
-    let error = LiveSession::new(missing, None).expect("a session").about(&NEVER).expect_err("no file").to_string();
+    let error = LiveSession::new(missing, None)
+        .expect("a session")
+        .about(&NEVER)
+        .expect_err("no file")
+        .to_string();
     assert_eq!(error, "no/such/file.py: there is no such Python file");
-    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/live/stub.py:load");
+    let here = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/live/stub.py:load"
+    );
     let target = LiveTarget::parse(Path::new(here)).expect("a target");
-    let mut session = LiveSession::new(target, Some(Path::new("no-such-python"))).expect("a session");
+    let mut session =
+        LiveSession::new(target, Some(Path::new("no-such-python"))).expect("a session");
     let error = session.about(&NEVER).expect_err("no python").to_string();
-    assert!(error.starts_with("no-such-python cannot be started"), "{error}");
+    assert!(
+        error.starts_with("no-such-python cannot be started"),
+        "{error}"
+    );
 }

@@ -146,7 +146,11 @@ impl ModelRecord {
         };
         Self {
             name: recorded.captured.name.clone(),
-            family: if recorded.live.is_some() { "live" } else { "trace" },
+            family: if recorded.live.is_some() {
+                "live"
+            } else {
+                "trace"
+            },
             n_layers: n_of(Stack::Only).max(n_of(Stack::Decoder)),
             n_encoder_layers: (n_encoder_layers > 0).then_some(n_encoder_layers),
             n_heads: of(|attention| attention.n_heads),
@@ -155,7 +159,10 @@ impl ModelRecord {
             d_model: last_axis("blocks.0.resid_post"),
             d_vocab: last_axis("logits"),
             n_ctx: None,
-            dtype: recorded.live.as_ref().map_or(String::new(), |about| about.dtype.clone()),
+            dtype: recorded
+                .live
+                .as_ref()
+                .map_or(String::new(), |about| about.dtype.clone()),
         }
     }
 }

@@ -127,10 +127,7 @@ pub fn probe_live(
 fn mask_of(recorded: &Recorded, declared: &Declared) -> &'static str {
     let is_causal = match declared.mask {
         Some(mask) => mask == DeclaredMask::Causal,
-        None => recorded
-            .layers
-            .iter()
-            .any(|layer| layer.spec.mask.causal),
+        None => recorded.layers.iter().any(|layer| layer.spec.mask.causal),
     };
     if is_causal { "causal" } else { "bidirectional" }
 }
@@ -203,9 +200,9 @@ pub fn live_changes(recorded: &Recorded, what_ifs: &[WhatIf]) -> Result<Vec<Valu
 
 /// Names of the recorded layers that a place holds, with its head.
 fn layers_of(recorded: &Recorded, place: Place, grids: &[Grid]) -> Vec<Value> {
-    let layers = grids.iter().flat_map(|grid| {
-        (0..grid.n_heads.len()).map(move |layer_idx| (grid.stack, layer_idx))
-    });
+    let layers = grids
+        .iter()
+        .flat_map(|grid| (0..grid.n_heads.len()).map(move |layer_idx| (grid.stack, layer_idx)));
     layers
         .filter(|(stack, layer_idx)| place.holds(*stack, *layer_idx))
         .filter_map(|(stack, layer_idx)| {

@@ -10,7 +10,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Device;
 use attnscope_compute::pace::Pace;
 use attnscope_live::{LiveSession, LiveTarget};
-use attnscope_prompt::{Request, Source};
+use attnscope_prompt::{Prompt, Request, Source};
 use attnscope_run::{
     Ability, Declared, Judgement, LiveRun, Recorded, Step, Subject, WhatIf, judge_live,
     live_changes, live_request, probe_live, read_trace, record_live,
@@ -21,6 +21,7 @@ use super::event::{Event, PromptOrigin, Sink};
 use super::lane::lock;
 use super::run_id::RunId;
 use super::runner::Runner;
+use super::second_run::fits;
 use super::told::tell_recorded;
 
 /// A live subject to open, and what to run first.
@@ -120,6 +121,23 @@ impl Runner {
         let live = self.live()?;
         let asked = live_request(request.as_ref(), &live.declared)?;
         let (ran, labels) = live.record(&asked, pace)?;
+        let origin = match request {
+            Some(_) => PromptOrigin::Asked,
+            None => PromptOrigin::BuiltIn,
+        };
+        self.show_live(run, (ran, &labels), origin, is_first);
+        self.last = request.map(|request| (request, origin));
+        Ok(())
+    }
+
+    /// Shows a run as the only one.
+    fn show_live(
+        &mut self,
+        run: RunId,
+        (ran, labels): (LiveRun, &BTreeMap<u32, String>),
+        origin: PromptOrigin,
+        is_first: bool,
+    ) {
         let recorded = Arc::new(ran.recorded);
         let subject = Subject::Trace(recorded.clone());
         {
@@ -128,46 +146,48 @@ impl Runner {
             context.a = Some(shown(run, &recorded));
             context.b = None;
         }
-        let origin = match request {
-            Some(_) => PromptOrigin::Asked,
-            None => PromptOrigin::BuiltIn,
-        };
         let sink = &self.sink;
-        if is_first {
-            sink(Event::Opened {
+        sink(if is_first {
+            Event::Opened {
                 subject,
                 has_tokenizer: self.live_tokenizer.is_some(),
                 tokenizer: recorded.about.clone(),
                 device: Device::Cpu,
-            });
+            }
         } else {
-            sink(Event::Renewed(subject));
-        }
+            Event::Renewed(subject)
+        });
+        let prompt = Arc::new(recorded.prompt.clone());
         sink(Event::Started {
             run,
-            prompt: Arc::new(recorded.prompt.clone()),
+            prompt: prompt.clone(),
             source: source_of(ran.text.as_deref(), &recorded),
             origin,
         });
-        tell_recorded(sink, run, &recorded, (ran.took, &labels));
-        judge(sink, run, &recorded, &ran.trace, None, &self.terms.thresholds);
-        self.prompt = Some(Arc::new(recorded.prompt.clone()));
-        self.last = request.map(|request| (request, origin));
-        Ok(())
+        tell_recorded(sink, run, &recorded, (ran.took, labels));
+        judge(
+            sink,
+            run,
+            &recorded,
+            &ran.trace,
+            None,
+            &self.terms.thresholds,
+        );
+        self.prompt = Some(prompt);
     }
 
     /// Runs the text on screen with changed attention, as B.
     pub(super) fn live_what_ifs(
         &mut self,
         run: RunId,
-        recorded: &Recorded,
+        recorded: &Arc<Recorded>,
         what_ifs: &[WhatIf],
         pace: &dyn Pace,
     ) -> Result<()> {
         let changes = live_changes(recorded, what_ifs)?;
         let (ran, labels) = self.record_again(recorded, changes, pace)?;
-        self.show_second_live(run, ran, &labels, true);
-        Ok(())
+        let subject = Subject::Trace(recorded.clone());
+        self.show_second_live(run, &subject, (ran, &labels), true)
     }
 
     /// Loads the code anew, and runs the text on screen through it, as B.
@@ -185,8 +205,13 @@ impl Runner {
         let about = lock(&live.session).reload(pace)?.clone();
         live.note_code(&about.files);
         let (ran, labels) = self.record_again(recorded, Vec::new(), pace)?;
-        self.show_second_live(run, ran, &labels, false);
-        Ok(())
+        let after = ran.recorded.shape();
+        if after != recorded.shape() {
+            // Nothing to lay side by side: a layer or a head came or went.
+            self.show_live(run, (ran, &labels), PromptOrigin::Asked, false);
+            return Ok(());
+        }
+        self.show_second_live(run, subject, (ran, &labels), false)
     }
 
     /// Runs another text, as B.
@@ -194,13 +219,42 @@ impl Runner {
         &mut self,
         run: RunId,
         request: &Request,
+        subject: &Subject,
         pace: &dyn Pace,
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(Some(request), &live.declared)?;
         let (ran, labels) = live.record(&asked, pace)?;
-        self.show_second_live(run, ran, &labels, false);
-        Ok(())
+        self.show_second_live(run, subject, (ran, &labels), false)
+    }
+
+    /// Runs the prompt of A through another live model, as B.
+    pub(super) fn second_live_target(
+        &mut self,
+        run: RunId,
+        target: LiveTarget,
+        (subject, of_a): (&Subject, &Prompt),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        if of_a.lacks_ids {
+            let problem = "A has no token ids: there is nothing to run through another model";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        let declared = self.live().map(|live| live.declared.clone());
+        let live = Arc::new(Live::new(LiveOpening {
+            target,
+            python: None,
+            declared: declared.unwrap_or_default(),
+            first: None,
+        })?);
+        let given = of_a.given().tokens.clone();
+        let asked = attnscope_live::Request {
+            target: of_a.source.as_ref().map(|_| of_a.tokens.clone()),
+            ..live_request(Some(&Request::ids(given)), &live.declared)?
+        };
+        let (ran, labels) = live.record(&asked, pace)?;
+        self.second_live = Some(live);
+        self.show_second_live(run, subject, (ran, &labels), false)
     }
 
     /// Runs the text of a recorded run again.
@@ -220,16 +274,18 @@ impl Runner {
         live.record(&asked, pace)
     }
 
+    /// Shows a run as B, if its heads have counterparts in A.
     fn show_second_live(
         &self,
         run: RunId,
-        ran: LiveRun,
-        labels: &BTreeMap<u32, String>,
+        a: &Subject,
+        (ran, labels): (LiveRun, &BTreeMap<u32, String>),
         is_what_if: bool,
-    ) {
+    ) -> Result<()> {
         let recorded = Arc::new(ran.recorded);
-        lock(&self.context).b = Some(shown(run, &recorded));
         let subject = Subject::Trace(recorded.clone());
+        fits(a, &subject)?;
+        lock(&self.context).b = Some(shown(run, &recorded));
         (self.sink)(if is_what_if {
             Event::WhatIfStarted { run, subject }
         } else {
@@ -241,7 +297,15 @@ impl Runner {
             }
         });
         tell_recorded(&self.sink, run, &recorded, (ran.took, labels));
-        judge(&self.sink, run, &recorded, &ran.trace, None, &self.terms.thresholds);
+        judge(
+            &self.sink,
+            run,
+            &recorded,
+            &ran.trace,
+            None,
+            &self.terms.thresholds,
+        );
+        Ok(())
     }
 
     fn live(&self) -> Result<Arc<Live>> {
@@ -261,7 +325,11 @@ pub(super) fn probe(
     thresholds: &Thresholds,
     pace: &dyn Pace,
 ) -> Result<()> {
-    if recorded.live.as_ref().is_some_and(|about| about.lacks.probes.is_some()) {
+    if recorded
+        .live
+        .as_ref()
+        .is_some_and(|about| about.lacks.probes.is_some())
+    {
         let problem = "probes change token ids, and this model takes none";
         return Err(Error::Prompt(problem.to_owned()));
     }

@@ -9,6 +9,7 @@ use attnscope_compare::{CompareOptions, Comparison, beyond_one_context, tokenize
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
+use attnscope_live::LiveTarget;
 use attnscope_prompt::{Prompt, PromptForm, Request, Source, Target, Tokenizer};
 use attnscope_run::{Ability, Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
 use attnscope_spec::Model;
@@ -55,13 +56,14 @@ impl Runner {
                 let RunData::Trace(recorded) = a.what else {
                     return Err(refuses("there is no code to load again"));
                 };
+                let subject = Subject::Trace(recorded.clone());
                 self.live_reload(run, &subject, &recorded, pace)
             }
             Against::Prompt(request) if subject.model().is_none() => {
                 if let Some(reason) = subject.why_not(Ability::AnotherText) {
                     return Err(refuses(reason));
                 }
-                self.second_live_prompt(run, request, pace)
+                self.second_live_prompt(run, request, &subject, pace)
             }
             Against::Prompt(request) => {
                 let RunData::Model(plain) = a.what else {
@@ -72,12 +74,18 @@ impl Runner {
                 };
                 self.run_second_prompt(run, request, &plain.model, pace)
             }
-            Against::Target(opening) => match trace_of(opening) {
-                Some(path) => self.show_second_trace(run, path, &subject),
-                None => {
-                    self.run_second_checkpoint(run, against, opening, (&subject, &prompt), pace)
+            Against::Target(opening) => {
+                let path = opening.path.as_deref();
+                match (path.and_then(LiveTarget::parse), trace_of(opening)) {
+                    (Some(target), _) => {
+                        self.second_live_target(run, target, (&subject, &prompt), pace)
+                    }
+                    (None, Some(path)) => self.show_second_trace(run, path, &subject),
+                    (None, None) => {
+                        self.run_second_checkpoint(run, against, opening, (&subject, &prompt), pace)
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -259,7 +267,7 @@ impl Runner {
 }
 
 /// Checks that every head of B has a counterpart in A.
-fn fits(a: &Subject, b: &Subject) -> Result<()> {
+pub(super) fn fits(a: &Subject, b: &Subject) -> Result<()> {
     if let (Subject::Model(a), Subject::Model(b)) = (a, b) {
         let comparison = Comparison::of_knobs(a, b, &CompareOptions::default());
         return match comparison.prevented() {

@@ -97,6 +97,7 @@ impl Worker {
                 prompt: None,
                 other: None,
                 before: None,
+                second_live: None,
                 live_tokenizer: None,
                 remembered: None,
             };

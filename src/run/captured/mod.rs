@@ -27,9 +27,9 @@ pub use names::{Layer, Name};
 pub use randomness::Randomness;
 pub use recorded::Recorded;
 
-pub(super) use probe::read as read_probes;
 pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
 pub(super) use head::whole_head;
+pub(super) use probe::read as read_probes;
 
 use self::layers::layer_reports;
 use attnscope_checkpoint::captured::{Captured, holds};

@@ -24,7 +24,7 @@ pub(super) fn is_part(name: &str) -> bool {
 
 /// # Errors
 /// When the arrays contradict each other.
-pub(in crate) fn read(captured: &Captured) -> Result<Probes> {
+pub(crate) fn read(captured: &Captured) -> Result<Probes> {
     let said = |key: &str| captured.metadata.get(key).map(String::as_str);
     let modules: Vec<String> = json(captured, "attnscope.modules")?.unwrap_or_default();
     let noise: f64 = said("attnscope.noise")

@@ -210,7 +210,7 @@ def _hide_masked(scores, pattern, over_keys):
     Masked cells lie far below all others, close to one value or twice that, and their probability is exactly 0; in a row
     of which nothing else is left, it is whatever the row gave.
     """
-    low = (scores <= -5000) & torch.isfinite(scores)
+    low = (scores <= -5000) & (scores > -math.inf)
     if not bool(low.any()) or scores.shape != pattern.shape:
         return None
     others = torch.isfinite(scores) & ~low
