@@ -71,14 +71,23 @@ fn facts(model: &ModelRecord) -> String {
     } else {
         format!(" ({} kv)", model.n_kv_heads)
     };
+    let sizes = [
+        ("d_head", model.d_head),
+        ("d_model", model.d_model),
+        ("d_vocab", model.d_vocab),
+    ];
+    // A recording does not tell all of them.
+    let sizes = sizes.iter().filter(|(_, size)| *size > 0);
+    let sizes: String = sizes.map(|(name, size)| format!(" · {name} {size}")).collect();
+    let dtype = if model.dtype.is_empty() {
+        String::new()
+    } else {
+        format!(" · {}", escaped(&model.dtype))
+    };
     format!(
-        "{} · {layers} × {}{kv} · d_head {} · d_model {} · d_vocab {} · {}",
+        "{} · {layers} × {}{kv}{sizes}{dtype}",
         escaped(model.family),
         counted(model.n_heads, "head"),
-        model.d_head,
-        model.d_model,
-        model.d_vocab,
-        escaped(&model.dtype)
     )
 }
 

@@ -125,9 +125,11 @@ fn facts(model: &ModelRecord, n_prompts: usize) -> Markup {
         ("dtype", model.dtype.clone()),
         ("prompts", n_prompts.to_string()),
     ];
+    // A recording does not tell all sizes.
+    let is_known = |value: &String| !value.is_empty() && value != "0";
     html! {
         dl.facts {
-            @for (name, value) in &facts {
+            @for (name, value) in facts.iter().filter(|(_, value)| is_known(value)) {
                 div { dt { (name) } dd { (value) } }
             }
         }

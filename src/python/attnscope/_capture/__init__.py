@@ -38,14 +38,17 @@ What counts as attention
     Every softmax inside a module that
     1. is over a float tensor of 3 dimensions ([batch*head, query, key]), 4 ([batch, head, query, key]) or 5
        ([batch, kv_head, group, query, key]);
-    2. has as many queries (last dimension but one) as some input of an enclosing module has positions; and as many
-       keys, unless its input is known to be a product of two activations (a cache makes keys outnumber positions);
+    2. is known to have a product of two activations as its input, as in windows and buckets; or has as many queries (last
+       dimension but one) and keys as some input of an enclosing module has positions;
     3. does not have as its input the output of a layer with weights: that is how a router or a vocabulary softmax,
        [batch, position, expert or token], is told from one head of attention.
+    Every softmax over one row of keys, [batch, key], that then weighs as many values: pooling, and decoders that attend once a step.
     And everything else that is made of a product of two activations, [.., query, key], and is then multiplied by values: exp
     and sum, log_softmax and exp, sigmoid, ReLU, sparsemax, functions of your own, or nothing at all (linear attention).
     Where einsum leaves the axes in another order, queries and keys are known by what the products sum over.
-    What was passed over is listed in the metadata as `attnscope.skipped`; what may matter is also told in a warning.
+    Successive calls of one query of a module, as when a decoder writes token by token, are the rows of one layer. Attention whose
+    module got another sequence for its keys is cross-attention, whatever its name is.
+What was passed over is listed in the metadata as `attnscope.skipped`; what may matter is also told in a warning.
 
 What is not seen: kernels called directly (flash_attn, xformers), TorchScript, attention that never makes a matrix of
 queries by keys, calls in other threads or processes (DataParallel), whatever runs inside torch.vmap, torch.func, torch.export
