@@ -10,7 +10,7 @@ use attnscope_live::{LiveSession, LiveTarget, Request};
 use attnscope_report::{Output, TargetVerdict};
 use attnscope_run::{
     LiveRun, Recorded, Trace, is_captured, is_probe, judge_live, live_changes, live_request,
-    probe_live, read_trace,
+    probe_live, read_trace, unprobed,
 };
 
 use super::live_args::LiveArgs;
@@ -29,31 +29,21 @@ pub fn judged(
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<TargetVerdict> {
     let mut session = args.session(target)?;
-    let mut ran = args.record(&mut session, prompt)?;
-    let mut first = Vec::new();
-    let mut probes = None;
-    if what_if.is_set() {
-        let changes = live_changes(&ran.recorded, &what_if.all())?;
-        let asked = prompt.request()?;
-        let request = Request {
-            changes,
-            ..live_request(asked.as_ref(), &args.declared(prompt))?
-        };
-        ran = args.record_request(&mut session, &request, prompt)?;
-        first.push("the code was not probed: probes run it without what-ifs".to_owned());
+    let ran = recorded(args, &mut session, (prompt, what_if))?;
+    let lacks = ran.recorded.live.as_ref();
+    let lacks = lacks.and_then(|about| about.lacks.probes.clone());
+    let probes = if what_if.is_set() {
+        Err("probes run the code without what-ifs".to_owned())
+    } else if let Some(reason) = lacks {
+        Err(reason)
     } else {
-        let lacks = ran.recorded.live.as_ref();
-        let lacks = lacks.and_then(|about| about.lacks.probes.clone());
-        match lacks {
-            Some(reason) => first.push(format!("not probed: {reason}")),
-            None => {
-                probes = probed(&mut session, &ran.recorded, (args, prompt))
-                    .inspect_err(|e| first.push(format!("not probed: {e:#}")))
-                    .ok();
-            }
-        }
-    }
-    let mut verdicts = judge_live(&ran.trace, &ran.recorded, probes.as_ref(), thresholds);
+        probed(&mut session, &ran.recorded, (args, prompt)).map_err(|e| format!("{e:#}"))
+    };
+    let (probes, first) = match probes {
+        Ok(probes) => (probes, Vec::new()),
+        Err(reason) => (unprobed(&reason), vec![format!("not probed: {reason}")]),
+    };
+    let mut verdicts = judge_live(&ran.trace, &ran.recorded, &probes, thresholds);
     verdicts.retain(|(check, _)| wants(check));
     Ok(TargetVerdict {
         target: target.to_string(),

@@ -78,7 +78,9 @@ fn facts(model: &ModelRecord) -> String {
     ];
     // A recording does not tell all of them.
     let sizes = sizes.iter().filter(|(_, size)| *size > 0);
-    let sizes: String = sizes.map(|(name, size)| format!(" · {name} {size}")).collect();
+    let sizes: String = sizes
+        .map(|(name, size)| format!(" · {name} {size}"))
+        .collect();
     let dtype = if model.dtype.is_empty() {
         String::new()
     } else {

@@ -52,7 +52,9 @@ pub use job::{Job, Options, Outcome};
 pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe, unasked};
 pub use kept::Kept;
 pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
-pub use live::{LiveRun, Told, judge_live, live_changes, live_request, probe_live, record_live};
+pub use live::{
+    LiveRun, Told, judge_live, live_changes, live_request, probe_live, record_live, unprobed,
+};
 pub use memory::MemoryNeed;
 pub use observer::{Layers, Observer, Progress, Silent};
 pub use pass::{Pass, targets};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attnscope_checkpoint::captured::Captured;
-use attnscope_checks::{Check, Evidence, Probes, Status, Subject, Thresholds, Verdict};
+use attnscope_checks::{Check, Probed, Probes, Thresholds, Verdict};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::pace::Pace;
 use attnscope_live::{LiveSession, Request};
@@ -12,7 +12,7 @@ use attnscope_spec::{Grid, Place};
 use serde_json::{Value, json};
 
 use super::captured::{
-    Declared, DeclaredMask, Recorded, Trace, judge_trace, read_probes, read_trace,
+    Declared, DeclaredMask, Recorded, Trace, judge_probed, read_probes, read_trace,
 };
 use super::what_if::WhatIf;
 
@@ -132,42 +132,32 @@ fn mask_of(recorded: &Recorded, declared: &Declared) -> &'static str {
     if is_causal { "causal" } else { "bidirectional" }
 }
 
-/// Judges a recorded run, with what probes saw where they ran.
+/// Judges a recorded run, with what probes saw or why they did not run.
 pub fn judge_live(
     trace: &Trace,
     recorded: &Recorded,
-    probes: Option<&Probes>,
+    probes: &Probes,
     thresholds: &Thresholds,
 ) -> Vec<(&'static Check, Verdict)> {
-    let mut verdicts = judge_trace(trace, &recorded.layers, thresholds);
-    let Some(probes) = probes else {
-        return verdicts;
-    };
-    let evidence = Evidence {
-        lacks: Some("a probe holds what moved, and no attention".to_owned()),
-        ..Evidence::of_layers(Subject::Probe, &[], probes, 0.0)
-    };
-    for ((_, verdict), (_, probed)) in verdicts
-        .iter_mut()
-        .zip(attnscope_checks::judge(&evidence, thresholds))
-    {
-        if weight(probed.status) > weight(verdict.status) {
-            *verdict = probed;
-        } else if probed.status == Status::Fired {
-            verdict.findings.extend(probed.findings);
-        }
-    }
-    verdicts
+    judge_probed(trace, &recorded.layers, probes, thresholds)
 }
 
-/// How much a status says: what was found, then what was decided.
-fn weight(status: Status) -> u8 {
-    match status {
-        Status::Fired => 4,
-        Status::Passed => 3,
-        Status::Undecidable => 2,
-        Status::ByConstruction | Status::NotTested => 1,
-        Status::NotApplicable => 0,
+/// Probes of a live subject that were not run; says why.
+pub fn unprobed(why: &str) -> Probes {
+    let untried = || why.to_owned();
+    let weights = "weights are not read from a live model: check a checkpoint of it";
+    Probes {
+        future: Probed::Untried(untried()),
+        padding: Probed::Untried(untried()),
+        batch: Probed::Untried(untried()),
+        documents: Probed::Not("no documents were declared (--documents)".to_owned()),
+        repeat: Probed::Untried(untried()),
+        length: Probed::Untried(untried()),
+        cache: Probed::Untried(untried()),
+        order: Probed::Untried(untried()),
+        labels: Probed::Untried(untried()),
+        training: Probed::Not(weights.to_owned()),
+        weights: Probed::Not(weights.to_owned()),
     }
 }
 

@@ -13,7 +13,7 @@ use attnscope_live::{LiveSession, LiveTarget};
 use attnscope_prompt::{Prompt, Request, Source};
 use attnscope_run::{
     Ability, Declared, Judgement, LiveRun, Recorded, Step, Subject, WhatIf, judge_live,
-    live_changes, live_request, probe_live, read_trace, record_live,
+    live_changes, live_request, probe_live, read_trace, record_live, unprobed,
 };
 
 use super::context::{Context, RunData, ShownRun};
@@ -361,9 +361,15 @@ fn judge(
     probes: Option<Probes>,
     thresholds: &Thresholds,
 ) {
-    let verdicts = judge_live(trace, recorded, probes.as_ref(), thresholds);
     let is_probed = probes.is_some();
-    let probes = probes.unwrap_or_else(|| attnscope_run::unasked("not run yet: p runs it"));
+    let probes = probes.unwrap_or_else(|| {
+        let lacks = recorded
+            .live
+            .as_ref()
+            .and_then(|live| live.lacks.probes.clone());
+        unprobed(lacks.as_deref().unwrap_or("not run yet: p runs it"))
+    });
+    let verdicts = judge_live(trace, recorded, &probes, thresholds);
     sink(Event::Judged {
         run,
         judgement: Arc::new(Judgement { verdicts, probes }),

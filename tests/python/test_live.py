@@ -224,6 +224,10 @@ class Choices(unittest.TestCase):
         self.assertIn("takes no token ids", subject.about()["lacks"]["text"])
         tensors, _ = read(subject.run(Asked())[1])
         self.assertEqual(next(t for name, t in tensors.items() if name.endswith("pattern")).shape, (4, 9, 9))
+        self.assertIsNone(subject.about()["lacks"]["probes"])
+        tensors, metadata = read(subject.run(Asked(probes=True, mask="causal"))[1])
+        self.assertLess(tensors["probe.future.moved"].max(), 1e-5)
+        self.assertGreater(tensors["probe.future.influence"].max(), 0)
 
     def test_a_causal_model_is_known_by_its_mask_or_its_name(self):
         class Masked(Model):

@@ -131,13 +131,21 @@ pub fn judge_trace(
     layers: &[Arc<LayerReport>],
     thresholds: &Thresholds,
 ) -> Vec<(&'static Check, Verdict)> {
-    let probes = Probes::none(
-        "a trace holds one run: test the model with a probe (attnscope capture-script)",
-    );
+    let why = "a trace holds one run: test the model with a probe (attnscope capture-script)";
+    judge_probed(trace, layers, &Probes::none(why), thresholds)
+}
+
+/// Runs every check on a trace, and on what probes of the same model saw.
+pub(super) fn judge_probed(
+    trace: &Trace,
+    layers: &[Arc<LayerReport>],
+    probes: &Probes,
+    thresholds: &Thresholds,
+) -> Vec<(&'static Check, Verdict)> {
     let evidence = Evidence {
         first_nonfinite: trace.first_nonfinite.clone(),
         lacks: trace.lacks.clone(),
-        ..Evidence::of_layers(Subject::Trace, layers, &probes, trace.row_tolerance)
+        ..Evidence::of_layers(Subject::Trace, layers, probes, trace.row_tolerance)
     };
     let mut verdicts = attnscope_checks::judge(&evidence, thresholds);
     name_modules(layers, &mut verdicts);

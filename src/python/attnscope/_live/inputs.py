@@ -47,6 +47,31 @@ class Inputs:
             self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
 
     @property
+    def rows(self):
+        """Where a sequence of vectors stands, [batch, position, width], in given inputs that hold no ids; None elsewhere."""
+        if self.places or self.given is None:
+            return None
+        found = [*enumerate(self.args), *self.kwargs.items()]
+        return next((at for at, value in found if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 3), None)
+
+    def of_rows(self, numbers, position_axis):
+        """(args, kwargs) of one call on vectors of the given sequence, by their numbers [batch, position]."""
+        at, args, kwargs = self.rows, [self._moved(value) for value in self.args], {k: self._moved(v) for k, v in self.kwargs.items()}
+        given = self._at(at).to(self.device)
+        vectors = given.select(1 - position_axis, 0)[numbers.to(self.device)]  # [batch, position, width]
+        vectors = vectors.transpose(0, 1) if position_axis == 0 else vectors
+        if isinstance(at, int):
+            args[at] = vectors
+        else:
+            kwargs[at] = vectors
+        return tuple(args), kwargs
+
+    def row_axis(self, n_queries):
+        """The axis of positions of the sequence of vectors: the one that is attended over, where attention tells."""
+        shape = self._at(self.rows).shape
+        return 0 if n_queries == shape[0] != shape[1] else 1
+
+    @property
     def takes_ids(self):
         return self.given is None or bool(self.places)
 

@@ -30,7 +30,7 @@ class Subject:
         self.tokenizing = None if tokenizer is None else Tokenizing(tokenizer)
         self.inputs = Inputs(model, inputs)
         self.places = None  # {(module, call): name of its layer}, after the first run
-        self.n_records = 0
+        self.n_records = self.n_queries = 0
         self.intended, self.why_intended = intended_mask(model)
 
     @classmethod
@@ -56,7 +56,8 @@ class Subject:
             "device": str(parameters[0].device) if parameters else "cpu",
             "intends": self.why_intended, "tokenizer": self.tokenizing.about() if self.tokenizing else None, "files": self.files,
             "lacks": {"text": lacks_text, "reload": no_reload, "what_if": None,
-                      "probes": None if self.inputs.takes_ids else "probes change token ids, and this model takes none"}}
+                      "probes": None if self.inputs.takes_ids or self.inputs.rows is not None else
+                      "probes change tokens or the vectors of a sequence, and this model takes neither"}}
 
     def tokens(self, request):
         ids = request.get("ids")
@@ -124,6 +125,7 @@ class Subject:
                     handle.remove()
         if not changes:
             self.n_records = len(watched.records)
+            self.n_queries = max((record.info["shape"][-2] for record in watched.records if len(record.info["shape"]) > 1), default=0)
             self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
                            for record in watched.records}
 
@@ -135,17 +137,22 @@ class Subject:
         request.stop_if_cancelled()
 
     def _probe(self, request, path, ids):
-        ids = ids if ids is not None else self.inputs.own_ids()
-        count = [0]
+        count, rows = [0], self.inputs.rows is not None
+        axis = self.inputs.row_axis(self.n_queries) if rows else None
+        if rows:  # vectors stand for tokens, by their numbers
+            ids = range(self.inputs._at(self.inputs.rows).shape[axis])
+        elif ids is None:
+            ids = self.inputs.own_ids()
 
         def call(model, ids, **more):
             count[0] += 1
             request.tell("probes", count[0], 0)
-            args, kwargs = self.inputs.of(ids, None, more)
+            args, kwargs = self.inputs.of_rows(ids, axis) if rows else self.inputs.of(ids, None, more)
             return model(*args, **kwargs)
 
         call.__signature__ = self.inputs.signature_of_call()
-        probe(self.model, ids, path, mask=request.get("mask", self.intended or "bidirectional"), call=call, documents=request.get("documents"))
+        probe(self.model, list(ids), path, mask=request.get("mask", self.intended or "bidirectional"), call=call, documents=request.get("documents"),
+              positions="none" if rows else None)  # vectors may hold their own positions, a time for instance
 
     def _default(self):
         """Ids and their text for a first look: a plain sentence where the tokenizer takes it, drawn ids where it does not."""
