@@ -189,6 +189,25 @@ impl Tensors {
         false
     }
 
+    /// Adds an identity matrix as wide as the rows of an existing tensor; returns false if there is no such tensor.
+    pub fn add_identity(&mut self, of: &str, new_name: &str) -> bool {
+        let Some(info) = self.index.get(of).cloned() else {
+            return false;
+        };
+        let width = info.shape.last().copied().unwrap_or_default();
+        let identity = TensorInfo {
+            shape: vec![width, width],
+            dtype: Dtype::F32,
+            strides: None,
+            stored: Stored::AsIs,
+            scales: None,
+            made: Some(Arc::new(ComputedTensor::Identity)),
+            ..info
+        };
+        self.index.insert(new_name.to_owned(), identity);
+        true
+    }
+
     /// Adds the concatenation by rows of tensors of equal shape; returns false if the shapes differ.
     pub fn join(&mut self, names: &[String], new_name: &str) -> bool {
         let parts: Option<Vec<TensorInfo>> = names

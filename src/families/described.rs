@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{ModelSpec, Sines};
+use attnscope_spec::{ModelSpec, Pooled, Sines};
 use serde_json::Value;
 
 use super::Family;
@@ -77,6 +77,14 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
     reader.forget(&["mask"]);
     described.is_parallel =
         one_of(reader, "block", "serial", &["serial", "parallel"])? == "parallel";
+    described.has_no_residual = stated(reader, "residual")?.is_some_and(|word| word == "none");
+    described.has_no_head = stated(reader, "head")?.is_some_and(|word| word == "none");
+    described.pooled = match stated(reader, "pooled")?.unwrap_or_default().as_str() {
+        "first" => Some(Pooled::First),
+        "last" => Some(Pooled::Last(None)),
+        "mean" => Some(Pooled::Mean),
+        _ => None,
+    };
     described.norm_is_rms = one_of(reader, "norm", "layer", &["layer", "rms"])? == "rms";
     described.norm_adds_one = reader.flag_or("norm_adds_one", "norm_adds_one", false)?;
     described.norm_eps = reader.number_or("norm_eps", "norm_eps", 1e-5)?;
@@ -85,6 +93,7 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
         let problem = format!("{:?} is not known", described.activation);
         return Err(Error::config(reader.path(), "activation", problem));
     }
+    described.head_activation = stated(reader, "head_activation")?;
     let usual = if described.positions.is_some() {
         "learned"
     } else {
@@ -116,6 +125,17 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
     if kind != "rotary" {
         reader.forget(&["d_rotary"]);
     }
+    if let Some(text) = stated(reader, "rope_divisors")?.filter(|_| kind == "rotary") {
+        described.rope_divisors = text
+            .split_whitespace()
+            .filter_map(|divisor| divisor.parse().ok())
+            .collect();
+        if described.rope_divisors.len() != d_rotary / 2 {
+            let (expected, found) = (d_rotary / 2, described.rope_divisors.len());
+            let problem = format!("expected {expected} numbers, one for each pair, found {found}");
+            return Err(Error::config(reader.path(), "rope_divisors", problem));
+        }
+    }
     described.computed = match kind.as_str() {
         "sines" => Positions::Sines(Sines::Interleaved),
         "sines_halves" => Positions::Sines(Sines::Halves),
@@ -136,6 +156,16 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
             EmbedScale::Factor(reader.number_or("embed_scale", "embed_scale", 1.0)?);
     }
     Ok(described)
+}
+
+/// Reads a word that few descriptions state, checked when it was set.
+fn stated(reader: &mut Reader<'_>, key: &'static str) -> Result<Option<String>> {
+    let word = reader.word_or(key, key, "")?;
+    if word.is_empty() {
+        reader.forget(&[key]);
+        return Ok(None);
+    }
+    Ok(Some(word))
 }
 
 /// Reads one of several allowed words.

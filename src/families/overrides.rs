@@ -83,6 +83,16 @@ static FIELDS: &[Field] = &[
     field("rope_interleaved", "true or false", |text| {
         text.parse().ok().map(Given::RopeInterleaved)
     }),
+    field(
+        "rope_divisors",
+        "a number above 0 for each pair, as in 1 1 4",
+        |text| {
+            let are_numbers = text
+                .split_whitespace()
+                .all(|word| above_zero(word).is_some());
+            (are_numbers && !text.trim().is_empty()).then(|| Given::Config(text.into()))
+        },
+    ),
     field("rope_direction", "forward or backward", |text| match text {
         "forward" => Some(Given::RopeDirection(RopeDirection::Forward)),
         "backward" => Some(Given::RopeDirection(RopeDirection::Backward)),
@@ -110,6 +120,18 @@ static FIELDS: &[Field] = &[
     }),
     field("block", "serial or parallel", |text| {
         one_of(text, &["serial", "parallel"])
+    }),
+    field(
+        "head_activation",
+        "an activation function, of the layer before the unembedding",
+        |text| is_activation(text).then(|| Given::Config(text.into())),
+    ),
+    field("head", "any or none", |text| one_of(text, &["any", "none"])),
+    field("residual", "added or none", |text| {
+        one_of(text, &["added", "none"])
+    }),
+    field("pooled", "no, first, last or mean", |text| {
+        one_of(text, &["no", "first", "last", "mean"])
     }),
     field("d_rotary", SIZE, size),
     field(

@@ -30,7 +30,7 @@ fn f32s(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Runs the tokens of a reference and compares everything in it.
-fn agrees(model: &Model, reference: &Path) {
+pub(crate) fn agrees(model: &Model, reference: &Path) {
     let bytes = std::fs::read(reference).expect("a reference");
     let reference = SafeTensors::deserialize(&bytes).expect("a reference");
     let ids = |name: &str| -> Option<Vec<u32>> {
@@ -68,7 +68,7 @@ fn agrees(model: &Model, reference: &Path) {
         assert!(difference <= 1.0, "{name}: {difference} of what is allowed");
         n_compared += 1;
     }
-    assert!(n_compared >= 3, "compared {n_compared}");
+    assert!(n_compared >= 2, "compared {n_compared}");
 }
 
 fn reference(name: &str) -> PathBuf {

@@ -28,6 +28,8 @@ pub(super) enum ComputedTensor {
     Quantised(Box<Quantised>),
     /// A stored tensor with its axes permuted and some of them merged.
     Arranged(Box<TensorInfo>),
+    /// The identity, which no file holds: it stands for a map that a model does not have.
+    Identity,
 }
 
 impl ComputedTensor {
@@ -51,6 +53,14 @@ impl ComputedTensor {
                 let chosen = all.get(rows.start * width..rows.end * width);
                 Ok(chosen.unwrap_or_default().to_vec())
             }
+            Self::Identity => {
+                let width: usize = shape.iter().skip(1).product();
+                let mut values = vec![0.0; rows.len() * width];
+                for (idx, row_idx) in rows.enumerate() {
+                    values[idx * width + row_idx] = 1.0;
+                }
+                Ok(values)
+            }
         }
     }
 
@@ -66,7 +76,7 @@ impl ComputedTensor {
                 .magnitude
                 .as_ref()
                 .is_none_or(|magnitude| !magnitude.of_columns),
-            Self::Joined(_) => true,
+            Self::Joined(_) | Self::Identity => true,
             Self::Quantised(quantised) => quantised.is_row_wise(),
             Self::Arranged(_) => false,
         }
@@ -78,6 +88,7 @@ impl ComputedTensor {
             Self::Joined(joined) => joined.parts.iter().collect(),
             Self::Quantised(quantised) => quantised.parts(),
             Self::Arranged(turned) => vec![turned],
+            Self::Identity => Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
     Monitor(model, "run.jsonl", every=50, rows=64)   statistics of every head, every 50 steps, as a log
     capture(model, "trace.safetensors")              what every attention of one forward call did
     open(model, tokenizer, "some text")              the screen on a model of this process, as it runs
+    describe(model, ids, "out/")                     a directory that attnscope opens natively, from one forward pass
     probe(model, ids, "probe.safetensors")           which modules notice a change of the input
     record(model, "port.safetensors", against=trace) what modules gave, under the names of hooks, for attnscope diff
     show(checkpoint, "some text")                    the report of a checkpoint, in a notebook
@@ -14,7 +15,7 @@ Importing this module needs neither torch nor anything else; each name asks for 
 
 import importlib
 
-__all__ = ["CommandError", "Monitor", "capture", "find_program", "open", "probe", "read", "record", "show"]
+__all__ = ["CommandError", "Monitor", "capture", "describe", "find_program", "open", "probe", "read", "record", "show"]
 
 # Modules that are imported when they are named, and the package that each needs: attnscope.statistics.DEFAULT.
 _MODULES = {"integrations": None, "statistics": "torch"}
@@ -23,6 +24,7 @@ _HOMES = {
     "CommandError": ("_program", None),
     "Monitor": ("monitor", "torch"),
     "capture": ("_capture", "torch"),
+    "describe": ("_describe", "torch"),
     "find_program": ("_program", None),
     "open": ("_live.opened", "torch"),
     "probe": ("_capture", "torch"),

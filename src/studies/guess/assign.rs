@@ -422,9 +422,9 @@ fn put_together(
         token_types: around.token_types.clone(),
         embed_norm,
         qkv: maps.qkv.clone(),
-        o: maps.o.clone(),
-        mlp: maps.mlp.clone(),
-        down: maps.down.clone(),
+        o: Some(maps.o.clone()),
+        mlp: Some(maps.mlp.clone()),
+        down: Some(maps.down.clone()),
         norms: Default::default(),
         q_norm,
         k_norm,
@@ -449,6 +449,12 @@ fn put_together(
         softcap: None,
         logit_scale: 1.0,
         logit_softcap: None,
+        pooled: None,
+        rope_divisors: Vec::new(),
+        has_no_residual: false,
+        has_no_head: false,
+        head_activation: None,
+        turned: Vec::new(),
     };
     let told = inventory.told.iter().map(|(_, fact)| *fact).next();
     if let Some(Told::Rotary { theta, d_rotary }) = told {

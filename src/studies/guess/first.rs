@@ -37,7 +37,7 @@ type Place = (
 fn place(state: &State) -> Place {
     let described = &state.described;
     let axes = |map: &MapPart| map.axes.clone();
-    let mut all = vec![axes(&described.o)];
+    let mut all: Vec<Vec<Axis>> = described.o.iter().map(axes).collect();
     match &described.qkv {
         Qkv::Separate(maps) => all.extend(maps.iter().map(axes)),
         Qkv::Paired(q, kv) => all.extend([axes(q), axes(&kv.map)]),

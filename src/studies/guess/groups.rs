@@ -101,7 +101,7 @@ impl Groups {
                         part: NormPart {
                             gain: Some(gain.name.clone()),
                             bias: Some(bias.name.clone()),
-                            kind: None,
+                            ..NormPart::default()
                         },
                         width: gain.n_elements(),
                         words: gain.words.clone(),

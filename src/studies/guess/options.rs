@@ -206,8 +206,8 @@ fn norms(known: &Known<'_>, from: &Described) -> Vec<Answer> {
 
 fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     match &from.mlp {
-        Mlp::Plain(_) => Vec::new(),
-        Mlp::Gated(gate, up) => [(gate, up), (up, gate)]
+        None | Some(Mlp::Plain(_)) => Vec::new(),
+        Some(Mlp::Gated(gate, up)) => [(gate, up), (up, gate)]
             .into_iter()
             .map(|(gate, up)| {
                 answer(
@@ -215,12 +215,12 @@ fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
                     format!("{} is the gate", gate.weight),
                     0.0,
                     |described| {
-                        described.mlp = Mlp::Gated(gate.clone(), up.clone());
+                        described.mlp = Some(Mlp::Gated(gate.clone(), up.clone()));
                     },
                 )
             })
             .collect(),
-        Mlp::Fused(both) => {
+        Some(Mlp::Fused(both)) => {
             let ways = [("all", Per::All), ("unit", Per::Unit)];
             let orders = [["gate", "up"], ["up", "gate"]];
             let pairs = orders.iter().flat_map(|order| ways.map(|way| (order, way)));
@@ -230,7 +230,7 @@ fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
                     (both.order, both.per) = (order.to_vec(), per);
                     let words = format!("{} per {word}", order.join(" "));
                     answer(from, words, 0.0, |described| {
-                        described.mlp = Mlp::Fused(both)
+                        described.mlp = Some(Mlp::Fused(both))
                     })
                 })
                 .collect()
@@ -239,7 +239,7 @@ fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
 }
 
 fn activations(_: &Known<'_>, from: &Described) -> Vec<Answer> {
-    let is_gated = !matches!(from.mlp, Mlp::Plain(_));
+    let is_gated = matches!(from.mlp, Some(Mlp::Gated(..) | Mlp::Fused(_)));
     let names: &[&str] = if is_gated {
         &[
             "silu",

@@ -20,6 +20,7 @@ const CHECKPOINTS: &[&str] = &[
     "checkpoints/step-50",
     "ckpt-1",
     "ckpt-2",
+    "mine",
     "path/to/checkpoint",
     "runs/baseline/step-10",
     "runs/baseline/step-20",

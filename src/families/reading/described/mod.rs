@@ -3,6 +3,7 @@
 
 mod parts;
 mod spec;
+mod tables;
 mod tensors;
 
 pub use self::parts::{
@@ -12,10 +13,10 @@ pub use self::parts::{
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::Scale;
-use attnscope_spec::Sines;
+use attnscope_spec::{Pooled, Sines};
 use serde_json::{Map, Value};
 
-use self::parts::Tables;
+use self::tables::Tables;
 
 /// Places of a norm in the model, by key.
 pub const NORM_PLACES: [&str; 6] = [
@@ -77,9 +78,12 @@ pub struct Described {
     pub token_types: Option<String>,
     pub embed_norm: Option<NormPart>,
     pub qkv: Qkv,
-    pub o: MapPart,
-    pub mlp: Mlp,
-    pub down: MapPart,
+    /// `None` if the heads' outputs, side by side, are what attention adds.
+    pub o: Option<MapPart>,
+    /// `None` if the blocks have no feed-forward layer.
+    pub mlp: Option<Mlp>,
+    /// `None` without a feed-forward layer, or if the activations themselves are added.
+    pub down: Option<MapPart>,
     /// In the order of [`NORM_PLACES`].
     pub norms: [Option<NormPart>; 6],
     pub q_norm: Option<NormPart>,
@@ -108,6 +112,18 @@ pub struct Described {
     pub softcap: Option<f32>,
     pub logit_scale: f32,
     pub logit_softcap: Option<f32>,
+    /// Which positions the head reads, if it gives one row of outputs for all of them.
+    pub pooled: Option<Pooled>,
+    /// What each pair's usual rotary frequency is divided by; empty for the usual frequencies.
+    pub rope_divisors: Vec<f64>,
+    /// Whether the branches replace the residual instead of adding to it.
+    pub has_no_residual: bool,
+    /// Whether the model ends with its last residual, normed: it predicts nothing.
+    pub has_no_head: bool,
+    /// The activation of the head's dense layer, if it is not that of the feed-forward layers.
+    pub head_activation: Option<String>,
+    /// Tables stored with the other axis first: the stored name and that of the turned table.
+    pub turned: Vec<(String, String)>,
 }
 
 /// Values under `[set]` that a description needs besides its tensors.
@@ -145,11 +161,16 @@ impl Described {
         };
         let gate_up = tables.fused("gate_up", &["gate", "up"])?;
         let mlp = match (gate_up, tables.map("gate")?, tables.map("up")?) {
-            (Some(fused), None, None) => Mlp::Fused(fused),
-            (None, Some(gate), Some(up)) => Mlp::Gated(gate, up),
-            (None, None, Some(up)) => Mlp::Plain(up),
+            (Some(fused), None, None) => Some(Mlp::Fused(fused)),
+            (None, Some(gate), Some(up)) => Some(Mlp::Gated(gate, up)),
+            (None, None, Some(up)) => Some(Mlp::Plain(up)),
+            (None, None, None) => None,
             _ => return Err("expected up, or gate and up, or gate_up".to_owned()),
         };
+        let down = tables.map("down")?;
+        if mlp.is_none() && down.is_some() {
+            return Err("down: expected up, or gate and up, or gate_up beside it".to_owned());
+        }
         let mut norms: [Option<NormPart>; 6] = Default::default();
         for (norm, key) in norms.iter_mut().zip(NORM_PLACES) {
             *norm = tables.norm(key)?;
@@ -164,9 +185,9 @@ impl Described {
             token_types: tables.table("token_types")?,
             embed_norm: tables.norm("embed_norm")?,
             qkv,
-            o: tables.map("o")?.ok_or_else(|| missing("o"))?,
+            o: tables.map("o")?,
             mlp,
-            down: tables.map("down")?.ok_or_else(|| missing("down"))?,
+            down,
             norms,
             q_norm: tables.norm("q_norm")?,
             k_norm: tables.norm("k_norm")?,
@@ -190,15 +211,26 @@ impl Described {
             softcap: None,
             logit_scale: 1.0,
             logit_softcap: None,
+            pooled: None,
+            rope_divisors: Vec::new(),
+            has_no_residual: false,
+            has_no_head: false,
+            head_activation: None,
+            turned: tables.turned()?,
         })
     }
 
-    /// The head width if the heads divide the inputs of the output map evenly.
+    /// The head width if the heads divide the inputs of the output map evenly; without that map, its inputs are as wide as the
+    /// residual.
     pub fn even_d_head(&self, tensors: &Tensors) -> Option<usize> {
-        let [o, tokens] = [name_in_layer(&self.o.weight, 0), self.tokens.clone()];
-        let n = tensors.info(&o)?.n_elements();
-        let d_model = *tensors.info(&tokens)?.shape.last()?;
-        let width = n.checked_div(d_model)?;
+        let d_model = *tensors.info(&self.tokens)?.shape.last()?;
+        let width = match &self.o {
+            Some(o) => {
+                let name = name_of_all_heads(&name_in_layer(&o.weight, 0));
+                tensors.info(&name)?.n_elements().checked_div(d_model)?
+            }
+            None => d_model,
+        };
         let d_head = width.checked_div(self.n_heads)?;
         (d_head > 0).then_some(d_head)
     }
@@ -249,16 +281,17 @@ impl Described {
         parts.extend(norm("q_norm", &self.q_norm));
         parts.extend(norm("k_norm", &self.k_norm));
         parts.extend(table("sinks", &self.sinks));
-        parts.push(map("o", &self.o));
+        parts.extend(self.o.iter().map(|o| map("o", o)));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).take(4).skip(1) {
             parts.extend(norm(key, place));
         }
         match &self.mlp {
-            Mlp::Plain(up) => parts.push(map("up", up)),
-            Mlp::Gated(gate, up) => parts.extend([map("gate", gate), map("up", up)]),
-            Mlp::Fused(fused) => parts.push(("gate_up", Part::Fused(fused.clone()))),
+            Some(Mlp::Plain(up)) => parts.push(map("up", up)),
+            Some(Mlp::Gated(gate, up)) => parts.extend([map("gate", gate), map("up", up)]),
+            Some(Mlp::Fused(fused)) => parts.push(("gate_up", Part::Fused(fused.clone()))),
+            None => {}
         }
-        parts.push(map("down", &self.down));
+        parts.extend(self.down.iter().map(|down| map("down", down)));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).skip(4) {
             parts.extend(norm(key, place));
         }

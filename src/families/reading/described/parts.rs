@@ -111,7 +111,7 @@ pub struct FusedPart {
 }
 
 /// Names of maps that can be fused.
-const FUSED: [&str; 5] = ["q", "k", "v", "gate", "up"];
+pub(super) const FUSED: [&str; 5] = ["q", "k", "v", "gate", "up"];
 
 /// A norm; without names it has neither gain nor bias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +120,8 @@ pub struct NormPart {
     pub bias: Option<String>,
     /// `rms` or `layer`, if it differs from the other norms.
     pub kind: Option<&'static str>,
+    /// Its epsilon as written, if it differs from that of the other norms.
+    pub eps: Option<String>,
 }
 
 /// How a stored tensor becomes a matrix.
@@ -180,7 +182,7 @@ impl MapPart {
         format!("{weight} ({})", words(&self.axes))
     }
 
-    fn read(value: &Value) -> Result<Self, String> {
+    pub(super) fn read(value: &Value) -> Result<Self, String> {
         let Some(table) = value.as_object() else {
             return match value.as_str() {
                 Some(weight) => Ok(Self::plain(weight.to_owned(), None)),
@@ -240,7 +242,7 @@ fn axes(text: &str) -> Result<Vec<Axis>, String> {
 }
 
 impl FusedPart {
-    fn read(value: &Value, parts: &[&'static str]) -> Result<Self, String> {
+    pub(super) fn read(value: &Value, parts: &[&'static str]) -> Result<Self, String> {
         let map = MapPart::read(value)?;
         let order = value.get("order").and_then(Value::as_str);
         let order: Vec<&'static str> = match order {
@@ -272,7 +274,7 @@ impl FusedPart {
 }
 
 impl NormPart {
-    fn read(value: &Value) -> Result<Self, String> {
+    pub(super) fn read(value: &Value) -> Result<Self, String> {
         if let Some(name) = value.as_str() {
             return Ok(Self {
                 gain: Some(name.to_owned()),
@@ -294,12 +296,24 @@ impl NormPart {
             gain: word(table, "weight")?,
             bias: word(table, "bias")?,
             kind,
+            eps: number(table, "eps")?,
         })
     }
 }
 
-fn word(table: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
-    const KEYS: [&str; 6] = ["weight", "bias", "axes", "order", "per", "kind"];
+/// A number of a table, as written.
+fn number(table: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
+    match table.get(key) {
+        None => Ok(None),
+        Some(Value::Number(number)) if number.as_f64().is_some_and(|n| n >= 0.0) => {
+            Ok(Some(number.to_string()))
+        }
+        Some(other) => Err(format!("{key}: expected a number from 0, found {other}")),
+    }
+}
+
+pub(super) fn word(table: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
+    const KEYS: [&str; 7] = ["weight", "bias", "axes", "order", "per", "kind", "eps"];
     if let Some(other) = table.keys().find(|own| !KEYS.contains(&own.as_str())) {
         let known = KEYS.join(", ");
         return Err(format!("{other:?} is not known; known: {known}"));
@@ -348,17 +362,20 @@ impl Part {
                     .filter_map(|(key, name)| Some((key, name.clone()?)))
                     .collect();
                 entries.extend(norm.kind.map(|kind| ("kind", kind.to_owned())));
-                let is_bare = matches!(entries.as_slice(), [("weight", _)]);
+                let is_bare = matches!(entries.as_slice(), [("weight", _)]) && norm.eps.is_none();
                 (entries, is_bare)
             }
         };
         if is_bare && let Some((_, name)) = entries.first() {
             return quoted(name);
         }
-        let entries: Vec<String> = entries
+        let mut entries: Vec<String> = entries
             .iter()
             .map(|(key, value)| format!("{key} = {}", quoted(value)))
             .collect();
+        if let Self::Norm(norm) = self {
+            entries.extend(norm.eps.iter().map(|eps| format!("eps = {eps}")));
+        }
         if entries.is_empty() {
             return "{}".to_owned();
         }
@@ -383,51 +400,9 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// Reader of the `[tensors]` tables.
-pub struct Tables<'a> {
-    pub values: &'a Map<String, Value>,
-}
-
-impl Tables<'_> {
-    /// # Errors
-    /// When the value is not valid for the key, with the problem; the same holds for the methods below.
-    pub fn map(&self, key: &'static str) -> Result<Option<MapPart>, String> {
-        self.read(key, MapPart::read)
-    }
-
-    pub fn norm(&self, key: &'static str) -> Result<Option<NormPart>, String> {
-        self.read(key, NormPart::read)
-    }
-
-    pub fn fused(
-        &self,
-        key: &'static str,
-        parts: &[&'static str],
-    ) -> Result<Option<FusedPart>, String> {
-        debug_assert!(parts.iter().all(|part| FUSED.contains(part)));
-        self.read(key, |value| FusedPart::read(value, parts))
-    }
-
-    pub fn table(&self, key: &'static str) -> Result<Option<String>, String> {
-        self.read(key, |value| {
-            let name = value.as_str().map(str::to_owned);
-            name.ok_or_else(|| format!("expected a tensor's name, found {value}"))
-        })
-    }
-
-    fn read<T>(
-        &self,
-        key: &'static str,
-        read: impl Fn(&Value) -> Result<T, String>,
-    ) -> Result<Option<T>, String> {
-        let value = self.values.get(key);
-        let read = value.map(|value| read(value).map_err(|problem| format!("{key}: {problem}")));
-        read.transpose()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::tables::Tables;
     use super::*;
 
     #[test]

@@ -1,11 +1,14 @@
 //! Turns the description of a model into the spec that runs it.
 
 use attnscope_checkpoint::Tensors;
-use attnscope_compute::attention::{Alibi, AttentionSpec, Bias, Mask, RopeSpec, Window};
+use attnscope_compute::attention::{
+    Alibi, AttentionSpec, Bias, Mask, RopeScaling, RopeSpec, Window,
+};
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    NormSource, Part, PositionTable, ProjectionSpec, StackSpec, TableSource, TransformSpec,
+    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource,
+    MlpSpec, ModelSpec, NormSource, Part, Pooled, PositionTable, ProjectionSpec, StackSpec,
+    TableSource, TransformSpec,
 };
 
 use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
@@ -16,6 +19,9 @@ use crate::reading::activation_by_name;
 pub fn flat_name(name: &str) -> String {
     format!("{name} (as one row)")
 }
+
+/// The name of the identity that stands for a map which the model does not have.
+pub const IDENTITY: &str = "(identity)";
 
 impl Described {
     /// Builds the spec, with sizes taken from tensor shapes.
@@ -39,11 +45,12 @@ impl Described {
         let final_norm = self.final_norm.as_ref();
         let final_norm = final_norm.map(|norm| reads.norm(norm, 0, sizes.d_model));
         let stack = StackSpec::only(embed, blocks, final_norm);
-        let head = reads.head();
+        let head = (!self.has_no_head).then(|| reads.head());
+        let predicts_tokens = head.as_ref().is_some_and(|head| head.labels.is_none());
         Ok(ModelSpec {
             n_ctx,
-            is_causal_lm: self.causal,
-            ..ModelSpec::of_one_stack("described", stack, Some(head))
+            is_causal_lm: self.causal && predicts_tokens,
+            ..ModelSpec::of_one_stack("described", stack, head)
         })
     }
 }
@@ -69,17 +76,29 @@ impl Sizes {
                 described.tokens
             ));
         };
-        let down = name_in_layer(&described.down.weight, 0);
-        let n: usize = shape(&down)?.iter().product();
-        if *d_model == 0 || !n.is_multiple_of(*d_model) {
+        let d_mlp = match &described.down {
+            None => *d_model,
+            Some(down) => {
+                let down = name_in_layer(&down.weight, 0);
+                let n: usize = shape(&down)?.iter().product();
+                if *d_model == 0 || !n.is_multiple_of(*d_model) {
+                    return Err(format!(
+                        "{down}: {n} values are no matrix of {d_model} outputs"
+                    ));
+                }
+                n / d_model
+            }
+        };
+        if described.o.is_none() && described.n_heads * described.d_head != *d_model {
             return Err(format!(
-                "{down}: {n} values are no matrix of {d_model} outputs"
+                "without o, {} heads of {} values must be the {d_model} values of the residual",
+                described.n_heads, described.d_head
             ));
         }
         Ok(Self {
             d_vocab: *d_vocab,
             d_model: *d_model,
-            d_mlp: n / d_model,
+            d_mlp,
         })
     }
 }
@@ -134,10 +153,12 @@ impl Reads<'_> {
             NormKind::LayerNorm
         };
         let gain = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
+        let eps = part.eps.as_ref().and_then(|eps| eps.parse().ok());
+        let eps = eps.unwrap_or(self.of.norm_eps);
         NormSource {
             bias: part.bias.as_ref().map(|bias| self.vector(bias, layer_idx)),
             adds_one: self.of.norm_adds_one && gain.is_some(),
-            ..NormSource::new(kind, self.of.norm_eps, width, gain)
+            ..NormSource::new(kind, eps, width, gain)
         }
     }
 
@@ -186,6 +207,15 @@ impl Reads<'_> {
                     d_rotary,
                 } => Some(RopeSpec {
                     interleaved,
+                    scaling: if of.rope_divisors.is_empty() {
+                        RopeScaling::None
+                    } else {
+                        RopeScaling::Long {
+                            short: of.rope_divisors.clone(),
+                            long: of.rope_divisors.clone(),
+                            original_n_ctx: usize::MAX,
+                        }
+                    },
                     ..RopeSpec::plain(theta, d_rotary)
                 }),
                 _ => None,
@@ -228,9 +258,16 @@ impl Reads<'_> {
                 ["q", "k", "v"].map(|name| part_of(all, &fused, name, of, sizes))
             }
         };
-        let o = self.map(&of.o, layer_idx, (d_q, d_model), true);
-        let down = plain(&of.down, d_mlp, d_model);
-        let (gate, up) = match &of.mlp {
+        let identity = || LinearSource::whole(IDENTITY.to_owned(), None, d_model, d_model);
+        let o = match &of.o {
+            Some(o) => self.map(o, layer_idx, (d_q, d_model), true),
+            None => identity(),
+        };
+        let down = match &of.down {
+            Some(down) => plain(down, d_mlp, d_model),
+            None => identity(),
+        };
+        let maps = of.mlp.as_ref().map(|mlp| match mlp {
             Mlp::Plain(up) => (None, plain(up, d_model, d_mlp)),
             Mlp::Gated(gate, up) => (Some(plain(gate, d_model, d_mlp)), plain(up, d_model, d_mlp)),
             Mlp::Fused(both) => {
@@ -239,15 +276,18 @@ impl Reads<'_> {
                 let [gate, up] = ["gate", "up"].map(|name| part_of(both, &fused, name, of, sizes));
                 (Some(gate), up)
             }
-        };
-        let mlp = MlpSpec {
-            learned: None,
-            sparsity: None,
-            up,
-            gate,
-            down,
-            activation: self.activation,
-            gate_rule: GateRule::Product,
+        });
+        let feed_forward = match maps {
+            None => FeedForward::None,
+            Some((gate, up)) => FeedForward::Dense(Box::new(MlpSpec {
+                learned: None,
+                sparsity: None,
+                up,
+                gate,
+                down,
+                activation: self.activation,
+                gate_rule: GateRule::Product,
+            })),
         };
         let norm = |place: usize| {
             of.norms[place]
@@ -274,11 +314,12 @@ impl Reads<'_> {
             mlp_out: norm(4),
             mlp_post: norm(5),
             is_parallel: of.is_parallel,
-            ..BlockSpec::plain(
-                self.attention(layer_idx),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
+            resid_factors: match (of.has_no_residual, &of.mlp) {
+                (false, _) => [1.0, 1.0],
+                (true, Some(_)) => [0.0, 0.0],
+                (true, None) => [0.0, 1.0],
+            },
+            ..BlockSpec::plain(self.attention(layer_idx), projections, feed_forward)
         })
     }
 
@@ -318,6 +359,12 @@ impl Reads<'_> {
 
     fn head(&self) -> HeadSpec {
         let (of, d_model, d_vocab) = (self.of, self.sizes.d_model, self.sizes.d_vocab);
+        let stored = of.unembed.as_ref();
+        let stored = stored.and_then(|part| {
+            let info = |name: &str| self.tensors.info(name);
+            info(&part.weight).or_else(|| info(&part.arranged_name(&part.weight)))
+        });
+        let n_out = stored.map_or(d_vocab, |info| info.n_elements() / d_model.max(1));
         let unembed = match &of.unembed {
             None => LinearSource::whole(of.tokens.clone(), None, d_model, d_vocab),
             Some(part) => {
@@ -326,18 +373,35 @@ impl Reads<'_> {
                     Arranged::RotationOverride { .. } => part.arranged_name(&part.weight),
                     _ => part.weight.clone(),
                 };
-                LinearSource::whole(weight, bias, d_model, d_vocab)
+                LinearSource::whole(weight, bias, d_model, n_out)
             }
         };
+        let labels = (of.pooled.is_some() || n_out != d_vocab).then(|| {
+            Box::new(Labels {
+                names: (0..n_out).map(|idx| idx.to_string()).collect(),
+                kind: if n_out == 1 {
+                    LabelKind::Value
+                } else {
+                    LabelKind::OneOf
+                },
+                pooled: of.pooled.unwrap_or(Pooled::Every),
+            })
+        });
         let transform = of.head_dense.as_ref().map(|dense| TransformSpec {
             dense: self.map(dense, 0, (d_model, d_model), false),
-            activation: Some(self.activation),
+            activation: Some(
+                of.head_activation
+                    .as_deref()
+                    .and_then(activation_by_name)
+                    .unwrap_or(self.activation),
+            ),
             norm: of
                 .head_norm
                 .as_ref()
                 .map(|norm| self.norm(norm, 0, d_model)),
         });
         HeadSpec {
+            labels,
             transform,
             scale: of.logit_scale,
             softcap: of.logit_softcap,

@@ -3,7 +3,7 @@
 use attnscope_checkpoint::Tensors;
 
 use super::parts::{HEAD, name_in_layer, name_of_all_heads};
-use super::spec::flat_name;
+use super::spec::{IDENTITY, flat_name};
 use super::{Arranged, Described, MapPart, Part};
 
 impl Described {
@@ -13,6 +13,8 @@ impl Described {
     /// When a tensor is missing or cannot be rearranged, with the problem.
     pub fn arrange(&self, tensors: &mut Tensors, replaces: bool) -> Result<(), String> {
         let mut used = Vec::new();
+        self.turn_tables(tensors, &mut used)?;
+        self.add_identities(tensors);
         for (key, part) in self.parts() {
             let mut vectors: Vec<&String> = Vec::new();
             match &part {
@@ -57,6 +59,43 @@ impl Described {
                 .for_each(|name| tensors.forget(name));
         }
         Ok(())
+    }
+
+    /// Adds the turned copies of tables that are stored with one column per id.
+    fn turn_tables(&self, tensors: &mut Tensors, used: &mut Vec<String>) -> Result<(), String> {
+        let maps = self.parts().into_iter().filter_map(|(_, part)| match part {
+            Part::Map(map) => Some(map.weight),
+            _ => None,
+        });
+        let maps: Vec<String> = maps.collect();
+        for (stored, turned) in &self.turned {
+            tensors.squeeze(stored);
+            if tensors.contains(turned) {
+                continue;
+            }
+            let Some(shape) = tensors.info(stored).map(|info| info.shape.clone()) else {
+                return Err(format!("no tensor is called {stored}"));
+            };
+            let [n_columns, n_rows] = shape.as_slice() else {
+                return Err(format!("{stored} has shape {shape:?}, expected 2 axes"));
+            };
+            if !tensors.arrange(stored, turned, &[1, 0], &[*n_rows, *n_columns]) {
+                return Err(format!(
+                    "the axes of {stored} cannot be exchanged as it is stored"
+                ));
+            }
+            if !maps.contains(stored) {
+                used.push(stored.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the identity that stands for a map which the model does not have.
+    fn add_identities(&self, tensors: &mut Tensors) {
+        if self.o.is_none() || self.mlp.is_some() && self.down.is_none() {
+            tensors.add_identity(&self.tokens, IDENTITY);
+        }
     }
 
     fn arrange_map(

@@ -165,8 +165,8 @@ pub(super) fn exchanged(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let is_square = known.assignment.d_q == known.assignment.d_model
         && known.assignment.d_kv == known.assignment.d_q;
     let mut all: Vec<MapPart> = parts.to_vec();
-    if is_square && from.o.axes.len() == 2 {
-        all.push(from.o.clone());
+    if let Some(o) = from.o.as_ref().filter(|o| is_square && o.axes.len() == 2) {
+        all.push(o.clone());
     }
     let mut answers = Vec::new();
     for order in orders(all.len()) {
@@ -183,7 +183,7 @@ pub(super) fn exchanged(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         answers.push(answer(from, words, 0.0, |described| {
             described.qkv = Qkv::Separate([of(0), of(1), of(2)]);
             if all.len() == 4 {
-                described.o = of(3);
+                described.o = Some(of(3));
             }
         }));
     }
@@ -224,8 +224,9 @@ pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     // Matrices that are not square show the orientation; square ones with another orientation get a handicap.
     let is_mixed = |described: &Described| {
         let other = match &described.mlp {
-            Mlp::Plain(up) | Mlp::Gated(_, up) => &up.axes,
-            Mlp::Fused(both) => &both.map.axes,
+            Some(Mlp::Plain(up) | Mlp::Gated(_, up)) => &up.axes,
+            Some(Mlp::Fused(both)) => &both.map.axes,
+            None => return false,
         };
         let lies_otherwise = |axes: &[Axis]| axes.len() == 2 && axes != other.as_slice();
         let qkv = match &described.qkv {
@@ -233,7 +234,8 @@ pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
             Qkv::Paired(q, _) => qkv_is_square && lies_otherwise(&q.axes),
             Qkv::Fused(_) => false,
         };
-        qkv || (qkv_is_square && lies_otherwise(&described.o.axes))
+        let o = described.o.as_ref();
+        qkv || (qkv_is_square && o.is_some_and(|o| lies_otherwise(&o.axes)))
     };
     let turned_as = |words: &str, change: &dyn Fn(&mut Described)| {
         let mut changed = answer(from, words, 0.0, |described| change(described));
@@ -242,7 +244,7 @@ pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         }
         changed
     };
-    let turn_o = |described: &mut Described| turned(&mut described.o);
+    let turn_o = |described: &mut Described| described.o.iter_mut().for_each(turned);
     let mut all = vec![turned_as("as they are", &|_| {})];
     if has_qkv {
         all.push(turned_as(
@@ -250,7 +252,7 @@ pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
             &turn_qkv,
         ));
     }
-    if qkv_is_square && from.o.axes.len() == 2 {
+    if qkv_is_square && from.o.as_ref().is_some_and(|o| o.axes.len() == 2) {
         all.push(turned_as("the output the other way", &turn_o));
         all.push(turned_as("all of attention the other way", &|described| {
             turn_qkv(described);

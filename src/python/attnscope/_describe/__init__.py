@@ -1,0 +1,166 @@
+"""Describes a model of PyTorch from one forward pass, so that attnscope opens it natively."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import nn
+
+from .. import _program
+from .judging import Description, differs_on_other_text, judge
+from .reading import NotIds, read
+from .replay import Pass, Unreplayed
+from .tracing import Unnamed
+from .watching import _logits_of, _quiet, watch
+from .writing import HEADER, Written
+
+__all__ = ["Description", "describe"]
+
+
+def describe(model, example, path):
+    """Writes a directory that attnscope opens natively, and says how near it is to the model.
+
+    example   token ids [batch, position] or [position], or a tuple or dict of the arguments of the forward call
+    path      the directory: attnscope.toml and model.safetensors are written there
+
+    Watches one forward pass of `model`, finds what each parameter is for, runs the described model with the attnscope program
+    and compares logits and patterns. Returns a Description: .exact, .logits, .patterns, .unnamed. Files of a description that is
+    not exact end in .inexact; nothing is written where an operation has no name.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
+    path = _checked(path)
+    _program.find_program()  # what it says where there is none, it says before a long run
+    args, kwargs = _arguments(example)
+    args, kwargs, notes = _one_sequence(model, args, kwargs)
+    if notes is None:
+        return Description(why="rows of the batch see each other, along either axis of the example: logits change when one is left "
+                           "out")
+    watched = watch(model, args, kwargs)
+    try:
+        try:
+            p = Pass(watched)
+            reading = read(p)
+        except NotIds:
+            p = Pass(watched, own_rows=True)
+            if not p.roots:
+                raise
+            reading = read(p)
+            reading.notes.append("the model reads no token ids: its tokens are the rows of the example, 0 to "
+                                 f"{reading.n - 1}, and this describes it on the example alone")
+        if not p.gives_own_logits():
+            raise Unnamed("computed again from its operations, the model gives other logits: it depends on something that is not "
+                          "seen, such as other libraries or state")
+        reading.notes += notes
+        written = Written(reading, p.leaves)
+    except Unnamed as unnamed:
+        names = [node.said() for node in unnamed.nodes]
+        ids = [x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dim() >= 2
+               and x.dtype in (torch.int32, torch.int64)]
+        two = "it reads several texts, and an encoder with a decoder has no description yet; read as one: " if len(ids) > 1 else ""
+        return Description(why=two + unnamed.why, unnamed=list(dict.fromkeys(names)))
+    except Unreplayed as unreplayed:
+        return Description(why=str(unreplayed), unnamed=[unreplayed.node.said()])
+    written.write(path)
+    try:
+        logits, patterns, first = judge(path, reading, p)
+        why = None if first is None else f"the described model differs from the model, first at {first}"
+        if why is None and not p.own_rows and differs_on_other_text(path, reading, model, args, kwargs):
+            why = "the described model differs from the model where the tokens of the example stand in another order"
+    except _program.CommandError as error:
+        logits = patterns = first = None
+        why = f"attnscope does not open the description: {error}"
+    if why is not None:
+        for name in ("attnscope.toml", "model.safetensors"):
+            os.replace(os.path.join(path, name), os.path.join(path, name + ".inexact"))
+    return Description(path if why is None else None, logits, patterns, why=why, summary=_summary(written), parts=first)
+
+
+def _checked(path):
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        own = {"attnscope.toml", "model.safetensors", "attnscope.toml.inexact", "model.safetensors.inexact"}
+        others = sorted(set(os.listdir(path)) - own)
+        if others:
+            raise ValueError(f"{path}: expected a new or empty directory, found {others[0]} in it")
+        toml = os.path.join(path, "attnscope.toml")
+        if os.path.exists(toml):
+            with open(toml, encoding="utf-8") as file:
+                if file.readline() != HEADER:
+                    raise ValueError(f"{toml}: expected none, or one that attnscope.describe wrote")
+    elif os.path.exists(path):
+        raise ValueError(f"{path}: expected a directory, found a file")
+    return path
+
+
+def _arguments(example):
+    if isinstance(example, torch.Tensor):
+        return ((example,) if example.dim() else (example[None],)), {}
+    if isinstance(example, dict):
+        return (), dict(example)
+    if isinstance(example, tuple) and len(example) == 2 and isinstance(example[0], tuple) and isinstance(example[1], dict):
+        return example
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    raise ValueError(f"example: expected token ids, or a tuple or dict of the forward call's arguments, found {type(example).__name__}")
+
+
+def _one_sequence(model, args, kwargs):
+    """The arguments with one sequence of their batch alone, and remarks on where it lies."""
+    leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+    main = next((x for x in tensors if not x.is_floating_point() and x.dtype != torch.bool), tensors[0] if tensors else None)
+    if main is None:
+        raise ValueError("example: expected at least one tensor, found none")
+    if main.dim() < 2 or main.dim() == 2 and main.is_floating_point():  # [position] or [position, value]
+        return args, kwargs, []
+    # First rows that are apart at both ends: the first position of a causal model is apart as well. Then the first column alone,
+    # since another column alone stands at another position.
+    for axis, rows in ((0, (-1, 0)), (1, (-1, 0)), (1, (0,))):
+        n = main.shape[axis]
+        if n == 1 and axis == 0:
+            return args, kwargs, []
+        if axis == 1 and (main.shape[0] == 1 or n == 1):
+            continue
+
+        def alone(row, axis=axis, n=n):
+            def cut(x):
+                is_square = x.dim() == 2 and x.shape[0] == x.shape[1] and x is not main
+                is_of_rows = x.dim() >= 2 or axis == 0 and n != main.shape[1]  # a vector may hold one value per row
+                return x.narrow(axis, row, 1) if x.dim() > axis and is_of_rows and x.shape[axis] == n and not is_square else x
+
+            return torch.utils._pytree.tree_unflatten([cut(x) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+
+        if all(_is_apart(model, (args, kwargs), alone(row % n), axis, row % n, n) for row in rows):
+            said = ["the batch is the second axis of the example: attention runs along the first"] if axis else []
+            return *alone(0), said
+    if all(x.shape[:1] == (1,) for x in tensors if x.dim() >= 2):
+        return args, kwargs, []
+    return args, kwargs, None
+
+
+def _is_apart(model, whole, alone, axis, row, n):
+    """Whether a row alone gives the logits that it gives among the others."""
+    try:
+        with _quiet(model), torch.no_grad():
+            both, one = (_logits_of(model(*args, **kwargs))[0] for args, kwargs in (whole, alone))
+    except (RuntimeError, IndexError, ValueError):
+        return False
+    at = next((d for d in ((axis, 0) if axis else (0,)) if both.dim() > d and both.shape[d] == n and one.shape[d] == 1), None)
+    if at is None:
+        return False
+    known = torch.isfinite(one)
+    away = (both.narrow(at, row, 1) - one)[known]
+    return bool(known.any()) and float(away.abs().max()) <= 1e-3 * max(1e-30, float(one[known].abs().max()))
+
+
+def _summary(written):
+    s = written.settings
+    parts = [f"{s['n_layers']} layer{'s' * (s['n_layers'] != 1)} of {s['n_heads']} heads by {s['d_head']}", s["mask"]]
+    if s["n_kv_heads"] != s["n_heads"]:
+        parts.append(f"{s['n_kv_heads']} kv heads")
+    parts.append(f"positions: {s.get('positions', 'learned')}")
+    if "activation" in s:
+        parts.append(s["activation"])
+    return ", ".join(parts)

@@ -1,0 +1,276 @@
+"""Reads what stands around the layers: the embedding before them and the head after them."""
+
+from __future__ import annotations
+
+import torch
+
+from . import fitting
+from .replay import PRODUCTS, VIEWS, like
+from .tracing import Unnamed, function, positions
+
+
+class Embedding:
+    """A table of tokens, a factor, what is added at each position, and a norm."""
+
+    def __init__(self, tokens, scale, positions, norm, sines=None):
+        self.tokens, self.scale, self.positions, self.norm, self.sines = tokens, scale, positions, norm, sines
+
+
+class Head:
+    """A transform, the map to the logits, and what happens to them."""
+
+    def __init__(self):
+        self.dense = self.norm = self.activation = self.unembed = self.softcap = None
+        self.then, self.turned, self.pooled = None, False, None
+        self.picked = None  # the positions that the head reads, where it does not read all
+
+
+def read_embedding(p, chain, n, d_model):
+    """The embedding that ends at the last node of `chain`."""
+    end = chain[-1] if chain else None
+    rows = [c for c in chain if isinstance(c.value, torch.Tensor) and c.value.numel() == n * d_model
+            and c.value.shape[-1] == d_model]
+    if end is None or not rows:
+        raise Unnamed("the embedding was not found", p.roots)
+    norm, summed = None, end
+    for node in rows:
+        if node is end:
+            break
+        norm = fitting.norm(function(p, node, end), n, d_model, node.value.reshape(n, -1))
+        if norm is not None:
+            summed = node
+            break
+    if p.own_rows:
+        return Embedding(summed.value.reshape(n, d_model), 1.0, None, norm)
+    table = _table(p, d_model)
+    n_vocab = table.shape[0] if table is not None else int(p.ids.value.max()) + 1
+    ids_shape, kind = p.ids.value.shape, p.ids.value.dtype
+
+    def of(ids):
+        got = p.run({p.ids: ids.to(kind).reshape(ids_shape)}, [summed])[0]
+        return got.reshape(n, d_model)
+
+    zero = of(torch.zeros(n, dtype=torch.int64))
+    parts = []
+    for first in range(0, n_vocab, n):
+        ids = torch.arange(first, min(first + n, n_vocab))
+        filled = torch.cat([ids, torch.zeros(n - len(ids), dtype=torch.int64)])
+        parts.append((of(filled) - zero)[:len(ids)])
+    rise = torch.cat(parts)  # [token, d_model], less that of token 0
+    check = torch.randint(0, n_vocab, (n,), generator=torch.Generator().manual_seed(5))
+    if not fitting.close(of(check), zero + rise[check], 1e-9):
+        raise Unnamed("the embedding of a token depends on other tokens, or on its position in another way than by a sum",
+                      [x for x in p.between(p.roots, summed) if p.op(x) not in VIEWS][:4])
+    scale = 1.0
+    tokens = None
+    if table is not None and table.shape[1] == d_model:
+        base = table - table[0]
+        size = float((base * base).sum())
+        factor = float((base * rise).sum()) / size if size else 1.0
+        if fitting.close(base * factor, rise, 1e-9):
+            tokens, scale = table, factor
+            if abs(scale - 1) < 1e-12:
+                scale = 1.0
+    if tokens is None:
+        first = of(torch.zeros(n, dtype=torch.int64))[0]
+        tokens = rise + (first if table is None else 0)
+    added = zero - tokens[0] * scale  # [position, d_model]
+    size = max(1e-30, float(zero.abs().max()))
+    if float(added.abs().max()) < 1e-9 * size:
+        return Embedding(tokens, scale, None, norm)
+    return Embedding(tokens, scale, added, norm, _sines(added))
+
+
+def _table(p, d_model):
+    """The table [token, d_model] whose rows the ids choose, where one node alone does so."""
+    if len(p.roots) != 1:
+        return None
+    for arg in p.roots[0].inputs:
+        value = arg.value
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 2 and arg not in p.active:
+            is_across = value.shape[1] != d_model or p.op(p.roots[0]) == "index" and p.roots[0].args[1][0] is None
+            return value.T if is_across and value.shape[0] == d_model else value
+    return None
+
+
+def _sines(added):
+    """Which sines and cosines the values of positions are; None where they are none."""
+    n, d = added.shape
+    at = torch.arange(n, dtype=torch.float64)[:, None]
+    for kind in ("sines", "sines_halves", "sines_halves_to_end"):
+        n_sines = d // 2 if kind == "sines_halves_to_end" else (d + 1) // 2
+        if kind == "sines_halves_to_end" and n_sines < 2:
+            continue
+        shares = torch.arange(n_sines, dtype=torch.float64)
+        shares = shares / (d // 2 - 1) if kind == "sines_halves_to_end" else 2 * shares / d
+        angles = at / 10_000.0 ** shares
+        if kind == "sines":
+            rows = torch.stack([angles.sin(), angles.cos()], -1).reshape(n, -1)[:, :d]
+        else:
+            rows = torch.cat([angles.sin(), angles.cos()], 1)
+            rows = torch.cat([rows, torch.zeros(n, max(0, d - rows.shape[1]), dtype=torch.float64)], 1)[:, :d]
+        if float((rows - added).abs().max()) < 2e-6:
+            return kind
+    return None
+
+
+def read_head(p, chain, n, d_model, norms_of):
+    """(norms of the residual, Head) of the chain from the last residual to the logits."""
+    head = Head()
+    start = chain[0]
+    # The rows of the residual that the head reads: all, or the last one alone.
+    rows = n
+    for node in chain[1:]:
+        value = node.value
+        if isinstance(value, torch.Tensor) and value.shape[-1:] == (d_model,) and 0 < value.numel() < n * d_model:
+            rows = value.numel() // d_model
+            picked = positions(p, start, node, n).reshape(rows, d_model)
+            if not bool((picked != picked[:, :1]).any()) and not _mixes(p, start, node, n, d_model):
+                head.picked = picked[:, 0].tolist()
+            elif rows == 1 and _is_mean(p, chain, node, n, d_model):
+                head.pooled, head.picked = "mean", [0]
+            else:
+                raise Unnamed("positions are pooled before the head in a way that is no mean", [node])
+            break
+    maps = []
+    for before, node in zip(chain, chain[1:]):
+        if any(p.op(x) in PRODUCTS for x in p.between([before], node) if x is not before):
+            maps.append((before, node))
+    if not maps:
+        return _read_hidden(p, chain, n, d_model, norms_of), head
+    if len(maps) > 2:
+        raise Unnamed("the head has more than two maps", [node for _, node in maps])
+    first_input = _wide(maps[0][0], chain, d_model)
+    norms, at = [], start
+    if head.picked is not None:
+        steps = [c for c in chain if c.idx <= first_input.idx and isinstance(c.value, torch.Tensor)
+                 and c.value.shape[-1] == d_model]
+        before = [c for c in steps if c.value.numel() == n * d_model and (c is start or _is_in_order(p, start, c, n, d_model))]
+        after = [c for c in steps if c.value.numel() == rows * d_model and c.value.numel() < n * d_model]
+        norms += norms_of(p, before, n, d_model)
+        late = norms_of(p, after, rows, d_model) if after else []
+        if late and head.pooled == "mean":
+            raise Unnamed("a norm stands after the mean of positions", after[-1:])
+        norms += late
+    else:
+        norms = norms_of(p, [c for c in chain if at.idx <= c.idx <= first_input.idx], n, d_model)
+    if len(maps) == 2:
+        _read_dense(p, head, chain, first_input, maps, rows, d_model)
+        first_input = _wide(maps[1][0], chain, d_model)
+    _read_unembed(p, head, chain, first_input, maps[-1][1], rows, d_model)
+    return norms, head
+
+
+def _read_hidden(p, chain, n, d_model, norms_of):
+    """The norms before hidden states that are what the model gives."""
+    rows = [c for c in chain if isinstance(c.value, torch.Tensor) and c.value.shape[-1:] == (d_model,)
+            and c.value.numel() == n * d_model and (c is chain[0] or _is_in_order(p, chain[0], c, n, d_model))]
+    if rows[-1] is not chain[-1]:
+        raise Unnamed("no map to the logits was found", [chain[-1]])
+    return norms_of(p, rows, n, d_model)
+
+
+def _is_in_order(p, start, node, n, d_model):
+    """Whether row i of a node is of position i."""
+    at = positions(p, start, node, n).reshape(n, d_model)
+    return torch.equal(at, torch.arange(n)[:, None].expand(n, d_model))
+
+
+def _wide(node, chain, d_model):
+    """`node`, or the last one before it that still holds rows of the residual's width."""
+    at = chain.index(node)
+    while at and chain[at].value.shape[-1] != d_model:
+        at -= 1
+    return chain[at]
+
+
+def _mixes(p, start, node, n, d_model):
+    """Whether a row of `node` depends on more than one position."""
+    base = start.value.reshape(n, -1)
+    noise = fitting.random(*base.shape, seed=50)
+    times = torch.zeros(node.value.numel() // d_model, dtype=torch.int64)
+    for at in range(n):
+        rows = base.clone()
+        rows[at] += noise[at]
+        got = p.run({start: like(start, rows)}, [node])[0]
+        times += (got != node.value).reshape(-1, d_model).any(1).long()
+    return bool((times != 1).any())
+
+
+def _is_mean(p, chain, node, n, d_model):
+    """Whether a row is the mean of the rows of the last node before it that has all positions."""
+    before = [c for c in chain if c.idx < node.idx and isinstance(c.value, torch.Tensor)
+              and c.value.shape[-1:] == (d_model,) and c.value.numel() == n * d_model]
+    x = fitting.random(n, d_model, seed=53)
+    got = p.run({before[-1]: like(before[-1], x)}, [node])[0].reshape(-1)
+    return fitting.close(got, x.mean(0), 1e-9)
+
+
+def _read_dense(p, head, chain, source, maps, rows, d_model):
+    """A dense layer, its activation and its norm before the unembedding."""
+    stop = _wide(maps[1][0], chain, d_model)
+    nodes = [c for c in chain if source.idx < c.idx <= stop.idx and isinstance(c.value, torch.Tensor)]
+    dense, at = None, None
+    for node in reversed(nodes):
+        found = fitting.affine(function(p, source, node), rows, d_model)
+        if found is not None:
+            dense, at = found, node
+            break
+    if dense is None or dense[0].shape != (d_model, d_model):
+        raise Unnamed("the head has a layer before its last map that is not of the residual's width", [maps[0][1]])
+    head.dense = dense
+    grid = 2.5 * fitting.random(rows, d_model, seed=51)
+    for node in [at, *[c for c in nodes if c.idx > at.idx]]:
+        name = fitting.activation(grid, function(p, at, node)(grid)) if node is not at else "identity"
+        if name is None:
+            continue
+        head.activation = name
+        if node is stop:
+            return
+        norm = fitting.norm(function(p, node, stop), rows, d_model, node.value.reshape(rows, -1))
+        if norm is not None:
+            head.norm = norm
+            return
+    raise Unnamed("what stands in the head is neither an activation nor a norm", [x for x in nodes if x.idx > at.idx][:3])
+
+
+def _read_unembed(p, head, chain, source, mapped, rows, d_model):
+    end = chain[-1]
+    value = end.value
+    n_out = value.numel() // rows
+    tail = [c for c in chain if c.idx >= source.idx and isinstance(c.value, torch.Tensor)]
+
+    def flat(x):  # [row, logit]
+        if x.numel() % rows:
+            raise Unnamed("the model's output has no row of logits per position", [end])
+        if x.dim() >= 2 and x.shape[-1] == rows and x.shape[-2] == n_out and rows != n_out:
+            return x.reshape(-1, n_out, rows)[0].T
+        return x.reshape(rows, -1)
+
+    head.turned = value.dim() >= 2 and value.shape[-1] == rows and value.shape[-2] == n_out and rows != n_out
+
+    def f(node):
+        return lambda x: flat(p.run({source: like(source, x)}, [node])[0])
+
+    for node in reversed(tail):
+        found = fitting.affine(f(node), rows, d_model)
+        if found is None:
+            continue
+        head.unembed = found
+        if node is end:
+            return
+        x = fitting.random(rows, d_model, seed=52)
+        before, after = f(node)(x), f(end)(x)
+        for name, function_of in (("log_softmax", torch.log_softmax), ("softmax", torch.softmax)):
+            if fitting.close(function_of(before, -1), after, 1e-9):
+                head.then = name
+                return
+        big = f(end)(x * 1e8).abs().max()
+        cap = float(f"{float(big):.6g}")
+        if cap > 0 and fitting.close(cap * torch.tanh(before / cap), after, 1e-7):
+            head.softcap = cap
+            return
+        raise Unnamed("the logits are changed at the end in a way without a name",
+                      [c for c in tail if c.idx > node.idx and p.op(c) not in VIEWS][:3])
+    raise Unnamed("the map to the logits is not affine", [mapped])
+

@@ -1,0 +1,253 @@
+"""Reads an attention: its maps of queries, keys, values and outputs, its softmax, its mask and its pattern."""
+
+from __future__ import annotations
+
+import torch
+
+from . import fitting
+from .replay import PRODUCTS, VIEWS, like
+from .tracing import Unnamed, followed, positions, read_map
+
+
+class Attention:
+    """One attention of all its heads: maps [head, d, in], the softmax, and the pattern of the pass."""
+
+    def __init__(self, maps, out, rows, pattern, norm_out, node, sources):
+        self.q, self.k, self.v = maps
+        self.o, self.o_bias = out  # [d_model, head, d], [d_model]
+        self.rows, self.pattern, self.norm_out, self.node, self.sources = rows, pattern, norm_out, node, sources
+
+
+def products(p, nodes):
+    """Products of two values that both depend on the text."""
+    return [n for n in nodes if p.op(n) in PRODUCTS and all(i in p.active for i in n.inputs) and len(n.args) == 2]
+
+
+def is_attention(p, nodes):
+    return bool(products(p, nodes))
+
+
+def input_of(p, start, nodes):
+    """The last value of the chain from `start` that maps or products read."""
+    inside, reach, last = set(nodes), -1, start
+    for node in nodes:
+        if p.op(node) in PRODUCTS:
+            break
+        if reach <= node.idx and _is_rows_of(node, start):
+            last = node
+        reach = max([reach, *(user.idx for user in node.users if user in inside)])
+    return last
+
+
+def _is_rows_of(node, start):
+    value = node.value
+    return isinstance(value, torch.Tensor) and value.shape[-1:] == start.value.shape[-1:] and value.numel() == start.value.numel()
+
+
+class Pair:
+    """The two products of one attention: queries by keys, and pattern by values."""
+
+    def __init__(self, p, scores, out, pattern_idx):
+        self.p, self.scores, self.out = p, scores, out
+        self.pattern, self.values = out.args[pattern_idx], out.args[1 - pattern_idx]
+        self.is_right = pattern_idx == 1
+
+    def rows_of_pattern(self, value):
+        """[group, query, key]"""
+        value = value if value.dim() == 3 else value[None]
+        return value.transpose(1, 2) if self.is_right else value
+
+    def places_of_values(self):
+        """[group, key, d] places in the flattened values."""
+        value = self.values.value
+        at = torch.arange(value.numel()).reshape(value.shape)
+        at = at if at.dim() == 3 else at[None]
+        return at.transpose(1, 2) if self.is_right else at
+
+    def places_of_out(self):
+        """[group, query, d]"""
+        value = self.out.value
+        at = torch.arange(value.numel()).reshape(value.shape)
+        at = at if at.dim() == 3 else at[None]
+        return at.transpose(1, 2) if self.is_right else at
+
+
+def read_attention(p, start, terms, n, d_model):
+    """The attention that the sum of `terms` is, as a function of `start`; and the input that its maps read."""
+    nodes = sorted({node for term in terms for node in p.between([start], term)}, key=lambda x: x.idx)
+    found = products(p, nodes)
+    above = {m: {o for o in found if o is not m and o in set(p.between([o], m))} for m in found}
+    pairs = []
+    for m in found:
+        if above[m]:
+            scores = [o for o in above[m] if not above[o]]
+            if len(scores) != 1 or len(above[m]) != 1:
+                raise Unnamed("products of products follow each other, which is no softmax attention", [m])
+            sides = [i for i, arg in enumerate(m.args) if scores[0] in set(p.between([scores[0]], arg))]
+            if len(sides) != 1:
+                raise Unnamed("scores stand on both sides of a product", [m])
+            pairs.append(Pair(p, scores[0], m, sides[0]))
+    alone = [m for m in found if not above[m] and all(pair.scores is not m for pair in pairs)]
+    if alone:
+        raise Unnamed("a product of two values of the text that no values are multiplied by", alone)
+    if not pairs:
+        raise Unnamed("no attention was found", nodes[-1:])
+    if len({pair.scores for pair in pairs}) != len(pairs):
+        raise Unnamed("one matrix of scores is used twice", [pairs[0].scores])
+    source = input_of(p, start, nodes)
+    parts = [_read_pair(p, source, pair, n) for pair in pairs]
+    q, k, v = ([part[i] for part in parts] for i in range(3))
+    rows = _joined_rows([part[3] for part in parts], parts)
+    pattern = torch.cat([part[4] for part in parts])
+    outs = [(pair, part[5]) for pair, part in zip(pairs, parts)]
+    out, norm_out = _read_out(p, outs, terms, n, d_model)
+    maps = [_joined(side, name) for side, name in ((q, "query"), (k, "key"), (v, "value"))]
+    return Attention(maps, out, rows, pattern, norm_out, pairs[0].scores, pairs), source
+
+
+def _read_pair(p, source, pair, n):
+    scores = pair.scores
+    at = followed(p, scores, pair.pattern)
+    if at is None:
+        raise Unnamed("the way from scores to pattern cannot be followed", [pair.pattern])
+    left, right = scores.args
+    places = [torch.arange(x.value.numel()).reshape(x.value.shape) for x in (left, right)]
+    places = [x if x.dim() == 3 else x[None] for x in places]
+    places[1] = places[1].transpose(1, 2)  # [group, row, d] of both
+    rows = [positions(p, source, x, n) for x in (left, right)]
+    rows = [x if x.dim() == 3 else x[None] for x in rows]
+    rows[1] = rows[1].transpose(1, 2)
+    for x, node, side in zip(rows, (left, right), ("left", "right")):
+        if bool((x != x[:, :, :1]).any()) or bool((x < 0).any()):
+            raise Unnamed("queries and keys are multiplied along the wrong axis: a row of the product's "
+                          f"{side} side is no single position", [scores])
+    left_at, right_at = rows[0][:, :, 0], rows[1][:, :, 0]  # [group, row] → position
+    keys_at = positions(p, source, pair.values, n)
+    keys_at = keys_at if keys_at.dim() == 3 else keys_at[None]
+    keys_at = (keys_at.transpose(1, 2) if pair.is_right else keys_at)
+    if bool((keys_at != keys_at[:, :, :1]).any()) or bool((keys_at < 0).any()):
+        raise Unnamed("the pattern is multiplied with values along another axis than positions", [pair.out])
+    keys_at = keys_at[:, :, 0]  # [group, key]
+    cells = pair.rows_of_pattern(at)  # [group, query, key] → place in scores
+    shape = scores.value.shape if scores.value.dim() == 3 else (1, *scores.value.shape)
+    if bool((cells < 0).any()):
+        raise Unnamed("the pattern has columns that are no scores, such as a sink", [pair.pattern])
+    group, row, column = cells // (shape[1] * shape[2]), cells // shape[2] % shape[1], cells % shape[2]
+    of_left, of_right = left_at[group, row], right_at[group, column]
+    contracted = keys_at[:, None, :].expand_as(cells)
+    swapped = not torch.equal(of_right, contracted)
+    if swapped:
+        if not torch.equal(of_left, contracted):
+            raise Unnamed("scores and values do not meet at the same keys: axes are in another order than [query, key]",
+                          [scores, pair.out])
+    queries = of_right if swapped else of_left
+    if bool((queries != queries[:, :, :1]).any()):
+        raise Unnamed("a row of the pattern belongs to several queries", [pair.pattern])
+    queries = queries[:, :, 0]  # [group, row]
+    flat = queries.reshape(-1)
+    if len(set(torch.bincount(flat, minlength=n).tolist())) != 1:
+        raise Unnamed("heads have queries at some positions only: the axes of heads and positions are mixed up", [scores])
+    order = torch.argsort(flat, stable=True).reshape(n, -1).T  # [head, query] → row of the pattern
+    n_rows = queries.shape[1]
+    by_key = torch.argsort(keys_at, dim=1, stable=True)  # [group, key]
+    if keys_at.shape[1] != n or not torch.equal(torch.gather(keys_at, 1, by_key), torch.arange(n).expand(len(keys_at), n)):
+        raise Unnamed("a row of the pattern does not have one key per position", [pair.pattern])
+    groups, in_group = order // n_rows, order % n_rows
+    ordered = by_key[groups]  # [head, query, key]
+    cell_at = torch.arange(cells.numel()).reshape(cells.shape)
+    cell_of = cell_at[groups[..., None], in_group[..., None], ordered]  # [head, query, key] → place in the pattern's rows
+    score_of = cells.reshape(-1)[cell_of]
+    row_of, column_of = group.reshape(-1)[cell_of] * shape[1] + row.reshape(-1)[cell_of], \
+        group.reshape(-1)[cell_of] * shape[2] + column.reshape(-1)[cell_of]
+    query_rows, key_rows = (column_of, row_of) if swapped else (row_of, column_of)
+    if bool((query_rows != query_rows[:, :, :1]).any()) or bool((key_rows != key_rows[:, :1]).any()):
+        raise Unnamed("a head's queries meet keys of other heads", [scores])
+    query_places, key_places = (places[1], places[0]) if swapped else (places[0], places[1])
+    query, key = (right, left) if swapped else (left, right)
+    q_at = query_places.reshape(-1, query_places.shape[-1])[query_rows[:, :, 0]]  # [head, position, d]
+    k_at = key_places.reshape(-1, key_places.shape[-1])[key_rows[:, 0]]
+    values = pair.places_of_values()  # [group, key, d]
+    v_at = values[groups[:, :1], by_key[groups[:, 0]]]  # [head, key, d]
+    outs = pair.places_of_out()[groups, in_group]  # [head, query, d]
+    n_heads = order.shape[0]
+
+    def f(of_cells):  # [head, query, key] scores → pattern
+        value = torch.zeros(scores.value.numel(), dtype=torch.float64)
+        value[score_of.reshape(-1)] = of_cells.reshape(-1)
+        got = p.run({scores: like(scores, value)}, [pair.pattern])[0]
+        return pair.rows_of_pattern(got).reshape(-1)[cell_of]
+
+    found, why = fitting.softmax(f, (n_heads, n, n))
+    if found is None:
+        after = [node for node in p.between([scores], pair.pattern) if p.op(node) not in VIEWS and node is not scores]
+        raise Unnamed(why, after[-1:] if "sum" in why else after)
+    maps = (read_map(p, source, query, q_at, n, "the query"), read_map(p, source, key, k_at, n, "the key"),
+            read_map(p, source, pair.values, v_at, n, "the value"))
+    pattern = pair.rows_of_pattern(pair.pattern.value).reshape(-1)[cell_of]
+    return (*maps, found, pattern, outs)
+
+
+def _joined_rows(all_rows, parts):
+    """The softmax of heads that are computed apart."""
+    first = all_rows[0]
+    for rows, part in zip(all_rows[1:], parts[1:]):
+        if rows.axis != first.axis or rows.softcap != first.softcap or abs(rows.scale / first.scale - 1) > 1e-6:
+            raise Unnamed("heads differ in the axis, the scale or the cap of their softmax", [part[0].node])
+    joined = fitting.Rows(first.axis, first.scale, torch.cat([r.bias for r in all_rows]),
+                          torch.cat([r.visible for r in all_rows]), first.softcap)
+    return joined
+
+
+def _joined(maps, name):
+    first = maps[0]
+    for other in maps[1:]:
+        if other.weight.shape[1:] != first.weight.shape[1:]:
+            raise Unnamed(f"heads differ in the width of their {name}", [other.node])
+        if abs(other.factor - first.factor) > 1e-9 * abs(first.factor) or (other.norm is None) != (first.norm is None):
+            raise Unnamed(f"heads differ in what happens to their {name}", [other.node])
+        if (other.turns is None) != (first.turns is None) or first.turns is not None \
+                and not fitting.close(other.turns, first.turns, 1e-6):
+            raise Unnamed(f"positions turn the {name} of each head differently", [other.node])
+    first.weight = torch.cat([m.weight for m in maps])
+    first.bias = torch.cat([m.bias for m in maps])
+    return first
+
+
+def _read_out(p, outs, terms, n, d_model):
+    """The map from the heads' outputs to the sum of `terms`, and the norm after it."""
+    sources = [pair.out for pair, _ in outs]
+    n_heads, d = sum(at.shape[0] for _, at in outs), outs[0][1].shape[2]
+
+    def run(heads, targets):  # [position, head * d] → sum of the targets' rows
+        heads = heads.reshape(n, n_heads, d)
+        values, first = {}, 0
+        for pair, at in outs:
+            flat = pair.out.value.reshape(-1).clone()
+            flat[at.reshape(-1)] = heads[:, first:first + at.shape[0]].transpose(0, 1).reshape(-1)
+            values[pair.out] = flat.reshape(pair.out.value.shape)
+            first += at.shape[0]
+        got = p.run(values, targets)
+        return sum(x.reshape(n, -1) for x in got)
+
+    whole = fitting.affine(lambda rows: run(rows, terms), n, n_heads * d)
+    if whole is not None:
+        return (whole[0].reshape(d_model, n_heads, d), whole[1]), None
+    if len(terms) == 1:
+        chain = p.bottlenecks(sources, terms[0])
+        for node in reversed(chain):
+            if not isinstance(node.value, torch.Tensor) or node.value.numel() != n * d_model \
+                    or node.value.shape[-1] != d_model:
+                continue
+            found = fitting.affine(lambda rows, node=node: run(rows, [node]), n, n_heads * d)
+            if found is None:
+                continue
+
+            def after(rows, node=node):
+                return p.run({node: like(node, rows)}, [terms[0]])[0].reshape(n, -1)
+
+            norm = fitting.norm(after, n, d_model, node.value.reshape(n, -1))
+            if norm is not None:
+                return (found[0].reshape(d_model, n_heads, d), found[1]), norm
+    late = [node for node in p.between(sources, terms[0]) if p.op(node) not in VIEWS]
+    raise Unnamed("what follows the heads is neither an affine map of their outputs nor a norm of one", late[1:4])
+

@@ -1,0 +1,352 @@
+"""Reads a watched pass as a transformer: an embedding, layers of attention and feed-forward, and a head."""
+
+from __future__ import annotations
+
+import torch
+
+from . import fitting
+from .around import read_embedding, read_head
+from .heads import input_of, is_attention, products, read_attention
+from .replay import PRODUCTS, VIEWS
+from .tracing import Elements, Unnamed, elements, followed, function
+
+
+class NotIds(Unnamed):
+    """The rows of the residual are not one per token id."""
+
+
+class Layer:
+    """One block: its attention, its feed-forward layer, and the norms around them by place."""
+
+    def __init__(self):
+        self.attention, self.mlp, self.norms = None, None, {}
+
+
+class Mlp:
+    """A feed-forward layer: down(act(up x)) or down(act(gate x) * up x); maps are (weight [out, in], bias [out])."""
+
+    def __init__(self, up, gate, down, activation):
+        self.up, self.gate, self.down, self.activation = up, gate, down, activation
+
+
+class Reading:
+    """Everything that a pass says of its model."""
+
+    def __init__(self):
+        self.layers, self.is_parallel, self.notes = [], False, []
+        self.embedding = self.head = self.final_norm = None
+        self.has_no_residual = False
+
+
+def read(p):
+    """The model that a pass belongs to.
+
+    Raises Unnamed with the operations that have no name.
+    """
+    if not p.roots:
+        raise NotIds("expected token ids that choose rows of a table; no table is read by what the model was given",
+                     [p.nodes[-1]])
+    chain = p.bottlenecks(p.roots, p.logits)
+    sums = {}  # a residual sum → where its residual comes from, and the other terms
+    for before, node in zip(chain, chain[1:]):
+        terms = _terms(p, node, before)
+        own = [t for t in terms if _is_copy(p, t, before)]
+        if len(terms) > 1 and len(own) == 1:
+            others = [t for t in terms if t is not own[0]]
+            if sums or any(p.op(x) in PRODUCTS for t in others for x in p.between([before], t)):
+                sums[node] = (before, others)  # earlier sums belong to the embedding
+    is_added = bool(sums)
+    if not sums:
+        sums = _alone(p, chain)
+    starts = [before for before, _ in sums.values()]
+    d_model = starts[0].value.shape[-1]
+    n = starts[0].value.numel() // d_model if p.own_rows else p.ids.value.numel()
+    for start in starts:
+        if start.value.shape[-1] != d_model or start.value.numel() != n * d_model:
+            raise NotIds(f"expected a residual of {n} positions by {d_model}, found {list(start.value.shape)}", [start])
+    reading = Reading()
+    reading.n, reading.d_model, reading.has_no_residual = n, d_model, not is_added
+    reading.embedding = read_embedding(p, [c for c in chain if c.idx <= starts[0].idx], n, d_model)
+    end, last = starts[0], None
+    for node, (start, terms) in sums.items():
+        gap = _norms(p, [c for c in chain if end.idx <= c.idx <= start.idx], n, d_model)
+        _put_after(reading, last, gap, start)
+        last = _read_branches(p, reading, start, terms, n, d_model)
+        end = node
+    tail = [c for c in chain if c.idx >= end.idx]
+    norms, reading.head = read_head(p, tail, n, d_model, _norms)
+    _put_tail(reading, last, norms)
+    _check(reading)
+    return reading
+
+
+def _alone(p, chain):
+    """The one attention of a model without a residual: what it gives → what it reads."""
+    found = products(p, sorted(p.active, key=lambda x: x.idx))
+    if not found or len(found) > 2:
+        raise Unnamed("no residual sum was found: expected blocks that add to their input", _joints(p, chain))
+    start = input_of(p, chain[0], sorted(p.active, key=lambda x: x.idx))
+    after = [c for c in chain if c.idx >= found[-1].idx and isinstance(c.value, torch.Tensor)
+             and c.value.numel() == start.value.numel() and c.value.shape[-1] == start.value.shape[-1]]
+    if start not in chain or not after:
+        raise Unnamed("no residual sum was found, and attention does not keep the width of its input", found[-1:])
+    return {after[0]: (start, [after[0]])}
+
+
+def _terms(p, node, before):
+    """The terms of a sum that both depend on the text, back to `before`."""
+    if node is before or node not in p.active:
+        return [node]
+    op = p.op(node)
+    if op in VIEWS and op not in ("cat", "stack", "index", "select", "slice", "getitem"):
+        inputs = [i for i in node.inputs if i in p.active]
+        if len(inputs) == 1:
+            inner = _terms(p, inputs[0], before)
+            return inner if len(inner) > 1 else [node]
+    if op == "add" and len(node.args) >= 2 and node.kwargs.get("alpha", 1) == 1:
+        a, b = node.args[:2]
+        if getattr(a, "kind", None) and getattr(b, "kind", None) and a in p.active and b in p.active:
+            return [*_terms(p, a, before), *_terms(p, b, before)]
+    return [node]
+
+
+def _is_copy(p, node, source):
+    """Whether a node is `source`, moved and nothing else."""
+    while node is not source:
+        inputs = [i for i in node.inputs if i in p.active]
+        op = p.op(node)
+        is_times_one = op in ("mul", "div") and 1 in [a for a in node.args if isinstance(a, (int, float))]
+        if len(inputs) != 1 or not (op in VIEWS or is_times_one) or op in ("cat", "index", "select", "slice", "getitem"):
+            return False
+        node = inputs[0]
+    return True
+
+
+def _joints(p, chain):
+    """Where values of the text come together without a name."""
+    return [c for c in chain if len([i for i in c.inputs if i in p.active]) > 1][:4] or chain[1:2]
+
+
+def _norms(p, chain, n, d_model):
+    """The norms that follow each other along a chain; empty where it only moves values."""
+    chain = [c for c in chain if isinstance(c.value, torch.Tensor) and c.value.numel() == n * d_model
+             and c.value.shape[-1] == d_model]
+    found, at = [], 0
+    while at < len(chain) - 1:
+        x = fitting.random(n, d_model, seed=30)
+        same = [j for j in range(len(chain) - 1, at, -1)
+                if torch.equal(function(p, chain[at], chain[j])(x), x)]
+        if same:
+            at = same[0]
+            continue
+        for j in range(len(chain) - 1, at, -1):
+            norm = fitting.norm(function(p, chain[at], chain[j]), n, d_model, chain[at].value.reshape(n, -1))
+            if norm is not None:
+                found.append(norm)
+                at = j
+                break
+        else:
+            raise Unnamed("what stands between two branches is no norm of the residual",
+                          [c for c in chain[at + 1:] if p.op(c) not in VIEWS][:3])
+    return found
+
+
+def _read_branches(p, reading, start, terms, n, d_model):
+    """Reads what is added to a residual, puts it into its layer, and says where: "attn", "mlp" or "both"."""
+    attends = [t for t in terms if is_attention(p, p.between([start], t))]
+    others = [t for t in terms if t not in attends]
+    if attends:
+        layer = Layer()
+        reading.layers.append(layer)
+        layer.attention, source = read_attention(p, start, attends, n, d_model)
+        nodes = sorted({x for t in attends for x in p.between([start], t)}, key=lambda x: x.idx)
+        _put(layer, "attn_pre", _norms(p, _chain_to(p, start, source), n, d_model), source)
+        if layer.attention.norm_out is not None:
+            layer.norms["attn_out"] = layer.attention.norm_out
+    if others:
+        if not reading.layers or not attends and reading.layers[-1].mlp is not None:
+            raise Unnamed("a feed-forward layer stands where attention was expected", others)
+        layer = reading.layers[-1]
+        if len(others) > 1:
+            raise Unnamed("several branches without attention are added at once", others)
+        nodes = p.between([start], others[0])
+        source = input_of(p, start, nodes)
+        _put(layer, "mlp_pre", _norms(p, _chain_to(p, start, source), n, d_model), source)
+        layer.mlp, norm = read_mlp(p, source, others[0], n, d_model)
+        if norm is not None:
+            layer.norms["mlp_out"] = norm
+        reading.is_parallel = reading.is_parallel or bool(attends)
+    return "both" if attends and others else "attn" if attends else "mlp"
+
+
+def _chain_to(p, start, source):
+    return p.bottlenecks([start], source) if source is not start else [start]
+
+
+def _put(layer, place, norms, node):
+    if len(norms) > 1:
+        raise Unnamed(f"{len(norms)} norms follow each other before a branch", [node])
+    if norms:
+        layer.norms[place] = norms[0]
+
+
+def _put_after(reading, last, norms, node):
+    if not norms:
+        return
+    if last is None or len(norms) > 1:
+        raise Unnamed(f"{len(norms)} norms stand between two branches", [node])
+    reading.layers[-1].norms["attn_post" if last == "attn" else "mlp_post"] = norms[0]
+
+
+def _put_tail(reading, last, norms):
+    place = "attn_post" if last == "attn" else "mlp_post"
+    others = [layer for layer in reading.layers[:-1]]
+    is_post = all(place in layer.norms for layer in others) if others else \
+        last == "mlp" and "attn_post" in reading.layers[-1].norms
+    if len(norms) > (2 if is_post else 1):
+        raise Unnamed(f"{len(norms)} norms stand before the head")
+    norms = list(norms)
+    if is_post and norms:
+        reading.layers[-1].norms[place] = norms.pop(0)
+    reading.final_norm = norms[0] if norms else None
+
+
+def read_mlp(p, source, out, n, d_model):
+    """(Mlp, norm on its output) of a branch without attention."""
+    nodes = p.between([source], out)
+    maps = [m for m in nodes if p.op(m) in PRODUCTS]
+    if not maps:
+        raise Unnamed("a branch with neither attention nor maps", [x for x in nodes if p.op(x) not in VIEWS][1:5])
+    inside = {m: [o for o in maps if o is not m and o in set(p.between([o], m))] for m in maps}
+    first = [m for m in maps if not inside[m]]
+    later = [m for m in maps if inside[m]]
+    if len(later) > 1 or len(first) > 2:
+        named = [x for x in nodes if p.op(x) in ("topk", "sort", "index_put", "index_add", "scatter", "nonzero")]
+        raise Unnamed(f"a feed-forward layer of {len(maps)} maps, expected up and down, or gate, up and down", named or maps[2:5])
+    hidden = next((i for i in later[0].inputs if i in set(nodes)), None) if later else None
+    ups = [_with_bias(p, m, set(nodes), hidden or out) for m in first]
+    if hidden is None:  # no second map
+        hidden, down, norm = out, None, None
+    else:
+        down = norm = None
+    read_ups, places = [], []
+    for node in ups:
+        places.append(elements(p, source, node, n))
+        found = None if places[-1] is None else fitting.affine(function(p, source, node, places[-1]), n, d_model)
+        if found is None:
+            raise Unnamed("the first map of a feed-forward layer is not affine in its input", [node])
+        read_ups.append(found)
+    hidden_at = _in_rows(p, ups[0], hidden, places[0], n)
+    width = hidden.value.numel() // n
+    widths = [found[0].shape[0] for found in read_ups]
+    grid = 2.5 * fitting.random(n, max(widths), seed=40)
+
+    def of(values):
+        rows = {node: at.filled(node, v) for node, v, at in zip(ups, values, places)}
+        return hidden_at.rows(p.run(rows, [hidden])[0])
+
+    if later:
+        down, norm = _read_down(p, hidden, hidden_at, out, n, d_model)
+    between = [x for x in p.between(ups, hidden) if p.op(x) not in VIEWS and x not in ups]
+    if len(ups) == 1 and widths[0] == width:
+        name = fitting.activation(grid, of([grid]))
+        if name is None:
+            raise Unnamed("an activation that attnscope does not know", between)
+        return Mlp(read_ups[0], None, down, name), norm
+    if len(ups) == 1 and widths[0] == 2 * width:
+        weight, bias = read_ups[0]
+        for picks in ((slice(0, width), slice(width, None)), (slice(0, None, 2), slice(1, None, 2))):
+            halves = [(weight[pick], bias[pick]) for pick in picks]
+            for order in ((0, 1), (1, 0)):
+                def gated(gate, up, order=order, picks=picks):
+                    both = torch.empty(n, 2 * width, dtype=torch.float64)
+                    both[:, picks[order[0]]], both[:, picks[order[1]]] = gate, up
+                    return of([both])
+
+                name = _gated(gated, n, width)
+                if name is not None:
+                    return Mlp(halves[order[1]], halves[order[0]], down, name), norm
+    if len(ups) == 2 and widths == [width, width]:
+        for order in ((0, 1), (1, 0)):
+            name = _gated(lambda gate, up, order=order: of([gate, up] if order == (0, 1) else [up, gate]), n, width)
+            if name is not None:
+                return Mlp(read_ups[order[1]], read_ups[order[0]], down, name), norm
+    raise Unnamed("what stands between the maps of a feed-forward layer is neither an activation nor a gate", between)
+
+
+def _gated(f, n, width):
+    gate, up = 2.5 * fitting.random(n, width, seed=41), fitting.random(n, width, seed=42)
+    name = fitting.activation(gate, f(gate, torch.ones_like(up)))
+    if name is None:
+        return None
+    full = f(gate, up)
+    return name if fitting.close(full, f(gate, torch.ones_like(up)) * up, 1e-9) else None
+
+
+def _with_bias(p, node, inside, end):
+    """The node after the bias of a map."""
+    while node is not end:
+        users = [u for u in node.users if u in inside]
+        if len(users) != 1 or users[0] is end and p.op(users[0]) not in ("add",):
+            return node
+        user = users[0]
+        op = p.op(user)
+        others = [i for i in user.inputs if i is not node]
+        is_bias = op == "add" and others and all(i not in p.active for i in others)
+        if not (is_bias or op in VIEWS and op not in ("split", "chunk", "getitem", "slice", "select", "unbind", "cat", "index",
+                                                      "split_with_sizes")):
+            return node
+        if user.value.numel() != node.value.numel():
+            return node
+        node = user
+    return node
+
+
+def _in_rows(p, up, hidden, at, n):
+    """The elements of the hidden values by position, in the order of the units that they come from."""
+    width = hidden.value.numel() // n
+    came = followed(p, up, hidden)
+    if came is not None and came.numel() == up.value.numel() and bool((came >= 0).all()):
+        order = torch.empty(came.numel(), dtype=torch.int64)
+        order[came.reshape(-1)] = torch.arange(came.numel())
+        return Elements(order[at.at])
+    return Elements(torch.arange(hidden.value.numel()).reshape(n, width))
+
+
+def _read_down(p, hidden, hidden_at, out, n, d_model):
+    width = hidden.value.numel() // n
+
+    def to(node):
+        return lambda rows: p.run({hidden: hidden_at.filled(hidden, rows)}, [node])[0].reshape(n, -1)
+
+    whole = fitting.affine(to(out), n, width)
+    if whole is not None:
+        return whole, None
+    for node in reversed(p.bottlenecks([hidden], out)):
+        if not isinstance(node.value, torch.Tensor) or node.value.numel() != n * d_model:
+            continue
+        found = fitting.affine(to(node), n, width)
+        if found is not None:
+            norm = fitting.norm(function(p, node, out), n, d_model, node.value.reshape(n, -1))
+            if norm is not None:
+                return found, norm
+    raise Unnamed("what follows the second map of a feed-forward layer is no norm",
+                  [x for x in p.between([hidden], out) if p.op(x) not in VIEWS][1:4])
+
+
+def _check(reading):
+    """Layers that do not have the same parts have no common description."""
+    first = reading.layers[0]
+    for idx, layer in enumerate(reading.layers):
+        if (layer.mlp is None) != (first.mlp is None):
+            raise Unnamed(f"layer {idx} has {'no' if layer.mlp is None else 'a'} feed-forward layer, unlike layer 0",
+                          [layer.attention.node])
+        if set(layer.norms) != set(first.norms):
+            raise Unnamed(f"layer {idx} has norms at {sorted(layer.norms)}, layer 0 at {sorted(first.norms)}",
+                          [layer.attention.node])
+        if layer.mlp is not None and (layer.mlp.activation != first.mlp.activation
+                                      or (layer.mlp.gate is None) != (first.mlp.gate is None)
+                                      or layer.mlp.up[0].shape != first.mlp.up[0].shape):
+            raise Unnamed(f"the feed-forward layer of layer {idx} differs from that of layer 0", [layer.attention.node])
+        if layer.attention.q.weight.shape != first.attention.q.weight.shape:
+            raise Unnamed(f"layer {idx} has heads of another number or width than layer 0", [layer.attention.node])

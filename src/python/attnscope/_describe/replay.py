@@ -1,0 +1,208 @@
+"""Computes a watched pass again, in double precision, with other values in some places.
+
+What an operation is for is asked of its numbers, not of its name: put unit vectors in one place, and read another.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+# Operations that move values and compute none.
+VIEWS = {"view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "select", "slice",
+         "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "_to_copy", "split", "chunk", "unbind", "getitem",
+         "split_with_sizes", "as_strided", "repeat", "cat", "stack", "index", "view_as", "repeat_interleave", "index_select",
+         "flatten", "unflatten", "movedim", "squeeze_", "dropout", "native_dropout", "select_scatter", "slice_scatter", "copy",
+         "swapaxes", "narrow", "unsafe_chunk", "unsafe_split", "as_strided_scatter", "view_copy", "flip", "roll", "gather"}
+PRODUCTS = {"mm", "bmm"}
+
+
+class Unreplayed(Exception):
+    """An operation that cannot be computed again in double precision."""
+
+    def __init__(self, node, error):
+        lines = str(error).strip().splitlines() or [""]
+        super().__init__(f"{node.said()} cannot be computed again in double precision: {lines[0][:120]}")
+        self.node = node
+
+
+class Pass:
+    """A watched pass with every value in double precision, and what depends on what."""
+
+    def __init__(self, watched, own_rows=False):
+        self.own_rows = own_rows  # the rows of the example are the tokens, whatever they were made of
+        self.nodes, self.ids, self.logits = watched.nodes, watched.ids, watched.logits
+        self.own_logits = watched.own_logits
+        for node in self.nodes:
+            node.users = []
+            if node.kind != "call":
+                node.value = _doubled(node.value)
+        for node in self.nodes:
+            for one in dict.fromkeys(node.inputs):
+                one.users.append(node)
+        with torch.no_grad():
+            for node in self.nodes:
+                if node.kind == "call":
+                    try:
+                        node.value = _run(node, lambda n: n.value)
+                    except Exception as error:
+                        raise Unreplayed(node, error) from error
+        self.leaves = watched.leaves
+        self.active = self._active_of_arguments() if own_rows else self._active()
+
+    def gives_own_logits(self):
+        """Whether the operations that were seen give the logits of the model's own call."""
+        own, again = self.own_logits.detach().to("cpu", torch.float64), self.logits.value
+        if own.shape != again.shape:
+            return False
+        known = torch.isfinite(own)
+        return bool(known.any()) and float((own - again)[known].abs().max()) <= 1e-3 * max(1e-30, float(own[known].abs().max()))
+
+    @staticmethod
+    def op(node):
+        """The operation without its namespace."""
+        return node.op.split(".")[-1] if node.op.startswith("aten") else node.op
+
+    def _active_of_arguments(self):
+        """Nodes of floats that depend on any argument but masks."""
+        def is_mask(value):
+            return bool(((value == 0) | (value == 1) | (value < -1e3)).all())
+
+        args = [n for n in self.nodes if n.kind == "argument" and isinstance(n.value, torch.Tensor)]
+        sources = {n for n in args if n.value.is_floating_point() and not is_mask(n.value)}
+        others = {n for n in args if n not in sources}
+        active, from_ids = set(sources), set(others)
+        for node in self.nodes:
+            if any(i in active for i in node.inputs):
+                active.add(node)
+            elif node.kind == "call" and any(i in from_ids for i in node.inputs):
+                from_ids.add(node)
+                if self.op(node) in ("embedding", "index", "index_select", "mm", "bmm") \
+                        and isinstance(node.value, torch.Tensor) and node.value.is_floating_point():
+                    active.add(node)
+                    sources.add(node)
+        needed = self._needed(active)
+        self.roots = [n for n in self.nodes if n in sources and n in needed]
+        return needed
+
+    def _needed(self, active):
+        """What of `active` leads to the logits."""
+        needed, stack = set(), [self.logits]
+        while stack:
+            node = stack.pop()
+            if node not in needed and node in active:
+                needed.add(node)
+                stack.extend(node.inputs)
+        return needed
+
+    def _active(self):
+        """Nodes of floats that depend on the token ids; rows of a table that ids choose are where they begin."""
+        if self.ids is None:
+            self.roots = []
+            return set()
+        from_ids, active, roots = {self.ids}, set(), []
+        for node in self.nodes:
+            inputs = node.inputs
+            if any(i in active for i in inputs):
+                active.add(node)
+            elif node.kind == "call" and any(i in from_ids for i in inputs):
+                from_ids.add(node)
+                is_rows = self.op(node) in ("embedding", "index", "index_select", "mm", "bmm", "gather")
+                if is_rows and isinstance(node.value, torch.Tensor) and node.value.is_floating_point():
+                    active.add(node)
+                    roots.append(node)
+        self.roots = roots
+        needed = self._needed(active)
+        self.roots = [root for root in roots if root in needed]
+        return needed
+
+    def between(self, sources, sink):
+        """Nodes on paths from any of `sources` to `sink`, both included, in order."""
+        below, above = set(sources), set()
+        for node in self.nodes:
+            if node not in below and any(i in below for i in node.inputs):
+                below.add(node)
+        stack = [sink]
+        while stack:
+            node = stack.pop()
+            if node in below and node not in above:
+                above.add(node)
+                if node not in sources:
+                    stack.extend(node.inputs)
+        return sorted(above, key=lambda n: n.idx)
+
+    def bottlenecks(self, sources, sink):
+        """Nodes that every path from `sources` to `sink` goes through, in order; a single source counts itself."""
+        nodes = self.between(sources, sink)
+        inside = set(nodes)
+        found, reach = [], -1
+        for node in nodes:
+            starts = len(sources) > 1 and node is not sink and any(s.idx > node.idx and s in inside for s in sources)
+            if reach <= node.idx and not starts:
+                found.append(node)
+            ends = [user.idx for user in node.users if user in inside]
+            reach = max([reach, *ends])
+        return found
+
+    def run(self, values, targets):
+        """Values of `targets` where the nodes of `values` have other values."""
+        changed = dict(values)
+        wanted = self._order(tuple(values), tuple(targets))
+        with torch.no_grad():
+            for node in wanted:
+                changed[node] = _run(node, lambda n: changed.get(n, n.value))
+        return [changed.get(target, target.value) for target in targets]
+
+    def _order(self, sources, targets):
+        key = (sources, targets)
+        cache = self.__dict__.setdefault("_orders", {})
+        if key not in cache:
+            nodes = set()
+            for target in targets:
+                nodes.update(self.between(sources, target))
+            cache[key] = sorted((n for n in nodes if n not in sources and n.kind == "call"), key=lambda n: n.idx)
+        return cache[key]
+
+
+def like(node, rows):
+    """`rows` in the shape and strides of the value of a node."""
+    value = node.value
+    to = torch.empty_strided(value.shape, value.stride(), dtype=rows.dtype)
+    if any(stride == 0 and size > 1 for stride, size in zip(value.stride(), value.shape)):
+        return rows.reshape(value.shape)
+    return to.copy_(rows.reshape(value.shape))
+
+
+def _doubled(value):
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().to("cpu")
+    if value.is_complex():
+        return value.to(torch.complex128)
+    return value.to(torch.float64) if value.is_floating_point() else value
+
+
+def _wide(value):
+    if value in _FLOATS:
+        return torch.float64
+    if value == torch.complex64:
+        return torch.complex128
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    return value
+
+
+def _run(node, value_of):
+    """One operation on the values that `value_of` gives, in double precision."""
+    def fill(arg):
+        if isinstance(arg, (list, tuple)):
+            return type(arg)(fill(one) for one in arg)
+        return value_of(arg) if type(arg).__name__ == "Node" else arg
+
+    args = fill(node.args)
+    kwargs = {name: _wide(fill(arg)) for name, arg in node.kwargs.items()}
+    if isinstance(args, tuple):
+        args = tuple(_wide(arg) if isinstance(arg, (torch.dtype, torch.device)) else arg for arg in args)
+    out = node.target(*args, **kwargs)
+    return _doubled(out) if isinstance(out, torch.Tensor) else out
+

@@ -1,0 +1,85 @@
+"""Reads a rotary embedding from what it does to unit vectors at every position."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+class Rotary:
+    """Base, pairing, number of dimensions and sense of a rotary embedding."""
+
+    def __init__(self, theta, interleaved, d_rotary, direction, divisors):
+        self.theta, self.interleaved, self.d_rotary, self.direction = theta, interleaved, d_rotary, direction
+        self.divisors = divisors  # of the frequency of each pair, where the base alone does not give it
+
+    def key(self):
+        return (self.theta, self.interleaved, self.d_rotary, self.direction, tuple(self.divisors or ()))
+
+
+def rotary(turns):
+    """(Rotary, None) of matrices [position, out, in], the identity at position 0; (None, why) where they are no rotation."""
+    n, d, _ = turns.shape
+    if n < 2:
+        return None, "one position shows no rotation"
+    first = turns[1]
+    off = (first - torch.diag(torch.diagonal(first))).abs()
+    partner = off.argmax(1)
+    moves = off.max(1).values > 1e-12
+    # A pair that turns hardly at all still belongs: dimensions before the last one that moves.
+    moved = [j for j in range(d) if moves[j]]
+    if not moved:
+        return None, "positions change nothing at position 1"
+    interleaved = int(partner[0]) == 1 and d > 2 or d == 2
+    if moved[0] != 0:
+        return None, f"the first dimension that turns is {moved[0]}"
+    if interleaved:
+        d_rotary = moved[-1] + 1
+    else:
+        d_rotary = 2 * int(partner[0])
+    if d_rotary % 2 or d_rotary > d or d_rotary < 2:
+        return None, "dimensions are paired neither with their neighbours nor by halves"
+    half = d_rotary // 2
+    pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
+    angles = torch.tensor([math.atan2(float(first[b, a]), float(first[a, a])) for a, b in pairs], dtype=torch.float64)
+    direction = "forward" if float(angles[0]) > 0 else "backward"
+    sign = 1.0 if direction == "forward" else -1.0
+    rates = _rates(turns, pairs, sign * angles)
+    theta, divisors = 10_000.0, None
+    exponents = torch.arange(half, dtype=torch.float64) * 2 / d_rotary
+    if half > 1 and float(rates.min()) > 0:
+        fitted = float(torch.exp((-torch.log(rates[1:]) / exponents[1:]).median()))
+        near = [round(fitted, digits) for digits in (-3, -2, -1, 0, 1, 2)]
+        theta = next((base for base in near if base > 0 and abs(base / fitted - 1) < 2e-6), fitted)
+    if _misses(turns, pairs, sign * theta ** -exponents) > 2e-5:
+        theta = 10_000.0
+        if float(rates.min()) <= 0 or _misses(turns, pairs, sign * rates) > 2e-5:
+            return None, "they are turned otherwise than by an angle that grows with the position"
+        divisors = [float(f"{d:.9g}") for d in (theta ** -exponents / rates).tolist()]
+    return Rotary(theta, interleaved, d_rotary, direction, divisors), None
+
+
+def _rates(turns, pairs, first):
+    """Radians per position of each pair, more exact than the first position tells."""
+    rates = first.clone()
+    sign = 1.0 if float((turns[1, pairs[0][1], pairs[0][0]])) > 0 else -1.0
+    at = 1
+    while 2 * at < len(turns):
+        at *= 2
+        for i, (a, b) in enumerate(pairs):
+            found = sign * math.atan2(float(turns[at, b, a]), float(turns[at, a, a]))
+            whole = round((float(rates[i]) * at - found) / (2 * math.pi))
+            rates[i] = (found + 2 * math.pi * whole) / at
+    return rates
+
+
+def _misses(turns, pairs, rates):
+    """How far matrices are from turns of pairs by angles that grow with the position."""
+    n, d, _ = turns.shape
+    expected = torch.eye(d, dtype=torch.float64).repeat(n, 1, 1)
+    for (a, b), rate in zip(pairs, rates.tolist()):
+        angle = torch.arange(n, dtype=torch.float64) * rate
+        expected[:, a, a] = expected[:, b, b] = torch.cos(angle)
+        expected[:, b, a], expected[:, a, b] = torch.sin(angle), -torch.sin(angle)
+    return float((expected - turns).abs().max())

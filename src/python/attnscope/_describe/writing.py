@@ -1,0 +1,496 @@
+"""Writes what was read of a model: attnscope.toml beside the weights in model.safetensors."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import torch
+
+from .._capture.shared import _save
+from . import fitting
+from .naming import Stored, heads_apart, in_layers
+from .rotary import rotary
+from .tracing import Unnamed
+
+HEADER = "# Written by attnscope.describe: what each tensor of model.safetensors is for.\n"
+
+
+class Written:
+    """A description in the making: settings, the tensors of each part, copies, and remarks."""
+
+    def __init__(self, reading, leaves):
+        self.reading, self.stored = reading, Stored(leaves)
+        self.settings, self.parts, self.tensors, self.notes = {}, {}, {}, list(reading.notes)
+        self.layers, self.n = reading.layers, len(reading.layers)
+        self._attention()
+        self._norms()
+        self._mlp()
+        self._embedding()
+        self._head()
+
+    # Tensors.
+
+    def keep(self, template, n_heads=1):
+        for name in in_layers(template, self.n, n_heads):
+            self.tensors[name] = self.stored.by_name[name]
+        return template
+
+    def copy(self, name, by_layer, why):
+        """Copies under a plain name, for what no stored tensor holds as it is."""
+        for idx, values in enumerate(by_layer):
+            self.tensors[name.replace("{layer}", str(idx))] = values.to(torch.float32).contiguous()
+        self.notes.append(f"{name}: {why}")
+        return name
+
+    def vector(self, key, by_layer):
+        """The name of vectors; None where all of them are zero."""
+        if all(float(v.abs().max()) == 0 for v in by_layer):
+            return None
+        found = self.stored.one_name(by_layer)
+        return self.keep(found) if found else self.copy(key, by_layer, "no stored tensor holds these values as they are: a copy")
+
+    def linear(self, key, place, by_layer):
+        """The table of a map whose weights are [out, in], or [head, d, in] where heads may lie apart."""
+        weights, biases = [w for w, _ in by_layer], [b for _, b in by_layer]
+        part = {}
+        flat = [w.reshape(-1, w.shape[-1]) for w in weights]
+        for axes, values in self._arrangements(weights, flat):
+            found = self.stored.one_name(values)
+            axes = self._axes_of(found, axes, values[0]) if found else None
+            if axes is not None:
+                part = {"weight": self.keep(found), **({"axes": axes} if axes else {})}
+                break
+        if not part and weights[0].dim() == 3 and key != "o":
+            found = heads_apart(self.stored, weights)
+            if found:
+                part = {"weight": self.keep(found, weights[0].shape[0])}
+        if not part:
+            part = {"weight": self.copy(place + ".weight", flat, "no stored tensor holds these values as they are: a copy")}
+        if any(float(b.abs().max()) > 0 for b in biases):
+            apart = heads_apart(self.stored, biases) if "{head}" in part["weight"] and biases[0].dim() == 2 else None
+            part["bias"] = self.keep(apart, biases[0].shape[0]) if apart else \
+                self.vector(place + ".bias", [b.reshape(-1) for b in biases])
+        return part
+
+    def _axes_of(self, template, axes, values):
+        """What the axes of a stored tensor count, "" for the usual ones; None where a description cannot say them."""
+        shape = [n for n in self.stored.by_name[in_layers(template, self.n)[0]].shape if n > 1]
+        if shape == [n for n in values.shape if n > 1]:
+            return axes or ""
+        n_heads = [self.settings["n_heads"], self.settings["n_kv_heads"]]
+        if len(shape) == 3 and axes is None and shape[0] in n_heads and shape[0] * shape[1] == values.shape[0]:
+            return "head out in"
+        if len(shape) == 3 and axes == "in out" and shape[1] in n_heads and shape[1] * shape[2] == values.shape[1]:
+            return "in head out"
+        return None
+
+    @staticmethod
+    def _arrangements(weights, flat):
+        yield None, flat
+        yield "in out", [w.T for w in flat]
+        if weights[0].dim() == 3:
+            yield "head in out", [w.permute(0, 2, 1) for w in weights]
+            yield "in head out", [w.permute(2, 0, 1) for w in weights]
+
+    # Attention.
+
+    def _attention(self):
+        first = self.layers[0].attention
+        n_heads, d_head, _ = first.q.weight.shape
+        maps = {name: [getattr(layer.attention, name) for layer in self.layers] for name in "qkv"}
+        self._settings_of_attention(n_heads, d_head, maps)
+        if any(m.weight.shape[1] != d_head for m in maps["k"] + maps["v"]):
+            width = maps["v"][0].weight.shape[1]
+            raise Unnamed(f"queries have {d_head} values a head and values {width}, which a description does not say",
+                          [first.node])
+        for m in maps["v"]:
+            if m.turns is not None or m.norm is not None:
+                raise Unnamed("values are normed or turned", [m.node])
+            if m.factor != 1:
+                m.weight, m.bias = m.weight * m.factor, m.bias * m.factor
+        sharing = _sharing([*maps["k"], *maps["v"]])
+        n_kv = n_heads // sharing
+        self.settings["n_kv_heads"] = n_kv
+        of = {name: [(_single(m.weight[::sharing if name != "q" else 1]), _single(m.bias[::sharing if name != "q" else 1]))
+                     for m in own] for name, own in maps.items()}
+        if not self._fused(of, n_heads, n_kv):
+            for name in "qkv":
+                self.parts[name] = self.linear(name, f"blocks.{{layer}}.{name}", of[name])
+        o = [(_single(layer.attention.o), _single(layer.attention.o_bias)) for layer in self.layers]
+        if not all(_is_identity(w.reshape(w.shape[0], -1)) and float(b.abs().max()) == 0 for w, b in o):
+            self.parts["o"] = self._out(o)
+        for name in "qk":
+            norms = [m.norm for m in maps[name]]
+            if any(norm is not None for norm in norms):
+                if not all(norm is not None for norm in norms):
+                    raise Unnamed("some layers norm their queries or keys and others do not", [first.node])
+                self.parts[f"{name}_norm"] = self.norm(f"blocks.{{layer}}.{name}_norm", norms)
+
+    def _out(self, o):
+        """[d_model, head, d]"""
+        flat = [(w.reshape(w.shape[0], -1), b) for w, b in o]
+        for axes, order in (("head in out", (1, 2, 0)), ("out head in", (0, 1, 2))):
+            if o[0][0].shape[1] == 1:
+                break
+            values = [w.permute(*order) for w, _ in o]
+            found = self.stored.one_name(values)
+            if found and self.stored.by_name[in_layers(found, self.n)[0]].dim() == 3:
+                part = {"weight": self.keep(found), "axes": axes}
+                bias = self.vector("blocks.{layer}.o.bias", [b for _, b in o])
+                return {**part, **({"bias": bias} if bias else {})}
+        return self.linear("o", "blocks.{layer}.o", flat)
+
+    def _fused(self, of, n_heads, n_kv):
+        """Whether one stored tensor holds queries, keys and values."""
+        d_head = of["q"][0][0].shape[1]
+        flat = {name: [(w.reshape(-1, w.shape[-1]), b.reshape(-1)) for w, b in own] for name, own in of.items()}
+        group = n_heads // n_kv
+
+        def by_head(i, at):
+            pieces = []
+            for head in range(n_kv):
+                for name in "qkv":
+                    rows = slice(head * (group if name == "q" else 1) * d_head, (head + 1) * (group if name == "q" else 1) * d_head)
+                    pieces.append(flat[name][i][at][rows])
+            return torch.cat(pieces)
+
+        def whole(i, at):
+            return torch.cat([flat[name][i][at] for name in "qkv"])
+
+        for per, joined in (("all", whole), ("head", by_head)):
+            weights = [joined(i, 0) for i in range(self.n)]
+            for axes, values in ((None, weights), ("in out", [w.T for w in weights])):
+                found = self.stored.one_name(values)
+                if not found:
+                    continue
+                shape = self.stored.by_name[in_layers(found, self.n)[0]].shape
+                if len(shape) != 2:
+                    continue
+                part = {"weight": self.keep(found), "order": "q k v", "per": per}
+                biases = [joined(i, 1) for i in range(self.n)]
+                bias = self.vector("blocks.{layer}.qkv.bias", biases)
+                self.parts["qkv"] = {**part, **({"axes": axes} if axes else {}), **({"bias": bias} if bias else {})}
+                return True
+        return False
+
+    def _settings_of_attention(self, n_heads, d_head, maps):
+        layers = [layer.attention for layer in self.layers]
+        self.settings.update(family="described", n_layers=self.n, n_heads=n_heads, n_kv_heads=n_heads, d_head=d_head)
+        scales = [a.rows.scale * a.q.factor * a.k.factor for a in layers]
+        if max(scales) - min(scales) > 1e-6 * abs(scales[0]):
+            for attention, scale in zip(layers, scales):
+                if attention.q.norm is not None:
+                    raise Unnamed("layers differ in their scale, after a norm of queries", [attention.node])
+                attention.q.weight, attention.q.bias = (x * (scale / scales[0]) for x in (attention.q.weight, attention.q.bias))
+            self.notes.append("layers differ in the scale of their scores: the maps of queries hold the difference")
+        scale = scales[0]
+        word = next((word for word, value in (("inv_sqrt_d", d_head ** -0.5), ("inv_d", 1 / d_head), ("none", 1.0))
+                     if abs(scale / value - 1) < 1e-6), None)
+        self.settings["scale"] = word or float(f"{scale:.9g}")
+        axes = {a.rows.axis for a in layers}
+        if len(axes) > 1:
+            raise Unnamed("layers differ in the axis of their softmax", [layers[0].node])
+        if axes == {"queries"}:
+            self.settings["softmax_axis"] = "queries"
+        caps = {a.rows.softcap for a in layers}
+        if len(caps) > 1:
+            raise Unnamed("layers differ in the cap of their scores", [layers[0].node])
+        if caps != {None}:
+            self.settings["softcap"] = caps.pop()
+        self._mask(layers)
+        self._positions_of_heads(layers, maps)
+
+    def _mask(self, layers):
+        n = self.reading.n
+        back = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+        found = []
+        for a in layers:
+            masks = a.rows.visible
+            if bool((masks != masks[:1]).any()):
+                raise Unnamed("heads of one layer have different masks", [a.node])
+            mask = masks[0]
+            if bool(mask.all()):
+                found.append((False, None))
+            elif torch.equal(mask, back >= 0):
+                found.append((True, None))
+            else:
+                causal = not bool(mask[back < 0].any())
+                reach = int(back[mask].max()) if bool(mask.any()) else 0
+                expected = (back >= 0) & (back <= reach) if causal else back.abs() <= reach
+                if not torch.equal(mask, expected):
+                    raise Unnamed("a mask that is neither causal, nor a window, nor open", [a.node])
+                found.append((causal, reach + 1 if causal else reach))
+        if len({causal for causal, _ in found if n > 1}) > 1:
+            raise Unnamed("some layers are causal and others are not", [layers[0].node])
+        self.settings["mask"] = "causal" if found[0][0] else "bidirectional"
+        widths = [width for _, width in found]
+        if any(widths):
+            narrow = {width for width in widths if width}
+            if len(narrow) > 1:
+                raise Unnamed(f"layers have windows of {sorted(narrow)}", [layers[0].node])
+            which = [i for i, width in enumerate(widths) if width]
+            self.settings["window"] = narrow.pop()
+            if len(which) < len(widths):
+                rule = next(((step, which[0]) for step in range(which[0] + 1, len(widths) + 1)
+                             if which == list(range(which[0], len(widths), step))), None)
+                if rule is None:
+                    raise Unnamed(f"layers {which} have a window and the others none, which is no rule", [layers[0].node])
+                self.settings["window_layers"] = f"{rule[0]}*i+{rule[1]}"
+
+    def _positions_of_heads(self, layers, maps):
+        turns = [m.turns for name in "qk" for m in maps[name]]
+        if any(t is not None for t in turns):
+            keys = set()
+            for t, m in zip(turns, [m for name in "qk" for m in maps[name]]):
+                found, why = rotary(t) if t is not None else (None, "some are turned and others are not")
+                if found is None:
+                    raise Unnamed(f"queries or keys are changed by their position: {why}", [m.node])
+                keys.add(found.key())
+            if len(keys) > 1:
+                raise Unnamed("queries, keys or layers differ in their rotary embedding", [layers[0].node])
+            theta, interleaved, d_rotary, direction, divisors = keys.pop()
+            if divisors:
+                self.settings["rope_divisors"] = " ".join(f"{d:g}" if float(f"{d:g}") == d else repr(d) for d in divisors)
+            self.settings.update(positions="rotary", rope_theta=theta, rope_interleaved=interleaved)
+            if d_rotary != self.settings["d_head"]:
+                self.settings["d_rotary"] = d_rotary
+            if direction == "backward":
+                self.settings["rope_direction"] = "backward"
+        biases = [a.rows.bias for a in layers]
+        if all(float(b.abs().max()) < 1e-6 for b in biases):
+            return
+        n, n_heads = self.reading.n, self.settings["n_heads"]
+        slopes = _slopes(n_heads)
+        back = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs().double()
+        for a in layers:
+            expected = -slopes[:, None, None] * back
+            dim = 2 if a.rows.axis == "keys" else 1
+            seen = a.rows.visible
+            mean = torch.where(seen, expected, torch.zeros_like(expected)).sum(dim, keepdim=True) / seen.sum(dim, keepdim=True)
+            expected = torch.where(seen, expected - mean, torch.zeros_like(expected))
+            if not fitting.close(expected, a.rows.bias, 1e-5):
+                raise Unnamed("something is added to the scores that is neither a mask nor ALiBi's distances", [a.node])
+        if self.settings.get("positions") == "rotary":
+            raise Unnamed("rotary positions and a bias by distance at once", [layers[0].node])
+        self.settings["positions"] = "alibi"
+
+    # Norms.
+
+    def norm(self, place, norms):
+        """The table of a norm; `norms` has one of each layer."""
+        part = {}
+        gains = [norm.gain if norm.gain is not None else None for norm in norms]
+        if any(g is not None for g in gains):
+            width = next(g.numel() for g in gains if g is not None)
+            gains = [g if g is not None else torch.ones(width) for g in gains]
+            found = self.stored.one_name(gains)
+            part["weight"] = self.keep(found) if found else self._as_vector(place + ".weight", gains)
+        biases = [norm.bias for norm in norms]
+        if any(b is not None for b in biases):
+            width = next(b.numel() for b in biases if b is not None)
+            bias = self.vector(place + ".bias", [b if b is not None else torch.zeros(width) for b in biases])
+            if bias:
+                part["bias"] = bias
+        kinds = {norm.kind for norm in norms}
+        if len(kinds) > 1:
+            raise Unnamed(f"norms at {place} are of two kinds")
+        self._kinds = getattr(self, "_kinds", [])
+        self._kinds.append((part, kinds.pop(), max(norms, key=lambda x: x.eps).eps, norms))
+        self.notes += [norm.note for norm in norms[:1] if norm.note]
+        return part
+
+    def _as_vector(self, name, values):
+        plain = [v - 1 for v in values]
+        found = self.stored.one_name(plain)
+        return self.copy(name, values, f"1 plus {found}" if found else "no stored tensor holds these values as they are: a copy")
+
+    def _norms(self):
+        for place in ("attn_pre", "attn_out", "attn_post", "mlp_pre", "mlp_out", "mlp_post"):
+            if place in self.layers[0].norms:
+                self.parts[place] = self.norm(f"blocks.{{layer}}.{place}", [layer.norms[place] for layer in self.layers])
+        if self.reading.final_norm is not None:
+            self.parts["final_norm"] = self.norm("final_norm", [self.reading.final_norm])
+        if self.reading.embedding.norm is not None:
+            self.parts["embed_norm"] = self.norm("embed_norm", [self.reading.embedding.norm])
+        if self.reading.head.norm is not None:
+            self.parts["head_norm"] = self.norm("head_norm", [self.reading.head.norm])
+        all_norms = getattr(self, "_kinds", [])
+        if not all_norms:
+            return
+        kinds = [kind for _, kind, *_ in all_norms]
+        usual = max(sorted(set(kinds)), key=kinds.count)
+        self.settings["norm"] = usual
+        for part, kind, *_ in all_norms:
+            if kind != usual:
+                part["kind"] = kind
+        eps = [float(f"{norm.eps:.6g}") for *_, norms in all_norms for norm in norms]
+        usual = max(sorted(set(eps)), key=eps.count)
+        self.settings["norm_eps"] = usual
+        for part, _, _, norms in all_norms:
+            own = {float(f"{norm.eps:.6g}") for norm in norms}
+            if own != {usual}:
+                part["eps"] = max(own)
+
+    # The rest.
+
+    def _mlp(self):
+        layers = [layer.mlp for layer in self.layers]
+        self.settings["block"] = "parallel" if self.reading.is_parallel else "serial"
+        if layers[0] is None:
+            return
+        self.settings["activation"] = layers[0].activation
+        if layers[0].gate is not None and not self._fused_gate(layers):
+            self.parts["gate"] = self.linear("gate", "blocks.{layer}.gate", [m.gate for m in layers])
+        if "gate_up" not in self.parts:
+            self.parts["up"] = self.linear("up", "blocks.{layer}.up", [m.up for m in layers])
+        if any(m.down is not None for m in layers):
+            self.parts["down"] = self.linear("down", "blocks.{layer}.down", [m.down for m in layers])
+
+    def _fused_gate(self, layers):
+        for order in (("gate", "up"), ("up", "gate")):
+            for per in ("all", "unit"):
+                def joined(m, at, order=order, per=per):
+                    halves = [getattr(m, name)[at] for name in order]
+                    return torch.cat(halves) if per == "all" else torch.stack(halves, 1).flatten(0, 1)
+
+                weights = [joined(m, 0) for m in layers]
+                for axes, values in ((None, weights), ("in out", [w.T for w in weights])):
+                    found = self.stored.one_name(values)
+                    if found:
+                        bias = self.vector("blocks.{layer}.gate_up.bias", [joined(m, 1) for m in layers])
+                        self.parts["gate_up"] = {"weight": self.keep(found), "order": " ".join(order), "per": per,
+                                                 **({"axes": axes} if axes else {}), **({"bias": bias} if bias else {})}
+                        return True
+        return False
+
+    def _embedding(self):
+        e = self.reading.embedding
+        found = self.stored.one_name([e.tokens])
+        if found and self.stored.by_name[found].shape[-1] == e.tokens.shape[1]:
+            self.parts["tokens"] = self.keep(found)
+        else:
+            across = self.stored.one_name([e.tokens.T])
+            self.parts["tokens"] = {"weight": self.keep(across), "axes": "column row"} if across else \
+                self.copy("tokens", [e.tokens], "no stored tensor holds these rows as they are: a copy")
+        d_model = e.tokens.shape[1]
+        if e.scale != 1:
+            self.settings["embed_scale"] = "sqrt_d" if abs(e.scale / d_model ** 0.5 - 1) < 1e-9 else float(f"{e.scale:.9g}")
+        if e.positions is None:
+            self.settings.setdefault("positions", "none")
+            return
+        if "positions" in self.settings:
+            self.notes.append("positions are added to the tokens as well as used by the heads")
+        if e.sines and "positions" not in self.settings:
+            self.settings["positions"] = e.sines
+            return
+        n = e.positions.shape[0]
+        rows = e.positions.to(torch.float32)
+        for name, value in self.stored.by_name.items():
+            if value.numel() < rows.numel() or value.numel() % d_model:
+                continue
+            for turned in (False, True):
+                table = value.squeeze()
+                if table.dim() != 2:
+                    continue
+                table = table.T if turned else table
+                if table.shape[1] != d_model:
+                    continue
+                start = next((s for s in range(0, min(8, table.shape[0] - n + 1))
+                              if float((table[s:s + n] - rows).abs().max()) <= 1e-6 * float(rows.abs().max())), None)
+                if start is None:
+                    continue
+                if start == 0:
+                    self.parts["positions"] = {"weight": self.keep(name), "axes": "column row"} if turned else self.keep(name)
+                else:
+                    how = [f"from row {start} on"] * bool(start) + ["transposed"] * turned
+                    self.parts["positions"] = self.copy("positions", [table[start:]], f"{name}, {', '.join(how)}")
+                return
+        self.parts["positions"] = self.copy("positions", [rows], f"what the model adds at its first {n} positions: a copy")
+
+    def _head(self):
+        head = self.reading.head
+        if self.reading.has_no_residual:
+            self.settings["residual"] = "none"
+        if head.unembed is None:
+            self.settings["head"] = "none"
+            return
+        weight, bias = head.unembed
+        tokens = self.reading.embedding.tokens
+        if not (weight.shape == tokens.shape and torch.equal(weight.float(), tokens.float())):
+            self.parts["unembed"] = self.linear("unembed", "unembed", [(weight, bias)])
+        elif float(bias.abs().max()) > 0:
+            self.parts["logit_bias"] = self.vector("logit_bias", [bias])
+        if head.dense is not None:
+            self.parts["head_dense"] = self.linear("head_dense", "head_dense", [head.dense])
+            if head.activation != self.settings.setdefault("activation", head.activation):
+                self.settings["head_activation"] = head.activation
+        tied = "unembed" not in self.parts
+        if not tied and (head.pooled or head.picked is not None and len(head.picked) == 1 and weight.shape[0] != len(tokens)):
+            at = head.picked[0]
+            word = head.pooled or ("last" if at == self.reading.n - 1 else "first" if at == 0 else None)
+            if word is not None:
+                self.settings["pooled"] = word
+        if head.softcap is not None:
+            self.settings["logit_softcap"] = head.softcap
+        if head.then is not None:
+            self.notes.append(f"the model gives the {head.then} of the logits; attnscope gives the logits")
+
+    def write(self, path):
+        os.makedirs(path, exist_ok=True)
+        lines = [HEADER]
+        lines += [f"# {note}\n" for note in dict.fromkeys(self.notes)]
+        lines.append("\n[set]\n")
+        lines += [f"{key} = {_toml(value)}\n" for key, value in self.settings.items()]
+        lines.append("\n[tensors]\n")
+        for key, part in self.parts.items():
+            if isinstance(part, dict):
+                part = part["weight"] if list(part) == ["weight"] else part
+            if isinstance(part, dict):
+                lines.append(f"{key} = {{ {', '.join(f'{k} = {_toml(v)}' for k, v in part.items())} }}\n" if part
+                             else f"{key} = {{}}\n")
+            else:
+                lines.append(f"{key} = {_toml(part)}\n")
+        _save(os.path.join(path, "model.safetensors"), dict(self.tensors), {"format": "pt"})
+        to = os.path.join(path, "attnscope.toml")
+        with open(to + ".part", "w", encoding="utf-8") as file:
+            file.write("".join(lines))
+        os.replace(to + ".part", to)
+
+
+def _toml(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "." in text or "e" in text or "inf" in text else text + ".0"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+
+
+def _single(x):
+    """Values as single precision holds them, without what rounding left of zeros."""
+    return x.to(torch.float32)
+
+
+def _is_identity(weight):
+    return weight.shape[0] == weight.shape[1] and torch.equal(weight.float(), torch.eye(weight.shape[0]))
+
+
+def _sharing(maps):
+    """How many heads that follow each other have the same keys and values."""
+    n_heads = maps[0].weight.shape[0]
+    for size in range(n_heads, 0, -1):
+        if n_heads % size:
+            continue
+        if all(torch.equal(_single(x).reshape(n_heads // size, size, -1),
+                           _single(x).reshape(n_heads // size, size, -1)[:, :1].expand(-1, size, -1))
+               for m in maps for x in (m.weight, m.bias)):
+            return size
+    return 1
+
+
+def _slopes(n_heads):
+    p = 1 << (n_heads.bit_length() - 1)
+    first = [2.0 ** (-8.0 * i / p) for i in range(1, p + 1)]
+    rest = [2.0 ** (-8.0 * (2 * i + 1) / (2 * p)) for i in range(n_heads - p)]
+    return torch.tensor(first + rest, dtype=torch.float64)
