@@ -10,6 +10,8 @@ from torch import nn
 import torch.nn.functional as F
 
 import attnscope
+from attnscope import _program
+from attnscope._describe.judging import _loaded
 from styles import D, H, V, Einsum, Encoder, Fused, HeadModules, Llama, Parallel, rotated_as_complex, rotated_by_halves
 
 N = 12
@@ -53,6 +55,37 @@ class Describes(Case):
         for word in words:
             self.assertIn(word, repr(found))
         return found
+
+    def test_a_model_at_its_first_values_is_described_with_its_gains_and_biases(self):
+        model = Fused().eval()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        found = self.described(model)
+        self.assertTrue(found.exact, repr(found))
+        self.assertTrue(all(torch.equal(value, before[name]) for name, value in model.state_dict().items()))
+        with open(os.path.join(self.out, "attnscope.toml"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertNotIn("= {}", text)
+        # Later values of the same training open with the same description.
+        shaken(model)
+        torch.save(model.state_dict(), os.path.join(self.out, "step_100.pt"))
+        os.remove(os.path.join(self.out, "model.safetensors"))
+        trace = os.path.join(self.out, "trace.safetensors")
+        _program.run(["trace", os.path.join(self.out, "step_100.pt"), "--tokens", "5,9,2,7", "--hooks", "logits", "--output", trace])
+        with torch.no_grad():
+            own = model(torch.tensor([[5, 9, 2, 7]]))
+        own = own[0] if own.dim() == 3 else own
+        self.assertLess((_loaded(trace)["logits"] - own).abs().max(), 1e-4)
+
+    def test_a_monitor_writes_the_description_of_its_model_beside_its_log(self):
+        model, log = Fused().train(), os.path.join(self.directory, "run.jsonl")
+        torch.manual_seed(7)
+        expected = torch.rand(3)
+        torch.manual_seed(7)
+        attnscope.Monitor(model, log, example=torch.randint(0, V, (2, N), generator=torch.Generator().manual_seed(1))).close()
+        self.assertTrue(torch.equal(torch.rand(3), expected))
+        self.assertTrue(model.training)
+        with open(os.path.join(self.directory, "attnscope.toml"), encoding="utf-8") as file:
+            self.assertIn("tokens = ", file.read())
 
     def test_a_nanogpt_keeps_its_names(self):
         text = self.exact(Fused(), 'qkv = { weight = "h.{layer}.c_attn.weight"', 'positions = "wpe.weight"', 'activation = "gelu"')

@@ -8,6 +8,7 @@ import torch
 
 from . import _capture as seen
 from . import aside, ranks
+from .beside import beside
 from .entry import Entry
 from .layers import layers_of
 from .log import Log, now, number
@@ -47,6 +48,8 @@ class Monitor:
                  log goes on; after ten failures in a row it is called no more
     evaluation   look at passes in eval mode and without gradients too; they are passed over otherwise
     seed         of the choice of rows, which uses no random number of the training
+    example      token ids of one batch, or the arguments of a forward call: the model is described once (attnscope.describe), and
+                 attnscope.toml is written beside the log, so that attnscope opens later checkpoints in that directory
     tensor_parallel_group   processes that share the heads of each layer; found for DTensor and Megatron
 
     Training is not disturbed: outputs, gradients, parameters and random states are the same to the bit. Whatever goes wrong in
@@ -55,7 +58,7 @@ class Monitor:
     """
 
     def __init__(self, model, path, every=50, rows=64, *, statistics=None, on_record=None, evaluation=False, seed=0,
-                 tensor_parallel_group=None):
+                 tensor_parallel_group=None, example=None):
         for name, value, least in (("every", every, 1), ("rows", rows, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} is {value!r}, expected a whole number from {least} on")
@@ -83,6 +86,8 @@ class Monitor:
         self._last = -math.inf  # the step before
         self._until = -math.inf  # steps below this one need nothing
         self._next = -math.inf  # the next step to record
+        if example is not None and self.writes:
+            beside(path, self.entry.inner, example)
         self.arm()
 
     def __enter__(self):

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from .. import _program
-from .judging import Description, differs_on_other_text, judge
+from .judging import LOGITS, Description, differences, differs_on_other_text, judge
 from .reading import NotIds, read
 from .replay import Pass, Unreplayed
+from .shaking import Kept, shaken
 from .tracing import Unnamed
 from .watching import _logits_of, _quiet, watch
-from .writing import HEADER, Written
+from .writing import HEADER, Written, save
 
 __all__ = ["Description", "describe"]
 
@@ -37,6 +38,25 @@ def describe(model, example, path):
     if notes is None:
         return Description(why="rows of the batch see each other, along either axis of the example: logits change when one is left "
                            "out")
+    with shaken(model) as first:
+        found, kept = _described(model, args, kwargs, notes, path)
+    if not first:
+        return found
+    if not found.exact or kept is None:
+        # Only what the values at hand say: a gain of ones may be missing in it, or a bias of zeros.
+        return _described(model, args, kwargs, notes, path)[0]
+    own = {name: value.detach() for name, value in (*model.named_parameters(remove_duplicate=False),
+                                                    *model.named_buffers(remove_duplicate=False))}
+    save(path, {name: own[name] for name in kept.names})
+    logits = differences(path, kept.reading, model, args, kwargs)
+    found.logits = {key: max(found.logits[key], logits[key]) for key in logits}
+    if not logits["relative"] <= LOGITS:
+        return _described(model, args, kwargs, notes, path)[0]
+    return found
+
+
+def _described(model, args, kwargs, notes, path):
+    """The Description of a model as it is, and what was kept of it: None where a tensor was written that the model does not hold."""
     watched = watch(model, args, kwargs)
     try:
         try:
@@ -59,9 +79,9 @@ def describe(model, example, path):
         ids = [x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dim() >= 2
                and x.dtype in (torch.int32, torch.int64)]
         two = "it reads several texts, and an encoder with a decoder has no description yet; read as one: " if len(ids) > 1 else ""
-        return Description(why=two + unnamed.why, unnamed=list(dict.fromkeys(names)))
+        return Description(why=two + unnamed.why, unnamed=list(dict.fromkeys(names))), None
     except Unreplayed as unreplayed:
-        return Description(why=str(unreplayed), unnamed=[unreplayed.node.said()])
+        return Description(why=str(unreplayed), unnamed=[unreplayed.node.said()]), None
     written.write(path)
     try:
         logits, patterns, first = judge(path, reading, p)
@@ -74,7 +94,9 @@ def describe(model, example, path):
     if why is not None:
         for name in ("attnscope.toml", "model.safetensors"):
             os.replace(os.path.join(path, name), os.path.join(path, name + ".inexact"))
-    return Description(path if why is None else None, logits, patterns, why=why, summary=_summary(written), parts=first)
+    found = Description(path if why is None else None, logits, patterns, why=why, summary=_summary(written), parts=first)
+    are_own = not p.own_rows and all(name in written.stored.by_name for name in written.tensors)
+    return found, Kept(list(written.tensors), reading) if are_own else None
 
 
 def _checked(path):

@@ -61,6 +61,15 @@ def differs_on_other_text(path, reading, model, args, kwargs):
     return not _logits(_traced(path, leaves[at].reshape(-1).tolist()), reading, own)["relative"] <= LOGITS
 
 
+def differences(path, reading, model, args, kwargs):
+    """The differences of logits on the example itself."""
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    ids = next(x for x in leaves if isinstance(x, torch.Tensor) and not x.is_floating_point() and x.dtype != torch.bool)
+    with _quiet(model), torch.no_grad():
+        own = _logits_of(model(*args, **kwargs))[0]
+    return _logits(_traced(path, ids.reshape(-1).tolist()), reading, own)
+
+
 def judge(path, reading, p):
     """(differences of logits, of patterns, the first hook that differs) of a directory and a watched pass."""
     trace = _traced(path, range(reading.n) if p.own_rows else p.ids.value.reshape(-1).tolist())

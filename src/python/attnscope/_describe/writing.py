@@ -451,11 +451,17 @@ class Written:
                              else f"{key} = {{}}\n")
             else:
                 lines.append(f"{key} = {_toml(part)}\n")
-        _save(os.path.join(path, "model.safetensors"), dict(self.tensors), {"format": "pt"})
+        save(path, self.tensors)
         to = os.path.join(path, "attnscope.toml")
         with open(to + ".part", "w", encoding="utf-8") as file:
             file.write("".join(lines))
         os.replace(to + ".part", to)
+
+
+def save(path, tensors):
+    """Writes the weights of a description, in single precision."""
+    single = {name: value.to("cpu", torch.float32) for name, value in tensors.items()}
+    _save(os.path.join(path, "model.safetensors"), single, {"format": "pt"})
 
 
 def _toml(value):
