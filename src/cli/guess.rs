@@ -10,6 +10,7 @@ use attnscope_report::{GuessReport, Output, printable, undecided};
 use attnscope_studies::guess::{Given, Kind, guess};
 use clap::ValueEnum;
 
+use super::live_target;
 use super::progress::{Task, note};
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs};
@@ -53,6 +54,7 @@ enum KindArg {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
+    live_target::refuse(&args.weights_file)?;
     if let Some((key, _)) = args.run.set.first() {
         bail!(
             "--set {key}: guess finds the values out; --set corrects them where the model is opened"

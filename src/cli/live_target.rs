@@ -17,6 +17,20 @@ use super::live_args::LiveArgs;
 use super::progress::{Task, note};
 use super::{PromptArgs, WhatIfArgs};
 
+/// Refuses a live target where files are read.
+///
+/// # Errors
+/// When the path names one.
+pub fn refuse(path: &Path) -> Result<()> {
+    if LiveTarget::parse(path).is_some() {
+        bail!(
+            "{}: this command reads weights itself; live models are for the screen, check, report, heads, diff and trace (attnscope.describe makes a checkpoint of one)",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Judges a live target: one recorded run, and the probes that its code can run.
 ///
 /// # Errors

@@ -68,7 +68,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use attnscope_checkpoint::Opening;
 use attnscope_compute::kernels::simd::Level;
-use attnscope_live::LiveTarget;
 use attnscope_run::MemoryNeed;
 use attnscope_spec::Model;
 use clap::{Parser, Subcommand};
@@ -420,12 +419,7 @@ impl RunArgs {
     /// # Errors
     /// When it cannot be opened, or its architecture is not supported.
     fn model(&self, path: &Path, sees: bool) -> Result<Model> {
-        if LiveTarget::parse(path).is_some() {
-            anyhow::bail!(
-                "{}: this command runs weights itself; live models are for the screen, check, report, heads, diff and trace (attnscope.describe makes a checkpoint of one)",
-                path.display()
-            );
-        }
+        live_target::refuse(path)?;
         let opening = Opening {
             sees,
             ..self.opening(Some(path.to_path_buf()))

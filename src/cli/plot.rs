@@ -20,6 +20,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::demo::Begin;
+use super::live_target;
 use super::open::{against_of, first_compared_prompt, first_prompt};
 use super::progress::{Task, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo, settings};
@@ -399,6 +400,9 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(path) = &args.checkpoint {
+        live_target::refuse(path)?;
+    }
     let demo = args.demo.as_deref();
     let demo = demo.map(|name| demo::prepared(name, &args.run.set));
     let demo = demo.transpose()?;

@@ -9,7 +9,7 @@ use attnscope_report::{Output, TensorList, TensorRecord, one_line, printable};
 use attnscope_run::{TensorStats, tensor_stats};
 use clap::ValueEnum;
 
-use super::WeightArgs;
+use super::{WeightArgs, live_target};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,6 +32,7 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    live_target::refuse(&args.checkpoint)?;
     let checkpoint = args.weights.opening(Some(args.checkpoint.clone())).open()?;
     let content = match args.format {
         Format::Table => printable(table(&checkpoint, args.stats)?.as_bytes()),

@@ -8,8 +8,8 @@ use attnscope_prompt::{PromptForm, Tokenizer, TokenizerLoss};
 use attnscope_report::{Output, TokenList, printable};
 use clap::ValueEnum;
 
-use super::WeightArgs;
 use super::progress::note;
+use super::{WeightArgs, live_target};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -47,6 +47,7 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    live_target::refuse(&args.target)?;
     let text = match (
         &args.text_file,
         args.text.as_ref().or(args.positional.as_ref()),

@@ -33,6 +33,8 @@ mod hostile_names;
 mod hub_names;
 mod lab_command;
 mod library_layouts;
+#[cfg(unix)]
+mod live_targets;
 mod man_command;
 mod manual;
 mod narrow_pages;

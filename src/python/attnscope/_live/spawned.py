@@ -24,6 +24,10 @@ def main(connection, target):
         facts = {"name": target, "files": own_files(before) or [parsed.file]}
         if are_arrays(held):
             return Arrays(held, parsed.again, **facts)
+        first = held[0] if isinstance(held, (tuple, list)) and held else held
+        if not hasattr(first, "named_modules"):
+            raise Unusable("expected a torch.nn.Module, (model, tokenizer), (model, tokenizer, inputs) or a dictionary of arrays with a "
+                           f"pattern or scores; found {type(first).__name__}")
         try:
             from .pytorch import Subject
         except ModuleNotFoundError as error:
