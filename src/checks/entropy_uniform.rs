@@ -12,7 +12,8 @@
 //! a stack it is for information, unless the standard deviation of the head's scores is below a second threshold (ours).
 //!
 //! ## False alarms
-//! Untrained models are uniform rightly: nothing is said where `untrained` fires. Trained heads of a first layer average on
+//! Untrained models are uniform rightly: nothing is said where `untrained` fires. In a trace whose recorder found that the model
+//! is not trained (`attnscope.untrained`), it is for information. Trained heads of a first layer average on
 //! purpose, where the mean of what went before says something: their scores are flat but not constant.
 //!
 //! ## Example
@@ -56,9 +57,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             String::new()
         };
         let is_on_purpose = layer.layer_idx == 0 && std >= flat;
+        let untrained = evidence.untrained;
+        let reason = untrained.map_or(String::new(), |why| format!("; not trained: {why}"));
         findings.push(Finding {
             check: CHECK.id,
-            severity: if is_on_purpose {
+            severity: if is_on_purpose || untrained.is_some() {
                 Severity::Info
             } else {
                 Severity::Warning
@@ -68,10 +71,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             threshold: most,
             unit: "of log n",
             evidence: format!(
-                "mean entropy is {:.2} % of log n: every visible key gets the same{spread}",
+                "mean entropy is {:.2} % of log n: every visible key gets the same{spread}{reason}",
                 100.0 * entropy
             ),
-            advice: if is_on_purpose {
+            advice: if untrained.is_some() {
+                "nothing to do before the model is trained: its heads attend to everything alike rightly"
+            } else if is_on_purpose {
                 "nothing to do if the head averages on purpose, as heads of first layers do"
             } else {
                 "look at the norms of this head's W_Q and W_K: scores this flat select nothing"

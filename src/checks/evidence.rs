@@ -34,6 +34,8 @@ pub struct Evidence<'a> {
     pub row_tolerance: f64,
     /// The first NaN or infinity: its place, and a description.
     pub first_nonfinite: Option<(Place, String)>,
+    /// Why the model does not look trained, if the code that recorded it found so.
+    pub untrained: Option<&'a str>,
     /// The dtype and the largest |value| of the residual, for checkpoints stored in a dtype of narrow range (f16).
     pub narrow_dtype: Option<(&'static str, f64)>,
     /// Names what a trace or probe does not contain. On a probe, it is the reason why checks of layers do not apply.
@@ -94,6 +96,7 @@ impl<'a> Evidence<'a> {
             layers,
             row_tolerance,
             first_nonfinite: None,
+            untrained: None,
             narrow_dtype: None,
             lacks: None,
             probes,
@@ -185,6 +188,8 @@ pub enum Probed<T> {
     Not(String),
     /// It can run here but has not; the text says what runs it.
     Untried(String),
+    /// It ran, and its result decides nothing; the text says why.
+    Undecided(String),
     Ran(T),
 }
 
@@ -194,6 +199,7 @@ impl<T> Probed<T> {
         match self {
             Self::Not(why) => Err(Verdict::not_applicable(why.clone())),
             Self::Untried(why) => Err(Verdict::not_tested(why.clone())),
+            Self::Undecided(why) => Err(Verdict::undecidable(why.clone())),
             Self::Ran(seen) => Ok(seen),
         }
     }
@@ -213,10 +219,24 @@ pub struct Probes {
     /// The prompt in parts with a KV cache, compared with the whole prompt.
     pub cache: Probed<InvarianceProbe>,
     pub order: Probed<OrderProbe>,
+    /// Other tokens in place of the earlier ones.
+    pub context: Probed<ContextProbe>,
     pub labels: Probed<LabelsProbe>,
     pub training: Probed<TrainingProbe>,
     /// The weights alone, without a text.
     pub weights: Probed<Arc<Weights>>,
+    /// The first module of a probed model whose output is not finite, before anything was changed.
+    pub nonfinite: Option<NonfiniteModule>,
+}
+
+/// A module that gives NaN or infinity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NonfiniteModule {
+    pub name: String,
+    /// How many modules give one.
+    pub n_modules: usize,
+    /// Whether the model's output is not finite either.
+    pub reaches_output: bool,
 }
 
 impl Probes {
@@ -231,9 +251,11 @@ impl Probes {
             length: Probed::Not(why.to_owned()),
             cache: Probed::Not(why.to_owned()),
             order: Probed::Not(why.to_owned()),
+            context: Probed::Not(why.to_owned()),
             labels: Probed::Not(why.to_owned()),
             training: Probed::Not(why.to_owned()),
             weights: Probed::Not(why.to_owned()),
+            nonfinite: None,
         }
     }
 }
@@ -321,6 +343,19 @@ pub struct OrderProbe {
     pub output: Reordered,
     /// The model is declared to have no positions.
     pub declares_none: bool,
+}
+
+/// Result of replacing earlier tokens, after which the output must move.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextProbe {
+    /// The output does not move at all, although modules inside do.
+    pub is_deaf: bool,
+    /// The first module whose last position moves.
+    pub first: Option<Movement>,
+    /// The layer that itself does not move although modules inside it do.
+    pub lost_in: Option<String>,
+    /// Why the model does not look trained, if the probe's recorder found so.
+    pub untrained: Option<String>,
 }
 
 /// Losses of each output against tokens at several offsets, in nats.

@@ -5,6 +5,7 @@ mod batch_leak;
 mod beyond_context;
 mod cache_mismatch;
 pub mod collapse;
+mod context_blind;
 mod copied_layer;
 mod dead_head;
 mod document_leak;
@@ -41,6 +42,7 @@ mod row_sum;
 mod saturated_dtype;
 mod scale_mismatch;
 mod score_explosion;
+mod score_scale;
 mod softmax_saturation;
 mod spectral_bound;
 mod stale_shard;
@@ -64,9 +66,9 @@ mod zero_weights;
 
 pub use attnscope_spec::Place;
 pub use evidence::{
-    Baseline, BaselineValues, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe,
-    LabelsProbe, Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject,
-    TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
+    Baseline, BaselineValues, ContextProbe, Delimiters, Evidence, FutureProbe, Influence,
+    InvarianceProbe, LabelsProbe, Movement, NonfiniteModule, OrderProbe, Probed, Probes, Reordered,
+    SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
 pub use gain::mean_loss;
 pub use page::{checks_page, page};
@@ -122,6 +124,7 @@ pub static CHECKS: &[&Check] = &[
     &length_leak::CHECK,
     &cache_mismatch::CHECK,
     &order_blind::CHECK,
+    &context_blind::CHECK,
     &label_shift::CHECK,
     &not_deterministic::CHECK,
     &trained_otherwise::CHECK,
@@ -144,6 +147,7 @@ pub static CHECKS: &[&Check] = &[
     &duplicate_heads::CHECK,
     &attention_sink::CHECK,
     &scale_mismatch::CHECK,
+    &score_scale::CHECK,
     &spectral_bound::CHECK,
     &beyond_context::CHECK,
     &foreign_ids::CHECK,
@@ -158,9 +162,11 @@ pub fn find(id: &str) -> Option<&'static Check> {
 /// Runs every check, in the registry's order.
 pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
     let verdict = |check: &&'static Check| {
-        // A probe has no layers, so checks of layers do not apply.
+        // A probe has no layers, so checks of layers do not apply. It may hold the first value that is not finite.
         let verdict = match (evidence.subject, check.needs, &evidence.lacks) {
-            (Subject::Probe, Needs::Pattern | Needs::Scores | Needs::Residual, Some(lacks)) => {
+            (Subject::Probe, Needs::Pattern | Needs::Scores | Needs::Residual, Some(lacks))
+                if check.id != nan_or_inf::CHECK.id || evidence.probes.nonfinite.is_none() =>
+            {
                 Verdict::not_applicable(lacks.clone())
             }
             _ => (check.judge)(evidence, thresholds),

@@ -2,7 +2,7 @@
 //!
 //! ## What it does
 //! Names the first NaN or infinity of a run in the order of computation, and the tensor it came from; in runs that stay finite
-//! it says where f16 would have overflowed.
+//! it says where f16 would have overflowed. On a probe it names the first module that gives one.
 //!
 //! ## Why it matters
 //! One NaN spreads to every later row, since 0·NaN is NaN. This program computes in f32: a model stored as f16 may overflow
@@ -66,6 +66,31 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             F16_MAX,
             format!("the residual reaches {largest:.0}, more than f16 holds; the checkpoint is stored as f16"),
             "run it in bf16 or f32: in f16 it overflows to infinity",
+        ));
+    }
+    // A trace of the same run has named the place.
+    if let (Some(module), true) = (&evidence.probes.nonfinite, findings.is_empty()) {
+        let (severity, rest) = if module.reaches_output {
+            (Severity::Error, "neither is the output of the model")
+        } else {
+            (Severity::Info, "the output of the model is finite")
+        };
+        let n_more = module.n_modules - 1;
+        let (name, more) = (
+            &module.name,
+            match n_more {
+                0 => String::new(),
+                1 => ", then 1 other module's".to_owned(),
+                n => format!(", then those of {n} other modules"),
+            },
+        );
+        findings.push(finding(
+            severity,
+            Place::MODEL,
+            f64::NAN,
+            0.0,
+            format!("{name} is the first module whose output is not finite{more}; {rest}"),
+            "look inside this module for a row whose keys are all masked with −inf, a division by 0, and weights that are NaN",
         ));
     }
     Verdict::of(findings, "every value is finite")

@@ -68,6 +68,7 @@ thresholds! {
     duplicate_heads: DuplicateHeads { divergence, rounding, relative_entropy }
     attention_sink: AttentionSink { mass, massive_heads }
     scale_mismatch: ScaleMismatch { variance_ratio, times_inv_sqrt_d }
+    score_scale: ScoreScale { difference }
     regression: Regression { relative, floor }
     spectral_bound: SpectralBound { guaranteed }
     foreign_ids: ForeignIds { fewest_ids, share }

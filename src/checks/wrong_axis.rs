@@ -15,18 +15,21 @@
 //! Per head, the row sum farthest from 1, over real queries; then every column's sum over the queries that see it, and in
 //! traces every visible cell's sum over heads and over the batch. Where rows do not sum to 1, the axis that the capture file
 //! recorded decides. Value: how far the worst row sum lies from 1. Attention across the batch has as many queries and keys as
-//! the batch has rows, and a matrix for each position.
+//! the batch has rows, and a matrix for each position. In a batch of one row of several tokens, that is one query and one key, in
+//! every attention of the trace.
 //!
 //! ## False alarms
 //! A doubly stochastic pattern (Sinkhorn attention) has columns that sum to 1 as well as rows: it stays silent, since its
 //! rows hold. A single token has one row and one column. A recorded axis that the sums contradict is not believed: an array of
-//! [query, key, batch, head] has its keys in the second place.
+//! [query, key, batch, head] has its keys in the second place. A decoding step has one query, but more keys, and a model that pools
+//! its tokens to one has no matrix for each position.
 //!
 //! ## Example
 //! `scores.softmax(dim=-2)` on [batch, head, query, key]: in the last row of a causal head the last cell is 1 and the rest
 //! small, and the first rows sum to less than 1, the last to more.
 
 use attnscope_compute::attention::{Normaliser, SoftmaxAxis};
+use attnscope_spec::Place;
 
 use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Verdict};
@@ -51,10 +54,32 @@ pub(super) enum Axis {
     Cells,
 }
 
+const ADVICE_ACROSS: &str = "pass batch_first=True, or swap the first two axes: the module takes the first axis for positions";
+
+fn of_one_row(n_tokens: usize) -> Finding {
+    Finding {
+        check: CHECK.id,
+        severity: Severity::Error,
+        place: Place::MODEL,
+        value: 1.0,
+        threshold: n_tokens as f64,
+        unit: "keys",
+        evidence: format!(
+            "{n_tokens} tokens went in as one row, and every attention saw 1 query and 1 key: it attends along the batch"
+        ),
+        advice: ADVICE_ACROSS.to_owned(),
+    }
+}
+
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let mut findings = Vec::new();
     for layer in evidence.layers {
-        if let Some((n_batch, n_tokens)) = layer_audit(layer).and_then(|audit| audit.across_batch) {
+        let across_batch = layer_audit(layer).and_then(|audit| audit.across_batch);
+        if let Some((1, n_tokens)) = across_batch {
+            // Every attention of the trace is like this one.
+            return Verdict::of(vec![of_one_row(n_tokens)], "");
+        }
+        if let Some((n_batch, n_tokens)) = across_batch {
             findings.push(Finding {
                 check: CHECK.id,
                 severity: Severity::Error,
@@ -66,7 +91,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                     "queries and keys are the {n_batch} rows of the batch, with one matrix for each of the {n_tokens} positions: \
                      attention runs across the batch"
                 ),
-                advice: "pass batch_first=True, or move the positions to the axis that the module takes for them".to_owned(),
+                advice: ADVICE_ACROSS.to_owned(),
             });
             continue;
         }

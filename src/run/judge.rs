@@ -143,12 +143,14 @@ pub fn unasked(why: &str) -> Probes {
         length: Probed::Not(NO_CODE.to_owned()),
         cache: Probed::Not(NO_CODE.to_owned()),
         order: Probed::Untried(untried()),
+        context: Probed::Not(NO_CODE.to_owned()),
         labels: Probed::Not(
             "on a checkpoint, trained-otherwise tests this: test the training code with a probe (attnscope capture-script)"
                 .to_owned(),
         ),
         training: Probed::Untried(untried()),
         weights: Probed::Untried(untried()),
+        nonfinite: None,
     }
 }
 

@@ -155,9 +155,11 @@ pub fn unprobed(why: &str) -> Probes {
         length: Probed::Untried(untried()),
         cache: Probed::Untried(untried()),
         order: Probed::Untried(untried()),
+        context: Probed::Untried(untried()),
         labels: Probed::Untried(untried()),
         training: Probed::Not(weights.to_owned()),
         weights: Probed::Not(weights.to_owned()),
+        nonfinite: None,
     }
 }
 

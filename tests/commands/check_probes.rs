@@ -337,7 +337,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         let probed = attnscope_run::probe_future(&Cpu, &model, &input, |_| {}, &|| false);
         let probe = match probed.expect("runs") {
             Probed::Ran(probe) => probe,
-            Probed::Not(_) | Probed::Untried(_) => {
+            Probed::Not(_) | Probed::Untried(_) | Probed::Undecided(_) => {
                 exempt.push(name.clone());
                 continue;
             }
@@ -411,7 +411,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             // A picture and a sound are never padded as tokens are.
             Probed::Not(_) if case.join("picture.png").exists() => continue,
             Probed::Not(_) if case.join("sound.wav").exists() => continue,
-            Probed::Not(why) | Probed::Untried(why) => panic!("{name}: {why}"),
+            other => panic!("{name}: {other:?}"),
         };
         for (case, moved) in &probe.cases {
             assert_eq!(*moved, None, "{name}: {case}");

@@ -12,7 +12,7 @@ fn order_of(model: &Model, prompt: &[u32]) -> OrderProbe {
     let input = &ids(model, prompt)[0].1;
     match attnscope_run::probe_order(&Cpu, model, input, |_| {}, &|| false).expect("runs") {
         Probed::Ran(probe) => probe,
-        Probed::Not(why) | Probed::Untried(why) => panic!("{why}"),
+        Probed::Not(why) | Probed::Untried(why) | Probed::Undecided(why) => panic!("{why}"),
     }
 }
 

@@ -19,6 +19,7 @@ mod homegrown_files;
 mod hostile_tokenizers;
 mod judged_files;
 mod judged_masks;
+mod judged_recordings;
 mod judged_traces;
 mod kinds;
 mod library_layouts;

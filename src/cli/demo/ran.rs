@@ -97,7 +97,7 @@ impl Ran {
         })?;
         Ok(match probed {
             Probed::Ran(probe) => Some(probe),
-            Probed::Not(_) | Probed::Untried(_) => None,
+            Probed::Not(_) | Probed::Untried(_) | Probed::Undecided(_) => None,
         })
     }
 

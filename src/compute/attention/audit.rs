@@ -3,6 +3,7 @@
 use super::comparison::{Comparison, Mismatch};
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
+use super::score_scale::ScoreScale;
 use super::shape::Shape;
 use super::spec::SoftmaxAxis;
 use super::support::is_even;
@@ -88,10 +89,13 @@ pub struct LayerAudit {
     pub causal_heads: Vec<usize>,
     /// Some heads have zeros where other heads of the layer have none, so no shared mask made them.
     pub has_own_zeros: bool,
-    /// Set if the attention runs over the batch instead of the tokens: batch size and number of tokens.
+    /// Set if the attention runs over the batch instead of the tokens: batch size and number of tokens. A batch of one counts
+    /// only if every attention of the trace has one query and one key.
     pub across_batch: Option<(usize, usize)>,
     /// Largest |Σ over the batch − 1| of a cell, if the array holds a batch.
     pub batch_axis_deviation: Option<f64>,
+    /// The factor between q·k and the scores, if there is one.
+    pub score_scale: Option<ScoreScale>,
     pub recorded: RecordedCall,
 }
 
@@ -106,6 +110,9 @@ pub struct RecordedCall {
     pub is_deterministic: Option<bool>,
     /// Number of key columns that took part in the softmax and were cut off afterwards.
     pub sink_columns: Option<usize>,
+    /// The factor that the call applied to q·k, and the size of a head, where the call knew them.
+    pub scale: Option<f64>,
+    pub d_head: Option<usize>,
     /// Shape of the softmax input, before one sequence of the batch was selected.
     pub shape: Vec<usize>,
 }

@@ -13,6 +13,8 @@ pub struct Support {
     has_row: Vec<bool>,
     /// Queries with a row that is uniform over all keys in some head, as a finite mask value produces.
     has_even_row: Vec<bool>,
+    /// Queries whose scores are all hidden in some head.
+    is_hidden_row: Vec<bool>,
 }
 
 /// Shorter rows do not count as uniform.
@@ -30,6 +32,7 @@ impl Support {
             cells: vec![false; n_queries * n_keys],
             has_row: vec![false; n_queries],
             has_even_row: vec![false; n_queries],
+            is_hidden_row: vec![false; n_queries],
         }
     }
 
@@ -47,12 +50,15 @@ impl Support {
             if row.iter().any(|p| p.is_nan()) || row.iter().all(|p| *p == 0.0) {
                 continue;
             }
+            let span = query_idx * n_keys..(query_idx + 1) * n_keys;
+            let all_hidden =
+                scores.is_some_and(|scores| scores[span.clone()].iter().all(|s| is_hidden(*s)));
+            self.is_hidden_row[query_idx] |= all_hidden;
             if is_even(row) {
                 self.has_even_row[query_idx] = true;
                 continue;
             }
             self.has_row[query_idx] = true;
-            let span = query_idx * n_keys..(query_idx + 1) * n_keys;
             let scores = masked.map(|scores| &scores[span.clone()]);
             for (key_idx, cell) in self.cells[span].iter_mut().enumerate() {
                 *cell |= row[key_idx] != 0.0
@@ -73,8 +79,12 @@ impl Support {
         heads.len() < 2 || heads.iter().any(|head| own(&head))
     }
 
-    /// If most rows are uniform over all keys, that is what the heads do, and no sign of a mask.
-    fn settle(&mut self) {
+    /// Counts rows that are uniform over all keys as attention where they are no sign of a mask: if most rows are, and in the
+    /// last row under a causal mask.
+    fn settle(&mut self, is_self: bool) {
+        if is_self && self.last_row_is_due() {
+            self.see_all(self.n_queries - 1);
+        }
         let n_even = |all: &Self| {
             let rows = all.has_even_row.iter().zip(&all.has_row);
             rows.filter(|(even, other)| **even && !**other).count()
@@ -84,10 +94,36 @@ impl Support {
         }
         for query_idx in 0..self.n_queries {
             if self.has_even_row[query_idx] && !self.has_row[query_idx] {
-                self.has_row[query_idx] = true;
-                self.cells[query_idx * self.n_keys..(query_idx + 1) * self.n_keys].fill(true);
+                self.see_all(query_idx);
             }
         }
+    }
+
+    fn see_all(&mut self, query_idx: usize) {
+        self.has_row[query_idx] = true;
+        self.cells[query_idx * self.n_keys..(query_idx + 1) * self.n_keys].fill(true);
+    }
+
+    /// Whether the last row is uniform over all keys as a causal mask lets it be: the row before it sees every key but the last,
+    /// and no row sees a later key. Without this row, the last key would look hidden from all queries.
+    fn last_row_is_due(&self) -> bool {
+        let (n_queries, n_keys) = (self.n_queries, self.n_keys);
+        let Some(base) = n_keys.checked_sub(n_queries).filter(|_| n_queries >= 2) else {
+            return false;
+        };
+        let last = n_queries - 1;
+        let is_even = self.has_even_row[last] && !self.has_row[last] && !self.is_hidden_row[last];
+        let rows = || (0..last).filter(|query_idx| self.has_row[*query_idx]);
+        let never_ahead = |query_idx: usize| {
+            let mut later = query_idx + base + 1..n_keys;
+            later.all(|key_idx| !self.sees(query_idx, key_idx))
+        };
+        let sees_rest = |query_idx: usize| (0..n_keys - 1).all(|key| self.sees(query_idx, key));
+        is_even
+            && rows()
+                .next_back()
+                .is_some_and(|idx| idx + 1 == last && sees_rest(idx))
+            && rows().all(never_ahead)
     }
 
     pub fn sees(&self, query_idx: usize, key_idx: usize) -> bool {
@@ -97,7 +133,7 @@ impl Support {
     /// Infers the mask from the rows. `is_real`: whether a position is a token, if known. `is_self`: queries and keys are the
     /// same tokens.
     pub fn shape(mut self, is_real: &dyn Fn(usize) -> Option<bool>, is_self: bool) -> Shape {
-        self.settle();
+        self.settle(is_self);
         let is_square = self.n_queries == self.n_keys && is_self;
         let is_known = is_square && (0..self.n_keys).any(|idx| is_real(idx) == Some(false));
         let usable = |query_idx: &usize| {

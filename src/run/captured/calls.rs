@@ -29,6 +29,8 @@ impl Calls {
             is_causal: flag("attnscope.is_causal"),
             is_deterministic: flag("attnscope.deterministic"),
             sink_columns: None,
+            scale: None,
+            d_head: None,
             shape: Vec::new(),
         };
         let mut by_name = BTreeMap::new();
@@ -50,6 +52,11 @@ impl Calls {
                 is_deterministic: None,
                 sink_columns: call
                     .get("sink_columns")
+                    .and_then(Value::as_u64)
+                    .map(|n| n as usize),
+                scale: call.get("scale").and_then(Value::as_f64),
+                d_head: call
+                    .get("d_head")
                     .and_then(Value::as_u64)
                     .map(|n| n as usize),
                 shape: call.get("shape").map_or(Vec::new(), sizes),
@@ -74,6 +81,8 @@ impl Calls {
             is_causal: own.is_causal.or(all.is_causal),
             is_deterministic: all.is_deterministic,
             sink_columns: own.sink_columns,
+            scale: own.scale,
+            d_head: own.d_head,
             shape: own.shape,
         }
     }

@@ -7,7 +7,8 @@ use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
 use attnscope_compute::attention::{
-    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
+    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, ScaledHead, ScoreScale,
+    Vectors, Visibility,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::residual::shape_of;
@@ -26,6 +27,9 @@ use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace, attention_name};
 use crate::layer::{alike, found_sink, head_report};
+
+/// What a factor may leave of the scores, as a share of them, beside the rounding of the trace's dtype.
+const SCALE_REST: f64 = 1e-3;
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
@@ -53,10 +57,12 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             .iter()
             .find_map(|key| captured.metadata.get(*key).cloned()),
         first_nonfinite: None,
+        untrained: captured.metadata.get("attnscope.untrained").cloned(),
         row_tolerance: row_tolerance(captured, &all),
         lacks: lacks(&all),
     };
     let mut n_modules = 0;
+    let mut lengths = MaskLengths::default();
     for ((stack, layer), parts) in &all {
         if !parts.keys().any(|hook| *hook != Hook::ResidPost) {
             continue;
@@ -82,7 +88,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             axes,
             seen: observed.map(|seen| &seen.audit),
         }
-        .report(at, &mut trace)?;
+        .report(at, &mut trace, &mut lengths)?;
         if found.is_some() {
             trace.arrays.push(ArrayNames {
                 pattern: parts.get(&Hook::Pattern).cloned(),
@@ -98,7 +104,46 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             "missing: the file holds no pattern, scores or queries with keys",
         ));
     }
+    if let Some(note) = lengths.note(captured, &stated)? {
+        trace.mask_origin = format!("{}; {note}", trace.mask_origin);
+    }
     Ok(trace)
+}
+
+/// Whether the attention mask is as long as the keys of the layers.
+#[derive(Default)]
+struct MaskLengths {
+    fits_some: bool,
+    /// Number of keys of the first self-attention of another length that could have been meant.
+    other: Option<usize>,
+}
+
+impl MaskLengths {
+    fn add(&mut self, real: Option<&[bool]>, n_keys: usize, may_be_meant: bool) {
+        let fits = real.is_none_or(|real| real.len() == n_keys);
+        self.fits_some |= fits;
+        if !fits && may_be_meant {
+            self.other.get_or_insert(n_keys);
+        }
+    }
+
+    /// Says so when the mask is used in some layers only: those of a decoder may have keys of their own.
+    ///
+    /// # Errors
+    /// When the mask fits no layer.
+    fn note(&self, captured: &Captured, stated: &Stated) -> Result<Option<String>> {
+        let (Some(n_keys), Some(real)) = (self.other, &stated.real) else {
+            return Ok(None);
+        };
+        let n = real.len();
+        if !self.fits_some {
+            let problem = format!("the attention mask has {n} values, the pattern {n_keys} keys");
+            return Err(captured.at("attention_mask", &problem));
+        }
+        Ok(Some(format!(
+            "the attention mask is used in layers with {n} keys"
+        )))
+    }
 }
 
 struct At {
@@ -224,7 +269,12 @@ impl CapturedAttention<'_> {
         visibility
     }
 
-    fn report(&self, at: At, trace: &mut Trace) -> Result<Option<LayerReport>> {
+    fn report(
+        &self,
+        at: At,
+        trace: &mut Trace,
+        lengths: &mut MaskLengths,
+    ) -> Result<Option<LayerReport>> {
         let pattern = self.part(Hook::Pattern)?;
         let mut scores = self.part(Hook::Scores)?;
         if let Some(scores) = &mut scores {
@@ -265,17 +315,11 @@ impl CapturedAttention<'_> {
         spec.softmax_axis = self.stated.axis;
         let is_square = n_queries == n_keys && !is_cross;
         let visibility = self.visibility(&at, &mut spec, [n_queries, n_keys]);
-        if at.stack == Stack::Only
-            && is_square
-            && let Some(real) = &self.stated.real
-            && real.len() != n_keys
-        {
-            let problem = format!(
-                "the attention mask has {} values, the pattern {n_keys} keys",
-                real.len()
-            );
-            return Err(self.captured.at("attention_mask", &problem));
-        }
+        lengths.add(
+            self.stated.real.as_deref(),
+            n_keys,
+            at.stack == Stack::Only && is_square,
+        );
         if let Some(beyond) = self
             .stated
             .documents
@@ -337,6 +381,14 @@ impl CapturedAttention<'_> {
         if let (Some(pattern), Some((_, Some(first)))) = (&pattern, heads.first_mut()) {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
             first.of_layer = self.seen.cloned().map(Box::new);
+            if let Some(of_layer) = &mut first.of_layer {
+                let v = self.part(Hook::V)?;
+                let vectors = [q.as_ref(), k.as_ref(), v.as_ref()];
+                of_layer.score_scale = match &scores {
+                    Some(scores) => self.score_scale(&spec, &visibility, scores, vectors, trace),
+                    None => None,
+                };
+            }
         }
         let nonfinite = &mut trace.first_nonfinite;
         let place = Place::layer(at.stack, at.layer_idx);
@@ -346,6 +398,51 @@ impl CapturedAttention<'_> {
                 first_nonfinite(place, &what, &visibility, scores.as_ref(), pattern.as_ref());
         }
         self.finish(at, spec, heads).map(Some)
+    }
+
+    /// The factor between q·k and the scores: fitted, or else as the call stated it.
+    fn score_scale(
+        &self,
+        spec: &AttentionSpec,
+        visibility: &Visibility,
+        scores: &Heads,
+        [q, k, v]: [Option<&Heads>; 3],
+        trace: &Trace,
+    ) -> Option<ScoreScale> {
+        let n_heads = scores.dims[0];
+        let of_resid = self.parts.get(&Hook::ResidPost);
+        let shape = of_resid.and_then(|name| self.captured.shape(name));
+        let d_model = shape.and_then(|shape| shape.last().copied());
+        let v = v.filter(|v| n_heads.is_multiple_of(v.dims[0]) && v.dims[1] == scores.dims[2]);
+        let v_of = |head_idx: usize, v: &Heads| head_idx / (n_heads / v.dims[0]);
+        if let (Some(q), Some(k)) = (q, k) {
+            let d_head = q.dims[2];
+            let v = v.filter(|v| v.dims[2] == d_head);
+            let heads: Vec<ScaledHead<'_>> = (0..n_heads)
+                .map(|head_idx| ScaledHead {
+                    scores: scores.head(head_idx),
+                    q: q.head(head_idx),
+                    k: k.head(spec.kv_head_of(head_idx)),
+                    v: v.map(|v| v.head(v_of(head_idx, v))),
+                })
+                .collect();
+            let tolerance = SCALE_REST.max(trace.row_tolerance);
+            let fitted = ScoreScale::of(&heads, visibility, d_head, d_model, tolerance);
+            let stated = |factor| ScoreScale::stated(factor, &heads, visibility, d_head, d_model);
+            return fitted.or_else(|| self.seen?.recorded.scale.map(stated));
+        }
+        let recorded = &self.seen?.recorded;
+        let factor = recorded.scale?;
+        let of_model = d_model.filter(|d_model| d_model.is_multiple_of(n_heads));
+        let d_head = recorded.d_head.or(v.map(|v| v.dims[2]));
+        let d_head = d_head.or(of_model.map(|d_model| d_model / n_heads))?;
+        Some(ScoreScale {
+            factor,
+            d_head,
+            n_heads,
+            d_model: d_model.unwrap_or(n_heads * d_head),
+            norms: None,
+        })
     }
 
     /// Builds the report from the statistics of the heads and of the layer.
@@ -372,12 +469,11 @@ impl CapturedAttention<'_> {
                 if let [_, n_positions, _] = *shape.as_slice() {
                     values.truncate(n_positions * width);
                 }
-                found = shape_of(&values, width, &|idx| {
-                    self.stated
-                        .real
-                        .as_ref()
-                        .is_none_or(|real| real.get(idx).copied().unwrap_or(true))
-                });
+                let n_positions = values.len() / width;
+                let real = self.stated.real.as_deref();
+                let real =
+                    real.filter(|real| real.len() == n_positions && at.stack != Stack::Decoder);
+                found = shape_of(&values, width, &|idx| real.is_none_or(|real| real[idx]));
             }
         }
         let evidence = LayerEvidence {

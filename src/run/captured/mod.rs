@@ -5,6 +5,7 @@ mod calls;
 mod declared;
 mod head;
 mod heads;
+mod hearing;
 mod layers;
 mod layout;
 mod names;
@@ -53,6 +54,8 @@ pub struct Trace {
     /// Origin that the trace states.
     pub source: Option<String>,
     pub first_nonfinite: Option<(Place, String)>,
+    /// Why the model does not look trained, if the capturing code found so.
+    pub untrained: Option<String>,
     pub row_tolerance: f64,
     /// Missing arrays, in words.
     pub lacks: Option<String>,
@@ -144,6 +147,7 @@ pub(super) fn judge_probed(
 ) -> Vec<(&'static Check, Verdict)> {
     let evidence = Evidence {
         first_nonfinite: trace.first_nonfinite.clone(),
+        untrained: trace.untrained.as_deref(),
         lacks: trace.lacks.clone(),
         ..Evidence::of_layers(Subject::Trace, layers, probes, trace.row_tolerance)
     };

@@ -10,6 +10,8 @@ use attnscope_checks::{
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::Place;
 
+use super::hearing;
+
 /// Relative movements up to this are rounding: other rows and shapes change the order of sums. Our own choice.
 const TOLERANCE: f64 = 1e-5;
 const PADDING_TOLERANCE: f64 = 1e-4;
@@ -64,7 +66,16 @@ pub(crate) fn read(captured: &Captured) -> Result<Probes> {
     )?;
     let name_unequal = |idx: usize| format!("padding, {}", case(&unequal_cases, idx));
     let unequal = reader.at_the_output("unequal", PADDING_TOLERANCE, &name_unequal, &skipped)?;
-    Ok(Probes {
+    let order = reader.order()?;
+    let context = match reader.context(order.as_ref())? {
+        Some(context) => context,
+        None => Probed::Not(skipped("order", "the probe replaced no tokens")),
+    };
+    let nonfinite = reader.nonfinite()?;
+    let is_lost = nonfinite
+        .as_ref()
+        .is_some_and(|module| module.reaches_output);
+    let mut probes = Probes {
         future,
         padding: with_unequal(padding, unequal, &batch),
         batch,
@@ -86,10 +97,11 @@ pub(crate) fn read(captured: &Captured) -> Result<Probes> {
             &|idx| format!("with a cache, {}", case(&cache_cases, idx)),
             &skipped,
         )?,
-        order: match reader.order()? {
+        order: match order {
             Some(probe) => Probed::Ran(probe),
             None => Probed::Not(skipped("order", "the probe shuffled no tokens")),
         },
+        context,
         labels: match reader.labels()? {
             Some(probe) => Probed::Ran(probe),
             None => Probed::Not(skipped("labels", "the probe computed no losses")),
@@ -102,7 +114,12 @@ pub(crate) fn read(captured: &Captured) -> Result<Probes> {
         )?,
         training: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
         weights: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
-    })
+        nonfinite,
+    };
+    if is_lost {
+        hearing::undecide_all(&mut probes, captured);
+    }
+    Ok(probes)
 }
 
 /// Adds the probe of rows with unequal padding to that of one padded row. It is left out if rows depend on their neighbours, or
@@ -135,7 +152,7 @@ fn with_unequal(
     }
 }
 
-fn json(captured: &Captured, key: &str) -> Result<Option<Vec<String>>> {
+pub(super) fn json(captured: &Captured, key: &str) -> Result<Option<Vec<String>>> {
     let Some(text) = captured.metadata.get(key) else {
         return Ok(None);
     };
@@ -161,10 +178,10 @@ fn unigram_loss(tokens: &[u64]) -> f64 {
     shares.map(|share| -share * share.ln()).sum()
 }
 
-struct Reader<'a> {
-    captured: &'a Captured,
+pub(super) struct Reader<'a> {
+    pub captured: &'a Captured,
     /// In the order in which they finish their forward pass.
-    modules: Vec<String>,
+    pub modules: Vec<String>,
     noise: f64,
 }
 
@@ -314,7 +331,7 @@ impl Reader<'_> {
     }
 
     /// Index of the module whose output is the model's output.
-    fn output_idx(&self) -> usize {
+    pub fn output_idx(&self) -> usize {
         let output = self.captured.metadata.get("attnscope.output");
         let at = output.and_then(|output| self.modules.iter().rposition(|module| module == output));
         at.unwrap_or(self.modules.len().saturating_sub(1))

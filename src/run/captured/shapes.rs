@@ -67,9 +67,11 @@ pub(super) fn observe(
         notes.push(format!("padding from {} ({means})", found.name));
         stated.real = Some(found.real);
     }
+    // One query and one key everywhere: some attention of a model that pools its tokens sees them before.
+    let is_single = seen.values().all(|read| read.dims[1..] == [1, 1]);
     let mut layers = BTreeMap::new();
     for ((stack, layer), read) in seen {
-        let observed = read.observed(stack, &layer, stated, &calls, &known);
+        let observed = read.observed(stack, &layer, stated, &calls, &known, is_single);
         layers.insert((stack, layer), observed);
     }
     infer(&layers, stated);
@@ -194,6 +196,7 @@ impl Read {
         stated: &Stated,
         calls: &Calls,
         known: &Known,
+        is_single: bool,
     ) -> Observed {
         let [n_heads, n_queries, n_keys] = self.dims;
         let recorded = calls.of(&self.name);
@@ -225,8 +228,9 @@ impl Read {
             kind: layer.kind(),
             causal_heads,
             has_own_zeros: self.has_own_zeros,
-            across_batch: across_batch(known, &self.shape, &recorded.shape, self.dims),
+            across_batch: across_batch(known, &self.shape, &recorded.shape, self.dims, is_single),
             batch_axis_deviation: self.batch_axis_deviation,
+            score_scale: None,
             recorded,
         };
         Observed {
@@ -281,14 +285,16 @@ fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
     n_keys >= 4 && of_later > 0.0 && of_earlier > of_later / SOFT
 }
 
-/// Detects attention across the batch: as many queries and keys as sequences, and as many "sequences" as tokens.
+/// Detects attention across the batch: as many queries and keys as sequences, and as many "sequences" as tokens. In a batch of one,
+/// only if every attention of the trace `is_single`: has one query and one key.
 fn across_batch(
     known: &Known,
     stored: &[usize],
     called: &[usize],
     dims: [usize; 3],
+    is_single: bool,
 ) -> Option<(usize, usize)> {
-    let n_batch = known.n_batch.filter(|n| *n >= 2)?;
+    let n_batch = known.n_batch.filter(|n| *n >= 2 || *n == 1 && is_single)?;
     let [_, n_queries, n_keys] = dims;
     let n_tokens = *known.lengths.first()?;
     let fits = n_queries == n_batch && n_keys == n_batch && n_tokens != n_batch;

@@ -1,0 +1,452 @@
+//! Generated traces and changed probes: what recorders write beside the pattern, and what the checks make of it.
+
+use attnscope_checks::{Finding, Severity, Status};
+use attnscope_run::Declared;
+use serde_json::{Value, json};
+use testing::checkpoint_copy::{Stored, attnscope, put_together, take_apart, text};
+use testing::judged::{Said, captured, fixture};
+use testing::made_traces::{
+    Random, Rows, Trace, accused, evidence, filled, normalised, softmax, whole,
+};
+use testing::trace_files::Written;
+
+const N: usize = 24;
+
+fn causal(query_idx: usize, key_idx: usize) -> bool {
+    key_idx <= query_idx
+}
+
+/// Heads of random scores under a causal mask: patterns and scores.
+fn causal_heads(seed: u64, n_heads: usize, n: usize, spread: f64) -> (Vec<Rows>, Vec<Rows>) {
+    let mut random = Random::new(seed);
+    let scores: Vec<Rows> = (0..n_heads).map(|_| random.rows(n, n, spread)).collect();
+    let patterns = scores
+        .iter()
+        .map(|rows| normalised(rows, &causal, &softmax));
+    let patterns = patterns.collect();
+    let hidden = scores
+        .iter()
+        .map(|rows| filled(rows, &causal, f64::NEG_INFINITY));
+    (patterns, hidden.collect())
+}
+
+#[test]
+fn the_last_row_of_an_almost_even_causal_layer_loses_no_key() {
+    let (even, of_even) = causal_heads(3, 1, N, 1e-5);
+    let (sharp, of_sharp) = causal_heads(5, 1, N, 1.5);
+    for has_scores in [true, false] {
+        let with = |scores| has_scores.then_some(scores);
+        let one = Trace::default()
+            .layer(0, &even, with(&of_even as &[Rows]))
+            .says("mask", "causal");
+        assert!(!one.about().contains("padding"), "{}", one.about());
+        let two = Trace::default()
+            .layer(0, &even, with(&of_even as &[Rows]))
+            .layer(1, &sharp, with(&of_sharp as &[Rows]));
+        for trace in [one, two.says("mask", "causal")] {
+            let said = trace.said();
+            assert_eq!(accused(&said), ["entropy-uniform"], "{has_scores}");
+            if has_scores {
+                assert_eq!(said.status("pattern-mismatch"), Status::Passed);
+            }
+        }
+    }
+    // The last row is a padded query whose scores are all hidden by a large finite number: its key is padding still.
+    let is_pad = |query_idx: usize| query_idx == N - 1;
+    let sees = |query_idx: usize, key_idx: usize| key_idx <= query_idx && !is_pad(query_idx);
+    let mut pattern = normalised(&of_sharp[0], &sees, &softmax);
+    pattern[N - 1] = vec![1.0 / N as f64; N];
+    let scores = filled(&of_sharp[0], &sees, -1e9);
+    let trace = Trace::default().layer(0, &[pattern], Some(&[scores]));
+    assert!(
+        trace.about().contains("keys 23 taken as padding"),
+        "{}",
+        trace.about()
+    );
+}
+
+#[test]
+fn an_attention_mask_is_used_in_layers_of_its_length() {
+    let (n, n_decoder) = (12, 8);
+    let mut random = Random::new(11);
+    let n_real = n - 3;
+    let sees = |_: usize, key_idx: usize| key_idx < n_real;
+    let mut layer = |n_queries: usize, n_keys: usize, sees: &dyn Fn(usize, usize) -> bool| {
+        let head = |_| normalised(&random.rows(n_queries, n_keys, 1.0), sees, &softmax);
+        (0..2).map(head).collect::<Vec<Rows>>()
+    };
+    let flags: Vec<i64> = (0..n).map(|idx| i64::from(idx < n_real)).collect();
+    let decoder = layer(n_decoder, n_decoder, &causal);
+    let trace = |encoder: &[Rows], flags: &[i64]| {
+        Trace::default()
+            .named("encoder.layers.0.attention#0", encoder, None)
+            .named("decoder.layers.0.attention#0", &decoder, None)
+            .array("attention_mask", whole(&[flags.len()], flags))
+    };
+    let masked = trace(&layer(n, n, &sees), &flags);
+    assert_eq!(accused(&masked.said()), [""; 0]);
+    assert!(
+        masked
+            .about()
+            .contains("the attention mask is used in layers with 12 keys")
+    );
+    let open = trace(&layer(n, n, &|_, _| true), &flags).said();
+    assert_eq!(open.errors(), ["pad-mass"]);
+    assert!(evidence(&open, "pad-mass").contains("encoder.layers.0"));
+    // No layer has as many keys.
+    let file = trace(&layer(n, n, &sees), &[1; 5]).written();
+    let output = attnscope(&["check", file.1.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("the attention mask has 5 values, the pattern"),
+        "{error}"
+    );
+}
+
+/// Positions × components of a head, as [head, position, d_head].
+fn vectors(random: &mut Random, n_heads: usize, d_head: usize, size: f64) -> Vec<Rows> {
+    (0..n_heads).map(|_| random.rows(N, d_head, size)).collect()
+}
+
+fn unit(heads: &[Rows]) -> Vec<Rows> {
+    let of_row = |row: &Vec<f64>| {
+        let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+        row.iter().map(|x| x / norm).collect()
+    };
+    heads
+        .iter()
+        .map(|rows| rows.iter().map(of_row).collect())
+        .collect()
+}
+
+/// A causal layer of four heads whose scores are `of(q·k, head, cell)`.
+fn scaled(
+    trace: Trace,
+    layer_idx: usize,
+    [q, k]: [&[Rows]; 2],
+    of: &dyn Fn(f64, usize, usize) -> f64,
+) -> Trace {
+    let n_heads = q.len();
+    let scores: Vec<Rows> = (0..n_heads)
+        .map(|head_idx| {
+            let row = |i: usize| {
+                let cell = |j: usize| {
+                    let pairs = q[head_idx][i]
+                        .iter()
+                        .zip(&k[head_idx * k.len() / n_heads][j]);
+                    of(pairs.map(|(q, k)| q * k).sum(), head_idx, i * N + j)
+                };
+                (0..N).map(cell).collect()
+            };
+            (0..N).map(row).collect()
+        })
+        .collect();
+    let patterns: Vec<Rows> = scores
+        .iter()
+        .map(|rows| normalised(rows, &causal, &softmax))
+        .collect();
+    let hidden: Vec<Rows> = scores
+        .iter()
+        .map(|rows| filled(rows, &causal, f64::NEG_INFINITY))
+        .collect();
+    let name = |what: &str| format!("blocks.{layer_idx}.attn.{what}");
+    trace
+        .layer(layer_idx, &patterns, Some(&hidden))
+        .array(&name("rot_q"), testing::made_traces::stored(q))
+        .array(&name("rot_k"), testing::made_traces::stored(k))
+}
+
+fn one<'a>(said: &'a Said, check: &str) -> &'a Finding {
+    let findings = &said.of(check).findings;
+    assert_eq!(findings.len(), 1, "{check}: {findings:#?}");
+    &findings[0]
+}
+
+#[test]
+fn a_scale_other_than_the_root_of_the_heads_width_is_information_and_named() {
+    let (n_heads, d_head) = (3usize, 16);
+    let mut random = Random::new(17);
+    let q = vectors(&mut random, n_heads, d_head, 0.7);
+    let k = vectors(&mut random, n_heads, d_head, 0.7);
+    let of = |factor: f64| {
+        let trace = scaled(Trace::default(), 0, [&q, &k], &|s, _, _| factor * s);
+        scaled(trace, 1, [&q, &k], &|s, _, _| factor * s).said()
+    };
+    let right = of(0.25);
+    assert_eq!(right.status("score-scale"), Status::Passed);
+    assert_eq!(of(0.2475).status("score-scale"), Status::Passed);
+    for (factor, words) in [
+        (1.0, "no scale follows the product"),
+        (1.0 / 16.0, "1/d_head, without the root"),
+        (1.0 / 48f64.sqrt(), "1/√d_model"),
+        (1.0 / 3f64.sqrt(), "1/√n_heads"),
+        (4.0, "multiplied instead of divided"),
+        (0.5, "the root was taken twice"),
+        (0.3, "0.3000 times q·k, 1/√d_head is 0.2500 (d_head 16)"),
+    ] {
+        let said = of(factor);
+        let finding = one(&said, "score-scale");
+        assert_eq!(finding.severity, Severity::Info);
+        assert!((finding.value / factor - 1.0).abs() < 1e-4, "{finding:?}");
+        assert!(finding.evidence.contains(words), "{}", finding.evidence);
+        assert!(
+            finding.evidence.starts_with("all 2 layers"),
+            "{}",
+            finding.evidence
+        );
+        assert!(finding.advice.contains("scale=inv_sqrt_d"));
+    }
+    // The width of the residual where it is recorded, and one finding for each factor with its layers.
+    let trace = scaled(Trace::default(), 0, [&q, &k], &|s, _, _| s * 0.1);
+    let trace = scaled(trace, 1, [&q, &k], &|s, _, _| s * 0.25);
+    let trace = scaled(trace, 2, [&q, &k], &|s, _, _| s * 0.1).array(
+        "blocks.0.resid_post",
+        Stored::f32(&[N, 100], &vec![0.5; N * 100]),
+    );
+    let said = trace.said();
+    let finding = one(&said, "score-scale");
+    assert!(
+        finding.evidence.starts_with("L0, L2: "),
+        "{}",
+        finding.evidence
+    );
+    assert!(
+        finding.evidence.contains("1/√d_model"),
+        "{}",
+        finding.evidence
+    );
+}
+
+#[test]
+fn a_scale_that_is_free_or_not_one_factor_is_not_told() {
+    let (n_heads, d_head) = (4, 16);
+    let mut random = Random::new(19);
+    let q = vectors(&mut random, n_heads, d_head, 1.0);
+    let k = vectors(&mut random, 2, d_head, 1.0);
+    let status = |trace: Trace| {
+        let said = trace.said();
+        let verdict = said.of("score-scale");
+        (verdict.status, verdict.why.clone())
+    };
+    let layer = |q: &[Rows], k: &[Rows], of: &dyn Fn(f64, usize, usize) -> f64| {
+        status(scaled(Trace::default(), 0, [q, k], of))
+    };
+    let bias = layer(&q, &k, &|s, _, at| 0.3 * s + (at % 7) as f64);
+    assert_eq!(bias.0, Status::NotApplicable, "{bias:?}");
+    let cap = layer(&q, &k, &|s, _, _| 5.0 * (s / 5.0).tanh());
+    assert_eq!(cap.0, Status::NotApplicable, "{cap:?}");
+    let temperatures = layer(&q, &k, &|s, head_idx, _| (1.0 + head_idx as f64) * s);
+    assert_eq!(temperatures.0, Status::NotApplicable, "{temperatures:?}");
+    // Queries and keys of one length each.
+    let (even_q, even_k) = (unit(&q), unit(&k));
+    let cosine = layer(&even_q, &even_k, &|s, _, _| 10.0 * s);
+    assert_eq!(cosine.0, Status::Passed);
+    assert!(cosine.1.contains("normalised"), "{cosine:?}");
+    // Queries that were scaled before the product.
+    let before = vectors(&mut random, n_heads, d_head, 0.25);
+    let before = layer(&before, &k, &|s, _, _| s);
+    assert_eq!(before.0, Status::Passed);
+    // Neither queries nor keys, nor what the call stated.
+    let (pattern, scores) = causal_heads(23, 2, N, 1.0);
+    let bare = || Trace::default().layer(0, &pattern, Some(&scores));
+    assert_eq!(status(bare()).0, Status::NotApplicable);
+    let calls = |call: Value| {
+        let calls = json!([call]).to_string();
+        bare().says("calls", &calls).said()
+    };
+    let called = calls(json!({"name": "blocks.0.attn", "scale": 0.125, "d_head": 16}));
+    assert!(
+        one(&called, "score-scale")
+            .evidence
+            .contains("0.1250 times q·k")
+    );
+    let called = calls(json!({"name": "blocks.0.attn", "scale": 0.25, "d_head": 16}));
+    assert_eq!(called.status("score-scale"), Status::Passed);
+    let called = calls(json!({"name": "blocks.0.attn", "scale": 0.125}));
+    assert_eq!(called.status("score-scale"), Status::NotApplicable);
+    // A bias comes between, and the call stated the scale.
+    let calls = json!([{"name": "blocks.0.attn", "scale": 0.125}]).to_string();
+    let trace = Trace::default().says("calls", &calls);
+    let biased = scaled(trace, 0, [&q, &k], &|s, _, at| 0.125 * s + (at % 7) as f64).said();
+    assert!(
+        one(&biased, "score-scale")
+            .evidence
+            .contains("0.1250 times q·k")
+    );
+}
+
+#[test]
+fn one_row_of_tokens_that_attends_along_the_batch_is_a_wrong_axis() {
+    let calls = |shape: [usize; 4]| {
+        let call = |idx: usize| json!({"name": format!("blocks.{idx}.attn"), "shape": shape});
+        json!([call(0), call(1)]).to_string()
+    };
+    let single = vec![vec![vec![1.0]]; 4];
+    let of = |tokens: &str, shape: [usize; 4]| {
+        Trace::default()
+            .layer(0, &single, None)
+            .layer(1, &single, None)
+            .says("tokens_shape", tokens)
+            .says("calls", &calls(shape))
+    };
+    let said = of("1,24", [24, 4, 1, 1]).said();
+    let finding = one(&said, "wrong-axis");
+    assert_eq!(finding.severity, Severity::Error);
+    assert!(
+        finding
+            .evidence
+            .starts_with("24 tokens went in as one row, and every attention saw 1 query"),
+        "{}",
+        finding.evidence
+    );
+    assert!(finding.advice.contains("batch_first=True"));
+    // One token, tokens that were pooled to one, and a layer that sees them all.
+    assert_eq!(accused(&of("1,1", [1, 4, 1, 1]).said()), [""; 0]);
+    assert_eq!(accused(&of("1,24", [1, 4, 1, 1]).said()), [""; 0]);
+    let (pattern, _) = causal_heads(29, 4, N, 1.0);
+    let mixed = of("1,24", [24, 4, 1, 1]).layer(2, &pattern, None);
+    assert_eq!(accused(&mixed.said()), [""; 0]);
+    // A step of a decoder: one query, but more keys.
+    let step = vec![vec![vec![1.0 / 24.0; 24]]; 4];
+    let step = Trace::default()
+        .layer(0, &step, None)
+        .says("tokens_shape", "1,24");
+    assert!(!accused(&step.said()).contains(&"wrong-axis".to_owned()));
+}
+
+#[test]
+fn even_rows_of_a_model_that_is_not_trained_are_information() {
+    let (even, scores) = causal_heads(31, 2, N, 1e-5);
+    let trace = || {
+        Trace::default()
+            .layer(0, &even, Some(&scores))
+            .says("mask", "causal")
+    };
+    assert_eq!(accused(&trace().said()), ["entropy-uniform"]);
+    let why = "the gains of all norms are still alike";
+    let said = trace().says("untrained", why).said();
+    assert_eq!(accused(&said), [""; 0]);
+    assert_eq!(said.fired()["entropy-uniform"], Severity::Info);
+    assert!(evidence(&said, "entropy-uniform").contains(why));
+}
+
+/// A probe of the fixtures whose header was changed.
+fn probe(name: &str, change: &dyn Fn(&mut Value)) -> Said {
+    let bytes = std::fs::read(fixture("captured/probes").join(name)).expect("reads");
+    let (mut header, data) = take_apart(&bytes);
+    change(&mut header["__metadata__"]);
+    let file = Written::bytes("probe.safetensors", &put_together(&header, &data));
+    captured(&file.1, &Declared::default())
+}
+
+const HEALTHY: &str = "healthy_learned.safetensors";
+
+fn modules(of: &Value) -> Vec<String> {
+    let text = of["attnscope.modules"].as_str().expect("modules");
+    serde_json::from_str(text).expect("a list")
+}
+
+#[test]
+fn a_probe_of_a_model_that_gives_nan_names_the_module_and_decides_nothing_else() {
+    let said = probe(HEALTHY, &|metadata| {
+        let all = modules(metadata);
+        let broken = json!(all[3..]).to_string();
+        metadata["attnscope.nonfinite"] = json!(broken);
+        // As no module moves by more than NaN, none is the first that does.
+        metadata
+            .as_object_mut()
+            .expect("an object")
+            .remove("attnscope.mixer");
+    });
+    let finding = one(&said, "nan-or-inf");
+    assert_eq!(finding.severity, Severity::Error);
+    assert!(
+        finding
+            .evidence
+            .contains("is the first module whose output is not finite")
+    );
+    assert_eq!(said.errors(), ["nan-or-inf"]);
+    for check in [
+        "future-leak",
+        "padding-leak",
+        "batch-leak",
+        "length-leak",
+        "order-blind",
+        "not-deterministic",
+    ] {
+        let verdict = said.of(check);
+        assert_eq!(
+            verdict.status,
+            Status::Undecidable,
+            "{check}: {}",
+            verdict.why
+        );
+        assert_eq!(verdict.why, "the output is not finite");
+    }
+    // Only inside: information, and everything else is decided as before.
+    let said = probe(HEALTHY, &|metadata| {
+        let first = json!(modules(metadata)[..1]).to_string();
+        metadata["attnscope.nonfinite"] = json!(first);
+    });
+    assert_eq!(one(&said, "nan-or-inf").severity, Severity::Info);
+    assert_eq!(said.status("future-leak"), Status::Passed);
+    assert_eq!(
+        probe(HEALTHY, &|_| {}).status("nan-or-inf"),
+        Status::NotApplicable
+    );
+}
+
+#[test]
+fn an_output_that_hears_no_earlier_token_is_an_error_that_names_the_first_module_that_does() {
+    let healthy = probe(HEALTHY, &|_| {});
+    assert_eq!(healthy.status("context-blind"), Status::Passed);
+    let bytes = std::fs::read(fixture("captured/probes").join(HEALTHY)).expect("reads");
+    let (header, _) = take_apart(&bytes);
+    let first = header["__metadata__"]["attnscope.mixer"]
+        .as_str()
+        .expect("a mixer");
+    let said = probe(HEALTHY, &|metadata| {
+        metadata["attnscope.deaf"] = json!("true")
+    });
+    let finding = one(&said, "context-blind");
+    assert_eq!(finding.severity, Severity::Error);
+    let expected = format!(
+        "the output does not depend on earlier tokens although {first} does: what layers give is thrown away"
+    );
+    assert_eq!(finding.evidence, expected);
+    // Inside a layer that gives what it got, a gate may be 0 before the model is trained.
+    let modules = json!(["emb", "h.0.attn", "h.0", "h.1.attn", "h.1", "Model"]).to_string();
+    let of = |block: f32, labels: &str| {
+        let content = [0.0, 0.4, block, 0.3, block, 0.0];
+        let trace = Trace::default()
+            .array("probe.order.moved", Stored::f32(&[6, 1], &content))
+            .array("probe.order.content", Stored::f32(&[6], &content))
+            .array("probe.order.size", Stored::f32(&[6], &[1.0; 6]))
+            .says("modules", &modules)
+            .says("mixer", "h.0.attn")
+            .says("output", "Model")
+            .says("labels.skipped", labels)
+            .says("deaf", "true");
+        let said = trace.said();
+        let finding = one(&said, "context-blind");
+        assert!(
+            finding.evidence.contains("although h.0.attn does"),
+            "{}",
+            finding.evidence
+        );
+        (finding.severity, finding.evidence.contains(", inside h.0"))
+    };
+    assert_eq!(of(0.0, "the model is not trained"), (Severity::Info, true));
+    assert_eq!(of(0.0, "Model gives no logits"), (Severity::Error, true));
+    assert_eq!(
+        of(0.2, "the model is not trained"),
+        (Severity::Error, false)
+    );
+    // A probe that replaced no tokens says so.
+    let old = captured(
+        &fixture("captured/probe_correct.safetensors"),
+        &Declared::default(),
+    );
+    assert_eq!(old.status("context-blind"), Status::NotApplicable);
+}
