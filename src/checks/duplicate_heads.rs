@@ -13,7 +13,8 @@
 //! ## False alarms
 //! Heads that attend to everything alike, and heads that give almost all to the same single key or to a learned sink, agree
 //! without being copies: pairs of such heads are left out. In cross-attention, heads that align a text word by word agree to
-//! some digits: there a divergence above 1e-6 is for information.
+//! some digits: there a divergence above 1e-6 is for information. So are the heads of a model whose recorder found that it is
+//! not trained.
 //!
 //! ## Example
 //! Two heads whose slices of W_Q and W_K are equal.
@@ -80,7 +81,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             let is_alignment = layer.stack == Stack::Cross && pair.divergence > rounding;
             findings.push(Finding {
                 check: CHECK.id,
-                severity: if is_alignment {
+                severity: if is_alignment || evidence.untrained.is_some() {
                     Severity::Info
                 } else {
                     Severity::Warning

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::captured::Captured;
+use attnscope_checkpoint::open_regular;
 use attnscope_checks::{Check, Probes, Thresholds};
 use attnscope_compare::Recording;
 use attnscope_live::{LiveSession, LiveTarget, Request};
@@ -197,7 +198,7 @@ pub fn write_trace(
     let Some(file) = output.file() else {
         bail!("--output: expected a file for a trace");
     };
-    let mut from = std::fs::File::open(path)?;
+    let mut from = open_regular(path)?;
     let mut to = file;
     let n = std::io::copy(&mut from, &mut to)?;
     note(&format!("{} layers, {n} bytes", ran.recorded.layers.len()));

@@ -13,7 +13,9 @@ model, tokens, files. Without torch nothing is run: each block is compiled, and 
 import ast
 import builtins
 import contextlib
+import functools
 import importlib.util
+import inspect
 import io
 import json
 import os
@@ -221,6 +223,8 @@ def page_runs(blocks, has_torch):
         import attnscope
 
         names["attnscope"] = attnscope
+        # It serves until a terminal on this machine has opened the screen and left it.
+        attnscope.open = functools.partial(inspect.signature(attnscope.open).bind)
         names.update({package: importlib.import_module(package) for package in PACKAGES if is_installed(package)})
     for block in blocks:
         place, code = f"{block['page']}:{block['line']}", block["code"]

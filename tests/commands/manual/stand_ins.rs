@@ -122,6 +122,8 @@ pub fn fill(directory: &Path) {
         std::fs::write(directory.join(name), text).expect("writes");
     }
     let fixtures = testing::root().join("fixtures");
+    let code = std::fs::read_to_string(fixtures.join("live/arrays.py")).expect("code");
+    std::fs::write(directory.join("train.py"), code + "\n\nload = words\n").expect("writes");
     for (from, name) in [
         ("captured/wrong_axis.safetensors", "trace.safetensors"),
         ("histories/healthy.jsonl", "run.jsonl"),
