@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_file_contains_every_module_of_the_package_and_imports_none() {
         let text = joined();
-        for part in ["\nclass capture:", "\nclass record:", "\ndef probe("] {
+        for part in ["\nclass capture(", "\nclass record:", "\ndef probe("] {
             assert!(text.contains(part), "{part}");
         }
         assert!(!text.contains("\nfrom ."));

@@ -371,7 +371,7 @@ fn the_capture_script_is_printed_whole() {
     assert!(script.starts_with("\"\"\"") && script.ends_with('\n'));
     for part in [
         "import torch",
-        "\nclass capture:",
+        "\nclass capture(",
         "\nclass record:",
         "\ndef probe(",
     ] {
