@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testing::{attnscope, text};
+use testing::checkpoint_copy::{attnscope, text};
 
 /// The file of a target.
 const ARRAYS: &str = "fixtures/live/arrays.py";

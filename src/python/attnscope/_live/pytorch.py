@@ -17,6 +17,7 @@ from .intent import intended_mask
 from .tokenizing import Tokenizing
 
 LONGEST_DEFAULT = 24
+WRAPPERS = ("OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 TEXT = "the old king gave a red apple to his horse . the old king gave a red apple"
 
 
@@ -31,7 +32,7 @@ class Subject:
         self.inputs = Inputs(model, inputs)
         self.places = None  # {(module, call): name of its layer}, after the first run
         self.n_records = self.n_queries = 0
-        self.intended, self.why_intended = intended_mask(model)
+        self.intended, self.why_intended = intended_mask(_inner(model))
 
     @classmethod
     def of(cls, held, **kw):
@@ -51,7 +52,7 @@ class Subject:
         lacks_text = None if self.inputs.takes_ids else "this model takes no token ids: it runs the inputs that came with it"
         no_reload = None if self.can_reload else "the model lives in the process that opened it: there is no file to load again"
         return {
-            "name": self.name, "framework": f"torch {torch.__version__}", "model": type(self.model).__name__,
+            "name": self.name, "framework": f"torch {torch.__version__}", "model": type(_inner(self.model)).__name__,
             "parameters": sum(p.numel() for p in parameters), "dtype": ", ".join(dtypes),
             "device": str(parameters[0].device) if parameters else "cpu",
             "intends": self.why_intended, "tokenizer": self.tokenizing.about() if self.tokenizing else None, "files": self.files,
@@ -176,6 +177,15 @@ class Subject:
         except Exception:
             return False
         return True
+
+
+def _inner(model):
+    """The model inside of what torch.compile and DataParallel put around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if not isinstance(inner, nn.Module) or type(model).__name__ not in WRAPPERS:
+            return model
+        model = inner
 
 
 class _One:
