@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 use super::PromptArgs;
 use super::progress::{Task, note};
+use super::python_code::CODE;
 
 /// What a trace or a live model is declared to be, if nothing else says so.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -76,7 +77,11 @@ impl LiveArgs {
     /// # Errors
     /// When there is no place for what it records.
     pub fn session(&self, target: &LiveTarget) -> Result<LiveSession> {
-        Ok(LiveSession::new(target.clone(), self.python.as_deref())?)
+        Ok(LiveSession::new(
+            target.clone(),
+            self.python.as_deref(),
+            CODE,
+        )?)
     }
 
     /// Runs a live target once, on the prompt of the flags or on one that it chooses.

@@ -151,8 +151,8 @@ impl Recordings {
             sessions: Vec::new(),
             paths: targets.map(Path::to_path_buf),
         };
-        for idx in 0..2 {
-            let Some(live) = LiveTarget::parse(targets[idx]) else {
+        for (idx, target) in targets.into_iter().enumerate() {
+            let Some(live) = LiveTarget::parse(target) else {
                 continue;
             };
             let mut session = args.session(&live)?;
@@ -186,14 +186,7 @@ pub fn write_trace(
     output: Output,
 ) -> Result<()> {
     let mut session = args.session(target)?;
-    let mut ran = args.record(&mut session, prompt)?;
-    if what_if.is_set() {
-        let request = Request {
-            changes: live_changes(&ran.recorded, &what_if.all())?,
-            ..live_request(prompt.request()?.as_ref(), &args.declared(prompt))?
-        };
-        ran = args.record_request(&mut session, &request, prompt)?;
-    }
+    let ran = recorded(args, &mut session, (prompt, what_if))?;
     let path = &ran.recorded.captured.path;
     let Some(file) = output.file() else {
         bail!("--output: expected a file for a trace");

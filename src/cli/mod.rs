@@ -39,6 +39,7 @@ mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
+mod python_code;
 mod quality;
 mod quality_pairs;
 mod refusal;

@@ -12,6 +12,7 @@ use attnscope_worker::Terms;
 use clap::ValueEnum;
 
 use super::progress::note;
+use super::python_code::CODE;
 
 /// What was read when the command began.
 static READ: OnceLock<Config> = OnceLock::new();
@@ -51,6 +52,7 @@ pub fn terms(device: Device, is_forced: bool) -> Terms {
         device,
         is_forced,
         thresholds: config().thresholds(),
+        python_code: CODE,
     }
 }
 

@@ -5,13 +5,14 @@
 
 mod about;
 mod channel;
+mod code;
 mod frame;
 mod process;
 mod session;
-mod sources;
 mod target;
 
 pub use about::{About, Lacks};
+pub use code::Code;
 pub use session::{Done, LiveSession, Request};
 pub use target::LiveTarget;
 

@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 
 use attnscope_compute::error::{Error, Result};
 
-use super::sources::BOOTSTRAP;
-
 /// Most lines kept of what the process prints.
 const N_LINES: usize = 200;
 /// Most bytes of such a line.
@@ -35,7 +33,7 @@ impl Process {
     ///
     /// # Errors
     /// When there is no such interpreter.
-    pub fn start(python: Option<&Path>) -> Result<(Self, UnixStream)> {
+    pub fn start(python: Option<&Path>, bootstrap: &str) -> Result<(Self, UnixStream)> {
         let python = python.map_or_else(default_python, Path::to_path_buf);
         let failed = |e: std::io::Error| {
             let hint = "--python names the interpreter that has the model's packages";
@@ -46,7 +44,7 @@ impl Process {
         };
         let (own, theirs) = UnixStream::pair().map_err(failed)?;
         let mut child = Command::new(&python)
-            .args(["-u", "-c", BOOTSTRAP])
+            .args(["-u", "-c", bootstrap])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use super::about::About;
 use super::channel::{Channel, Frame, Waited};
+use super::code::Code;
 use super::process::Process;
-use super::sources::sources;
 use super::target::LiveTarget;
 
 /// Interval in which a wait looks whether it is to stop.
@@ -70,6 +70,7 @@ struct Link {
 pub struct LiveSession {
     target: LiveTarget,
     python: Option<PathBuf>,
+    code: Code,
     directory: TempDir,
     link: Option<Link>,
     about: About,
@@ -79,7 +80,7 @@ pub struct LiveSession {
 impl LiveSession {
     /// # Errors
     /// When there is no directory for what comes back.
-    pub fn new(target: LiveTarget, python: Option<&Path>) -> Result<Self> {
+    pub fn new(target: LiveTarget, python: Option<&Path>, code: Code) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("attnscope-").tempdir();
         let directory = directory.map_err(|e| {
             let problem = format!("no directory can be made there for traces ({e})");
@@ -87,6 +88,7 @@ impl LiveSession {
         })?;
         Ok(Self {
             target,
+            code,
             python: python.map(Path::to_path_buf),
             directory,
             link: None,
@@ -195,7 +197,8 @@ impl LiveSession {
                 if let Some(file) = self.target.file().filter(|file| !file.is_file()) {
                     return Err(Error::file(file, "there is no such Python file"));
                 }
-                let (process, stream) = Process::start(self.python.as_deref())?;
+                let (process, stream) =
+                    Process::start(self.python.as_deref(), self.code.bootstrap)?;
                 (Some(process), stream)
             }
             LiveTarget::Socket(path) => {
@@ -210,7 +213,7 @@ impl LiveSession {
         let channel = channel.map_err(|e| self.error(&e.to_string()))?;
         if process.is_some() {
             let target = self.target.to_string();
-            let first = json!({"kind": "code", "sources": sources(), "target": target});
+            let first = json!({"kind": "code", "sources": self.code.sources(), "target": target});
             // A process that is gone already is told of when its answer is waited for.
             if let Err(e) = channel.send(first) {
                 log::debug!("{}: {e}", self.target);

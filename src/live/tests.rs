@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{LiveSession, LiveTarget, Request};
+use super::{Code, LiveSession, LiveTarget, Request};
 
 /// A stub that serves one connection on a socket.
 struct Stub {
@@ -36,7 +36,7 @@ impl Stub {
     }
 
     fn session(&self) -> LiveSession {
-        LiveSession::new(self.target.clone(), None).expect("a session")
+        LiveSession::new(self.target.clone(), None, Code::default()).expect("a session")
     }
 }
 
@@ -152,7 +152,7 @@ fn names_of_python_files_and_sockets_are_live_targets_and_nothing_else_is() {
 #[test]
 fn a_python_that_is_not_there_and_a_file_that_is_missing_are_one_line() {
     let missing = LiveTarget::parse(Path::new("no/such/file.py:load")).expect("a target");
-    let error = LiveSession::new(missing, None)
+    let error = LiveSession::new(missing, None, Code::default())
         .expect("a session")
         .about(&NEVER)
         .expect_err("no file")
@@ -163,8 +163,8 @@ fn a_python_that_is_not_there_and_a_file_that_is_missing_are_one_line() {
         "/../../fixtures/live/stub.py:load"
     );
     let target = LiveTarget::parse(Path::new(here)).expect("a target");
-    let mut session =
-        LiveSession::new(target, Some(Path::new("no-such-python"))).expect("a session");
+    let mut session = LiveSession::new(target, Some(Path::new("no-such-python")), Code::default())
+        .expect("a session");
     let error = session.about(&NEVER).expect_err("no python").to_string();
     assert!(
         error.starts_with("no-such-python cannot be started"),

@@ -9,7 +9,7 @@ use attnscope_checks::{Probes, Thresholds};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Device;
 use attnscope_compute::pace::Pace;
-use attnscope_live::{LiveSession, LiveTarget};
+use attnscope_live::{Code, LiveSession, LiveTarget};
 use attnscope_prompt::{Prompt, Request, Source};
 use attnscope_run::{
     Ability, Declared, Judgement, LiveRun, Recorded, Step, Subject, WhatIf, judge_live,
@@ -46,8 +46,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    fn new(opening: LiveOpening) -> Result<Self> {
-        let session = LiveSession::new(opening.target, opening.python.as_deref())?;
+    fn new(opening: LiveOpening, code: Code) -> Result<Self> {
+        let session = LiveSession::new(opening.target, opening.python.as_deref(), code)?;
         Ok(Self {
             session: Mutex::new(session),
             declared: opening.declared,
@@ -102,10 +102,11 @@ impl Runner {
         pace: &dyn Pace,
     ) -> Result<()> {
         let first = opening.first.clone();
-        let live = Arc::new(Live::new(opening)?);
+        let live = Arc::new(Live::new(opening, self.terms.python_code)?);
         lock(&self.context).live = Some(live.clone());
         let about = lock(&live.session).about(pace)?.clone();
         live.note_code(&about.files);
+        log::info!("{}: {}", about.name, about.words());
         self.live_tokenizer = about.tokenizer;
         self.run_live(run, first, true, pace)
     }
@@ -172,6 +173,11 @@ impl Runner {
             &ran.trace,
             None,
             &self.terms.thresholds,
+        );
+        log::info!(
+            "run {run}: {} tokens in {:?}",
+            prompt.tokens.len(),
+            ran.took
         );
         self.prompt = Some(prompt);
     }
@@ -241,12 +247,13 @@ impl Runner {
             return Err(Error::Prompt(problem.to_owned()));
         }
         let declared = self.live().map(|live| live.declared.clone());
-        let live = Arc::new(Live::new(LiveOpening {
+        let opening = LiveOpening {
             target,
             python: None,
             declared: declared.unwrap_or_default(),
             first: None,
-        })?);
+        };
+        let live = Arc::new(Live::new(opening, self.terms.python_code)?);
         let given = of_a.given().tokens.clone();
         let asked = attnscope_live::Request {
             target: of_a.source.as_ref().map(|_| of_a.tokens.clone()),

@@ -2,6 +2,7 @@
 
 use attnscope_checks::Thresholds;
 use attnscope_compute::ops::Device;
+use attnscope_live::Code;
 
 /// Settings of a worker, which apply to everything it runs.
 #[derive(Debug, Clone, Default)]
@@ -10,4 +11,6 @@ pub struct Terms {
     /// Skips the memory check.
     pub is_forced: bool,
     pub thresholds: Thresholds,
+    /// What a Python runs that is started for a live model.
+    pub python_code: Code,
 }

@@ -72,7 +72,7 @@ fn what_found_nothing_is_one_line_that_verbose_lists() {
     let (_, said) = checked(&[path]);
     let last = said.lines().last().expect("a line");
     assert!(
-        last.contains("13 do not apply") && last.ends_with("(--verbose lists them)"),
+        last.contains("15 do not apply") && last.ends_with("(--verbose lists them)"),
         "{said}"
     );
     assert!(said.lines().count() < 12, "{said}");

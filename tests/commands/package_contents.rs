@@ -65,7 +65,8 @@ fn the_crate_holds_what_the_program_is_built_from() {
     let (packaged, built_from) = (packaged(), built_from());
     assert!(
         built_from.contains("src/lib.rs")
-            && built_from.contains("src/python/attnscope/_capture/probing.py"),
+            && built_from.contains("src/python/attnscope/_capture/probing.py")
+            && built_from.contains("src/python/attnscope/_live/pytorch.py"),
         "{built_from:?}"
     );
     let missing: Vec<_> = built_from.difference(&packaged).collect();
@@ -78,7 +79,10 @@ fn the_crate_holds_what_the_program_is_built_from() {
     }
     // The wheel has these; the program joins the capture script from some of them.
     let is_of_wheel = |name: &&String| {
-        let is_python = name.starts_with("src/python") && !name.contains("/_capture/");
+        let is_python = name.starts_with("src/python")
+            && !["/_capture/", "/_live/"]
+                .iter()
+                .any(|own| name.contains(own));
         is_python || name.starts_with("src/packaging")
     };
     assert_eq!(packaged.iter().find(is_of_wheel), None);

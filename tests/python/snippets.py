@@ -57,7 +57,7 @@ def problem_in_source(dotted):
     parts = dotted.split(".")[1:]
     place = os.path.join(SOURCE, "attnscope")
     if parts[0] in attnscope._HOMES:
-        parts.insert(0, attnscope._HOMES[parts[0]][0])
+        parts[:0] = attnscope._HOMES[parts[0]][0].split(".")
     while parts and os.path.isdir(os.path.join(place, parts[0])):
         place = os.path.join(place, parts.pop(0))
     file = os.path.join(place, "__init__.py")

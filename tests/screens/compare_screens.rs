@@ -241,7 +241,7 @@ fn a_trace_as_b() {
 }
 
 #[test]
-fn recorded_logits_stand_for_the_predictions_of_a_trace() {
+fn recorded_logits_are_the_predictions_of_a_trace() {
     let tokens = |trace: &PathBuf| {
         let mut screen = healthy((120, 40));
         screen.against(target(trace));
@@ -250,10 +250,15 @@ fn recorded_logits_stand_for_the_predictions_of_a_trace() {
     };
     let other = louder();
     let with_logits = tokens(&trace_of(&other, "scores,pattern,logits"));
-    assert!(with_logits.contains("recorded logits: KL"), "{with_logits}");
-    assert!(!with_logits.contains("predicts no tokens"), "{with_logits}");
+    for column in ["KL", "loss A", "change"] {
+        assert!(with_logits.contains(column), "{with_logits}");
+    }
     let without = tokens(&trace_of(&other, "scores,pattern"));
-    assert!(!without.contains("recorded logits"), "{without}");
+    assert!(
+        without.contains("holds attention, and no logits"),
+        "{without}"
+    );
+    assert!(!without.contains("loss A"), "{without}");
 }
 
 #[test]

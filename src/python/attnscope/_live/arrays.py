@@ -22,9 +22,9 @@ def are_arrays(held):
 class Arrays:
     """Arrays by name, as a function gives them; the function runs again for each run, with the text where it takes one."""
 
-    def __init__(self, held, again, *, name="", files=()):
+    def __init__(self, held, function, again, *, name="", files=()):
         self.held, self.again, self.name, self.files = held, again, name, list(files)
-        self.takes_text = "text" in _parameters(again)
+        self.takes_text = "text" in _parameters(function)
 
     def close(self):
         self.held = None
@@ -46,6 +46,8 @@ class Arrays:
         if request.get("probes") or request.get("changes"):
             raise Unusable("arrays hold no code to change or to run on other inputs")
         text = request.get("text")
+        if request.get("ids") is not None or text is not None and not self.takes_text:
+            raise Unusable("the function takes no text and no tokens: it gives what it computes; a parameter called text would be given one")
         held = self.again(text=text) if text is not None and self.takes_text else self.again()
         if not are_arrays(held):
             raise Unusable(f"expected a dictionary of arrays with a pattern or scores, found a {type(held).__name__}")

@@ -23,7 +23,7 @@ def main(connection, target):
         held = parsed.load()
         facts = {"name": target, "files": own_files(before) or [parsed.file]}
         if are_arrays(held):
-            return Arrays(held, parsed.again, **facts)
+            return Arrays(held, parsed.found, parsed.again, **facts)
         first = held[0] if isinstance(held, (tuple, list)) and held else held
         if not hasattr(first, "named_modules"):
             raise Unusable("expected a torch.nn.Module, (model, tokenizer), (model, tokenizer, inputs) or a dictionary of arrays with a "

@@ -1,9 +1,6 @@
-//! The Python code that a started process runs: it is sent over the channel, so that nothing has to be installed.
+//! The Python code of live targets, as part of the program.
 
-use serde_json::{Map, Value};
-
-/// What `python -c` runs.
-pub const BOOTSTRAP: &str = include_str!("../python/attnscope/_live/bootstrap.py");
+use attnscope_live::Code;
 
 macro_rules! modules {
     ($($package:literal / $name:literal),* $(,)?) => {
@@ -39,18 +36,11 @@ const MODULES: [(&str, &str); 24] = modules![
     "_live" / "tokenizing",
 ];
 
-/// Name of the package there; the person's own `attnscope` is another.
-const PACKAGE: &str = "_attnscope";
-
-/// Sources by full module name.
-pub fn sources() -> Map<String, Value> {
-    let of = |(name, text): (&str, &str)| {
-        let name = name.strip_suffix(".__init__").unwrap_or(name);
-        (format!("{PACKAGE}.{name}"), Value::from(text))
-    };
-    let package = (PACKAGE.to_owned(), Value::from(""));
-    MODULES.into_iter().map(of).chain([package]).collect()
-}
+/// What a started Python runs.
+pub const CODE: Code = Code {
+    bootstrap: include_str!("../python/attnscope/_live/bootstrap.py"),
+    modules: &MODULES,
+};
 
 #[cfg(test)]
 mod tests {
@@ -58,10 +48,9 @@ mod tests {
 
     #[test]
     fn every_module_that_a_started_process_may_import_is_sent() {
-        let sources = sources();
         for package in ["_capture", "_live"] {
             let directory = format!(
-                "{}/../python/attnscope/{package}",
+                "{}/src/python/attnscope/{package}",
                 env!("CARGO_MANIFEST_DIR")
             );
             for file in std::fs::read_dir(directory).expect("the package") {
@@ -73,11 +62,11 @@ mod tests {
                     .into_owned();
                 let is_python = path.extension().is_some_and(|ending| ending == "py");
                 // `opened` runs where the package is installed; the bootstrap is not imported.
-                if !is_python || ["__init__", "bootstrap", "opened"].contains(&stem.as_str()) {
+                if !is_python || ["bootstrap", "opened"].contains(&stem.as_str()) {
                     continue;
                 }
-                let name = format!("{PACKAGE}.{package}.{stem}");
-                assert!(sources.contains_key(&name), "{name}");
+                let name = format!("{package}.{stem}");
+                assert!(MODULES.iter().any(|(known, _)| *known == name), "{name}");
             }
         }
     }
