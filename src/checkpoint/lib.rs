@@ -65,7 +65,7 @@ pub use checkpoint::{Checkpoint, GENERATION};
 pub use config::{Config, Knob, Origin, SetBy};
 pub use dtype::Dtype;
 pub use kinds::other_directory;
-pub use open::Opening;
+pub use open::{Opening, part_of};
 pub use quantisation::Quantisation;
 pub use read_files::{was_read, will_read};
 pub use reader::Reader;

@@ -89,7 +89,11 @@ impl Opening {
         let Some(path) = &self.path else {
             return self.open_bundle();
         };
-        let found = self.hub.find(path)?;
+        let (path, part) = part_of(path);
+        let found = self.hub.find(&path)?;
+        if part.is_some() {
+            return self.open_model(&found, part.as_deref());
+        }
         let directory = match adapter::directory_at(&found.path) {
             None => locate::adapter_below(&found.path)?,
             known => known,
@@ -97,7 +101,7 @@ impl Opening {
         if let Some(directory) = directory {
             return self.open_adapter(&found, &directory);
         }
-        let mut checkpoint = self.open_model(&found)?;
+        let mut checkpoint = self.open_model(&found, None)?;
         if self.base.is_some() {
             let name = &checkpoint.name;
             let said = format!("--base counts for nothing: {name} is no adapter");
@@ -129,7 +133,7 @@ impl Opening {
     fn open_adapter(&self, found: &Found, directory: &Path) -> Result<Checkpoint> {
         let config = AdapterConfig::read(directory)?;
         let base = self.base_of(&config, directory)?;
-        let mut checkpoint = self.open_model(&base)?;
+        let mut checkpoint = self.open_model(&base, None)?;
         if self.ignores_adapter {
             let path = directory.join(adapter::CONFIG);
             let remark = format!("the adapter of {} is left out", path.display());
@@ -203,7 +207,7 @@ impl Opening {
     }
 
     /// Opens a directory or a weight file.
-    fn open_model(&self, found: &Found) -> Result<Checkpoint> {
+    fn open_model(&self, found: &Found, part: Option<&str>) -> Result<Checkpoint> {
         let path = &found.path;
         let located = match (path.is_dir(), &self.weights) {
             (true, Some(weights)) => {
@@ -235,8 +239,15 @@ impl Opening {
             Settings::read(&with_settings(&directory), &self.set)?
         };
         let opened = match Format::of(&file)? {
+            format if part.is_some() && format != Format::Pytorch => {
+                let part = part.unwrap_or_default();
+                let problem = format!(
+                    "only a file of torch.save holds models of several names; leave out #{part}"
+                );
+                Err(Error::file(&file, problem))
+            }
             Format::Gguf => open_gguf(&located.weights, &directory),
-            format => open_weights(format, &located.weights, &directory),
+            format => open_weights(format, &located.weights, &directory, part),
         };
         // A file that is being written may look damaged, so a change is reported first.
         described_by.iter().try_for_each(DataFile::unchanged)?;
@@ -248,6 +259,8 @@ impl Opening {
         // A bare file, and one of several models in a directory, is named after the file.
         if let Some(name) = &found.name {
             checkpoint.name = name.clone();
+        } else if let Some(part) = part {
+            checkpoint.name = format!("{}#{part}", checkpoint.name);
         } else if path.is_dir() && self.weights.is_none() && Format::of(&file)? != Format::Gguf {
             checkpoint.name = name_of(path);
         }
@@ -297,6 +310,21 @@ impl Opening {
         // Also files that this command may not need, such as a tokenizer when ids are given.
         checkpoint.files().into_iter().for_each(will_read);
         Ok(checkpoint)
+    }
+}
+
+/// Splits `file.pt#name` into the file and the name of a model in it; a path that exists is left as it is.
+pub fn part_of(path: &Path) -> (PathBuf, Option<String>) {
+    let whole = (path.to_path_buf(), None);
+    if path.symlink_metadata().is_ok() {
+        return whole;
+    }
+    let Some((file, part)) = path.to_str().and_then(|text| text.rsplit_once('#')) else {
+        return whole;
+    };
+    match Path::new(file).is_file() && !part.is_empty() {
+        true => (PathBuf::from(file), Some(part.to_owned())),
+        false => whole,
     }
 }
 
@@ -389,7 +417,12 @@ fn refuse_of_tensorflow(tensors: &Tensors, file: &Path) -> Result<()> {
     Ok(())
 }
 
-fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<Checkpoint> {
+fn open_weights(
+    format: Format,
+    weights: &Weights,
+    directory: &Path,
+    part: Option<&str>,
+) -> Result<Checkpoint> {
     let file = weights.first();
     let config_path = directory.join(CONFIG);
     let config = if config_path.exists() {
@@ -431,7 +464,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::Safetensors, _) => alone(safetensors::open_file(file)?),
         (Format::SafetensorsIndex, _) => alone(safetensors::open_sharded(file)?),
         (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
-        (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
+        (Format::Pytorch | Format::Gguf, _) => pytorch::open_part(file, part)?,
     };
     refuse_of_tensorflow(&tensors, file)?;
     if let Some(serde_json::Value::Object(model_args)) = plain_values.get_mut("model_args") {

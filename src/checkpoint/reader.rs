@@ -68,6 +68,11 @@ impl<'a> Reader<'a> {
         self.config.values.get(key).filter(|v| !v.is_null())
     }
 
+    /// Whether the configuration has a key, whoever stated it.
+    pub fn is_stated(&self, key: &str) -> bool {
+        self.config.values.get(key).is_some_and(|v| !v.is_null())
+    }
+
     /// Whether the user set a key.
     pub fn is_set(&self, key: &str) -> bool {
         matches!(self.config.origins.get(key), Some(Origin::Set(_)))

@@ -306,6 +306,7 @@ mod tests {
             files: vec![DataFile::in_memory(bytes)],
             index: BTreeMap::from([("it".to_owned(), info)]),
             metadata: Vec::new(),
+            saved_order: BTreeMap::new(),
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Tensors {
     pub(super) index: BTreeMap<String, TensorInfo>,
     /// Metadata of each file, if the format has any.
     pub(super) metadata: Vec<BTreeMap<String, String>>,
+    /// Where each tensor stood in a state dict that keeps its order, by file and first byte.
+    pub(super) saved_order: BTreeMap<(usize, usize), usize>,
 }
 
 impl Tensors {
@@ -43,6 +45,13 @@ impl Tensors {
     /// Returns the metadata of each file, if the format has any.
     pub fn metadata(&self) -> &[BTreeMap<String, String>] {
         &self.metadata
+    }
+
+    /// Returns the place of a tensor in the state dict that it was saved with; `None` if the format does not keep the order.
+    pub fn saved_at(&self, name: &str) -> Option<usize> {
+        let info = self.index.get(name)?;
+        let place = (info.file_idx, info.bytes.start);
+        self.saved_order.get(&place).copied()
     }
 
     /// Whether two names refer to the same bytes of the files.

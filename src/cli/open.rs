@@ -5,8 +5,8 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use attnscope_checkpoint::Opening;
 use attnscope_checkpoint::nearest::nearest;
+use attnscope_checkpoint::{Opening, part_of};
 use attnscope_history::is_checkpoint;
 use attnscope_live::LiveTarget;
 use attnscope_prompt::{Request, Source, is_sound};
@@ -302,7 +302,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = opening
         .path
         .as_ref()
-        .filter(|path| is_file && !path.exists())
+        .filter(|path| is_file && !path.exists() && part_of(path).1.is_none())
     {
         opening.path = Some(opening.hub.find(path)?.path);
     }

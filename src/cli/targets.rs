@@ -150,7 +150,8 @@ pub(super) fn is_path(argument: &str) -> bool {
         return false;
     }
     let path = Path::new(argument);
-    if path.symlink_metadata().is_ok() || LiveTarget::parse(path).is_some() {
+    let is_part = attnscope_checkpoint::part_of(path).1.is_some();
+    if path.symlink_metadata().is_ok() || is_part || LiveTarget::parse(path).is_some() {
         return true;
     }
     let ends_as_file = Path::new(argument).extension().is_some_and(|ending| {

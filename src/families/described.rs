@@ -23,6 +23,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         note_attention(reader, &attention, Origin::Family);
     }
     spec.family = FAMILY.model_type;
+    // Names and shapes of home-made weights told these, and the norms are placed by them already.
+    if reader.is_stated("n_ctx") {
+        let n_ctx = reader.size("n_ctx", "n_ctx")?;
+        spec.n_ctx = Some(spec.n_ctx.map_or(n_ctx, |rows| rows.min(n_ctx)));
+    }
+    if reader.is_stated("norm_first") {
+        reader.flag_or("norm_first", "norm_first", true)?;
+    }
     reader.note(
         "d_model",
         spec.d_model,

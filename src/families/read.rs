@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::direction::check_direction;
 use super::find::find;
+use super::layouts::Tried;
 use super::overrides::Overrides;
 use super::towers::Tower;
 use super::wrapper::Wrapper;
@@ -30,11 +31,19 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
         checkpoint.config.clone(),
         checkpoint.tensors.names_as_they_are(),
     );
-    let spec = match read_spec(&mut checkpoint, &overrides) {
+    let n_remarks = checkpoint.remarks.len();
+    let spec = match read_spec(&mut checkpoint, &overrides, Tried::Libraries) {
         Err(refused @ (Error::Tensor { .. } | Error::File { .. })) => {
             checkpoint.tensors.take_names(&names);
             match read_unwrapped(&mut checkpoint, &config, &overrides) {
                 Some(spec) => spec,
+                None if config.is_absent() => {
+                    // Home-made code is known under any prefix, and last: names of a library tell more.
+                    checkpoint.tensors.take_names(&names);
+                    checkpoint.config = config.clone();
+                    checkpoint.remarks.truncate(n_remarks);
+                    read_spec(&mut checkpoint, &overrides, Tried::All)?
+                }
                 None => return Err(relatives::unknown_wrapper(&config, refused)),
             }
         }
@@ -57,7 +66,7 @@ fn read_unwrapped(
         checkpoint.tensors.take_names(&unwrapped);
         checkpoint.config = config.clone();
         let remarks = checkpoint.remarks.len();
-        if let Ok(mut spec) = read_spec(checkpoint, overrides) {
+        if let Ok(mut spec) = read_spec(checkpoint, overrides, Tried::Libraries) {
             // A prefix of a part alone would hide that part, and with it what is missing there.
             let embeds = |stack: &StackSpec| unwrapped.has_moved(&stack.embed.tokens.tensor);
             if !spec.stacks.iter().all(embeds) {
@@ -77,9 +86,13 @@ fn read_unwrapped(
 }
 
 /// Reads how weights are to be run under the names that they have now.
-fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<ModelSpec> {
+fn read_spec(
+    checkpoint: &mut Checkpoint,
+    overrides: &Overrides<'_>,
+    tried: Tried,
+) -> Result<ModelSpec> {
     if checkpoint.config.is_absent() && !overrides.describes() {
-        layouts::recognise(checkpoint, overrides)?;
+        layouts::recognise(checkpoint, overrides, tried)?;
     }
     let stated = checkpoint.config.get("model_type").and_then(Value::as_str);
     let stated = stated.map(str::to_owned);

@@ -268,7 +268,8 @@ fn weights_of_no_known_layout_are_refused_with_what_is_known_and_found() {
     copy.weights(|weights| {
         *weights = std::mem::take(weights)
             .into_iter()
-            .map(|(name, stored)| (format!("x.{name}"), stored))
+            .enumerate()
+            .map(|(idx, (_, stored))| (format!("x.{idx:03}"), stored))
             .collect();
     });
     let said = refused("report", copy.path(), PROMPT);

@@ -16,6 +16,7 @@ mod gguf_kinds;
 mod gguf_texts;
 mod heads;
 mod homegrown_files;
+mod homemade_files;
 mod hostile_tokenizers;
 mod judged_files;
 mod judged_masks;

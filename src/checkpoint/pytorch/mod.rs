@@ -9,6 +9,7 @@ mod pickle;
 mod pickle_objects;
 mod place;
 mod scan;
+mod several;
 pub(super) mod state_dict;
 mod subclasses;
 mod value;
@@ -47,11 +48,20 @@ pub struct StateDict {
 /// # Errors
 /// When the file cannot be read, is no state dict, or its pickle asks for anything but tensors and plain values.
 pub fn open_file(path: &Path) -> Result<StateDict> {
+    open_part(path, None)
+}
+
+/// Opens one of the models in a file that `torch.save` wrote.
+///
+/// # Errors
+/// As for [`open_file`], and when the file has no such model.
+pub fn open_part(path: &Path, part: Option<&str>) -> Result<StateDict> {
     let mut state = StateDict::default();
     add(
         &mut state.tensors,
         &mut state.plain_values,
         DataFile::open(path)?,
+        part,
     )?;
     finish(state)
 }
@@ -62,7 +72,9 @@ pub fn open_file(path: &Path) -> Result<StateDict> {
 /// As for [`open_file`], and when the index and the shards do not fit together.
 pub fn open_sharded(index: &Path) -> Result<StateDict> {
     let mut plain_values = Map::new();
-    let tensors = shards::open(index, |tensors, file| add(tensors, &mut plain_values, file))?;
+    let tensors = shards::open(index, |tensors, file| {
+        add(tensors, &mut plain_values, file, None)
+    })?;
     finish(StateDict {
         tensors,
         plain_values,
@@ -75,7 +87,9 @@ pub fn open_sharded(index: &Path) -> Result<StateDict> {
 /// As for [`open_file`], and when two of them contain the same tensor.
 pub fn open_files(files: &[PathBuf]) -> Result<StateDict> {
     let mut plain_values = Map::new();
-    let tensors = shards::open_all(files, |tensors, file| add(tensors, &mut plain_values, file))?;
+    let tensors = shards::open_all(files, |tensors, file| {
+        add(tensors, &mut plain_values, file, None)
+    })?;
     finish(StateDict {
         tensors,
         plain_values,
@@ -121,15 +135,24 @@ pub(super) fn pickled_numbers(bytes: &[u8]) -> std::result::Result<Vec<(String, 
 }
 
 /// Reads one file and adds its tensors.
-fn add(tensors: &mut Tensors, plain_values: &mut Map<String, Json>, file: DataFile) -> Result<()> {
+fn add(
+    tensors: &mut Tensors,
+    plain_values: &mut Map<String, Json>,
+    file: DataFile,
+    part: Option<&str>,
+) -> Result<()> {
     let path = file.path();
     let file_idx = tensors.files.len();
     let found = if file.read(0..ZIP.len())?.as_ref() == ZIP {
-        of_zip(&file, file_idx)
+        of_zip(&file, file_idx, part)
     } else {
-        of_legacy(&file, file_idx)
+        of_legacy(&file, file_idx, part)
     };
     let found = found.map_err(|problem| in_file(path, problem))?;
+    for first in found.order {
+        let next = tensors.saved_order.len();
+        tensors.saved_order.entry((file_idx, first)).or_insert(next);
+    }
     for (name, info) in found.tensors {
         if tensors.index.insert(name.clone(), info).is_some() {
             return Err(Error::tensor(path, name, "stands in two shards"));
@@ -165,17 +188,25 @@ fn in_file(path: &Path, problem: Problem) -> Error {
     }
 }
 
-fn of_legacy(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Problem> {
+fn of_legacy(
+    file: &DataFile,
+    file_idx: usize,
+    part: Option<&str>,
+) -> std::result::Result<Found, Problem> {
     let beginning = legacy::beginning(file)?;
     let legacy = legacy::read(file, &beginning)?;
     let find = |key: &str| {
         let place = legacy.places.get(key).cloned();
         place.ok_or_else(|| format!("storage {} is not in the file", value::quote(key)))
     };
-    state_dict::collect(&legacy.pickled, file, &find, file_idx)
+    state_dict::collect(&legacy.pickled, file, &find, file_idx, part)
 }
 
-fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Problem> {
+fn of_zip(
+    file: &DataFile,
+    file_idx: usize,
+    part: Option<&str>,
+) -> std::result::Result<Found, Problem> {
     let archive = Archive::read(file)?;
     let prefix = prefix_of(&archive)?;
     let stored = |name: &str| -> std::result::Result<Range<usize>, String> {
@@ -204,7 +235,7 @@ fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Proble
     let pickled =
         modules::read_weights(&bytes).map_err(|problem| format!("{PICKLE}: {problem}"))?;
     let find = |key: &str| stored(&format!("data/{key}"));
-    state_dict::collect(&pickled, file, &find, file_idx)
+    state_dict::collect(&pickled, file, &find, file_idx, part)
 }
 
 /// Finds the archive's directory that contains the pickle; its name ends in a slash.

@@ -10,7 +10,7 @@ use super::json::{self, Writer};
 use super::pickle::Pickled;
 use super::place::{Place, place};
 use super::value::{StoredTensor, Value, quote};
-use super::{modules, subclasses};
+use super::{modules, several, subclasses};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::packed_bits::Parts;
@@ -77,26 +77,30 @@ pub type FindStorage<'f> = &'f dyn Fn(&str) -> Result<Range<usize>, String>;
 /// The tensors of one file and the plain values beside them.
 pub struct Found {
     pub tensors: BTreeMap<String, TensorInfo>,
+    /// The first byte of each tensor, in the order of the state dict.
+    pub order: Vec<usize>,
     /// Quantised matrices by name, with the tensors that each one consists of.
     pub quantised: Vec<(String, Parts)>,
     pub plain_values: Map<String, Json>,
 }
 
-/// Collects the state dict of one file.
+/// Collects the state dict of one file, or the one that is called `part`.
 pub fn collect(
     pickled: &Pickled<'_>,
     file: &DataFile,
     find: FindStorage<'_>,
     file_idx: usize,
+    part: Option<&str>,
 ) -> Result<Found, Problem> {
     let heap = &pickled.heap;
     let root_idx = match pickled.root {
         Value::Dict(idx) => Some(idx),
         _ => None,
     };
-    let nest = nest_of(pickled, &pickled.root, DEEPEST_NEST);
-    let (nest_name, weights) = match &nest {
-        Some((name, inside)) => (Some(*name), *inside),
+    let chosen = several::chosen(pickled, file, part)?;
+    let nest = chosen.or_else(|| nest_of(pickled, &pickled.root, DEEPEST_NEST));
+    let (nest_name, weights) = match nest {
+        Some((name, inside)) => (Some(name), inside),
         None => (None, &pickled.root),
     };
     let module = modules::tensors_of(pickled, weights)?;
@@ -154,10 +158,12 @@ pub fn collect(
         })
     };
     let mut quantised = Vec::new();
+    let mut order = Vec::new();
     let mut add = |name: String, value: &Value<'_>| {
         let of_tensor = |problem| Problem::Tensor(name.clone(), problem);
         if let Value::Tensor(idx) = value {
             let info = described(*idx).map_err(of_tensor)?;
+            order.push(info.bytes.start);
             tensors.insert(name, info);
             return Ok::<_, Problem>(());
         }
@@ -212,17 +218,18 @@ pub fn collect(
     }
     Ok(Found {
         tensors,
+        order,
         quantised,
         plain_values,
     })
 }
 
 /// Finds the part of a checkpoint that contains its weights, with its key in the outermost dictionary.
-fn nest_of<'p, 'a>(
+pub(super) fn nest_of<'p, 'a>(
     pickled: &'p Pickled<'a>,
     value: &'p Value<'a>,
     depth: usize,
-) -> Option<(&'static str, &'p Value<'a>)> {
+) -> Option<(&'p str, &'p Value<'a>)> {
     let known = NESTS.iter().filter_map(|name| {
         let inside = pickled.heap.entry(value, name)?;
         Some((*name, inside))
@@ -243,7 +250,7 @@ fn nest_of<'p, 'a>(
     None
 }
 
-fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
+pub(super) fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
     let Value::Dict(idx) = value else {
         return false;
     };

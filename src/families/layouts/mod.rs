@@ -4,6 +4,7 @@ mod bert;
 mod fairseq;
 mod given;
 mod gpt2;
+mod homemade;
 mod litgpt;
 mod llama;
 mod megatron;
@@ -33,6 +34,7 @@ struct Layout {
     describe: fn(&mut Facts<'_>) -> Result<bool>,
 }
 
+/// Layouts that a library fixes.
 static LAYOUTS: &[Layout] = &[
     gpt2::LAYOUT,
     llama::LAYOUT,
@@ -55,12 +57,32 @@ const PLACES: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "he
 /// Where trainers store their command-line arguments.
 const ARGUMENTS: &str = "args";
 
+/// Which layouts are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// Those that a library fixes.
+    Libraries,
+    /// Also that of home-made code, which fixes no name.
+    All,
+}
+
 /// Identifies the layout of the weights and gives the checkpoint a matching configuration.
 ///
 /// # Errors
 /// When the layout is unknown, or leaves something open that the user has not set.
-pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<()> {
-    for layout in LAYOUTS {
+pub fn recognise(
+    checkpoint: &mut Checkpoint,
+    overrides: &Overrides<'_>,
+    tried: Tried,
+) -> Result<()> {
+    let own = (tried == Tried::All).then_some(&homemade::LAYOUT);
+    // The refusal of a library's layout for parts that it does not have: home-made code may use the same names.
+    let mut refusal = None;
+    for layout in LAYOUTS.iter().chain(own) {
+        let is_own = own.is_some_and(|own| std::ptr::eq(own, layout));
+        if refusal.is_some() && !is_own {
+            continue;
+        }
         let mut facts = Facts {
             config: Config::absent(checkpoint.config.path()),
             tensors: &mut checkpoint.tensors,
@@ -69,11 +91,16 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
             missing: Vec::new(),
             remarks: Vec::new(),
             no_text: None,
+            has_other_parts: false,
         };
         let is_known = match (layout.describe)(&mut facts) {
             Ok(is_known) => is_known,
             // The user's family shares these names but has other shapes.
             Err(_) if overrides.has("family") => break,
+            Err(e) if facts.has_other_parts || is_own => {
+                refusal.get_or_insert(if is_own { homemade::refused(e) } else { e });
+                continue;
+            }
             Err(e) => return Err(e),
         };
         if is_known && facts.is_of_given_family() {
@@ -87,12 +114,16 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
             return Ok(());
         }
     }
+    if let Some(refusal) = refusal {
+        return Err(refusal);
+    }
     if overrides.has("family") {
         let config = given::describe(&checkpoint.tensors, checkpoint.config.path());
         checkpoint.describe(config);
         return Ok(());
     }
-    let known: Vec<&str> = LAYOUTS.iter().map(|layout| layout.known_by).collect();
+    let all = LAYOUTS.iter().chain([&homemade::LAYOUT]);
+    let known: Vec<&str> = all.map(|layout| layout.known_by).collect();
     let found: Vec<&str> = checkpoint
         .tensors
         .iter()
@@ -124,6 +155,8 @@ struct Facts<'a> {
     remarks: Vec<String>,
     /// Why prompts must be token ids, if there is no tokenizer beside the weights.
     no_text: Option<&'static str>,
+    /// Whether a layer has parts that the layout does not know.
+    has_other_parts: bool,
 }
 
 /// The keys of a family's configuration, as layouts fill them in.
@@ -269,7 +302,9 @@ impl Facts<'_> {
             };
             if !parts.contains(&part) && !self.overrides.has("family") {
                 let problem = "is no part of a layer of this layout; --set family=NAME reads it as a known family";
-                return Err(self.at(name, problem.to_owned()));
+                let refused = self.at(name, problem.to_owned());
+                self.has_other_parts = true;
+                return Err(refused);
             }
             if part == probe {
                 found.extend(layer.parse::<usize>().ok());
@@ -330,6 +365,7 @@ fn example(field: &str) -> &'static str {
         "positions" => "sines",
         "logit_scale" => "1",
         "start_token" => "2",
+        "pooled" => "mean",
         _ => "VALUE",
     }
 }

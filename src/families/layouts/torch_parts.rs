@@ -136,6 +136,11 @@ pub fn ask(facts: &mut Facts<'_>) {
     ] {
         facts.needed(field, key, &[key]);
     }
+    facts.remarks.push(
+        "attention is run over the positions of a sequence; code that gives torch.nn a batch of sequences without batch_first=True \
+         attends over the batch instead"
+            .to_owned(),
+    );
 }
 
 /// Prefixes of the layer number in the names of tensors that end in `part`.

@@ -77,6 +77,13 @@ fn turn(facts: &mut Facts<'_>, tokens: &str) {
 }
 
 fn describe(facts: &mut Facts<'_>) -> Result<bool> {
+    // Earlier code of the same names joins the heads in W_O.
+    if facts
+        .shape("blocks.0.attn.W_O")
+        .is_some_and(|shape| shape.len() == 2)
+    {
+        return Ok(false);
+    }
     let tokens = "embed.W_E";
     turn(facts, tokens);
     let Some(&[n_heads, d_model, d_head]) = facts.shape(PROBE) else {

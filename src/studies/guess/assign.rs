@@ -8,7 +8,7 @@ use attnscope_families::description::{
 use super::groups::{Groups, NormGroup};
 use super::inventory::{Inventory, Tensor, Told};
 use super::maps::{LayerMaps, layer_maps};
-use super::names::{Role, norm_score, score};
+use attnscope_families::description::names::{Role, norm_score, score};
 
 /// Most assignments kept for tensors around the layers, for those inside layers, and for both combined.
 const MOST_AROUND: usize = 6;

@@ -3,7 +3,7 @@
 use attnscope_families::description::NormPart;
 
 use super::inventory::Tensor;
-use super::names::{is_bias, stem};
+use attnscope_families::description::names::{is_bias, stem};
 
 /// A matrix, or several fused in one tensor, with its bias.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attnscope_checkpoint::Tensors;
 use attnscope_families::description::{HEAD, written_hole};
 
-use super::names::words_of;
+use attnscope_families::description::names::words_of;
 
 /// A stored tensor, or the corresponding tensors of all layers.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use attnscope_families::description::{Axis, FusedPart, MapPart, Mlp, Per, Qkv};
 
 use super::groups::{Groups, MapGroup, NormGroup};
-use super::names::{Role, score};
+use attnscope_families::description::names::{Role, score};
 
 /// One assignment of a layer's matrices.
 #[derive(Debug, Clone)]

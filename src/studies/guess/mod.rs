@@ -5,7 +5,6 @@ mod first;
 mod groups;
 mod inventory;
 mod maps;
-mod names;
 mod norms;
 mod options;
 mod otherwise;

@@ -3,7 +3,7 @@
 use attnscope_families::description::{Described, NORM_PLACES, NormPart};
 
 use super::groups::NormGroup;
-use super::names::norm_score;
+use attnscope_families::description::names::norm_score;
 
 /// One placement of a layer's norms.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,7 @@
 //! Models that `attnscope.toml` describes completely: the tensors of each part, and every setting that names and shapes leave
 //! open.
 
+pub mod names;
 mod parts;
 mod spec;
 mod tables;

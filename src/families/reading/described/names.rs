@@ -217,6 +217,24 @@ fn own_words(role: Role) -> &'static [&'static str] {
     }
 }
 
+/// Whether a word names a part.
+pub fn is_named(role: Role, words: &[String]) -> bool {
+    let own = own_words(role);
+    words.iter().any(|word| own.contains(&word.as_str()))
+}
+
+/// Whether words name an attention module.
+pub fn is_of_attention(words: &[String]) -> bool {
+    words.iter().any(|word| ATTENTION.contains(&word.as_str()))
+}
+
+/// Whether words name a feed-forward module.
+pub fn is_of_feed_forward(words: &[String]) -> bool {
+    words
+        .iter()
+        .any(|word| FEED_FORWARD.contains(&word.as_str()))
+}
+
 /// How well words match a part: more is better, and 0 means no hint.
 pub fn score(role: Role, words: &[String]) -> i32 {
     let has = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));

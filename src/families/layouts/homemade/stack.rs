@@ -1,0 +1,210 @@
+//! Finds the layers of a model in the numbers of its names: one entry for each tensor of a layer, with a placeholder for the number.
+
+use std::collections::BTreeMap;
+
+use attnscope_compute::error::Result;
+
+use super::super::Facts;
+use crate::reading::described::HEAD;
+use crate::reading::described::names::{Role, is_named, is_of_attention, words_of};
+
+/// Words of feed-forward modules that stand outside a list of layers.
+const FEED_FORWARD: [&str; 6] = ["mlp", "ffn", "ff", "feed", "ffwd", "feedforward"];
+
+/// A tensor of every layer, or one outside the layers.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The name, with placeholders for the numbers of layer and head.
+    pub template: String,
+    /// The name in the first layer, of the first head.
+    pub first: String,
+    /// The words of the name behind the layer's number.
+    pub words: Vec<String>,
+    pub shape: Vec<usize>,
+    /// The number of tensors, if each head has its own.
+    pub n_heads: Option<usize>,
+}
+
+impl Entry {
+    fn of(name: &str, after: &str, shape: &[usize]) -> Self {
+        Self {
+            template: name.to_owned(),
+            first: name.to_owned(),
+            words: words_of(after),
+            shape: shape.to_vec(),
+            n_heads: None,
+        }
+    }
+
+    /// The shape without leading axes of length one.
+    pub fn trimmed(&self) -> &[usize] {
+        let n = self.shape.iter().take_while(|n| **n == 1).count();
+        &self.shape[n.min(self.shape.len().saturating_sub(1))..]
+    }
+
+    pub fn has_word(&self, words: &[&str]) -> bool {
+        self.words.iter().any(|word| words.contains(&word.as_str()))
+    }
+
+    /// Whether the name is that of a norm.
+    pub fn is_norm(&self) -> bool {
+        let is_of_norm = |word: &String| {
+            word.contains("norm")
+                || word.starts_with("rms")
+                || matches!(word.as_str(), "ln" | "lnf")
+        };
+        self.words.iter().any(is_of_norm)
+    }
+}
+
+/// The layers, and what stands around them.
+pub struct Stack {
+    pub n_layers: usize,
+    /// Whether the names number the layers; otherwise the model has a single one.
+    pub is_numbered: bool,
+    pub layer: Vec<Entry>,
+    pub outside: Vec<Entry>,
+}
+
+impl Stack {
+    /// `None` if no tensors, or those of several stacks, look like layers with attention.
+    ///
+    /// # Errors
+    /// When a layer is missing or differs from the first one.
+    pub fn of(facts: &Facts<'_>) -> Result<Option<Self>> {
+        let all = facts.tensors.iter();
+        let all: Vec<(String, Vec<usize>)> = all
+            .map(|(name, info)| (name.to_owned(), info.shape.clone()))
+            .collect();
+        let mut groups: BTreeMap<&str, BTreeMap<usize, Vec<(&str, &[usize])>>> = BTreeMap::new();
+        for (name, shape) in &all {
+            if let Some((before, number, after)) = numbered(name) {
+                let group = groups.entry(before).or_default();
+                group.entry(number).or_default().push((after, shape));
+            }
+        }
+        groups.retain(|before, layers| {
+            let attends = |after: &str| {
+                let words = words_of(after);
+                let roles = [Role::Q, Role::Qkv];
+                is_of_attention(&words) || roles.iter().any(|role| is_named(*role, &words))
+            };
+            let mut tensors = layers.values().flatten();
+            !ends_in_heads(before) && tensors.any(|(after, _)| attends(after))
+        });
+        if groups.len() > 1 {
+            return Ok(None);
+        }
+        let Some((before, layers)) = groups.into_iter().next() else {
+            return Self::single(facts, &all);
+        };
+        let Some(first) = layers.get(&0) else {
+            return Ok(None);
+        };
+        for (idx, (number, tensors)) in layers.iter().enumerate() {
+            let other = tensors.iter().zip(first).find(|(a, b)| a != b);
+            if idx != *number || tensors.len() != first.len() || other.is_some() {
+                let after = other.map_or(first[0].0, |((after, _), _)| after);
+                let problem = "expected layers that are alike and numbered from 0".to_owned();
+                return Err(facts.at(&format!("{before}{number}.{after}"), problem));
+            }
+        }
+        let layer = first.iter().map(|(after, shape)| {
+            let mut entry = Entry::of(&format!("{before}0.{after}"), after, shape);
+            entry.template = format!("{before}{{layer}}.{after}");
+            entry
+        });
+        let layer = by_heads(facts, layer.collect())?;
+        let outside = all
+            .iter()
+            .filter(|(name, _)| !numbered(name).is_some_and(|(found, ..)| found == before));
+        let outside = outside.map(|(name, shape)| Entry::of(name, name, shape));
+        Ok(Some(Self {
+            n_layers: layers.len(),
+            is_numbered: true,
+            layer,
+            outside: outside.collect(),
+        }))
+    }
+
+    /// A model of a single layer without a number.
+    fn single(facts: &Facts<'_>, all: &[(String, Vec<usize>)]) -> Result<Option<Self>> {
+        let entries = all.iter().map(|(name, shape)| Entry::of(name, name, shape));
+        let (layer, outside): (Vec<Entry>, Vec<Entry>) = entries
+            .partition(|entry| is_of_attention(&entry.words) || entry.has_word(&FEED_FORWARD));
+        if !layer.iter().any(|entry| is_of_attention(&entry.words)) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            n_layers: 1,
+            is_numbered: false,
+            layer: by_heads(facts, layer)?,
+            outside,
+        }))
+    }
+}
+
+/// Splits a name around its first number.
+fn numbered(name: &str) -> Option<(&str, usize, &str)> {
+    let mut start = 0;
+    for part in name.split('.') {
+        let end = start + part.len();
+        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        if is_number && end < name.len() {
+            return Some((&name[..start], part.parse().ok()?, &name[end + 1..]));
+        }
+        start = end + 1;
+    }
+    None
+}
+
+/// Whether the last part of what stands before a number says that heads are counted.
+fn ends_in_heads(before: &str) -> bool {
+    let last = before.trim_end_matches('.').rsplit('.').next();
+    let words = words_of(last.unwrap_or_default());
+    words
+        .last()
+        .is_some_and(|word| word == "heads" || word == "head")
+}
+
+/// Joins the tensors of single heads.
+///
+/// # Errors
+/// When the heads differ in shape.
+fn by_heads(facts: &Facts<'_>, entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    let mut joined: Vec<Entry> = Vec::new();
+    for mut entry in entries {
+        let Some((template, head_idx)) = head_of(&entry.template) else {
+            joined.push(entry);
+            continue;
+        };
+        match joined.iter_mut().find(|other| other.template == template) {
+            None => {
+                (entry.template, entry.n_heads) = (template, Some(1));
+                if let Some((first, _)) = head_of(&entry.first) {
+                    entry.first = first.replace(HEAD, "0");
+                }
+                joined.push(entry);
+            }
+            Some(first) if first.shape == entry.shape => {
+                first.n_heads = first.n_heads.max(Some(head_idx + 1));
+            }
+            Some(_) => {
+                let problem = "expected heads of one shape".to_owned();
+                return Err(facts.at(&entry.first, problem));
+            }
+        }
+    }
+    Ok(joined)
+}
+
+fn head_of(template: &str) -> Option<(String, usize)> {
+    let parts: Vec<&str> = template.split('.').collect();
+    let at = (1..parts.len()).find(|at| {
+        parts[*at].bytes().all(|b| b.is_ascii_digit()) && ends_in_heads(parts[at - 1])
+    })?;
+    let head_idx = parts[at].parse().ok()?;
+    let mut named = parts.clone();
+    named[at] = HEAD;
+    Some((named.join("."), head_idx))
+}

@@ -1,0 +1,298 @@
+//! Weights alone in names of their author's own: what names, shapes, buffers and the order tell is read, equal readings are refused,
+//! and the result is what PyTorch computes. Files with several models open by name.
+
+use std::path::{Path, PathBuf};
+
+use testing::checkpoint_copy::{Stored, Weights, file_of};
+use testing::effort::some_of;
+use testing::opening::{fails, knob, opened, opening};
+use testing::refusal::assert_says;
+
+use super::homegrown_files::agrees;
+
+fn fixture(name: &str) -> PathBuf {
+    testing::root().join(format!("fixtures/formats/homegrown/own/{name}"))
+}
+
+fn reference(name: &str) -> PathBuf {
+    fixture(&format!("{name}.reference.safetensors"))
+}
+
+fn remarks(name: &str, set: &[&str]) -> String {
+    opened(&fixture(name), set).checkpoint.remarks.join("\n")
+}
+
+#[test]
+fn each_style_asks_for_what_is_missing_and_is_then_what_pytorch_computes() {
+    // What is asked for, what else the code does that the remark names, and words of the remark.
+    let cases: [(&str, &[&str], &[&str], &[&str]); 6] = [
+        (
+            "lecture",
+            &[],
+            &["scale=0.25"],
+            &[
+                "activation=relu",
+                "norm_first=true",
+                "--set scale=0.25",
+                "√d_model",
+            ],
+        ),
+        (
+            "copy",
+            &["n_heads=2", "activation=gelu"],
+            &[],
+            &["norm_first=true", "mask=causal (no mask is stored"],
+        ),
+        (
+            "post",
+            &[
+                "n_heads=2",
+                "norm_first=false",
+                "embed_scale=1",
+                "activation=relu",
+            ],
+            &[],
+            &["mask=causal", "scale="],
+        ),
+        (
+            "gated",
+            &[],
+            &[],
+            &["n_heads=2", "activation=silu", "norm_eps=1e-5"],
+        ),
+        ("early", &[], &[], &["residual=none"]),
+        ("nanda", &["activation=relu"], &[], &["W_O", "[out, in]"]),
+    ];
+    for (name, asked, otherwise, words) in cases {
+        let path = fixture(&format!("{name}.pt"));
+        if !asked.is_empty() {
+            let said = fails(&path, &[]);
+            let keys: Vec<&str> = asked
+                .iter()
+                .filter_map(|set| Some(set.split_once('=')?.0))
+                .collect();
+            assert_says(
+                &said,
+                &[
+                    &format!("do not tell {};", keys.join(", ")),
+                    "attnscope.toml",
+                ],
+            );
+        }
+        let said = remarks(&format!("{name}.pt"), asked);
+        assert_says(&said, words);
+        let model = opened(&path, &[asked, otherwise].concat());
+        assert_eq!(model.spec.family, "described", "{name}");
+        agrees(&model, &reference(name));
+        assert!(
+            model.checkpoint.unread.is_empty(),
+            "{name}: {:?}",
+            model.checkpoint.unread
+        );
+    }
+}
+
+#[test]
+fn buffers_tell_sizes_and_masks() {
+    let lecture = opened(&fixture("lecture.pt"), &[]);
+    assert_eq!(lecture.spec.n_ctx, Some(12));
+    assert_eq!(
+        knob(&lecture, "n_heads"),
+        ("2".to_owned(), "from the tensors' names".to_owned())
+    );
+    assert_eq!(knob(&lecture, "mask").0, "causal");
+    let gated = opened(&fixture("gated.pt"), &[]);
+    assert_eq!(
+        knob(&gated, "rope_theta"),
+        ("10000".to_owned(), "from values of rope_cos".to_owned())
+    );
+    assert_eq!(knob(&gated, "rope_interleaved").0, "false");
+    assert_eq!(knob(&gated, "n_heads").1, "from width of rope_cos");
+    // A setting of the user's is no longer remarked on.
+    assert!(!remarks("lecture.pt", &["norm_first=true"]).contains("norm_first"));
+}
+
+/// Every stored tensor as f32, without the order of the state dict.
+fn stored(path: &Path) -> Weights {
+    let checkpoint = opening(path, &[]).open().expect("opens");
+    let names = checkpoint.tensors.iter().map(|(name, _)| name.to_owned());
+    let tensor = |name: String| {
+        let view = checkpoint.tensors.get(&name).expect("a tensor");
+        let stored = Stored::f32(view.shape(), &view.widen().expect("widens"));
+        (name, stored)
+    };
+    names.map(tensor).collect()
+}
+
+/// Saves changed weights of a fixture.
+fn changed(name: &str, change: impl FnOnce(&mut Weights)) -> (tempfile::TempDir, PathBuf) {
+    let mut weights = stored(&fixture(name));
+    change(&mut weights);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("mine.safetensors");
+    std::fs::write(&path, file_of(&weights)).expect("writes");
+    (directory, path)
+}
+
+#[test]
+fn without_the_order_of_the_tensors_the_place_of_norms_is_asked_for() {
+    let (_directory, path) = changed("copy.pt", |_| {});
+    assert_says(
+        &fails(&path, &["n_heads=2", "activation=gelu"]),
+        &["tell norm_first;"],
+    );
+    let model = opened(&path, &["n_heads=2", "activation=gelu", "norm_first=true"]);
+    agrees(&model, &reference("copy"));
+}
+
+#[test]
+fn equal_readings_and_tensors_without_a_part_are_refused_by_name() {
+    let set = ["n_heads=2", "activation=gelu", "norm_first=true"];
+    let said = |change: &dyn Fn(&mut Weights)| {
+        let (_directory, path) = changed("copy.pt", change);
+        fails(&path, &set)
+    };
+    let table = Stored::f32(&[9, 16], &[0.5; 9 * 16]);
+    let two_tables =
+        said(&|weights| drop(weights.insert("item_emb.weight".to_owned(), table.clone())));
+    assert_says(
+        &two_tables,
+        &["item_emb.weight", "tok_emb.weight", "as well"],
+    );
+    let square = Stored::f32(&[16, 16], &[0.5; 256]);
+    let two_outputs = said(&|weights| {
+        for layer in 0..2 {
+            weights.insert(
+                format!("transformer_blocks.{layer}.attn.out.weight"),
+                square.clone(),
+            );
+        }
+    });
+    assert_says(
+        &two_outputs,
+        &["attn.out.weight", "attn.proj.weight", "output map"],
+    );
+    let scale = Stored::f32(&[16], &[0.5; 16]);
+    let extra = said(&|weights| {
+        for layer in 0..2 {
+            weights.insert(
+                format!("transformer_blocks.{layer}.layer_scale.gamma"),
+                scale.clone(),
+            );
+        }
+    });
+    assert_says(
+        &extra,
+        &["layer_scale.gamma", "fits no part", "attnscope guess"],
+    );
+    let uneven = said(&|weights| drop(weights.remove("transformer_blocks.1.ffn.0.bias")));
+    assert_says(&uneven, &["transformer_blocks.1", "alike"]);
+    let window: Vec<f32> = (0..144)
+        .map(|at| f32::from(u8::from(at % 12 <= at / 12 && at % 12 + 3 > at / 12)))
+        .collect();
+    let masked =
+        said(&|weights| drop(weights.insert("mask".to_owned(), Stored::f32(&[12, 12], &window))));
+    assert_says(&masked, &["tensor mask", "not causal"]);
+}
+
+#[test]
+fn one_of_several_models_opens_by_name() {
+    let path = fixture("several.pt");
+    assert_says(
+        &fails(&path, &[]),
+        &[
+            "holds 2 models",
+            "generator, encoder",
+            "several.pt#generator",
+        ],
+    );
+    let encoder = opened(&fixture("several.pt#encoder"), &["activation=relu"]);
+    assert_eq!(encoder.checkpoint.name, "several#encoder");
+    agrees(&encoder, &reference("nanda"));
+    agrees(
+        &opened(&fixture("several.pt#generator"), &[]),
+        &reference("early"),
+    );
+    let opens = |name: &str| {
+        opening(&fixture(name), &[])
+            .open()
+            .map_err(|e| e.to_string())
+    };
+    assert_says(
+        &opens("several.pt#critic").expect_err("refused"),
+        &["\"critic\"", "generator, encoder"],
+    );
+    assert_says(
+        &opens("early.pt#model").expect_err("refused"),
+        &["one state dict", "leave out #model"],
+    );
+    assert_says(
+        &opens("early.reference.safetensors#model").expect_err("refused"),
+        &["torch.save", "leave out #model"],
+    );
+    // A file that has this name is the file.
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::copy(&path, directory.path().join("a.pt")).expect("copies");
+    let real = directory.path().join("a.pt#encoder.pt");
+    std::fs::copy(fixture("early.pt"), &real).expect("copies");
+    agrees(&opened(&real, &[]), &reference("early"));
+}
+
+#[test]
+fn changed_shapes_and_missing_tensors_are_read_or_refused_in_one_line() {
+    let set = [
+        "n_heads=2",
+        "activation=relu",
+        "norm_first=true",
+        "embed_scale=1",
+        "positions=none",
+    ];
+    let (mut n_read, mut n_refused) = (0, 0);
+    for name in ["lecture", "copy", "post", "gated", "early", "nanda"] {
+        let whole = stored(&fixture(&format!("{name}.pt")));
+        let mut tries = |weights: &Weights| {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("weights.safetensors");
+            std::fs::write(&path, file_of(weights)).expect("writes");
+            match opening(&path, &set)
+                .open()
+                .and_then(attnscope_families::read)
+            {
+                Ok(_) => n_read += 1,
+                Err(e) => {
+                    n_refused += 1;
+                    assert_eq!(e.to_string().lines().count(), 1, "{e}");
+                }
+            }
+        };
+        for name in some_of(whole.keys(), 4) {
+            let n: usize = whole[name].shape.iter().product();
+            for shape in [
+                vec![n],
+                vec![1, n],
+                vec![n, 1],
+                vec![n / 2, 2],
+                vec![1, 1, n],
+                vec![2, 2, n / 4],
+                vec![0, 7],
+                vec![],
+            ] {
+                let mut weights = whole.clone();
+                let tensor = weights.get_mut(name).expect("a tensor");
+                tensor.bytes.resize(4 * shape.iter().product::<usize>(), 0);
+                tensor.shape = shape;
+                tries(&weights);
+            }
+            let mut weights = whole.clone();
+            let tensor = weights.remove(name).expect("a tensor");
+            tries(&weights);
+            weights.insert(name.replace('0', "7"), tensor.clone());
+            weights.insert(name.replace('0', "99999999999999999999999"), tensor);
+            tries(&weights);
+        }
+    }
+    assert!(
+        n_read > 5 && n_refused > 50,
+        "{n_read} read, {n_refused} refused"
+    );
+}
