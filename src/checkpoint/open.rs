@@ -12,6 +12,7 @@ use super::data_file::DataFile;
 use super::hub::{Found, Hub};
 use super::kinds::Format;
 use super::named_paths::directory_of;
+use super::part_of_file::part_of;
 use super::pytorch::StateDict;
 use super::read_files::will_read;
 use super::settings::{self, Settings};
@@ -310,21 +311,6 @@ impl Opening {
         // Also files that this command may not need, such as a tokenizer when ids are given.
         checkpoint.files().into_iter().for_each(will_read);
         Ok(checkpoint)
-    }
-}
-
-/// Splits `file.pt#name` into the file and the name of a model in it; a path that exists is left as it is.
-pub fn part_of(path: &Path) -> (PathBuf, Option<String>) {
-    let whole = (path.to_path_buf(), None);
-    if path.symlink_metadata().is_ok() {
-        return whole;
-    }
-    let Some((file, part)) = path.to_str().and_then(|text| text.rsplit_once('#')) else {
-        return whole;
-    };
-    match Path::new(file).is_file() && !part.is_empty() {
-        true => (PathBuf::from(file), Some(part.to_owned())),
-        false => whole,
     }
 }
 

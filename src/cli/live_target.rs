@@ -159,7 +159,8 @@ impl Recordings {
             let asked = prompt.request()?;
             let mut request = live_request(asked.as_ref(), &args.declared(prompt))?;
             let other = &recordings.paths[1 - idx];
-            if asked.is_none() && attnscope_run::is_captured(other) {
+            let takes_ids = session.about(&|| false)?.lacks.tokens.is_none();
+            if asked.is_none() && takes_ids && attnscope_run::is_captured(other) {
                 request.ids = Recording::open(other)?.tokens()?.tokens;
             }
             let ran = args.record_request(&mut session, &request, prompt)?;

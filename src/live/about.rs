@@ -29,6 +29,8 @@ pub struct About {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Lacks {
+    /// Token ids, of another run for instance.
+    pub tokens: Option<String>,
     /// Another text.
     pub text: Option<String>,
     /// Changed attention.

@@ -10,6 +10,14 @@ use testing::refusal::assert_says;
 
 use super::homegrown_files::agrees;
 
+/// A file, what is asked for it, what else the code does, and words of the remark.
+type Case = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
 fn fixture(name: &str) -> PathBuf {
     testing::root().join(format!("fixtures/formats/homegrown/own/{name}"))
 }
@@ -25,7 +33,7 @@ fn remarks(name: &str, set: &[&str]) -> String {
 #[test]
 fn each_style_asks_for_what_is_missing_and_is_then_what_pytorch_computes() {
     // What is asked for, what else the code does that the remark names, and words of the remark.
-    let cases: [(&str, &[&str], &[&str], &[&str]); 6] = [
+    let cases: [Case; 6] = [
         (
             "lecture",
             &[],

@@ -277,9 +277,10 @@ impl HomeMade<'_> {
     fn tables(&self, facts: &mut Facts<'_>, tensors: &mut Map<String, Value>, untold: &mut Untold) {
         let outside = self.outside;
         let tokens = outside.tokens.first.clone();
-        let tokens = match outside.is_turned {
-            true => json!({ "weight": tokens, "axes": "column row" }),
-            false => tokens.into(),
+        let tokens = if outside.is_turned {
+            json!({ "weight": tokens, "axes": "column row" })
+        } else {
+            tokens.into()
         };
         tensors.insert("tokens".to_owned(), tokens);
         if let (Some(positions), false) = (outside.positions, self.is_alibi_alone(facts)) {
@@ -343,9 +344,10 @@ impl HomeMade<'_> {
                 tensors.insert(key.to_owned(), value);
             }
         }
-        let places = match self.is_norm_first(facts, untold) {
-            true => ["attn_pre", "mlp_pre"],
-            false => ["attn_post", "mlp_post"],
+        let places = if self.is_norm_first(facts, untold) {
+            ["attn_pre", "mlp_pre"]
+        } else {
+            ["attn_post", "mlp_post"]
         };
         for (norm, place) in self.parts.norms.iter().zip(places) {
             tensors.insert(place.to_owned(), self.parts.with_bias(norm));

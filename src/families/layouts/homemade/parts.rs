@@ -130,7 +130,7 @@ impl<'a> Parts<'a> {
         if has_none {
             let is_wide =
                 |entry: &&Entry| entry.shape.contains(&(3 * d_model)) && entry.shape.len() == 2;
-            if let Some(at) = left.iter().position(|entry| is_wide(entry)) {
+            if let Some(at) = left.iter().position(is_wide) {
                 self.qkv = Some(left.remove(at));
             }
         }

@@ -8,6 +8,9 @@ use super::super::Facts;
 use crate::reading::described::HEAD;
 use crate::reading::described::names::{Role, is_named, is_of_attention, words_of};
 
+/// Name and shape of a tensor.
+type Named<'a> = (&'a str, &'a [usize]);
+
 /// Words of feed-forward modules that stand outside a list of layers.
 const FEED_FORWARD: [&str; 6] = ["mlp", "ffn", "ff", "feed", "ffwd", "feedforward"];
 
@@ -76,7 +79,7 @@ impl Stack {
         let all: Vec<(String, Vec<usize>)> = all
             .map(|(name, info)| (name.to_owned(), info.shape.clone()))
             .collect();
-        let mut groups: BTreeMap<&str, BTreeMap<usize, Vec<(&str, &[usize])>>> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, BTreeMap<usize, Vec<Named<'_>>>> = BTreeMap::new();
         for (name, shape) in &all {
             if let Some((before, number, after)) = numbered(name) {
                 let group = groups.entry(before).or_default();
@@ -117,7 +120,7 @@ impl Stack {
         let layer = by_heads(facts, layer.collect())?;
         let outside = all
             .iter()
-            .filter(|(name, _)| !numbered(name).is_some_and(|(found, ..)| found == before));
+            .filter(|(name, _)| numbered(name).is_none_or(|(found, ..)| found != before));
         let outside = outside.map(|(name, shape)| Entry::of(name, name, shape));
         Ok(Some(Self {
             n_layers: layers.len(),

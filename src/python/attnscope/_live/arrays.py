@@ -33,7 +33,7 @@ class Arrays:
         why = "the function takes no text: it gives what it computes"
         return {"name": self.name, "framework": "arrays", "model": "arrays", "parameters": 0, "dtype": "", "device": "cpu",
                 "tokenizer": "the function's own" if self.takes_text else None, "files": self.files,
-                "lacks": {"text": None if self.takes_text else why, "what_if": "arrays hold no code to change",
+                "lacks": {"tokens": "arrays have the tokens that the function gives", "text": None if self.takes_text else why, "what_if": "arrays hold no code to change",
                           "probes": "arrays hold no code to run on other inputs", "reload": None}}
 
     def tokens(self, request):
