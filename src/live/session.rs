@@ -75,6 +75,8 @@ pub struct LiveSession {
     link: Option<Link>,
     about: About,
     n_requests: u64,
+    /// Files of finished runs that were not let go.
+    kept: Vec<PathBuf>,
 }
 
 impl LiveSession {
@@ -94,6 +96,7 @@ impl LiveSession {
             link: None,
             about: About::default(),
             n_requests: 0,
+            kept: Vec::new(),
         })
     }
 
@@ -172,13 +175,27 @@ impl LiveSession {
         let frame = self.ask(request.header(self.n_requests + 1), told, pace)?;
         let took = frame.header["took"].as_f64().unwrap_or(0.0);
         match frame.body {
-            Some(path) => Ok(Done {
-                path,
-                took: Duration::try_from_secs_f64(took).unwrap_or_default(),
-                text: frame.header["text"].as_str().map(str::to_owned),
-            }),
+            Some(path) => {
+                self.kept.push(path.clone());
+                Ok(Done {
+                    path,
+                    took: Duration::try_from_secs_f64(took).unwrap_or_default(),
+                    text: frame.header["text"].as_str().map(str::to_owned),
+                })
+            }
             None => Err(self.error("a run came back without its trace")),
         }
+    }
+
+    /// Removes the files of all finished runs but those that are still shown.
+    pub fn keep_only(&mut self, shown: &[PathBuf]) {
+        self.kept.retain(|path| {
+            let is_shown = shown.contains(path);
+            if !is_shown {
+                remove(Some(path));
+            }
+            is_shown
+        });
     }
 
     fn introduce(&mut self, header: &Value) {

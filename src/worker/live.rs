@@ -74,13 +74,15 @@ impl Live {
         Some(changed.0.clone())
     }
 
-    /// Runs the model; labels are the texts of predicted ids.
+    /// Runs the model; labels are the texts of predicted ids. Files of runs that are not on screen go.
     fn record(
         &self,
         request: &attnscope_live::Request,
+        context: &Mutex<Context>,
         pace: &dyn Pace,
     ) -> Result<(LiveRun, BTreeMap<u32, String>)> {
         let mut session = lock(&self.session);
+        session.keep_only(&shown_files(&lock(context)));
         let told = &mut |_: &str, _: usize, _: usize| {};
         let ran = record_live(&mut session, request, &self.declared, told, pace)?;
         let predicted = ran.recorded.outcome.predictions.iter();
@@ -121,7 +123,7 @@ impl Runner {
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(request.as_ref(), &live.declared)?;
-        let (ran, labels) = live.record(&asked, pace)?;
+        let (ran, labels) = live.record(&asked, &self.context, pace)?;
         let origin = match request {
             Some(_) => PromptOrigin::Asked,
             None => PromptOrigin::BuiltIn,
@@ -230,7 +232,7 @@ impl Runner {
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(Some(request), &live.declared)?;
-        let (ran, labels) = live.record(&asked, pace)?;
+        let (ran, labels) = live.record(&asked, &self.context, pace)?;
         self.show_second_live(run, subject, (ran, &labels), false)
     }
 
@@ -259,7 +261,7 @@ impl Runner {
             target: of_a.source.as_ref().map(|_| of_a.tokens.clone()),
             ..live_request(Some(&Request::ids(given)), &live.declared)?
         };
-        let (ran, labels) = live.record(&asked, pace)?;
+        let (ran, labels) = live.record(&asked, &self.context, pace)?;
         self.second_live = Some(live);
         self.show_second_live(run, subject, (ran, &labels), false)
     }
@@ -278,7 +280,7 @@ impl Runner {
             asked.ids = Some(recorded.prompt.given().tokens.clone());
         }
         asked.changes = changes;
-        live.record(&asked, pace)
+        live.record(&asked, &self.context, pace)
     }
 
     /// Shows a run as B, if its heads have counterparts in A.
@@ -382,6 +384,16 @@ fn judge(
         judgement: Arc::new(Judgement { verdicts, probes }),
         is_probed,
     });
+}
+
+/// The files of the recorded runs on screen.
+fn shown_files(context: &Context) -> Vec<PathBuf> {
+    let both = [&context.a, &context.b].into_iter().flatten();
+    let path = |ran: &ShownRun| match &ran.what {
+        RunData::Trace(recorded) => Some(recorded.captured.path.clone()),
+        RunData::Model(_) | RunData::Alignment(_) => None,
+    };
+    both.filter_map(path).collect()
 }
 
 fn shown(run: RunId, recorded: &Arc<Recorded>) -> ShownRun {
