@@ -100,6 +100,11 @@ impl LiveSession {
         })
     }
 
+    /// Where the files of runs are until the session ends.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub fn target(&self) -> &LiveTarget {
         &self.target
     }

@@ -33,6 +33,9 @@ impl App {
                     self.step_layer(0);
                 }
             }
+            Event::RunningCode { n_done, n } => {
+                self.preparing = Some(Preparing::Code { n_done, n });
+            }
             Event::Renewed(subject) => self.opened = Some(subject),
             Event::OpenFailed(reason) => {
                 self.fatal = Some(reason);
@@ -221,6 +224,7 @@ impl App {
             }
             Event::Opened { .. }
             | Event::OpenFailed(_)
+            | Event::RunningCode { .. }
             | Event::Renewed(_)
             | Event::Started { .. }
             | Event::WhatIfStarted { .. }

@@ -57,6 +57,12 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     if let Some(Preparing::Target { n_written, n_most }) = app.preparing {
         let what = format!("writing the target · {n_written} of at most {n_most}");
         right.extend(gauge(app, n_written as f32 / n_most as f32, &what));
+    } else if let Some(Preparing::Code { n_done, n }) = app.preparing {
+        let what = match n {
+            0 => "running the code".to_owned(),
+            n => format!("running the code · {n_done} of {n} layers"),
+        };
+        right.extend(gauge(app, n_done as f32 / n.max(1) as f32, &what));
     } else if let Some(run) = app.run() {
         match &run.probing {
             Some(step) => {

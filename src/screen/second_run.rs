@@ -116,6 +116,7 @@ impl App {
         subject: Subject,
         own: Option<(Arc<Prompt>, Source)>,
     ) {
+        self.preparing = None;
         let Some(a) = &self.runs.a else { return };
         let (prompt, source) = own.unwrap_or_else(|| (a.prompt.clone(), a.source.clone()));
         let aligned = Aligned::of_prompts(&a.prompt, &prompt);

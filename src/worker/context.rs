@@ -22,6 +22,8 @@ pub(super) struct Context {
     pub b: Option<ShownRun>,
     /// The process behind the open subject, if it is a live one.
     pub live: Option<Arc<Live>>,
+    /// That of another live model, last compared with it.
+    pub second_live: Option<Arc<Live>>,
 }
 
 /// A run on screen.

@@ -62,6 +62,12 @@ pub enum Event {
         source: Source,
         origin: PromptOrigin,
     },
+    /// The code of a live model runs, before its run is shown.
+    RunningCode {
+        n_done: usize,
+        /// 0 if unknown.
+        n: usize,
+    },
     /// The open subject is another recording of the same model.
     Renewed(Subject),
     /// The last prompt runs again, through a model with changed attention.

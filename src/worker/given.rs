@@ -80,6 +80,7 @@ impl Runner {
             a: Some(ShownRun { run, what }),
             b: None,
             live: None,
+            second_live: None,
         };
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Live {
     /// One request at a time: a run waits for the probes before it, which are stopped.
     session: Mutex<LiveSession>,
     pub declared: Declared,
+    /// Where the session keeps the files of its runs.
+    directory: PathBuf,
     /// Files of the person's code, as they were when they were read.
     code: Mutex<Vec<(PathBuf, Option<SystemTime>)>>,
 }
@@ -49,10 +51,18 @@ impl Live {
     fn new(opening: LiveOpening, code: Code) -> Result<Self> {
         let session = LiveSession::new(opening.target, opening.python.as_deref(), code)?;
         Ok(Self {
+            directory: session.directory().to_path_buf(),
             session: Mutex::new(session),
             declared: opening.declared,
             code: Mutex::default(),
         })
+    }
+
+    /// Removes the files of all runs, also while one is going on: the program ends.
+    pub fn leave(&self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.directory) {
+            log::debug!("{}: {e}", self.directory.display());
+        }
     }
 
     /// Notes how the files of the code are now.
@@ -78,12 +88,12 @@ impl Live {
     fn record(
         &self,
         request: &attnscope_live::Request,
-        context: &Mutex<Context>,
+        (context, sink): (&Mutex<Context>, &Sink),
         pace: &dyn Pace,
     ) -> Result<(LiveRun, BTreeMap<u32, String>)> {
         let mut session = lock(&self.session);
         session.keep_only(&shown_files(&lock(context)));
-        let told = &mut |_: &str, _: usize, _: usize| {};
+        let told = &mut |_: &str, n_done: usize, n: usize| sink(Event::RunningCode { n_done, n });
         let ran = record_live(&mut session, request, &self.declared, told, pace)?;
         let predicted = ran.recorded.outcome.predictions.iter();
         let tops = predicted.flat_map(|predictions| predictions.top.iter().flatten());
@@ -123,7 +133,7 @@ impl Runner {
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(request.as_ref(), &live.declared)?;
-        let (ran, labels) = live.record(&asked, &self.context, pace)?;
+        let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
         let origin = match request {
             Some(_) => PromptOrigin::Asked,
             None => PromptOrigin::BuiltIn,
@@ -232,7 +242,7 @@ impl Runner {
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(Some(request), &live.declared)?;
-        let (ran, labels) = live.record(&asked, &self.context, pace)?;
+        let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
         self.show_second_live(run, subject, (ran, &labels), false)
     }
 
@@ -261,8 +271,8 @@ impl Runner {
             target: of_a.source.as_ref().map(|_| of_a.tokens.clone()),
             ..live_request(Some(&Request::ids(given)), &live.declared)?
         };
-        let (ran, labels) = live.record(&asked, &self.context, pace)?;
-        self.second_live = Some(live);
+        let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
+        lock(&self.context).second_live = Some(live);
         self.show_second_live(run, subject, (ran, &labels), false)
     }
 
@@ -280,7 +290,7 @@ impl Runner {
             asked.ids = Some(recorded.prompt.given().tokens.clone());
         }
         asked.changes = changes;
-        live.record(&asked, &self.context, pace)
+        live.record(&asked, (&self.context, &self.sink), pace)
     }
 
     /// Shows a run as B, if its heads have counterparts in A.

@@ -11,7 +11,6 @@ use super::against::Against;
 use super::asked::UsualPrompt;
 use super::context::{Context, ModelRun};
 use super::event::{PromptOrigin, Sink};
-use super::live::Live;
 use super::own_device::OwnDevice;
 use super::terms::Terms;
 
@@ -47,8 +46,6 @@ pub(super) struct Runner {
     pub other: Option<Other>,
     /// The last finished run of the open subject.
     pub before: Option<ModelRun>,
-    /// The other live model, last compared with A.
-    pub second_live: Option<Arc<Live>>,
     /// Name of a live subject's tokenizer, if it has one.
     pub live_tokenizer: Option<String>,
     /// KV cache of the last generation.

@@ -13,7 +13,7 @@ use super::asked::{FirstPrompt, PartQuery, Question, RunJob, StepOpening, UsualP
 use super::context::Context;
 use super::effect_shown::EffectQuery;
 use super::event::Sink;
-use super::lane::Lane;
+use super::lane::{Lane, lock};
 use super::live::LiveOpening;
 use super::look::Looker;
 use super::own_device::OwnDevice;
@@ -38,6 +38,16 @@ pub struct Worker {
     effects: Lane<Question>,
     /// Watches the open files until dropped.
     _watch: Watch,
+    context: Arc<Mutex<Context>>,
+}
+
+impl Drop for Worker {
+    /// Threads are not waited for, so that what they keep on disk goes here.
+    fn drop(&mut self) {
+        let context = lock(&self.context);
+        let both = [&context.live, &context.second_live];
+        both.into_iter().flatten().for_each(|live| live.leave());
+    }
 }
 
 impl Worker {
@@ -97,7 +107,6 @@ impl Worker {
                 prompt: None,
                 other: None,
                 before: None,
-                second_live: None,
                 live_tokenizer: None,
                 remembered: None,
             };
@@ -126,6 +135,7 @@ impl Worker {
             query_rows: looker("query rows"),
             effects: looker("effects"),
             _watch: Watch::begin(&context, sink.clone()),
+            context,
         }
     }
 

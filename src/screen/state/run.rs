@@ -64,6 +64,8 @@ pub enum Preparing {
     Text,
     /// A decoder is generating its target.
     Target { n_written: usize, n_most: usize },
+    /// The code of a live model runs; `n` is 0 until a run has counted its layers.
+    Code { n_done: usize, n: usize },
 }
 
 /// State of a run.
