@@ -6,6 +6,7 @@ import struct
 import tempfile
 import unittest
 
+import support  # noqa: F401  (skips these tests where torch is not installed)
 import torch
 from torch import nn
 from torch.nn import functional as F
