@@ -387,6 +387,8 @@ pub struct TrainingHypothesis {
     pub parts: Vec<String>,
     /// Flags that run the checkpoint this way, or what to correct; may be empty.
     pub advice: String,
+    /// Whether it changes layers, each of which may have been trained in its own way, and not what stands around them.
+    pub is_of_layers: bool,
     /// The only layer and head that it changes, if not all.
     pub layer_idx: Option<usize>,
     pub head_idx: Option<usize>,
@@ -396,6 +398,9 @@ pub struct TrainingHypothesis {
     /// A reading that leaks everything this one leaks, and more. A model trained with it does well under this one too.
     pub shown_by: Option<&'static str>,
 }
+
+/// The family of readings that leave a part out. They are compared with other readings, and never believed themselves.
+pub const SILENCE: &str = "silence";
 
 /// A reading that was tried, with the model's losses under it.
 #[derive(Debug, Clone, PartialEq)]
@@ -409,6 +414,20 @@ pub struct TestedHypothesis {
     pub round: usize,
     /// Losses in nats on the beginnings of the texts; empty if not measured. // [position of all beginnings]
     pub of_beginnings: Vec<f32>,
+    /// Mean loss as declared, but without attention, or without feed-forward layers, where it changes the model: in its layer, or
+    /// in all. `None` if not measured.
+    pub silenced: Option<f64>,
+}
+
+impl TrainingProbe {
+    /// Number of positions compared, and what they are of.
+    pub(super) fn positions(&self) -> String {
+        let n = self.declared.last().map_or(0, Vec::len);
+        match &self.added {
+            Some(added) => format!("{n} positions of the prompt and {added}"),
+            None => format!("{n} positions"),
+        }
+    }
 }
 
 impl TestedHypothesis {
@@ -417,6 +436,7 @@ impl TestedHypothesis {
         (!self.of_beginnings.is_empty()).then(|| Self {
             losses: self.of_beginnings.clone(),
             of_beginnings: Vec::new(),
+            silenced: None,
             ..self.clone()
         })
     }
@@ -427,6 +447,8 @@ impl TestedHypothesis {
 pub struct TrainingProbe {
     /// Losses as declared, in nats; later rounds have more positions. // [round][position]
     pub declared: Vec<Vec<f32>>,
+    /// Texts that were added to prompts too short to tell, in words.
+    pub added: Option<String>,
     /// Whether losses are of next tokens, for which a beginning is a complete task; otherwise of masked tokens, which see the
     /// whole text.
     pub tells_next: bool,

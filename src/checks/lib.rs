@@ -7,6 +7,7 @@ mod cache_mismatch;
 pub mod collapse;
 mod context_blind;
 mod copied_layer;
+mod credible;
 mod dead_head;
 mod document_leak;
 mod duplicate_heads;
@@ -27,6 +28,7 @@ mod made;
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;
+mod named_cause;
 mod nan_or_inf;
 mod normaliser;
 mod not_deterministic;
@@ -53,6 +55,7 @@ mod trained_otherwise;
 #[cfg(test)]
 mod trained_otherwise_tests;
 
+mod unexplained;
 mod uniform_row;
 mod unread_weights;
 mod untrained;
@@ -68,7 +71,7 @@ pub use attnscope_spec::Place;
 pub use evidence::{
     Baseline, BaselineValues, ContextProbe, Delimiters, Evidence, FutureProbe, Influence,
     InvarianceProbe, LabelsProbe, Movement, NonfiniteModule, OrderProbe, Probed, Probes, Reordered,
-    SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
+    SILENCE, SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
 pub use gain::mean_loss;
 pub use page::{checks_page, page};

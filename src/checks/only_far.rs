@@ -57,6 +57,11 @@ impl Beginnings {
         }
     }
 
+    /// Whether a reading also lowers the loss in beginnings, or no text is longer.
+    pub fn gains_everywhere(self, probe: &TrainingProbe, reading: &TestedHypothesis) -> bool {
+        matches!(self.reach(probe, reading), Reach::Everywhere)
+    }
+
     /// Whether a reading lowers the loss only in long texts.
     pub fn gains_only_far(self, probe: &TrainingProbe, reading: &TestedHypothesis) -> bool {
         matches!(self.reach(probe, reading), Reach::OnlyFar(_))

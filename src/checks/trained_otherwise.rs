@@ -35,9 +35,10 @@
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
 use attnscope_compute::bootstrap::positions_wanted;
-use attnscope_spec::{Place, Stack};
+use attnscope_spec::Place;
 
-use super::evidence::{Evidence, SeesLabels, TestedHypothesis, TrainingProbe};
+use super::credible::may_be_believed;
+use super::evidence::{Evidence, SILENCE, TestedHypothesis, TrainingProbe};
 use super::gain::{Gain, may_reach, mean_loss};
 use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Finding, Severity, Verdict};
@@ -51,19 +52,23 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+/// Range of a number of further positions that is worth telling.
+const FEWEST_MORE: usize = 8;
+const MOST_MORE: usize = 100_000;
+
 /// The declared model and the readings, compared on the positions of the last round.
-struct Against<'a> {
-    probe: &'a TrainingProbe,
-    declared: &'a [f32],
-    margin: f64,
+pub(super) struct Against<'a> {
+    pub probe: &'a TrainingProbe,
+    pub declared: &'a [f32],
+    pub margin: f64,
     rival: f64,
     rival_gain: f64,
     /// The share of the text's unigram loss below which a model is reading off labels.
     reads_off: f64,
-    restored: f64,
+    pub restored: f64,
     restored_smoothly: f64,
     within_family: f64,
-    beginnings: Beginnings,
+    pub beginnings: Beginnings,
 }
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -168,15 +173,29 @@ impl Against<'_> {
     ) -> Vec<&'t TestedHypothesis> {
         let declared = mean_loss(self.declared);
         let mut candidates: Vec<&TestedHypothesis> = all
+            .filter(|reading| reading.hypothesis.family != SILENCE)
             .filter(|reading| may_be_believed(self.probe, declared, reading, thresholds))
+            .filter(|reading| self.gains_in_most_texts(reading))
             .collect();
         candidates.sort_by(|a, b| mean_loss(&a.losses).total_cmp(&mean_loss(&b.losses)));
         candidates
     }
 
+    /// What the readings tell, or else the parts without which the model does better.
     fn verdict(&self, candidates: &[&TestedHypothesis]) -> Verdict {
-        let (loss, n) = (mean_loss(self.declared), self.declared.len());
-        let said = format!("loss {loss:.3} as declared, over {n} positions");
+        let verdict = self.of_readings(candidates);
+        if !verdict.findings.is_empty() {
+            return verdict;
+        }
+        match self.broken_part() {
+            Some(finding) => Verdict::of(vec![finding], ""),
+            None => verdict,
+        }
+    }
+
+    fn of_readings(&self, candidates: &[&TestedHypothesis]) -> Verdict {
+        let loss = mean_loss(self.declared);
+        let said = format!("loss {loss:.3} as declared, over {}", self.positions());
         let unigram = self.probe.unigram_loss;
         let lowest = candidates
             .first()
@@ -225,7 +244,11 @@ impl Against<'_> {
             .iter()
             .copied()
             .filter(|other| !self.are_related(best, other) && !is_same(best, other))
+            .filter(|other| !self.is_stand_in(best, other))
             .filter(|other| self.gain_of(other) >= self.rival * gain.mean)
+            // Of hundreds of readings some gain by chance; and what is more special has to explain more.
+            .filter(|other| Gain::of(self.declared, &other.losses).is_clear(0.0))
+            .filter(|other| !is_more_special(other, best))
             .collect();
         // Smoother attention improves every broken model.
         let is_plausible = mean_loss(&best.losses) <= self.restored * unigram || loss < unigram;
@@ -235,8 +258,14 @@ impl Against<'_> {
         let is_restored = mean_loss(&best.losses) <= self.restored_smoothly * unigram;
         let is_stand_in =
             gain.mean < self.rival_gain * loss || (best.hypothesis.smooths && !is_restored);
-        if !is_plausible || (is_stand_in && !rivals.is_empty()) {
-            return Verdict::of(vec![self.unexplained(&said, best, &gain)], "");
+        if !is_plausible
+            || (is_stand_in && !rivals.is_empty())
+            || !self.does_more_than_silence(best)
+        {
+            return Verdict::of(
+                vec![self.unexplained(&said, best, &gain, rivals.first().copied())],
+                "",
+            );
         }
         Verdict::of(
             vec![self.finding(&said, best, &gain, candidates, &rivals)],
@@ -244,7 +273,18 @@ impl Against<'_> {
         )
     }
 
-    fn gain_of(&self, reading: &TestedHypothesis) -> f64 {
+    /// Number of positions compared, and what they are of: of whole texts, or of beginnings.
+    pub(super) fn positions(&self) -> String {
+        let n = self.declared.len();
+        let is_whole = self.probe.declared.last().is_some_and(|all| all.len() == n);
+        if is_whole {
+            self.probe.positions()
+        } else {
+            format!("{n} positions")
+        }
+    }
+
+    pub(super) fn gain_of(&self, reading: &TestedHypothesis) -> f64 {
         mean_loss(self.declared) - mean_loss(&reading.losses)
     }
 
@@ -269,7 +309,7 @@ impl Against<'_> {
     }
 
     /// Whether a reading explains the text better than another: by the margin, or by half of its own loss if that is smaller.
-    fn is_better(&self, best: &TestedHypothesis, other: &TestedHypothesis) -> bool {
+    pub(super) fn is_better(&self, best: &TestedHypothesis, other: &TestedHypothesis) -> bool {
         let share = if best.hypothesis.family == other.hypothesis.family {
             self.within_family
         } else {
@@ -283,15 +323,21 @@ impl Against<'_> {
     fn undecided(&self, said: &str, reading: &TestedHypothesis, gain: &Gain) -> Verdict {
         let gains = &gain.gains;
         let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
-        let n_more = if gain.mean >= self.margin && reading.hypothesis.parts.is_empty() {
+        let wanted = if gain.mean >= self.margin && reading.hypothesis.parts.is_empty() {
             positions_wanted(gains)
         } else {
             positions_wanted(&off)
         };
         let (low, high) = gain.interval();
-        let n_more = n_more.saturating_sub(gains.len()).clamp(1, 1_000_000);
+        // A gain at the margin, or one that is clear and yet not believed, is not decided by more of the same text.
+        let n_more = wanted.saturating_sub(gains.len());
+        let decides = if (FEWEST_MORE..=MOST_MORE).contains(&n_more) {
+            format!("about {n_more} more positions would")
+        } else {
+            "give more and other texts".to_owned()
+        };
         Verdict::undecidable(format!(
-            "{said}; {} gains {:.3} (99 % interval {:.3}…{:.3}), which does not decide: about {n_more} more positions would",
+            "{said}; {} gains {:.3} (99 % interval {:.3}…{:.3}), which does not decide: {decides}",
             named(reading),
             gain.mean,
             low,
@@ -320,126 +366,13 @@ impl Against<'_> {
         as_good.min_by_key(|other| rank(other)).unwrap_or(best)
     }
 
-    /// Other readings of the family, applied everywhere, that explain the text as well.
-    fn as_near<'t>(
+    pub(super) fn found(
         &self,
-        best: &TestedHypothesis,
-        candidates: &[&'t TestedHypothesis],
-    ) -> Vec<&'t str> {
-        const MOST: usize = 4;
-        let is_near = |other: &&TestedHypothesis| {
-            other.hypothesis.family == best.hypothesis.family
-                && other.hypothesis.name != best.hypothesis.name
-                && (other.hypothesis.layer_idx, other.hypothesis.head_idx)
-                    == (best.hypothesis.layer_idx, best.hypothesis.head_idx)
-                && !is_same(best, other)
-                && !self.is_better(best, other)
-        };
-        let near = candidates.iter().copied().filter(is_near).take(MOST);
-        near.map(|other| other.hypothesis.name.as_str()).collect()
-    }
-
-    fn finding(
-        &self,
-        said: &str,
-        best: &TestedHypothesis,
+        place: Place,
         gain: &Gain,
-        candidates: &[&TestedHypothesis],
-        rivals: &[&TestedHypothesis],
+        evidence: String,
+        advice: String,
     ) -> Finding {
-        let twins = candidates
-            .iter()
-            .filter(|other| is_same(best, other) && other.hypothesis.name != best.hypothesis.name);
-        let mut twins: Vec<&str> = twins.map(|other| other.hypothesis.name.as_str()).collect();
-        twins.dedup();
-        // If another layer or head explains the text as well, the place is undecided.
-        let is_elsewhere = |other: &&&TestedHypothesis| {
-            other.hypothesis.name == best.hypothesis.name
-                && (other.hypothesis.layer_idx, other.hypothesis.head_idx)
-                    != (best.hypothesis.layer_idx, best.hypothesis.head_idx)
-                && other.hypothesis.layer_idx.is_some()
-                && !self.is_better(best, other)
-        };
-        let is_place_open = best.hypothesis.layer_idx.is_some()
-            && candidates.iter().any(|other| is_elsewhere(&other));
-        let place = match (best.hypothesis.layer_idx, best.hypothesis.head_idx) {
-            (Some(layer_idx), Some(head_idx)) if !is_place_open => {
-                Place::layer(Stack::Only, layer_idx).head(head_idx)
-            }
-            (Some(layer_idx), None) if !is_place_open => Place::layer(Stack::Only, layer_idx),
-            _ => Place::MODEL,
-        };
-        let (low, high) = gain.interval();
-        let mut evidence = format!(
-            "{said}, {:.3} with {}: {:.3} better, 99 % interval {:.3}…{:.3}",
-            mean_loss(&best.losses),
-            named(best),
-            gain.mean,
-            low,
-            high
-        );
-        if !twins.is_empty() {
-            evidence.push_str(&format!("; here the same as {}", twins.join(" and ")));
-        }
-        if is_place_open {
-            evidence.push_str("; in which place is not decided");
-        }
-        let near = self.as_near(best, candidates);
-        if !near.is_empty() {
-            evidence.push_str(&format!("; as near: {}", near.join(", ")));
-        }
-        let advice = match rivals.first() {
-            Some(rival) => {
-                evidence.push_str(&format!(
-                    "; {} gains {:.3}",
-                    named(rival),
-                    self.gain_of(rival)
-                ));
-                format!(
-                    "the weights were trained or loaded with another attention; it is not decided between {} and {}: look for both \
-                     in the training code and in how the checkpoint was saved, or give more text",
-                    named(best),
-                    named(rival)
-                )
-            }
-            None => {
-                let run = match best.hypothesis.advice.as_str() {
-                    "" => String::new(),
-                    flags if flags.starts_with("--") && best.hypothesis.layer_idx.is_none() => {
-                        format!(", or run this checkpoint as trained with {flags}")
-                    }
-                    flags if flags.starts_with("--") => {
-                        ", or run this checkpoint as trained with the same change there".to_owned()
-                    }
-                    what => format!(" ({what})"),
-                };
-                format!(
-                    "the weights were trained or loaded with {}: correct the code that trained or saved them{run}",
-                    named(best)
-                )
-            }
-        };
-        self.found(place, gain, evidence, advice)
-    }
-
-    /// The finding that something is wrong that no reading explains.
-    fn unexplained(&self, said: &str, best: &TestedHypothesis, gain: &Gain) -> Finding {
-        let (low, high) = gain.interval();
-        let evidence = format!(
-            "{said}, {:.3} at best (with {}): {:.3} better, 99 % interval {:.3}…{:.3}, and no reading brings back the loss of a \
-             trained model",
-            mean_loss(&best.losses),
-            named(best),
-            gain.mean,
-            low,
-            high
-        );
-        let advice = "the model is broken, and the cause is not among the readings that were tried: compare it with a run of the \
-                      code that trained it (attnscope capture-script)";
-        self.found(Place::MODEL, gain, evidence, advice.to_owned())
-    }
-
-    fn found(&self, place: Place, gain: &Gain, evidence: String, advice: String) -> Finding {
         Finding {
             check: CHECK.id,
             severity: Severity::Error,
@@ -454,7 +387,7 @@ impl Against<'_> {
 }
 
 /// Whether two readings have the same loss at every position.
-fn is_same(a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
+pub(super) fn is_same(a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
     let pairs = a.losses.iter().zip(&b.losses);
     a.losses.len() == b.losses.len()
         && pairs
@@ -462,35 +395,17 @@ fn is_same(a: &TestedHypothesis, b: &TestedHypothesis) -> bool {
             .all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
 }
 
+/// Whether a reading has more parts than another one, or holds in fewer places.
+fn is_more_special(one: &TestedHypothesis, other: &TestedHypothesis) -> bool {
+    let ((parts, place, _), (of_parts, of_place, _)) = (rank(one), rank(other));
+    parts > of_parts || place > of_place
+}
+
 /// Sort key for how special a reading is: number of parts, then limits to a layer or head, then rarity.
 fn rank(reading: &TestedHypothesis) -> (usize, usize, usize) {
     let place = usize::from(reading.hypothesis.layer_idx.is_some())
         + usize::from(reading.hypothesis.head_idx.is_some());
     (reading.hypothesis.parts.len(), place, reading.order)
-}
-
-/// Whether a reading is credible. A healthy model may gain if a token can see its own label. So such a reading only counts if the
-/// model reads labels off far better than it copies, as a model trained this way does. If labels are only faintly visible, the
-/// declared model must also be no good.
-fn may_be_believed(
-    probe: &TrainingProbe,
-    declared: f64,
-    reading: &TestedHypothesis,
-    thresholds: &Thresholds,
-) -> bool {
-    if reading.losses.iter().any(|loss| !loss.is_finite()) {
-        return false;
-    }
-    let share = match reading.hypothesis.sees_labels {
-        SeesLabels::Not => return true,
-        SeesLabels::Faintly => thresholds.trained_otherwise.faint_label_share,
-        SeesLabels::Plainly => thresholds.trained_otherwise.label_share,
-    };
-    // A healthy model that copies also finds a visible label, but no better than it copies.
-    let known = probe.unigram_loss.min(probe.copy_loss);
-    let is_suspect =
-        reading.hypothesis.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
-    is_suspect && mean_loss(&reading.losses) <= share * known
 }
 
 /// The name of a reading, with its place.
@@ -503,6 +418,9 @@ pub(super) fn named(reading: &TestedHypothesis) -> String {
             )
         }
         (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.hypothesis.name),
-        _ => format!("{} in every layer", reading.hypothesis.name),
+        _ if reading.hypothesis.is_of_layers => {
+            format!("{} in every layer", reading.hypothesis.name)
+        }
+        _ => reading.hypothesis.name.clone(),
     }
 }

@@ -20,6 +20,7 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> TestedHypothes
             name: name.to_owned(),
             parts: Vec::new(),
             advice: "--set softmax_axis=queries".to_owned(),
+            is_of_layers: true,
             layer_idx: None,
             head_idx: None,
             sees_labels: SeesLabels::Not,
@@ -30,6 +31,7 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> TestedHypothes
         losses,
         round: 0,
         of_beginnings: Vec::new(),
+        silenced: None,
     }
 }
 
@@ -58,6 +60,7 @@ fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
     window.of_beginnings = noisy(32 * n_texts, 1.0 - near, 0.4);
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
+            added: None,
             tells_next: true,
             places: (0..200 * n_texts).map(|idx| idx % 200).collect(),
             declared: vec![declared],
@@ -109,6 +112,7 @@ fn verdict(
 ) -> Verdict {
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
+            added: None,
             tells_next: true,
             places: (0..declared.len()).collect(),
             declared: vec![declared],

@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use attnscope_prompt::{Request, read_inputs};
+use attnscope_prompt::{PromptsBeside, Request};
 
 use super::PromptArgs;
 use super::prompts::PromptSet;
 
-/// Name of the file.
-const FILE: &str = "prompts.jsonl";
 /// Most prompts used.
 const MOST: usize = 32;
 
@@ -29,17 +27,11 @@ impl DefaultPrompts {
         } else {
             target.parent()?
         };
-        let path = directory.join(FILE);
-        if !path.is_file() {
-            return None;
-        }
-        let mut requests = match read_inputs(&path, usual) {
-            Ok(requests) => requests,
-            Err(e) => {
-                log::warn!("prompts beside the checkpoint are left aside: {e}");
-                return None;
-            }
-        };
+        let found = PromptsBeside::of(directory, usual).unwrap_or_else(|e| {
+            log::warn!("prompts beside the checkpoint are left aside: {e}");
+            None
+        });
+        let PromptsBeside { path, mut requests } = found?;
         let n = requests.len();
         requests.truncate(MOST);
         Some(Self { path, requests, n })
@@ -88,12 +80,12 @@ mod tests {
         let lines: String = (0..40)
             .map(|n| format!("{{\"text\": \"a text {n}\"}}\n"))
             .collect();
-        std::fs::write(directory.path().join(FILE), lines).expect("writes");
+        std::fs::write(directory.path().join("prompts.jsonl"), lines).expect("writes");
         let (told, n) = of(directory.path()).expect("prompts");
         assert_eq!(n, 40);
         assert!(told.contains("the first 32 of the 40 of"), "{told}");
         assert!(of(&directory.path().join("step-1.safetensors")).is_some());
-        std::fs::write(directory.path().join(FILE), "no prompts").expect("writes");
+        std::fs::write(directory.path().join("prompts.jsonl"), "no prompts").expect("writes");
         assert_eq!(of(directory.path()), None);
     }
 }

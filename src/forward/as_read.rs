@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use attnscope_compute::attention::{
-    AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_with_override,
+    AttentionSpec, HeadInput, Run, Visibility, attend_with_override,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{OnHost, Ops};
@@ -12,17 +12,18 @@ use rayon::prelude::*;
 
 use super::block_weights::{AttentionWeights, MlpWeights};
 use super::context::{BlockContext, Memory};
-use super::deviation::{Cut, Deviation, DroppedResiduals, RotationOverride};
+use super::deviation::{Cut, Deviation, DroppedResiduals};
 use super::difference::{difference_of, read_difference};
 use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
-use super::head_order::{from_heads_first, to_heads_first};
+use super::head_order::{from_heads_first, to_heads_first, transposed_rows};
 use super::project::{grow, project_only};
 use super::recurrent::FinalStates;
 use super::scratch::Scratch;
 use super::sequence::Sequence;
 use super::steps::{normed_in_place, scaled};
 use super::token_branch::end_block;
+use super::turn_as_read::turn;
 
 /// One text under one reading: a range of rows in a residual shared by many segments.
 pub struct Segment<'a> {
@@ -332,14 +333,17 @@ fn attend_group<O: Ops>(
         };
         let parts = [(&q, queries), (&k, keys), (&v, keys)];
         let mut parts = parts.map(|(values, rows)| rows_of(values, rows));
-        if deviation.cut == Cut::AsTheyLie {
-            let n_heads = [
-                attention.n_heads,
-                attention.n_kv_heads,
-                attention.n_kv_heads,
-            ];
-            for ((part, values), n_heads) in parts.iter_mut().zip([&q, &k, &v]).zip(n_heads) {
-                *part = from_heads_first(part, n_heads, values.width / n_heads.max(1));
+        let n_heads = [
+            attention.n_heads,
+            attention.n_kv_heads,
+            attention.n_kv_heads,
+        ];
+        for ((part, values), n_heads) in parts.iter_mut().zip([&q, &k, &v]).zip(n_heads) {
+            let d_head = values.width / n_heads.max(1);
+            match deviation.cut {
+                Cut::Columns => {}
+                Cut::AsTheyLie => *part = from_heads_first(part, n_heads, d_head),
+                Cut::ByChannel => *part = transposed_rows(part, d_head, n_heads),
             }
         }
         if projections.norms_after_rope {
@@ -398,6 +402,7 @@ fn attend_group<O: Ops>(
         Ok(match deviation.joined {
             Cut::Columns => z,
             Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
+            Cut::ByChannel => transposed_rows(&z, attention.n_heads, attention.d_value),
         })
     };
     let parts = places
@@ -481,40 +486,4 @@ fn attend_across<O: Ops>(
             normed_in_place(ops, post.as_ref(), to, &mut s.spare)
         },
     )
-}
-
-/// Applies rotary embeddings to queries and keys, if the spec has them. // parts: q, k, v, each [position, heads · d_head]
-fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>; 3]) {
-    let Some(rope) = &attention.rope else {
-        return;
-    };
-    let (d_head, turned) = (attention.d_head, segment.deviation.turned);
-    let numbers: Vec<usize> = (0..attention.n_heads.max(attention.n_kv_heads)).collect();
-    let by_head = turned == RotationOverride::ByHead;
-    let by = if by_head {
-        &numbers
-    } else {
-        &segment.sequence.positions
-    };
-    let table = RopeTable::new(rope, by);
-    let [q, k, v] = parts;
-    let rotate = |values: &mut [f32], n_heads: usize| {
-        for (position_idx, row) in values.chunks_mut(n_heads * d_head).enumerate() {
-            for (head_idx, head) in row.chunks_mut(d_head).enumerate() {
-                table.rotate(if by_head { head_idx } else { position_idx }, head);
-            }
-        }
-    };
-    let n_times = if turned == RotationOverride::Twice {
-        2
-    } else {
-        1
-    };
-    for _ in 0..n_times {
-        rotate(q, attention.n_heads);
-        rotate(k, attention.n_kv_heads);
-    }
-    if turned == RotationOverride::WithValues && attention.d_value == d_head {
-        rotate(v, attention.n_kv_heads);
-    }
 }

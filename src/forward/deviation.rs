@@ -1,6 +1,6 @@
 //! Ways in which a block may deviate from its spec.
 
-use attnscope_compute::attention::AttentionOverride;
+use attnscope_compute::attention::{AttentionOverride, only_change};
 
 /// How rows are split into heads and joined again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,6 +10,8 @@ pub enum Cut {
     Columns,
     /// Data is reinterpreted in memory order as [head, position, d_head], as if the transpose had been forgotten.
     AsTheyLie,
+    /// Columns are [d_head, head] instead of [head, d_head].
+    ByChannel,
 }
 
 /// Deviation of the rotary embedding: by which index, and of which vectors.
@@ -22,6 +24,8 @@ pub enum RotationOverride {
     ByHead,
     /// Rotates values too.
     WithValues,
+    /// Rows of queries and keys were brought from the declared order of pairs into the other one, and once more.
+    PermutedTwice,
 }
 
 /// How a block's attention deviates from its spec.
@@ -44,6 +48,20 @@ impl Deviation {
         turned: RotationOverride::ByPosition,
         spares_cross: false,
     };
+}
+
+impl Deviation {
+    /// Both deviations at once; `None` if they change the same thing.
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        let plain = Self::NONE;
+        Some(Self {
+            attention: self.attention.and(&other.attention)?,
+            cut: only_change(self.cut, other.cut, plain.cut)?,
+            joined: only_change(self.joined, other.joined, plain.joined)?,
+            turned: only_change(self.turned, other.turned, plain.turned)?,
+            spares_cross: self.spares_cross | other.spares_cross,
+        })
+    }
 }
 
 /// Residual connections to drop: the branch output replaces the residual.

@@ -20,6 +20,13 @@ pub(super) fn to_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> V
     )
 }
 
+/// Reorders every row of [height, width] to [width, height].
+pub(super) fn transposed_rows(values: &[f32], height: usize, width: usize) -> Vec<f32> {
+    let rows = values.chunks((height * width).max(1));
+    rows.flat_map(|row| exchanged(row, height, width, 1))
+        .collect()
+}
+
 /// [outer, inner, width] → [inner, outer, width].
 fn exchanged(values: &[f32], n_outer: usize, n_inner: usize, width: usize) -> Vec<f32> {
     let mut moved = Vec::with_capacity(values.len());

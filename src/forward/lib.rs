@@ -42,6 +42,7 @@ mod stem;
 mod steps;
 mod streams;
 mod token_branch;
+mod turn_as_read;
 mod unembed;
 mod value_norms;
 mod weights;

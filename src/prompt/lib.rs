@@ -1,5 +1,6 @@
 //! Turns text, ids, masks, pictures and sounds into token sequences with readable labels.
 
+mod at_hand;
 mod chat;
 mod given_ids;
 mod inputs;
@@ -19,6 +20,7 @@ mod tests;
 mod tokenizer;
 mod writing;
 
+pub use at_hand::{PromptsBeside, built_in_texts};
 pub use chat::{ChatTemplate, Messages};
 pub use given_ids::GivenIds;
 pub use inputs::{parse_inputs, read_inputs};

@@ -24,6 +24,7 @@ use super::probes::{probe_future, probe_order, probe_padding};
 use super::readings::{Lines, probe_readings};
 use super::remedies::{Measure, add_remedies};
 use super::separators::Separators;
+use super::texts_at_hand::TextsAtHand;
 use super::weights::survey;
 
 /// Current step in words, and its progress.
@@ -205,7 +206,15 @@ pub fn probe<O: Ops>(
                 n,
             });
         };
-        probes.training = probe_readings(ops, model, inputs, lines, &mut told, pace)?;
+        let at_hand = TextsAtHand::of(model, inputs);
+        let (added, words) = at_hand.map_or((Vec::new(), None), |at_hand| {
+            (at_hand.inputs, Some(at_hand.words))
+        });
+        let texts = [inputs, &added].concat();
+        probes.training = probe_readings(ops, model, &texts, lines, &mut told, pace)?;
+        if let Probed::Ran(training) = &mut probes.training {
+            training.added = words;
+        }
     }
     probes.weights = look_at_weights(model, judging)?;
     Ok(probes)

@@ -32,6 +32,7 @@ mod subject;
 mod sweep;
 mod tap;
 mod tensor_stats;
+mod texts_at_hand;
 mod together;
 mod watch;
 mod weights;

@@ -19,6 +19,8 @@ use testing::judged::{
 use testing::opening::opened;
 use testing::oracle_case::model_of;
 
+use super::readings_as_runs::losses;
+
 /// Cases in which padding before a text is part of what a mixer reads.
 const CARRYING: [&str; 8] = [
     "falcon_h1_b",
@@ -35,13 +37,6 @@ const OPTIONS: Options = Options {
     keep_bytes: None,
     predicts: true,
 };
-
-/// Next-token losses of a whole run.
-fn losses(model: &Model, input: &Input) -> Vec<f32> {
-    let ran = attnscope_run::run(&Cpu, model, input, OPTIONS, &mut Silent, None, &|| false);
-    let predictions = ran.expect("runs").predictions.expect("predicts");
-    predictions.next_loss.expect("a next-token loss")
-}
 
 /// What is changed by hand.
 #[derive(Clone, Copy)]
@@ -239,7 +234,7 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
         let n_local = if n_layers > 1 { n_layers } else { 0 };
         assert_eq!(
             seen.len(),
-            6 + usize::from(has_norms) + 4 * n_local,
+            6 + usize::from(has_norms) + (4 + usize::from(has_norms)) * n_local,
             "{name}: {seen:?}"
         );
     }

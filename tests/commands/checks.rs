@@ -118,7 +118,11 @@ fn a_model_trained_without_a_scale_is_exposed_and_no_other_factor_is_named() {
     let said = judged_on_stories("unscaled", &[]);
     assert_eq!(said.errors(), ["trained-otherwise"]);
     let finding = said.one("trained-otherwise");
-    assert!(finding.evidence.contains("with no scale in every layer"));
+    let evidence = &finding.evidence;
+    assert!(
+        evidence.contains("with no scale in every layer"),
+        "{evidence}"
+    );
     assert!(!finding.evidence.contains("softmax over"), "{finding:?}");
     assert!(finding.advice.contains("--set scale=none"), "{finding:?}");
 }
@@ -186,7 +190,8 @@ fn one_token_and_one_token_repeated_are_judged_without_a_finding() {
     let said = judged(&model, &ids(&model, &[7]));
     assert_eq!(said.status("future-leak"), Status::NotApplicable);
     assert_eq!(said.status("entropy-uniform"), Status::NotApplicable);
-    assert_eq!(said.status("trained-otherwise"), Status::Undecidable);
+    // Judged by the texts beside the checkpoint.
+    assert_eq!(said.status("trained-otherwise"), Status::Passed);
 }
 
 #[test]
@@ -487,7 +492,11 @@ fn one_huge_value_of_the_residual_is_a_massive_activation_where_it_stands() {
             values[2 * D_MODEL + 5] = 5000.0;
         });
     });
-    assert!(said.errors().is_empty(), "{:?}", said.fired());
+    assert!(
+        ["trained-otherwise"].starts_with(&said.errors()),
+        "{:?}",
+        said.fired()
+    );
     let finding = said.one("massive-activation");
     assert_eq!(
         (finding.place.layer_idx, finding.place.query_idx),

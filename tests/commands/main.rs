@@ -46,6 +46,7 @@ mod places;
 mod plots;
 mod quality_command;
 mod readings;
+mod readings_as_runs;
 mod report_formats;
 mod schemas;
 mod sets;

@@ -77,6 +77,19 @@ impl AttentionOverride {
         head_idx: None,
     };
 
+    /// Both deviations at once; `None` if they change the same thing.
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        Some(Self {
+            softmax: only_change(self.softmax, other.softmax, None)?,
+            sight: only_change(self.sight, other.sight, None)?,
+            scale: only_change(self.scale, other.scale, 1.0)?,
+            bias: only_change(self.bias, other.bias, 1.0)?,
+            transposes_bias: self.transposes_bias | other.transposes_bias,
+            tiles_keys: self.tiles_keys | other.tiles_keys,
+            head_idx: only_change(self.head_idx, other.head_idx, None)?,
+        })
+    }
+
     fn of_head(&self, head_idx: usize) -> Self {
         if self.head_idx.is_none_or(|only| only == head_idx) {
             *self
@@ -112,6 +125,15 @@ impl AttentionOverride {
             Some(MaskOverride::Soft(added)) => return Some(if declared() { 0.0 } else { added }),
         };
         seen.then_some(0.0)
+    }
+}
+
+/// Whichever of two values differs from the usual one; `None` if both do.
+pub fn only_change<T: PartialEq>(a: T, b: T, usual: T) -> Option<T> {
+    if a == usual {
+        Some(b)
+    } else {
+        (b == usual).then_some(a)
     }
 }
 

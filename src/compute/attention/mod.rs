@@ -37,7 +37,7 @@ mod tally;
 mod window;
 
 pub use attention_override::{
-    AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override,
+    AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override, only_change,
 };
 pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall};
 pub use bias::{Alibi, Buckets, Relative};

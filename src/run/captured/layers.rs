@@ -14,6 +14,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::kernels::residual::shape_of;
 use attnscope_forward::Hook;
 use attnscope_spec::{Place, Stack};
+use rayon::prelude::*;
 
 use super::arrays::{
     F32_TOLERANCE, Parts, coarsest_dtype, first_nonfinite, head_axis_deviation, heads_of,
@@ -63,6 +64,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
     };
     let mut n_modules = 0;
     let mut lengths = MaskLengths::default();
+    let mut places = Vec::new();
     for ((stack, layer), parts) in &all {
         if !parts.keys().any(|hook| *hook != Hook::ResidPost) {
             continue;
@@ -80,23 +82,35 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             name: layer.module(),
         };
         let observed = seen.layers.get(&(*stack, layer.clone()));
+        places.push((at, parts, observed));
+    }
+    let (tokens, row_tolerance) = (&trace.tokens, trace.row_tolerance);
+    let found = places.into_par_iter().map(|(at, parts, observed)| {
         let axes = observed.map_or(Axes::default(), |seen| seen.axes);
-        let found = CapturedAttention {
+        let attention = CapturedAttention {
             captured,
             stated: &stated,
+            tokens,
+            row_tolerance,
             parts,
             axes,
             seen: observed.map(|seen| &seen.audit),
-        }
-        .report(at, &mut trace, &mut lengths)?;
-        if found.is_some() {
-            trace.arrays.push(ArrayNames {
-                pattern: parts.get(&Hook::Pattern).cloned(),
-                scores: parts.get(&Hook::Scores).cloned(),
-                axes,
-            });
-        }
-        trace.layers.extend(found.map(Arc::new));
+        };
+        let arrays = ArrayNames {
+            pattern: parts.get(&Hook::Pattern).cloned(),
+            scores: parts.get(&Hook::Scores).cloned(),
+            axes,
+        };
+        Ok(attention.report(at)?.map(|found| (found, arrays)))
+    });
+    let found: Vec<_> = found.collect::<Result<_>>()?;
+    for (found, arrays) in found.into_iter().flatten() {
+        let real = stated.real.as_deref();
+        lengths.add(real, found.n_keys, found.may_be_masked);
+        trace.row_tolerance = trace.row_tolerance.max(found.row_tolerance);
+        trace.first_nonfinite = trace.first_nonfinite.or(found.first_nonfinite);
+        trace.arrays.push(arrays);
+        trace.layers.push(Arc::new(found.report));
     }
     if trace.layers.is_empty() {
         return Err(captured.at(
@@ -185,10 +199,22 @@ fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
     (!missing.is_empty()).then(|| format!("not captured: {}", missing.join(", ")))
 }
 
+/// The report of one attention, and what it says of the whole trace.
+struct Found {
+    report: LayerReport,
+    row_tolerance: f64,
+    first_nonfinite: Option<(Place, String)>,
+    n_keys: usize,
+    /// Whether the attention mask may be meant for it.
+    may_be_masked: bool,
+}
+
 /// One attention of the file, with what is known about it.
 struct CapturedAttention<'a> {
     captured: &'a Captured,
     stated: &'a Stated,
+    tokens: &'a [u32],
+    row_tolerance: f64, // as far as dtypes tell
     parts: &'a Parts,
     axes: Axes,
     seen: Option<&'a LayerAudit>,
@@ -269,12 +295,7 @@ impl CapturedAttention<'_> {
         visibility
     }
 
-    fn report(
-        &self,
-        at: At,
-        trace: &mut Trace,
-        lengths: &mut MaskLengths,
-    ) -> Result<Option<LayerReport>> {
+    fn report(&self, at: At) -> Result<Option<Found>> {
         let pattern = self.part(Hook::Pattern)?;
         let mut scores = self.part(Hook::Scores)?;
         if let Some(scores) = &mut scores {
@@ -315,11 +336,7 @@ impl CapturedAttention<'_> {
         spec.softmax_axis = self.stated.axis;
         let is_square = n_queries == n_keys && !is_cross;
         let visibility = self.visibility(&at, &mut spec, [n_queries, n_keys]);
-        lengths.add(
-            self.stated.real.as_deref(),
-            n_keys,
-            at.stack == Stack::Only && is_square,
-        );
+        let may_be_masked = at.stack == Stack::Only && is_square;
         if let Some(beyond) = self
             .stated
             .documents
@@ -338,16 +355,15 @@ impl CapturedAttention<'_> {
         let by_values = pattern.as_ref().map_or(F32_TOLERANCE, |all| {
             tolerance_of(coarsest_dtype(&all.values))
         });
-        trace.row_tolerance = trace.row_tolerance.max(by_values);
-        let is_tokens = is_square && trace.tokens.len() == n_keys && at.stack != Stack::Decoder;
-        let repeats = is_tokens.then(|| Repeats::of_real(&trace.tokens, visibility.real_keys()));
+        let row_tolerance = self.row_tolerance.max(by_values);
+        let is_tokens = is_square && self.tokens.len() == n_keys && at.stack != Stack::Decoder;
+        let repeats = is_tokens.then(|| Repeats::of_real(self.tokens, visibility.real_keys()));
         let context = Context {
             spec: &spec,
             visibility: &visibility,
             repeats: repeats.as_ref(),
         };
-        let mut heads = Vec::new();
-        for head_idx in 0..n_heads {
+        let of_head = |head_idx: usize| {
             let head = HeadArrays {
                 pattern: pattern.as_ref().map(|all| all.head(head_idx)),
                 scores: scores.as_ref().map(|all| all.head(head_idx)),
@@ -367,7 +383,7 @@ impl CapturedAttention<'_> {
                 visibility: &visibility,
                 axis: spec.softmax_axis,
                 documents: &documents,
-                tolerance: trace.row_tolerance,
+                tolerance: row_tolerance,
                 vectors,
                 shape: self.seen.and_then(|seen| seen.shape.as_ref()),
                 has_sinks: self.has_sinks(),
@@ -376,8 +392,10 @@ impl CapturedAttention<'_> {
             let audit = head
                 .pattern
                 .map(|pattern| Box::new(Audit::of(&against, pattern, head.scores)));
-            heads.push((summary, audit));
-        }
+            (summary, audit)
+        };
+        let heads = (0..n_heads).into_par_iter().map(of_head);
+        let mut heads: Vec<(HeadSummary, Option<Box<Audit>>)> = heads.collect();
         if let (Some(pattern), Some((_, Some(first)))) = (&pattern, heads.first_mut()) {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
             first.of_layer = self.seen.cloned().map(Box::new);
@@ -385,19 +403,24 @@ impl CapturedAttention<'_> {
                 let v = self.part(Hook::V)?;
                 let vectors = [q.as_ref(), k.as_ref(), v.as_ref()];
                 of_layer.score_scale = match &scores {
-                    Some(scores) => self.score_scale(&spec, &visibility, scores, vectors, trace),
+                    Some(scores) => {
+                        self.score_scale(&spec, &visibility, scores, vectors, row_tolerance)
+                    }
                     None => None,
                 };
             }
         }
-        let nonfinite = &mut trace.first_nonfinite;
         let place = Place::layer(at.stack, at.layer_idx);
         let what = at.name.clone().unwrap_or_else(|| place.to_string());
-        if nonfinite.is_none() {
-            *nonfinite =
-                first_nonfinite(place, &what, &visibility, scores.as_ref(), pattern.as_ref());
-        }
-        self.finish(at, spec, heads).map(Some)
+        let first_nonfinite =
+            first_nonfinite(place, &what, &visibility, scores.as_ref(), pattern.as_ref());
+        Ok(Some(Found {
+            report: self.finish(at, spec, heads)?,
+            row_tolerance,
+            first_nonfinite,
+            n_keys,
+            may_be_masked,
+        }))
     }
 
     /// The factor between q·k and the scores: fitted, or else as the call stated it.
@@ -407,7 +430,7 @@ impl CapturedAttention<'_> {
         visibility: &Visibility,
         scores: &Heads,
         [q, k, v]: [Option<&Heads>; 3],
-        trace: &Trace,
+        row_tolerance: f64,
     ) -> Option<ScoreScale> {
         let n_heads = scores.dims[0];
         let of_resid = self.parts.get(&Hook::ResidPost);
@@ -426,7 +449,7 @@ impl CapturedAttention<'_> {
                     v: v.map(|v| v.head(v_of(head_idx, v))),
                 })
                 .collect();
-            let tolerance = SCALE_REST.max(trace.row_tolerance);
+            let tolerance = SCALE_REST.max(row_tolerance);
             let fitted = ScoreScale::of(&heads, visibility, d_head, d_model, tolerance);
             let stated = |factor| ScoreScale::stated(factor, &heads, visibility, d_head, d_model);
             return fitted.or_else(|| self.seen?.recorded.scale.map(stated));
@@ -465,7 +488,7 @@ impl CapturedAttention<'_> {
         if let Some(name) = self.parts.get(&Hook::ResidPost) {
             let Array { shape, mut values } = self.captured.array(name)?;
             if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
-                // Only the first sequence of a batch is used, as everywhere.
+                // Only the first sequence of a batch is used.
                 if let [_, n_positions, _] = *shape.as_slice() {
                     values.truncate(n_positions * width);
                 }

@@ -7,6 +7,7 @@ use attnscope_compute::attention::{Direction, LayerAudit, Shape, Support};
 use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
+use rayon::prelude::*;
 
 use super::arrays::{Parts, heads_of, hide_masked, layout_of};
 use super::calls::Calls;
@@ -47,14 +48,26 @@ pub(super) fn observe(
     let mut seen = BTreeMap::new();
     let mut masses: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     let mut notes = Vec::new();
-    for ((stack, layer), parts) in all {
-        let Some(read) = Read::of(captured, stated, &known, parts, &mut masses)? else {
-            continue;
-        };
+    let all: Vec<_> = all.iter().collect();
+    let read = all.par_iter().map(|((stack, layer), parts)| {
+        let mut masses = BTreeMap::new();
+        let read = Read::of(captured, stated, &known, parts, &mut masses)?;
+        Ok(read.map(|read| ((*stack, layer.clone()), read, masses)))
+    });
+    let read: Vec<_> = read.collect::<Result<_>>()?;
+    for ((stack, layer), read, of_layer) in read.into_iter().flatten() {
+        for (n_keys, of_keys) in of_layer {
+            let sums = masses
+                .entry(n_keys)
+                .or_insert_with(|| vec![0.0; of_keys.len()]);
+            sums.iter_mut()
+                .zip(of_keys)
+                .for_each(|(sum, mass)| *sum += mass);
+        }
         if read.axes != Axes::BatchHeadQueryKey {
             notes.push(format!("{} read as [{}]", read.name, read.axes.words()));
         }
-        seen.insert((*stack, layer.clone()), read);
+        seen.insert((stack, layer), read);
     }
     if stated.real.is_none()
         && let Some(found) = padding::find(captured, &masses)?

@@ -1,19 +1,21 @@
 //! What stands around attention and feed-forward layers.
 //!
 //! - **no residual**: what a branch writes takes the place of its input.
-//! - **no pre-norm**, **norms after the branches** instead of before them, **no final norm**.
+//! - **no pre-norm** at all, before attention alone or before feed-forward layers alone; **norms after the branches** instead of
+//!   before them; **no final norm**.
 //! - **gain + 1**: stored gains are read as what is added to 1, or the other way round.
 //! - **embeddings tied or not**: the unembedding is the table of tokens, or a stored matrix that the configuration leaves out.
 //! - **parallel branches** ↔ one after the other.
 //!
-//! Tried in all layers at once. Large models that predict better than word frequencies are not read with other blocks.
+//! Tried in all layers, and what changes blocks also in each layer alone where the budget allows. Large models that predict better
+//! than word frequencies are not read with other blocks.
 
 use std::sync::Arc;
 
 use attnscope_forward::DroppedResiduals;
 use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, NormSource};
 
-use super::{Family, Known, Reading};
+use super::{Family, IsLocal, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "block",
@@ -50,6 +52,7 @@ fn residuals(known: &Known<'_>) -> Vec<Reading> {
             dropped,
             shares_weights: false,
             spec: Some(Arc::new(known.spec().clone())),
+            is_local: IsLocal::InLayers,
             ..Reading::new(FAMILY.id, name, "")
         })
         .collect()
@@ -70,6 +73,16 @@ fn norms(known: &Known<'_>) -> Vec<Reading> {
         }
     };
     let none = blocks(|block| (block.attn_pre, block.mlp_pre) = (None, None));
+    let none_before_attention = blocks(|block| {
+        if block.mlp_pre.is_some() {
+            block.attn_pre = None;
+        }
+    });
+    let none_before_mlp = blocks(|block| {
+        if block.attn_pre.is_some() {
+            block.mlp_pre = None;
+        }
+    });
     let after = blocks(|block| {
         let is_free = block.attn_post.is_none() && block.mlp_post.is_none() && !block.is_parallel;
         if is_free && block.attn_pre.is_some() {
@@ -87,27 +100,46 @@ fn norms(known: &Known<'_>) -> Vec<Reading> {
             block.is_parallel = !block.is_parallel;
         }
     });
-    [
+    let of_blocks = [
         with("no norms before attention and feed-forward layers", &none),
+        with("no norm before attention", &none_before_attention),
+        with("no norm before feed-forward layers", &none_before_mlp),
         with("norms after attention and feed-forward layers", &after),
         with("norms before attention and feed-forward layers", &before),
         with(
             "the other order of branches (parallel or one after the other)",
             &parallel,
         ),
-        with("no final norm", &|spec| {
-            spec.stacks
-                .iter_mut()
-                .for_each(|stack| stack.final_norm = None);
-        }),
-        with(
-            "gains read as they are not stored (g and 1 + g)",
-            &flip_gains,
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        gains(known).and_then(|name| with(&name, &flip_gains)),
+    ];
+    let of_blocks = of_blocks.into_iter().flatten();
+    let last = with("no final norm", &|spec| {
+        spec.stacks
+            .iter_mut()
+            .for_each(|stack| stack.final_norm = None);
+    });
+    of_blocks
+        .map(|reading| reading.local(IsLocal::InLayers))
+        .chain(last)
+        .collect()
+}
+
+/// The reading of gains that is not declared, in words; `None` if the first block has no norm with a gain.
+fn gains(known: &Known<'_>) -> Option<String> {
+    let first = known.blocks().next()?;
+    let norms = [
+        &first.attn_pre,
+        &first.attn_out,
+        &first.attn_post,
+        &first.mlp_pre,
+    ];
+    let mut with_gain = norms.into_iter().flatten();
+    let norm = with_gain.find(|norm| !norm.gain.is_empty())?;
+    Some(if norm.adds_one {
+        "gains of norms used as they are stored (g, not 1 + g)".to_owned()
+    } else {
+        "1 added to the stored gains of norms (1 + g, not g)".to_owned()
+    })
 }
 
 fn flip_gains(spec: &mut ModelSpec) {

@@ -102,6 +102,13 @@ impl Costs {
         in_cheap.max(in_costs).max(2)
     }
 
+    /// Number of readings that are each tried together with `n` others on the first positions.
+    pub fn bases(&self, n: usize) -> usize {
+        const MOST: usize = 40;
+        let in_cheap = CHEAP / (n * FIRST_POSITIONS * self.of_token).max(1);
+        in_cheap.min(MOST)
+    }
+
     /// Positions of repeated texts.
     pub fn copied_positions(&self) -> usize {
         if self.is_cheap(2 * COPIED_POSITIONS) {

@@ -1,5 +1,6 @@
 //! The readings that enter a race of a model.
 
+use attnscope_forward::Sequence;
 use attnscope_spec::Model;
 
 use super::texts::Text;
@@ -8,21 +9,56 @@ use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, lo
 /// Most heads of a model for which readings of single heads are tried.
 const MOST_HEADS: usize = 64;
 
+impl<'a> Known<'a> {
+    fn of(model: &'a Model, texts: &[Text]) -> Self {
+        let all = || texts.iter().map(|text| &text.sequence);
+        let positions = all().flat_map(|sequence| sequence.positions.iter().copied());
+        let ids = || all().flat_map(|sequence| sequence.tokens.iter().copied());
+        Self {
+            model,
+            n_longest: all().map(Sequence::len).max().unwrap_or(0),
+            first_position: positions.min().unwrap_or(0),
+            ids: [ids().min().unwrap_or(0), ids().max().unwrap_or(0)],
+            separator: separator(texts),
+        }
+    }
+}
+
+/// The token with which every text begins, if it also stands inside one.
+fn separator(texts: &[Text]) -> Option<u32> {
+    let mut firsts = texts
+        .iter()
+        .map(|text| text.sequence.tokens.first().copied());
+    let first = firsts.next()??;
+    let is_first = firsts.all(|other| other == Some(first));
+    let mut inside = texts.iter().flat_map(|text| &text.sequence.tokens[1..]);
+    (is_first && inside.any(|id| *id == first)).then_some(first)
+}
+
+/// Readings of a whole model together with those that `first` leaves open, each made for the spec of `first`.
+pub(super) fn together_with(model: &Model, texts: &[Text], first: &Reading) -> Vec<Reading> {
+    let as_read = first.spec.as_deref().cloned();
+    let as_read = as_read.map(|spec| model.with_spec(spec));
+    let known = Known::of(as_read.as_ref().unwrap_or(model), texts);
+    let declared = Reading::declared();
+    let others = everywhere(&known).into_iter();
+    let both = others
+        .filter(|other| other.hypothesis.family != super::silence::FAMILY.id)
+        .filter_map(|other| first.and(&other));
+    // The second may take back what the first changed.
+    both.filter(|both| !both.does_the_same(first) && !both.does_the_same(&declared))
+        .filter(|both| both.spec.as_deref() != Some(&model.spec))
+        .collect()
+}
+
+/// The declared model without a part of each layer.
+pub(super) fn silence(model: &Model) -> Vec<Reading> {
+    (super::silence::FAMILY.readings)(&Known::of(model, &[]))
+}
+
 /// All readings to try: in the whole model, in compatible pairs, in single layers, and in single heads.
 pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> {
-    let positions = texts
-        .iter()
-        .flat_map(|text| text.sequence.positions.iter().copied());
-    let known = Known {
-        model,
-        n_longest: texts
-            .iter()
-            .map(|text| text.sequence.len())
-            .max()
-            .unwrap_or(0),
-        first_position: positions.min().unwrap_or(0),
-    };
-    let mut all = everywhere(&known);
+    let mut all = everywhere(&Known::of(model, texts));
     debug_assert!(all.iter().all(|one| {
         FAMILIES
             .iter()

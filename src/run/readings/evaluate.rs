@@ -31,9 +31,7 @@ struct State<'r> {
 
 impl<'r> State<'r> {
     fn new(reading: &'r Reading, texts: &[Text]) -> Self {
-        let sequences = texts
-            .iter()
-            .map(|text| reading.positions.of(&text.sequence));
+        let sequences = texts.iter().map(|text| reading.sequence(&text.sequence));
         Self {
             reading,
             sequences: sequences.collect(),
@@ -93,7 +91,8 @@ fn run_stack<O: Ops>(
         let reading = states[idx].reading;
         let is_declared = reading_stack(reading, model, stack_idx).embed
             == reading_stack(states[0].reading, model, stack_idx).embed
-            && reading.positions == states[0].reading.positions;
+            && reading.positions == states[0].reading.positions
+            && reading.rows_late == states[0].reading.rows_late;
         states[idx].resid = if idx > 0 && is_declared {
             states[0].resid.clone()
         } else {
@@ -165,11 +164,9 @@ fn does_the_same(
         && have_one_memory
         && a.reading.in_layer(layer_idx) == b.reading.in_layer(layer_idx)
         && a.reading.positions == b.reading.positions
+        && a.reading.rows_late == b.reading.rows_late
         && {
-            let [a, b] = [a, b].map(|one| {
-                let stack: &StackSpec = &one.reading.spec_of(model).stacks[stack_idx];
-                &stack.blocks()[layer_idx]
-            });
+            let [a, b] = [a, b].map(|one| one.reading.block(model, stack_idx, layer_idx));
             std::ptr::eq(a, b) || a == b
         }
 }
@@ -244,7 +241,7 @@ fn step<O: Ops>(
             segments.push(Segment {
                 rows: at..at + sequence.len(),
                 sequence,
-                spec: &reading_stack(state.reading, model, stack_idx).blocks()[layer_idx],
+                spec: state.reading.block(model, stack_idx, layer_idx),
                 deviation,
                 dropped: *dropped,
                 source,
@@ -334,10 +331,12 @@ fn unembed<O: Ops>(
     for group in groups.filter(|group| !group.is_empty()) {
         let head = head_of(&states[group[0]]).ok_or_else(no_head)?;
         let labels = group.iter().flat_map(|idx| {
-            let offset = states[*idx].reading.offset;
-            texts
-                .iter()
-                .flat_map(move |text| text.labels(offset).iter().copied())
+            let (offset, late) = {
+                let reading = states[*idx].reading;
+                (reading.offset, reading.rows_late)
+            };
+            let labels = texts.iter().flat_map(move |text| text.labels(offset));
+            labels.map(move |id| id.saturating_add_signed(late))
         });
         let labels: Vec<u32> = labels.collect();
         let parts: Vec<&[f32]> = group.iter().map(|idx| hidden[*idx].as_slice()).collect();

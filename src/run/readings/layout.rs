@@ -3,18 +3,20 @@
 //! - **order**: queries, keys and values in every other order, where they have one shape.
 //! - **fused**: `[q k v]` of each head one after another ↔ all queries, all keys, all values.
 //! - **shared keys**: `repeat` ↔ `repeat_interleave`: which queries a head of keys and values serves.
-//! - **heads**: joined without exchanging axes back, cut without exchanging axes, both; another number of heads of the same
-//!   total width.
+//! - **heads**: joined without exchanging axes back, cut without exchanging axes, both; columns as [d_head, head], where they are
+//!   cut and joined or only where they are joined; another number of heads of the same total width.
+//! - **latent**: keys and values exchanged in what the latent is projected to.
 //! - **transposed**: queries, keys and values, or the output, as the other way round.
 //! - **gate and up** exchanged in gated feed-forward layers.
 //!
-//! Tried in all layers at once. Large models that predict better than word frequencies are not read with other weights.
+//! Tried in all layers, and in each layer alone where the budget allows: a converter or a shard often breaks one. Large models that
+//! predict better than word frequencies are not read with other weights.
 
 use attnscope_compute::attention::{AttentionOverride, Bias, Scale};
 use attnscope_forward::{Cut, Deviation};
 use attnscope_spec::{BlockSpec, FeedForward, LinearSource, MlpSpec, Part, ProjectionSpec};
 
-use super::{Family, Known, Reading};
+use super::{Family, IsLocal, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "layout",
@@ -33,7 +35,8 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
 /// Reading with changed weights; `None` if the change affects no block.
 fn with(known: &Known<'_>, name: &str, change: impl Fn(&mut BlockSpec)) -> Option<Reading> {
     let spec = known.with_blocks(change)?;
-    Some(Reading::new(FAMILY.id, name, "").with_weights(spec))
+    let reading = Reading::new(FAMILY.id, name, "").with_weights(spec);
+    Some(reading.local(IsLocal::InLayers))
 }
 
 fn orders(known: &Known<'_>) -> Vec<Reading> {
@@ -158,10 +161,11 @@ fn heads(known: &Known<'_>) -> Vec<Reading> {
             ..AttentionOverride::NONE
         };
         let name = "heads of keys repeated as a whole (repeat, not repeat_interleave)";
-        all.push(Reading::new(FAMILY.id, name, "").odd(odd));
+        let reading = Reading::new(FAMILY.id, name, "").odd(odd);
+        all.push(reading.local(IsLocal::InLayers));
     }
     if attention.n_heads > 1 && attention.d_value == attention.d_head {
-        let lie = Cut::AsTheyLie;
+        let (lie, channel) = (Cut::AsTheyLie, Cut::ByChannel);
         for (name, cut, joined) in [
             (
                 "heads joined without exchanging axes back",
@@ -170,14 +174,18 @@ fn heads(known: &Known<'_>) -> Vec<Reading> {
             ),
             ("heads cut without exchanging axes", lie, Cut::Columns),
             ("heads cut and joined without exchanging axes", lie, lie),
+            ("heads cut and joined as [d_head, head]", channel, channel),
+            ("heads joined as [d_head, head]", Cut::Columns, channel),
+            ("heads cut as [d_head, head]", channel, Cut::Columns),
         ] {
             let deviation = Deviation {
                 cut,
                 joined,
                 ..Deviation::NONE
             };
-            // This mixes tokens, later ones into earlier ones; no model gains by that unless it was trained that way.
-            all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
+            // The first three mix tokens, later ones into earlier ones; no model gains by that unless it was trained that way.
+            let reading = Reading::new(FAMILY.id, name, "").deviating(deviation);
+            all.push(reading.local(IsLocal::InLayers));
         }
     }
     all.extend(other_numbers(known));

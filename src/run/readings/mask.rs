@@ -4,12 +4,13 @@
 //!   **inverted**: only what a causal mask hides.
 //! - **soft**: what is hidden has −10, −1 or +1 added to its score instead of −∞.
 //! - **prefix**: the first 4, 8, 16 … tokens are seen by all.
-//! - **window**: 4, 8, 16 … keys, one more or less than declared, none, and windows in the other layers.
+//! - **window**: 4, 8, 16 … keys, one more or less than declared, none, and windows in the other layers, with their rotary bases or
+//!   without.
 //! - **causal**: where the configuration declares none.
 //!
 //! What a query sees of the tokens after it includes its label; such readings count only where the declared loss is no better
-//! than word frequencies. All but prefix and window are also tried in each layer alone and in each head alone, where the budget
-//! allows.
+//! than word frequencies. All are also tried in each layer alone, and all but prefix and window in each head alone, where the
+//! budget allows.
 
 use std::sync::Arc;
 
@@ -96,14 +97,15 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     };
     for n in widths().take(4) {
         let name = format!("the first {n} tokens seen by all");
-        all.push(reading(name, "", MaskOverride::Prefix(n)));
+        all.push(reading(name, "", MaskOverride::Prefix(n)).local(IsLocal::InLayers));
     }
     all.extend(windows(known.spec(), &masks, &reading));
     if masks.iter().all(|mask| mask.window.is_none()) {
         for width in widths() {
             let name = format!("a window of {width} keys");
             let advice = format!("--set window={width}");
-            all.push(reading(name, &advice, MaskOverride::Window(width)));
+            let reading = reading(name, &advice, MaskOverride::Window(width)).acting_far();
+            all.push(reading.local(IsLocal::InLayers));
         }
     }
     all
@@ -118,11 +120,12 @@ fn windows(
     if masks.iter().all(|mask| mask.window.is_none()) {
         return Vec::new();
     }
-    let mut all = vec![reading(
+    let none = reading(
         "no window".to_owned(),
         "--set window=none",
         MaskOverride::Causal,
-    )];
+    );
+    let mut all = vec![none.acting_far().local(IsLocal::InLayers)];
     let with = |name: &str, change: &dyn Fn(usize, Mask) -> Mask| {
         let mut changed = spec.clone();
         let last = changed.stacks.len() - 1;
@@ -130,8 +133,11 @@ fn windows(
         for (layer_idx, own) in blocks.filter_map(BlockSpec::own_mut).enumerate() {
             own.attention.mask = change(layer_idx, own.attention.mask);
         }
-        (changed != *spec)
-            .then(|| Reading::new(FAMILY.id, name, "").with_attention(Arc::new(changed)))
+        (changed != *spec).then(|| {
+            Reading::new(FAMILY.id, name, "")
+                .with_attention(Arc::new(changed))
+                .acting_far()
+        })
     };
     let wider = |by: isize| {
         move |_: usize, mask: Mask| Mask {
@@ -139,8 +145,9 @@ fn windows(
             ..mask
         }
     };
-    all.extend(with("a window of one key more", &wider(1)));
-    all.extend(with("a window of one key less", &wider(-1)));
+    let local = |reading: Option<Reading>| reading.map(|one| one.local(IsLocal::InLayers));
+    all.extend(local(with("a window of one key more", &wider(1))));
+    all.extend(local(with("a window of one key less", &wider(-1))));
     all.extend(with(
         "the windows in the other layers",
         &|layer_idx, mask| Mask {
@@ -148,5 +155,34 @@ fn windows(
             ..mask
         },
     ));
+    all.extend(exchanged(spec));
     all
+}
+
+/// Local and global layers exchanged with all that tells them apart: windows and rotary embeddings.
+fn exchanged(spec: &ModelSpec) -> Option<Reading> {
+    let blocks = spec.main_stack().blocks();
+    let own: Vec<_> = blocks.iter().filter_map(BlockSpec::attention).collect();
+    let first_of = |has_window: bool| {
+        let mut all = own.iter();
+        all.find(|one| one.mask.window.is_some() == has_window)
+    };
+    let (local, global) = (first_of(true)?, first_of(false)?);
+    if local.rope == global.rope || own.iter().any(|one| one.d_head != local.d_head) {
+        return None;
+    }
+    let mut changed = spec.clone();
+    let last = changed.stacks.len() - 1;
+    let blocks = changed.stacks[last].blocks_mut().iter_mut();
+    for own in blocks.filter_map(BlockSpec::own_mut) {
+        let other = if own.attention.mask.window.is_some() {
+            global
+        } else {
+            local
+        };
+        own.attention.mask = other.mask;
+        own.attention.rope.clone_from(&other.rope);
+    }
+    let name = "local and global layers exchanged, with their rotary bases";
+    Some(Reading::new(FAMILY.id, name, "").with_attention(Arc::new(changed)))
 }

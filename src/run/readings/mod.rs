@@ -3,6 +3,7 @@
 //! A reading changes the spec, or deviates from what any spec can say. Loss on text decides between readings: the one that the
 //! weights were trained with brings back the loss of the training. One file per family of readings; [`FAMILIES`] lists them.
 
+mod after_race;
 mod axis;
 mod beginnings;
 mod block;
@@ -16,9 +17,12 @@ mod page;
 mod position;
 mod qk_norm;
 mod race;
+mod router;
 mod scale;
+mod silence;
 mod softmax;
 mod texts;
+mod vocabulary;
 
 pub use evaluate::losses;
 
@@ -30,7 +34,7 @@ pub use texts::{Text, blind_loss, unigram_loss};
 use std::sync::Arc;
 
 use attnscope_checks::{SeesLabels, TrainingHypothesis};
-use attnscope_compute::attention::{AttentionOverride, MaskOverride, Scale};
+use attnscope_compute::attention::{AttentionOverride, MaskOverride, Scale, only_change};
 use attnscope_forward::{Cut, Deviation, DroppedResiduals, Sequence};
 use attnscope_spec::{BlockSpec, Model, ModelSpec};
 
@@ -51,8 +55,11 @@ pub static FAMILIES: &[Family] = &[
     position::FAMILY,
     layout::FAMILY,
     block::FAMILY,
+    router::FAMILY,
     qk_norm::FAMILY,
+    vocabulary::FAMILY,
     labels::FAMILY,
+    silence::FAMILY,
 ];
 
 /// Facts about a model that decide which readings apply to it.
@@ -62,6 +69,10 @@ struct Known<'a> {
     n_longest: usize,
     /// Smallest position index of the texts.
     first_position: usize,
+    /// Smallest and largest token id of the texts.
+    ids: [u32; 2],
+    /// A token that begins texts and stands inside them too: the first of a document.
+    separator: Option<u32>,
 }
 
 impl<'a> Known<'a> {
@@ -113,18 +124,29 @@ pub enum PositionsAs {
     Shifted(isize),
     /// Counted from the start again after this many tokens.
     Restarting(usize),
+    /// Counted from the start again at each of these tokens.
+    RestartingAt(u32),
 }
 
 impl PositionsAs {
     fn of(self, sequence: &Sequence) -> Sequence {
         let first = sequence.positions.first().copied().unwrap_or(0);
-        let move_one = |position: &usize| match self {
+        let mut begun = first;
+        let move_one = |(token, position): (&u32, &usize)| match self {
             Self::Declared => *position,
             Self::Shifted(by) => position.saturating_add_signed(by),
             Self::Restarting(after) => first + (position - first.min(*position)) % after,
+            Self::RestartingAt(separator) => {
+                if *token == separator {
+                    begun = *position;
+                }
+                first + (position - begun.min(*position))
+            }
         };
+        let tokens = sequence.tokens.iter();
+        let positions = tokens.zip(&sequence.positions).map(move_one).collect();
         Sequence {
-            positions: sequence.positions.iter().map(move_one).collect(),
+            positions,
             ..sequence.clone()
         }
     }
@@ -136,6 +158,8 @@ pub struct Reading {
     pub hypothesis: TrainingHypothesis,
     /// Whether it is also tried in a single layer or head.
     is_local: IsLocal,
+    /// Whether it changes little but far into a text, as a window or a rotary base does.
+    acts_far: bool,
     deviation: Deviation,
     dropped: DroppedResiduals,
     /// `None` for the declared spec.
@@ -145,6 +169,8 @@ pub struct Reading {
     positions: PositionsAs,
     /// Distance from a position to the token that it predicts.
     offset: usize,
+    /// Number of rows by which tokens stand later in the tables than their ids say.
+    rows_late: i32,
 }
 
 /// Smallest part of a model in which a reading is tried alone.
@@ -173,6 +199,7 @@ impl Reading {
                 name: name.into(),
                 parts: Vec::new(),
                 advice: advice.into(),
+                is_of_layers: false,
                 layer_idx: None,
                 head_idx: None,
                 sees_labels: SeesLabels::Not,
@@ -180,12 +207,14 @@ impl Reading {
                 shown_by: None,
             },
             is_local: IsLocal::No,
+            acts_far: false,
             deviation: Deviation::NONE,
             dropped: DroppedResiduals::default(),
             spec: None,
             shares_weights: true,
             positions: PositionsAs::Declared,
             offset: 1,
+            rows_late: 0,
         }
     }
 
@@ -211,7 +240,16 @@ impl Reading {
         self
     }
 
-    fn local(self, is_local: IsLocal) -> Self {
+    fn acting_far(self) -> Self {
+        Self {
+            acts_far: true,
+            ..self
+        }
+    }
+
+    /// Also tries it in single layers or heads.
+    fn local(mut self, is_local: IsLocal) -> Self {
+        self.hypothesis.is_of_layers = is_local > IsLocal::No;
         Self { is_local, ..self }
     }
 
@@ -241,33 +279,24 @@ impl Reading {
         reading
     }
 
-    /// Combines two readings; `None` if they change the same thing.
+    /// Combines two readings of whole models; `None` if they change the same thing. `other` must have been made for the spec of
+    /// this one.
     fn and(&self, other: &Self) -> Option<Self> {
-        let one = &self.deviation.attention;
-        let two = &other.deviation.attention;
-        let is_plain = |reading: &Self| {
-            reading.spec.is_none()
-                && reading.positions == PositionsAs::Declared
-                && reading.offset == 1
-                && reading.dropped == DroppedResiduals::default()
-                && Deviation {
-                    attention: AttentionOverride::NONE,
-                    ..reading.deviation
-                } == Deviation::NONE
-        };
-        let clash = (one.softmax.is_some() && two.softmax.is_some())
-            || (one.sight.is_some() && two.sight.is_some())
-            || (one.scale != 1.0 && two.scale != 1.0);
         let are_whole = self.hypothesis.layer_idx.is_none() && other.hypothesis.layer_idx.is_none();
-        if clash
-            || !are_whole
-            || !is_plain(self)
-            || !is_plain(other)
-            || self.hypothesis.family == other.hypothesis.family
-        {
+        let family = self.hypothesis.family;
+        let is_of_parts = [layout::FAMILY.id, block::FAMILY.id].contains(&family);
+        if !are_whole || (family == other.hypothesis.family && !is_of_parts) {
             return None;
         }
+        let plain = Self::declared();
         let mut both = self.clone();
+        both.deviation = self.deviation.and(&other.deviation)?;
+        both.dropped = only_change(self.dropped, other.dropped, DroppedResiduals::default())?;
+        both.positions = only_change(self.positions, other.positions, plain.positions)?;
+        both.offset = only_change(self.offset, other.offset, plain.offset)?;
+        both.rows_late = only_change(self.rows_late, other.rows_late, plain.rows_late)?;
+        both.spec = other.spec.clone().or(both.spec);
+        both.shares_weights &= other.shares_weights;
         both.hypothesis.family = "several";
         both.hypothesis.name = format!("{} and {}", self.hypothesis.name, other.hypothesis.name);
         let names = |reading: &Self| {
@@ -290,12 +319,20 @@ impl Reading {
             .sees_labels
             .max(other.hypothesis.sees_labels);
         both.hypothesis.smooths &= other.hypothesis.smooths;
+        both.hypothesis.is_of_layers &= other.hypothesis.is_of_layers;
         both.is_local = IsLocal::No;
-        let attention = &mut both.deviation.attention;
-        attention.softmax = one.softmax.or(two.softmax);
-        attention.sight = one.sight.or(two.sight);
-        attention.scale = one.scale * two.scale;
         Some(both)
+    }
+
+    /// A text as this reading gives it to the model.
+    fn sequence(&self, declared: &Sequence) -> Sequence {
+        let late = self.rows_late;
+        let mut sequence = self.positions.of(declared);
+        if late != 0 {
+            let move_one = |id: &mut u32| *id = id.saturating_add_signed(late);
+            sequence.tokens.iter_mut().for_each(move_one);
+        }
+        sequence
     }
 
     /// Number of leading tokens that every position sees, if the reading overrides it.
@@ -306,8 +343,33 @@ impl Reading {
         }
     }
 
+    /// Its spec of everything but blocks. A reading of one layer changes nothing else.
     fn spec_of<'a>(&'a self, model: &'a Model) -> &'a ModelSpec {
-        self.spec.as_deref().unwrap_or(&model.spec)
+        let is_whole = self.hypothesis.layer_idx.is_none();
+        let own = self.spec.as_deref().filter(|_| is_whole);
+        own.unwrap_or(&model.spec)
+    }
+
+    /// Its spec of a block.
+    fn block<'a>(&'a self, model: &'a Model, stack_idx: usize, layer_idx: usize) -> &'a BlockSpec {
+        let only = self.hypothesis.layer_idx;
+        let own = self.spec.as_deref();
+        let own = own.filter(|_| only.is_none_or(|only| only == layer_idx));
+        &own.unwrap_or(&model.spec).stacks[stack_idx].blocks()[layer_idx]
+    }
+
+    /// Whether it does what another one does, under whatever name.
+    fn does_the_same(&self, other: &Self) -> bool {
+        let what = |one: &Self| {
+            (
+                one.deviation,
+                one.dropped,
+                one.positions,
+                one.offset,
+                one.rows_late,
+            )
+        };
+        what(self) == what(other) && self.spec == other.spec
     }
 
     /// Whether its effect on a token depends on the length of the whole text, so that results on a beginning do not apply.

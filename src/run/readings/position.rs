@@ -1,21 +1,25 @@
 //! What positions did.
 //!
 //! - **none**: no positions where some are declared.
-//! - **offset**: learned or computed tables read 1 or 2 rows later or earlier; **restart** after 8, 16, 32 … tokens.
-//! - **rotary**: interleaved ↔ halves, in the other direction (as in nanochat's code), applied twice, turned by the number of the head
-//!   instead of the position, values turned too, another base (×10, ×50, ×0.1, and NTK's base for contexts 2, 4 and 8 times as long).
+//! - **offset**: learned or computed tables read 1 or 2 rows later or earlier; **restart** after 8, 16, 32 … tokens, or at each
+//!   document, where all texts begin with a token that also stands inside them.
+//! - **rotary**: interleaved ↔ halves, rows permuted twice from one to the other, in the other direction (as in nanochat's code),
+//!   applied twice, turned by the number of the head instead of the position, values turned too, another base (×10, ×50, ×0.1, ×0.01,
+//!   and NTK's base for contexts 2, 4 and 8 times as long), a half or a quarter of each head in place of all of it, all in place of
+//!   a part, the part at the other end of the head.
 //! - **ALiBi**: the other sign, slopes twice and half as steep; **relative bias**: query and key exchanged.
 //!
+//! What concerns rotary embeddings and biases is also tried in each layer alone, where the budget allows.
 //! In texts longer than those of the training another base helps any model: like every reading, one of the base is believed only
 //! where it gains in the beginnings of the texts too.
 
 use std::sync::Arc;
 
-use attnscope_compute::attention::{AttentionOverride, Bias, RopeSpec};
+use attnscope_compute::attention::{AttentionOverride, Bias, RopeScaling, RopeSpec};
 use attnscope_forward::{Deviation, RotationOverride};
 use attnscope_spec::BlockSpec;
 
-use super::{Family, Known, PositionsAs, Reading};
+use super::{Family, IsLocal, Known, PositionsAs, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "position",
@@ -24,10 +28,11 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
-    let mut all = rotary(known);
-    all.extend(biases(known));
-    all.extend(tables(known));
-    all
+    let in_layers = rotary(known).into_iter().chain(biases(known));
+    in_layers
+        .map(|reading| reading.local(IsLocal::InLayers))
+        .chain(tables(known))
+        .collect()
 }
 
 fn rotary(known: &Known<'_>) -> Vec<Reading> {
@@ -87,6 +92,10 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
             "rotary positions applied to values too",
             RotationOverride::WithValues,
         ),
+        (
+            "rows of queries and keys permuted twice for rotary positions",
+            RotationOverride::PermutedTwice,
+        ),
     ] {
         let deviation = Deviation {
             turned,
@@ -95,7 +104,8 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
         all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
     }
     let exponent = first.d_rotary as f64 / (first.d_rotary as f64 - 2.0).max(1.0);
-    let bases = [10.0, 50.0, 0.1].map(|times| (times, format!("{times} times the rotary base")));
+    let bases =
+        [10.0, 50.0, 0.1, 0.01].map(|times| (times, format!("{times} times the rotary base")));
     let longer = [2.0f64, 4.0, 8.0].map(|times| {
         (
             times.powf(exponent),
@@ -104,9 +114,62 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
     });
     for (times, name) in bases.into_iter().chain(longer) {
         let advice = format!("--set rope_theta={}", first.theta * times);
-        all.extend(with(&name, &advice, &|rope| rope.theta *= times));
+        let reading = with(&name, &advice, &|rope| rope.theta *= times);
+        all.extend(reading.map(Reading::acting_far));
     }
+    all.extend(shares(known, first));
     all
+}
+
+/// Readings in which another part of each head rotates.
+fn shares(known: &Known<'_>, first: &RopeSpec) -> Vec<Reading> {
+    let d_head = known
+        .blocks()
+        .find_map(|block| Some(block.attention()?.d_head))
+        .unwrap_or(first.d_rotary);
+    // Start and width of the part, from the width of a head and what is declared.
+    type PartOf = fn(usize, &RopeSpec) -> (usize, usize);
+    let named: [(&str, PartOf); 2] = if first.d_rotary == d_head {
+        [
+            (
+                "rotary positions on the first half of each head",
+                |d_head, _| (0, d_head / 2),
+            ),
+            (
+                "rotary positions on the first quarter of each head",
+                |d_head, _| (0, d_head / 4),
+            ),
+        ]
+    } else {
+        [
+            ("rotary positions on all of each head", |d_head, _| {
+                (0, d_head)
+            }),
+            (
+                "rotary positions at the other end of each head",
+                |d_head, rope| {
+                    let last = d_head.saturating_sub(rope.d_rotary);
+                    (if rope.first == 0 { last } else { 0 }, rope.d_rotary)
+                },
+            ),
+        ]
+    };
+    let with = |(name, part): (&str, PartOf)| {
+        let spec = known.with_blocks(|block| {
+            let Some(own) = block.own_mut() else { return };
+            let d_head = own.attention.d_head;
+            // Scaling by pair belongs to the declared width.
+            let plain = |rope: &&mut RopeSpec| rope.scaling == RopeScaling::None;
+            if let Some(rope) = own.attention.rope.as_mut().filter(plain) {
+                let (start, width) = part(d_head, rope);
+                if width >= 2 && width.is_multiple_of(2) && start + width <= d_head {
+                    (rope.first, rope.d_rotary) = (start, width);
+                }
+            }
+        })?;
+        Some(Reading::new(FAMILY.id, name, "").with_attention(spec))
+    };
+    named.into_iter().filter_map(with).collect()
 }
 
 fn biases(known: &Known<'_>) -> Vec<Reading> {
@@ -190,6 +253,12 @@ fn tables(known: &Known<'_>) -> Vec<Reading> {
                 ..reading
             });
         }
+    }
+    if let Some(separator) = known.separator {
+        all.push(Reading {
+            positions: PositionsAs::RestartingAt(separator),
+            ..Reading::new(FAMILY.id, "positions that begin again at each document", "")
+        });
     }
     for after in [8, 16, 32, 64, 128]
         .into_iter()

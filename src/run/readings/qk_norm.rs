@@ -4,14 +4,14 @@
 //! - **some** where it has none: each head's queries and keys divided by their root mean square, with the declared scale, and
 //!   with none: a norm without weights leaves no trace in a checkpoint.
 //!
-//! Tried in all layers at once.
+//! Tried in all layers, and in each layer alone where the budget allows.
 
 use attnscope_compute::attention::AttentionOverride;
 use attnscope_compute::ops::NormKind;
 use attnscope_forward::Deviation;
 use attnscope_spec::{BlockSpec, NormSource};
 
-use super::{Family, Known, Reading};
+use super::{Family, IsLocal, Known, Reading};
 
 pub(super) const FAMILY: Family = Family {
     id: "qk-norm",
@@ -30,7 +30,10 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
                 (own.projections.q_norm, own.projections.k_norm) = (None, None);
             }
         });
-        let reading = |spec| Reading::new(FAMILY.id, "no QK-norm", "").with_weights(spec);
+        let reading = |spec| {
+            let reading = Reading::new(FAMILY.id, "no QK-norm", "").with_weights(spec);
+            reading.local(IsLocal::InLayers)
+        };
         return none.map(reading).into_iter().collect();
     }
     let Some((declared, d_head)) = known.scale() else {
@@ -76,7 +79,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         };
         let reading =
             Reading::new(FAMILY.id, name, "--what-if qk_norm=on").with_weights(with(kind)?);
-        let mut reading = reading.deviating(deviation);
+        let mut reading = reading.deviating(deviation).local(IsLocal::InLayers);
         // Its gain may come only from the scale, which it shares with the reading that changes only the scale.
         if name.ends_with("and no scale") {
             reading.hypothesis.parts = vec![name.to_owned(), "no scale".to_owned()];

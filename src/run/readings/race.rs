@@ -52,11 +52,13 @@ const LED_POSITIONS: usize = 4 * FIRST_POSITIONS;
 #[derive(Debug, Clone, Copy)]
 pub struct Lines {
     /// Gain below which a reading is ignored, in nats.
-    margin: f64,
+    pub margin: f64,
     /// Share of the leader's gain that a rival needs.
     rival: f64,
     /// Share of the text's unigram loss below which a model must be seeing its labels.
     reads_off: f64,
+    /// Share of the text's unigram loss above which a model is no good.
+    pub restored: f64,
     /// Number of tokens in a beginning, which is shorter than any training text.
     n_beginning: usize,
 }
@@ -69,6 +71,7 @@ impl Lines {
             margin: thresholds.trained_otherwise.margin.min(usual),
             rival: NEARLY * thresholds.trained_otherwise.rival_share,
             reads_off: thresholds.trained_otherwise.label_share,
+            restored: thresholds.trained_otherwise.restored_share,
             n_beginning: thresholds.trained_otherwise.beginning as usize,
         }
     }
@@ -96,6 +99,7 @@ pub fn probe_readings<O: Ops>(
         // Too few positions to decide; the check says how many it needs.
         return Ok(Probed::Ran(TrainingProbe {
             declared: vec![Vec::new()],
+            added: None,
             tells_next: false,
             places: Vec::new(),
             of_beginnings: Vec::new(),
@@ -172,7 +176,8 @@ pub fn probe_readings<O: Ops>(
     // Count readings that were tried alone; combined readings come on top.
     let n_left_out = n_possible - race.out.len();
     let first = sample(task, inputs, FIRST_POSITIONS + 2, FIRST_POSITIONS);
-    race.together((&first, &all), costs.most_readings(n_all))?;
+    race.together((&first, &all), &costs)?;
+    race.in_silence(&all, costs.most_readings(n_all))?;
     let of_beginnings = race.on_beginnings(&all)?;
     told(n_field, n_field);
     let last = race.declared.len() - 1;
@@ -188,6 +193,7 @@ pub fn probe_readings<O: Ops>(
     };
     let places = all.iter().flat_map(|text| text.wanted.iter().copied());
     Ok(Probed::Ran(TrainingProbe {
+        added: None,
         tells_next: !matches!(task, Task::Masked(_)),
         places: places.collect(),
         of_beginnings,
@@ -232,24 +238,24 @@ fn key(reading: &Reading) -> Key {
     )
 }
 
-struct Race<'a, O> {
-    ops: &'a O,
-    model: &'a Model,
-    pace: &'a dyn Pace,
-    lines: Lines,
+pub(super) struct Race<'a, O> {
+    pub ops: &'a O,
+    pub model: &'a Model,
+    pub pace: &'a dyn Pace,
+    pub lines: Lines,
     /// Names of all readings, in family order.
-    catalogue: Vec<String>,
-    unigram_loss: f64,
+    pub catalogue: Vec<String>,
+    pub unigram_loss: f64,
     /// Upper bound of each reading's gain, from its last round.
-    promise: BTreeMap<Key, f64>,
+    pub promise: BTreeMap<Key, f64>,
     /// [round][position]
-    declared: Vec<Vec<f32>>,
-    out: Vec<(Reading, TestedHypothesis)>,
+    pub declared: Vec<Vec<f32>>,
+    pub out: Vec<(Reading, TestedHypothesis)>,
 }
 
 impl<O: Ops> Race<'_, O> {
     /// Index of a reading in the catalogue; combined readings come last.
-    fn order(&self, reading: &Reading) -> usize {
+    pub fn order(&self, reading: &Reading) -> usize {
         let place = self
             .catalogue
             .iter()
@@ -291,9 +297,11 @@ impl<O: Ops> Race<'_, O> {
         self.declared.push(declared);
         let mut stays = Vec::new();
         for ((reading, losses), gain) in field.into_iter().zip(of_all).zip(gains) {
-            // A window has an effect only in long texts.
+            // A window or another rotary base changes the loss at few positions, far into a text: it stays for one round more.
+            let is_rare = round == 0 && reading.acts_far && reading.hypothesis.layer_idx.is_none();
             let may_win = gain.high() >= self.lines.margin.max(self.lines.rival * lowest)
-                || gain.n_moved < FEWEST_POSITIONS;
+                || gain.n_moved < FEWEST_POSITIONS
+                || is_rare;
             if may_win && !is_last {
                 self.promise.insert(key(&reading), gain.high());
                 stays.push(reading);
@@ -361,72 +369,6 @@ impl<O: Ops> Race<'_, O> {
         }
         Ok(declared)
     }
-
-    /// Combines the best reading with others as long as that gains. On all texts it runs only the `most` combinations with
-    /// the least loss on the first few positions.
-    fn together(&mut self, (first, all): (&[Text], &[Text]), most: usize) -> Result<()> {
-        const MOST: usize = 2;
-        let last = self.declared.len() - 1;
-        for _ in 0..MOST {
-            let total = |tried: &TestedHypothesis| mean_loss(&tried.losses);
-            let is_in_last = |(_, tried): &&(Reading, TestedHypothesis)| {
-                tried.round == last && total(tried).is_finite()
-            };
-            let best = self
-                .out
-                .iter()
-                .filter(is_in_last)
-                .min_by(|a, b| total(&a.1).total_cmp(&total(&b.1)));
-            let Some((best, its)) = best else {
-                return Ok(());
-            };
-            if mean_loss(&self.declared[last]) - total(its) < self.lines.margin {
-                return Ok(());
-            }
-            let best_losses = its.losses.clone();
-            let known = |reading: &Reading| {
-                self.out
-                    .iter()
-                    .any(|(_, tried)| tried.hypothesis.name == reading.hypothesis.name)
-            };
-            let others = self
-                .out
-                .iter()
-                .filter(|(_, tried)| tried.hypothesis.layer_idx.is_none());
-            let mut both: Vec<Reading> = others
-                .filter_map(|(other, _)| best.and(other))
-                .filter(|both| !known(both))
-                .collect();
-            if both.is_empty() {
-                return Ok(());
-            }
-            if both.len() > most {
-                let running: Vec<&Reading> = both.iter().collect();
-                let few = losses(self.ops, self.model, first, &running, self.pace)?;
-                let few = few.into_iter().skip(1).map(|losses| mean_loss(&losses));
-                let mut ranked: Vec<(f64, Reading)> = few.zip(both).collect();
-                ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-                ranked.truncate(most);
-                both = ranked.into_iter().map(|(_, reading)| reading).collect();
-            }
-            let running: Vec<&Reading> = both.iter().collect();
-            let found = losses(self.ops, self.model, all, &running, self.pace)?;
-            let mut gained = false;
-            for (reading, losses) in both.into_iter().zip(found.into_iter().skip(1)) {
-                if Gain::of(&best_losses, &losses).low() > 0.0
-                    && mean_loss(&best_losses) - mean_loss(&losses) >= self.lines.margin
-                {
-                    gained = true;
-                    let tried = tried(&reading, losses, last, self.order(&reading));
-                    self.out.push((reading, tried));
-                }
-            }
-            if !gained {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Replaces a reading's losses by the declared ones wherever its prefix shows the labels, so that it cannot gain there.
@@ -447,19 +389,25 @@ fn without_shown(
     pairs.map(choose).collect()
 }
 
-fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> TestedHypothesis {
+pub(super) fn tried(
+    reading: &Reading,
+    losses: Vec<f32>,
+    round: usize,
+    order: usize,
+) -> TestedHypothesis {
     TestedHypothesis {
         hypothesis: reading.hypothesis.clone(),
         order,
         losses,
         round,
         of_beginnings: Vec::new(),
+        silenced: None,
     }
 }
 
 /// Decrease of the loss from one reading to another, averaged over positions.
-struct Gain {
-    mean: f64,
+pub(super) struct Gain {
+    pub mean: f64,
     /// Half-width of its confidence interval.
     half: f64,
     /// Number of positions at which the losses differ.
@@ -467,7 +415,7 @@ struct Gain {
 }
 
 impl Gain {
-    fn of(from: &[f32], to: &[f32]) -> Self {
+    pub fn of(from: &[f32], to: &[f32]) -> Self {
         let n = from.len().max(1) as f64;
         let pairs = || {
             from.iter()
@@ -486,7 +434,7 @@ impl Gain {
     }
 
     /// Upper bound of the gain; −∞ if the loss is NaN.
-    fn high(&self) -> f64 {
+    pub fn high(&self) -> f64 {
         let high = self.mean + self.half;
         if high.is_nan() {
             f64::NEG_INFINITY
@@ -495,7 +443,7 @@ impl Gain {
         }
     }
 
-    fn low(&self) -> f64 {
+    pub fn low(&self) -> f64 {
         let low = self.mean - self.half;
         if low.is_nan() { f64::NEG_INFINITY } else { low }
     }

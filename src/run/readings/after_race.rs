@@ -1,0 +1,155 @@
+//! After a race: the best readings together with others, and what silence would lose in their places.
+
+use attnscope_checks::{TestedHypothesis, mean_loss};
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::Ops;
+
+use super::Reading;
+use super::budget::Costs;
+use super::candidate_readings::{silence, together_with};
+use super::evaluate::losses;
+use super::race::{Gain, Race, tried};
+use super::texts::Text;
+
+impl<O: Ops> Race<'_, O> {
+    /// Combines the best reading with others as long as that gains. Where the model stays no good, each of the best few readings
+    /// is combined with all others: of two mistakes, neither may show alone.
+    pub fn together(&mut self, texts: (&[Text], &[Text]), costs: &Costs) -> Result<()> {
+        const MOST: usize = 2;
+        for _ in 0..MOST {
+            let best = self.ranked().next().cloned();
+            let Some((best, its)) = best.filter(|(_, its)| its.round + 1 == self.declared.len())
+            else {
+                return Ok(());
+            };
+            if self.gain(&its) < self.lines.margin
+                || !self.combine(&[&best], &its.losses, texts, costs)?
+            {
+                break;
+            }
+        }
+        let best = self.ranked().next();
+        let loss = best.map_or(f64::NAN, |(_, its)| mean_loss(&its.losses));
+        let declared = self.declared.last().cloned().unwrap_or_default();
+        if loss.min(mean_loss(&declared)) <= self.lines.restored * self.unigram_loss {
+            return Ok(());
+        }
+        let bases = costs.bases(self.catalogue.len());
+        let bases: Vec<Reading> = self
+            .ranked()
+            .filter(|(reading, _)| reading.hypothesis.parts.is_empty())
+            .map(|(reading, _)| reading.clone())
+            .take(bases)
+            .collect();
+        self.combine(&bases.iter().collect::<Vec<_>>(), &declared, texts, costs)?;
+        Ok(())
+    }
+
+    /// What a reading gained on the positions of its last round.
+    fn gain(&self, tried: &TestedHypothesis) -> f64 {
+        let declared = self.declared.get(tried.round);
+        declared.map_or(f64::NAN, |declared| mean_loss(declared)) - mean_loss(&tried.losses)
+    }
+
+    /// Readings of whole models, those that gained most first.
+    fn ranked(&self) -> impl Iterator<Item = &(Reading, TestedHypothesis)> {
+        let all = self.out.iter().filter(|(_, tried)| {
+            tried.hypothesis.layer_idx.is_none() && self.gain(tried).is_finite()
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by(|a, b| self.gain(&b.1).total_cmp(&self.gain(&a.1)));
+        all.into_iter()
+    }
+
+    /// Tries each base together with all other readings, and keeps what gains on the losses `than`. On all texts only those run
+    /// that lose least on the first few positions. Returns whether any gained.
+    fn combine(
+        &mut self,
+        bases: &[&Reading],
+        than: &[f32],
+        (first, all): (&[Text], &[Text]),
+        costs: &Costs,
+    ) -> Result<bool> {
+        let tried_before = |reading: &Reading| {
+            self.out
+                .iter()
+                .any(|(_, tried)| tried.hypothesis.name == reading.hypothesis.name)
+        };
+        let mut both: Vec<Reading> = Vec::new();
+        for base in bases {
+            for reading in together_with(self.model, all, base) {
+                let is_known = both.iter().any(|known| known.does_the_same(&reading));
+                if !is_known && !tried_before(&reading) {
+                    both.push(reading);
+                }
+            }
+        }
+        let most = costs.most_readings(than.len());
+        if both.len() > most {
+            let running: Vec<&Reading> = both.iter().collect();
+            let few = losses(self.ops, self.model, first, &running, self.pace)?;
+            let few = few.into_iter().skip(1).map(|losses| mean_loss(&losses));
+            let mut ranked: Vec<(f64, Reading)> = few.zip(both).collect();
+            ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+            ranked.truncate(most);
+            both = ranked.into_iter().map(|(_, reading)| reading).collect();
+        }
+        if both.is_empty() {
+            return Ok(false);
+        }
+        let running: Vec<&Reading> = both.iter().collect();
+        let found = losses(self.ops, self.model, all, &running, self.pace)?;
+        let mut gained = false;
+        for (reading, losses) in both.into_iter().zip(found.into_iter().skip(1)) {
+            if Gain::of(than, &losses).low() > 0.0
+                && mean_loss(than) - mean_loss(&losses) >= self.lines.margin
+            {
+                gained = true;
+                let last = self.declared.len() - 1;
+                let tried = tried(&reading, losses, last, self.order(&reading));
+                self.out.push((reading, tried));
+            }
+        }
+        Ok(gained)
+    }
+
+    /// Measures what the declared model loses without the parts that the best readings change, in at most so many places.
+    pub fn in_silence(&mut self, all: &[Text], most: usize) -> Result<()> {
+        let last = self.declared.len() - 1;
+        let mut gaining: Vec<&TestedHypothesis> = self
+            .out
+            .iter()
+            .map(|(_, tried)| tried)
+            .filter(|tried| tried.round == last && self.gain(tried) >= self.lines.margin)
+            .collect();
+        gaining.sort_by(|a, b| self.gain(b).total_cmp(&self.gain(a)));
+        let mut places: Vec<Option<usize>> = Vec::new();
+        for tried in gaining {
+            if !places.contains(&tried.hypothesis.layer_idx) && places.len() < most {
+                places.push(tried.hypothesis.layer_idx);
+            }
+        }
+        let silent = silence(self.model);
+        let at = |reading: &Reading, place: &Option<usize>| match place {
+            Some(layer_idx) => reading.at(*layer_idx, None),
+            None => reading.clone(),
+        };
+        let asked: Vec<Reading> = places
+            .iter()
+            .flat_map(|place| silent.iter().map(|reading| at(reading, place)))
+            .collect();
+        let running: Vec<&Reading> = asked.iter().collect();
+        let found = losses(self.ops, self.model, all, &running, self.pace)?;
+        let of_places = found[1..].chunks(silent.len().max(1));
+        for (place, losses) in places.into_iter().zip(of_places) {
+            let least = losses.iter().map(|losses| mean_loss(losses));
+            let least = least.fold(f64::INFINITY, f64::min);
+            for (_, tried) in &mut self.out {
+                if tried.hypothesis.layer_idx == place && tried.hypothesis.head_idx.is_none() {
+                    tried.silenced = Some(least);
+                }
+            }
+        }
+        Ok(())
+    }
+}

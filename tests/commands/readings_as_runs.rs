@@ -1,0 +1,78 @@
+//! Readings that change what no small model tells apart by much, against runs of the changed spec.
+
+use attnscope_compute::ops::Cpu;
+use attnscope_forward::Input;
+use attnscope_run::{Options, Silent};
+use attnscope_spec::{BlockSpec, FeedForward, Model, RouterRule};
+use testing::judged::{fixture, prompts_in};
+use testing::opening::opened;
+
+/// Next-token losses of a whole run.
+pub fn losses(model: &Model, input: &Input) -> Vec<f32> {
+    const OPTIONS: Options = Options {
+        keep_bytes: None,
+        predicts: true,
+    };
+    let ran = attnscope_run::run(&Cpu, model, input, OPTIONS, &mut Silent, None, &|| false);
+    let predictions = ran.expect("runs").predictions.expect("predicts");
+    predictions.next_loss.expect("a next-token loss")
+}
+
+fn rule_of(block: &mut BlockSpec) -> &mut RouterRule {
+    match &mut block.feed_forward {
+        FeedForward::Experts(experts) => &mut experts.rule,
+        FeedForward::Dense(_) | FeedForward::None => panic!("experts"),
+    }
+}
+
+/// Of experts, softcaps and the parts of heads that rotate, which no small model tells apart by much.
+#[test]
+fn readings_of_experts_and_softcaps_lose_what_a_run_of_the_changed_spec_loses() {
+    let changes: [(&str, fn(&mut BlockSpec)); 4] = [
+        ("one expert more for each token", |block| {
+            rule_of(block).n_used += 1;
+        }),
+        ("weights of experts divided by their sum", |block| {
+            rule_of(block).normalises = true;
+        }),
+        ("a softcap of 5 on scores", |block| {
+            block.own_mut().expect("attention").attention.softcap = Some(5.0);
+        }),
+        ("rotary positions on the first half of each head", |block| {
+            let attention = &mut block.own_mut().expect("attention").attention;
+            attention.rope.as_mut().expect("rotary positions").d_rotary /= 2;
+        }),
+    ];
+    let model = opened(&fixture("readings/experts"), &[]);
+    let texts = prompts_in(&model, &fixture("readings/texts.jsonl"));
+    let inputs: Vec<Input> = texts.into_iter().take(2).map(|(_, input)| input).collect();
+    let all = attnscope_run::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
+    let all = all.expect("runs");
+    for (name, change) in changes {
+        for only in [None, Some(1)] {
+            let is_asked = |(reading, _): &&(attnscope_run::Reading, Vec<f32>)| {
+                let of = &reading.hypothesis;
+                (of.name.as_str(), of.layer_idx) == (name, only)
+            };
+            let (_, found) = all.iter().find(is_asked).expect(name);
+            let mut spec = model.spec.clone();
+            let blocks = spec.stacks[0].blocks_mut().iter_mut().enumerate();
+            blocks
+                .filter(|(idx, _)| only.is_none_or(|only| only == *idx))
+                .for_each(|(_, block)| change(block));
+            let changed = model.with_spec(spec);
+            let expected: Vec<f32> = inputs
+                .iter()
+                .flat_map(|input| {
+                    let mut losses = losses(&changed, input);
+                    losses.truncate(input.sequence.len() - 2);
+                    losses
+                })
+                .collect();
+            let declared: Vec<f32> = all[0].1.clone();
+            assert_ne!(found, &declared, "{name} changes nothing");
+            let off = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+            assert!(off.fold(0.0, f32::max) <= 1e-4, "{name} {only:?}");
+        }
+    }
+}
