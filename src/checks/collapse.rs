@@ -40,6 +40,14 @@ pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
     }
 }
 
+/// Whether enough rows see two keys to speak of a head: a step of a decoder has one row, which is sharp or not by its token. Ours.
+pub(super) fn has_rows(head: &HeadReport) -> bool {
+    const FEWEST: usize = 4;
+    let rows = head.summary.rows.iter();
+    let telling = rows.filter(|row| row.is_real && row.n_visible >= 2);
+    telling.take(FEWEST).count() == FEWEST
+}
+
 /// How sharp the rows of a head are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharpness {

@@ -61,7 +61,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 continue;
             }
             let entropy = collapse::relative_entropy(layer, head);
-            if entropy.is_nan() {
+            if entropy.is_nan() || !collapse::has_rows(head) {
                 continue;
             }
             n_judged += 1;
@@ -121,7 +121,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         }));
     }
     if n_judged == 0 {
-        return Verdict::not_applicable("no row sees two keys and is a distribution over them");
+        return Verdict::not_applicable(
+            "fewer than four rows see two keys and are distributions over them",
+        );
     }
     let excused = excuses(&excused);
     let mut verdict = match &excused {

@@ -19,6 +19,7 @@
 //! ## Example
 //! W_K initialised to zero: every score is 0, every row even.
 
+use super::collapse::has_rows;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, untrained};
@@ -43,7 +44,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
         let entropy = head.stats.of(Stat::EntropyRelative);
-        if entropy.is_nan() || layer.has_sinks || !evidence.has_distributions(layer, head) {
+        let is_judged = evidence.has_distributions(layer, head) && has_rows(head);
+        if entropy.is_nan() || layer.has_sinks || !is_judged {
             continue;
         }
         n_judged += 1;
@@ -85,7 +87,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         });
     }
     match n_judged {
-        0 => Verdict::not_applicable("no row sees two keys and is a distribution over them"),
+        0 => Verdict::not_applicable(
+            "fewer than four rows see two keys and are distributions over them",
+        ),
         _ => Verdict::of(findings, "no head attends to everything alike"),
     }
 }

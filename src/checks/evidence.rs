@@ -34,6 +34,8 @@ pub struct Evidence<'a> {
     pub row_tolerance: f64,
     /// The first NaN or infinity: its place, and a description.
     pub first_nonfinite: Option<(Place, String)>,
+    /// Whether a stored weight is that NaN or infinity.
+    pub is_in_weights: bool,
     /// Why the model does not look trained, if the code that recorded it found so.
     pub untrained: Option<&'a str>,
     /// The dtype and the largest |value| of the residual, for checkpoints stored in a dtype of narrow range (f16).
@@ -45,12 +47,26 @@ pub struct Evidence<'a> {
     pub n_ctx: Option<usize>,
     /// Mean next-token loss, if the model has one.
     pub loss: Option<f64>,
+    /// Losses of the tokens after each position, in nats. // [position − 1]
+    pub next_losses: Option<&'a [f32]>,
+    /// Where the model begins to compute otherwise, the nearest first.
+    pub boundaries: Vec<Boundary>,
     /// An earlier report on the same prompt.
     pub baseline: Option<&'a Baseline>,
     /// Which tokens are delimiters.
     pub delimiters: Delimiters<'a>,
     /// How badly the text, or the ids given in its place, fit the tokenizer.
     pub lost: TokenizerLoss,
+}
+
+/// A number of tokens beyond which a model computes otherwise than before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Boundary {
+    /// As in “the loss before …”.
+    pub what: String,
+    pub n_tokens: usize,
+    /// What to look at where the loss rises beyond it.
+    pub advice: &'static str,
 }
 
 /// Whether a token separates others: punctuation, a line break, a special token. A function, called only where needed, since it
@@ -96,12 +112,15 @@ impl<'a> Evidence<'a> {
             layers,
             row_tolerance,
             first_nonfinite: None,
+            is_in_weights: false,
             untrained: None,
             narrow_dtype: None,
             lacks: None,
             probes,
             n_ctx: None,
             loss: None,
+            next_losses: None,
+            boundaries: Vec::new(),
             baseline: None,
             delimiters: Delimiters::default(),
             lost: TokenizerLoss::default(),
@@ -459,6 +478,8 @@ pub struct TrainingProbe {
     pub readings: Vec<TestedHypothesis>,
     /// Number of readings skipped, or dropped before a decision, because of their cost.
     pub n_left_out: usize,
+    /// Seconds that those would take at least, as budgets count them.
+    pub seconds_left_out: f64,
     /// Loss of guessing by the text's own token frequencies, in nats.
     pub unigram_loss: f64,
     /// Loss of guessing by the frequencies of the preceding tokens, starting from a uniform distribution.

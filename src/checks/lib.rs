@@ -64,12 +64,13 @@ mod verdict;
 pub mod weight;
 mod weights_seen;
 mod window_width;
+mod worse_beyond;
 mod wrong_axis;
 mod zero_weights;
 
 pub use attnscope_spec::Place;
 pub use evidence::{
-    Baseline, BaselineValues, ContextProbe, Delimiters, Evidence, FutureProbe, Influence,
+    Baseline, BaselineValues, Boundary, ContextProbe, Delimiters, Evidence, FutureProbe, Influence,
     InvarianceProbe, LabelsProbe, Movement, NonfiniteModule, OrderProbe, Probed, Probes, Reordered,
     SILENCE, SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
@@ -94,6 +95,19 @@ pub enum Needs {
     Probes,
     /// The weights alone, without a text.
     Weights,
+}
+
+impl Needs {
+    /// How sure a finding is that rests on such evidence.
+    pub fn certainty(self) -> &'static str {
+        match self {
+            Self::Pattern | Self::Scores | Self::Residual => {
+                "measured on this text; another text may differ"
+            }
+            Self::Probes => "measured: another input moved what must not depend on it",
+            Self::Weights => "measured on the weights, whatever the text",
+        }
+    }
 }
 
 /// A check.
@@ -153,9 +167,27 @@ pub static CHECKS: &[&Check] = &[
     &score_scale::CHECK,
     &spectral_bound::CHECK,
     &beyond_context::CHECK,
+    &worse_beyond::CHECK,
     &foreign_ids::CHECK,
     &regression::CHECK,
 ];
+
+impl Check {
+    /// What the check finds, in one sentence without a full stop.
+    pub fn title(&self) -> &'static str {
+        let first = self.source.lines().next().unwrap_or_default();
+        first.trim_start_matches("//!").trim().trim_end_matches('.')
+    }
+
+    /// How sure its findings are.
+    pub fn certainty(&self) -> &'static str {
+        if self.id == trained_otherwise::CHECK.id {
+            "the 99 % interval of the gain lies above 0"
+        } else {
+            self.needs.certainty()
+        }
+    }
+}
 
 /// The check with an id.
 pub fn find(id: &str) -> Option<&'static Check> {

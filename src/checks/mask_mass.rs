@@ -95,7 +95,13 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
         let looks = shape.map_or(String::new(), |shape| {
             format!("; the layer sees {}", shape.words())
         });
+        let audit = layer.heads.first().and_then(|head| head.audit.as_deref());
+        let deviation = audit.and_then(|audit| audit.head_axis_deviation);
+        let is_over_heads = deviation.is_some_and(|deviation| deviation <= evidence.row_tolerance);
         let advice = match shape.map(|shape| shape.direction) {
+            _ if is_over_heads => {
+                "correct the axis of the softmax (wrong-axis): over heads, every key that a finite number masks gets 1/n_heads"
+            }
             Some(Direction::Prefix(_)) => {
                 "declare the prefix (attnscope.prefix in the metadata) if it is meant; otherwise apply the causal mask to it as well"
             }

@@ -48,13 +48,22 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     };
     let mut findings = Vec::new();
     if let Some((place, what)) = &evidence.first_nonfinite {
+        let advice = if evidence.is_in_weights {
+            "restore the tensor from an earlier checkpoint, or train again with gradient clipping and a wider dtype"
+        } else if place.key_idx.is_some() {
+            "scale queries before they are multiplied with keys, or compute scores in f32: q·k overflows in f16 above 65 504; and look \
+             for rows whose keys are all masked with −inf"
+        } else {
+            "follow the values up to this place (attnscope report: resid_max_abs layer by layer): no stored weight is the cause, so \
+             they grow out of range or are divided by 0 on the way"
+        };
         findings.push(finding(
             Severity::Error,
             *place,
             f64::NAN,
             0.0,
             what.clone(),
-            "restore the tensor from an earlier checkpoint, or train again with gradient clipping and a wider dtype",
+            advice,
         ));
     } else if let Some(("f16", largest)) = evidence.narrow_dtype
         && largest > F16_MAX

@@ -18,7 +18,8 @@
 //! ## False alarms
 //! Families whose learned positions cannot be shifted are told positions explicitly; one that takes none is not tried. Pads on the
 //! left are not tried where layers without attention read padding by design: recurrent ones, and those with a bias before a convolution;
-//! nor where the first token sees all others, which a pad in its place does not. A probed model that takes no `position_ids` and
+//! nor where the first token sees all others, which a pad in its place does not. Without them a causal model is not tested: pads on
+//! the right cannot reach its tokens. A probed model that takes no `position_ids` and
 //! counts positions from the first pad on is not compared with pads on the left.
 //!
 //! ## Example
@@ -26,7 +27,7 @@
 
 use super::evidence::{Evidence, Probed};
 use super::invariance::{judge_invariance, moves};
-use super::verdict::{Severity, Verdict};
+use super::verdict::{Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 
 pub static CHECK: Check = Check {
@@ -37,6 +38,14 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+const PASSED: &str = "real tokens do not depend on the padding that was compared";
+
+const ADVICE: &str =
+    "pass the attention mask, and positions counted over real tokens, to every layer";
+
+const OF_ROWS: &str = "give each row of a batch its own padding mask, of shape [batch, 1, 1, key]: only rows of unequal length move, as where the \
+                       mask of the first row, or one without a batch axis, is used for all";
+
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let probes = evidence.probes;
     let sees_later =
@@ -46,11 +55,25 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             "outputs depend on the number of tokens, padding or not: length-leak tells where",
         );
     }
-    judge_invariance(
-        evidence,
-        CHECK.id,
-        &evidence.probes.padding,
-        "pass the attention mask, and positions counted over real tokens, to every layer",
-        "real tokens do not depend on padding",
-    )
+    let Probed::Ran(probe) = &probes.padding else {
+        return judge_invariance(evidence, CHECK.id, &probes.padding, ADVICE, PASSED);
+    };
+    let is_of = |case: &str, what: &str| case.contains(what);
+    let mut moved = probe.cases.iter().filter(|(_, moved)| moved.is_some());
+    let are_rows = moved.clone().count() > 0 && moved.all(|(case, _)| is_of(case, "in a batch"));
+    let advice = if are_rows { OF_ROWS } else { ADVICE };
+    let mut verdict = judge_invariance(evidence, CHECK.id, &probes.padding, advice, PASSED);
+    let has_left = probe.cases.iter().any(|(case, _)| is_of(case, "left"));
+    if verdict.status == Status::Passed && !has_left {
+        // What follows a token does not reach it in a causal model, padding or not.
+        let is_causal =
+            matches!(&probes.future, Probed::Ran(future) if future.first_residual.is_none());
+        if is_causal {
+            return Verdict::not_tested(
+                "padding on the left was not compared, and on the right it cannot reach the tokens of a causal model",
+            );
+        }
+        verdict.why = format!("padding on the left was not compared; {}", verdict.why);
+    }
+    verdict
 }

@@ -39,7 +39,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     for (layer, head_idx, head) in evidence.heads() {
         let of = |stat: Stat| head.stats.of(stat);
         let share = of(Stat::SaturatedRows);
-        if share.is_nan() || !evidence.has_distributions(layer, head) {
+        if share.is_nan() || !evidence.has_distributions(layer, head) || !collapse::has_rows(head) {
             continue;
         }
         n_judged += 1;
@@ -75,7 +75,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         });
     }
     if n_judged == 0 {
-        return Verdict::not_applicable("no row sees two keys and is a distribution over them");
+        return Verdict::not_applicable(
+            "fewer than four rows see two keys and are distributions over them",
+        );
     }
     let spared = match n_spared {
         0 => String::new(),

@@ -71,6 +71,7 @@ thresholds! {
     score_scale: ScoreScale { difference }
     regression: Regression { relative, floor }
     spectral_bound: SpectralBound { guaranteed }
+    worse_beyond: WorseBeyond { margin }
     foreign_ids: ForeignIds { fewest_ids, share }
 }
 

@@ -157,8 +157,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     if probe.n_left_out > 0 && verdict.findings.is_empty() {
         verdict.why.push_str(&format!(
-            "; {} more readings were left out, which would cost too much on a model of this size",
-            probe.n_left_out
+            "; {} more readings were left out, which would take about {} more (--budget)",
+            probe.n_left_out,
+            duration(probe.seconds_left_out)
         ));
     }
     verdict
@@ -383,6 +384,15 @@ impl Against<'_> {
             evidence,
             advice,
         }
+    }
+}
+
+/// A duration in words: seconds, minutes or hours.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.0} h", seconds / 3600.0),
     }
 }
 

@@ -144,12 +144,18 @@ mod tests {
         let places = [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2];
         let declared = [1.0; 12];
         let gaining = |n_texts: usize| -> Vec<f32> {
-            (0..12)
-                .map(|idx| if idx < 3 * n_texts { 0.1 } else { 1.1 })
-                .collect()
+            let loss = |idx| if idx < 3 * n_texts { 0.1 } else { 1.1 };
+            (0..12).map(loss).collect()
         };
-        assert!(!gains_in_most_texts(&places, &declared, &gaining(1)));
-        assert!(!gains_in_most_texts(&places, &declared, &gaining(2)));
-        assert!(gains_in_most_texts(&places, &declared, &gaining(3)));
+        for (n_texts, is_most) in [(1, false), (2, false), (3, true)] {
+            assert_eq!(
+                gains_in_most(&places, &declared, &gaining(n_texts)),
+                is_most
+            );
+        }
+        // What changes nothing in most texts, as a window in short ones, is judged by the others.
+        let mut far = declared;
+        far[11] = 0.1;
+        assert!(gains_in_most(&places, &declared, &far));
     }
 }

@@ -13,6 +13,9 @@ const SHARP_ROWS: f64 = 0.5;
 const SHARP_SCORES: f64 = 50.0;
 /// Scores alone are an error at this many times the threshold.
 const RUNAWAY: f64 = 4.0;
+/// Scores that no healthy head was seen to reach, where most rows are saturated: an error in a single head too. Wortsman et al. 2023
+/// (arXiv 2309.14322) take 10⁴ as the mark of an unstable training.
+const UNSTABLE: f64 = 1e4;
 
 /// How the loss changed while the statistic crossed its threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -146,6 +149,14 @@ impl ThresholdCrossing {
                 ),
             );
         }
+        if self.is_unstable() {
+            let told = told.map_or(String::new(), |told| format!("; {told}"));
+            let why = format!(
+                "scores reach {:.1e} and most rows pass no gradient{told}",
+                self.max_abs_score
+            );
+            return weight(Severity::Error, why);
+        }
         if self.before != PreviousState::Afar {
             let why = match self.before {
                 PreviousState::Unknown => "present since the first record",
@@ -201,6 +212,14 @@ impl ThresholdCrossing {
             && self.line.is_of_heads
             && self.n_past >= 2
             && 2 * self.n_past >= n_heads
+    }
+
+    /// Whether the head's scores are beyond what any healthy one reaches, and its rows saturated.
+    fn is_unstable(&self) -> bool {
+        self.line.is_fault
+            && self.line.is_of_heads
+            && self.max_abs_score >= UNSTABLE
+            && self.saturated_rows >= SHARP_ROWS
     }
 
     /// Whether the softmax of the head is past learning, by many saturated rows or large scores. True if neither is known.
@@ -272,6 +291,23 @@ mod tests {
                 ..HEAD
             };
             assert_eq!(severity(alone), Severity::Warning, "{n_past} of {n_heads}");
+        }
+    }
+
+    #[test]
+    fn a_single_head_with_scores_of_a_million_is_an_error_with_or_without_a_history() {
+        for before in [PreviousState::Unknown, PreviousState::Near] {
+            let head = ThresholdCrossing {
+                before,
+                max_abs_score: 1e6,
+                ..HEAD
+            };
+            assert_eq!(severity(head), Severity::Error);
+            let with_gradient = ThresholdCrossing {
+                saturated_rows: 0.1,
+                ..head
+            };
+            assert_eq!(severity(with_gradient), Severity::Warning);
         }
     }
 

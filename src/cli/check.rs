@@ -10,12 +10,12 @@ use attnscope_compute::on_device;
 use attnscope_forward::Input;
 use attnscope_history::Found;
 use attnscope_live::LiveTarget;
-use attnscope_prompt::TokenizerLoss;
+use attnscope_prompt::{Request, TokenizerLoss};
 use attnscope_report::{
     Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
     write_verdicts,
 };
-use attnscope_run::{Judging, Options, input_of};
+use attnscope_run::{Budget, Covering, Judging, Options, covering, input_of};
 use clap::ValueEnum;
 
 use super::check_onsets::{Asking, trainings};
@@ -26,7 +26,7 @@ use super::live_args::LiveArgs;
 use super::live_target;
 use super::log_target::{self, log_of};
 use super::progress::{Task, failed, note};
-use super::prompts::InputsArgs;
+use super::prompts::{InputsArgs, Named};
 use super::session::{Opened, Session};
 use super::table_baselines::Baselines;
 use super::targets::TargetArgs;
@@ -64,6 +64,13 @@ pub struct Args {
     /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
+    /// Also run a prompt that crosses every boundary of the model that the budget allows: windows, and contexts before rotary scaling
+    #[arg(long)]
+    cover: bool,
+    /// Seconds for readings of the weights and for --cover, counted as 20 billion multiplications each, so that every machine asks
+    /// the same
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = budget)]
+    budget: f64,
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
@@ -250,6 +257,10 @@ fn judged(
         keep_bytes: Some(0),
         predicts: true,
     };
+    let budget = Budget::of_seconds(args.budget);
+    if args.cover {
+        first.push(add_covering(&mut opened, budget)?);
+    }
     session.ready(&mut opened, options, 0)?;
     let Opened { model, named, .. } = opened;
     let baselines = &baselines.of_checkpoint(&model.checkpoint.name)?;
@@ -271,6 +282,7 @@ fn judged(
         baselines,
         wants,
         lost,
+        budget,
         told: &mut told,
         pace: &|| false,
     };
@@ -287,6 +299,53 @@ fn judged(
         unread: model.checkpoint.unread.clone(),
         verdicts: judgement.verdicts,
     })
+}
+
+/// Parses a number of seconds, with or without an s.
+fn budget(given: &str) -> Result<f64, String> {
+    let number = given.strip_suffix('s').unwrap_or(given);
+    let seconds: f64 = number
+        .parse()
+        .map_err(|_| format!("expected seconds, found {given}"))?;
+    if seconds.is_finite() && seconds >= 0.0 {
+        Ok(seconds)
+    } else {
+        Err(format!("expected seconds from 0 on, found {given}"))
+    }
+}
+
+/// Adds a prompt that crosses boundaries which the prompts do not; returns a note for the user.
+fn add_covering(opened: &mut Opened, budget: Budget) -> Result<String> {
+    let inputs: Vec<Input> = opened
+        .named
+        .iter()
+        .map(|named| input_of(&named.prompt))
+        .collect();
+    let Covering {
+        tokens,
+        n_out_of_reach,
+    } = covering(&opened.model, &inputs, budget);
+    let beyond = match n_out_of_reach {
+        0 => String::new(),
+        1 => "; 1 boundary is beyond the budget".to_owned(),
+        n => format!("; {n} boundaries are beyond the budget"),
+    };
+    let Some(tokens) = tokens else {
+        return Ok(format!("--cover: no boundary is left to cross{beyond}"));
+    };
+    let n = tokens.len();
+    let prompt = attnscope_prompt::prepare(
+        &Request::ids(tokens),
+        &opened.prompt_form,
+        opened.model.spec.limits(),
+    )?;
+    opened.named.push(Named {
+        id: "cover".to_owned(),
+        prompt,
+    });
+    Ok(format!(
+        "--cover: the prompt “cover” repeats the texts up to {n} tokens{beyond}"
+    ))
 }
 
 /// Opens a target with its prompts: those of a file next to it, unless a prompt or a baseline was given. Returns notes for the

@@ -124,6 +124,7 @@ impl Run<'_> {
             baselines: &baselines,
             wants: &|_| true,
             lost: self.lost,
+            budget: attnscope_run::Budget::USUAL,
             told: &mut |_| {},
             pace: &|| false,
         };

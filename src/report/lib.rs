@@ -3,6 +3,7 @@
 mod align;
 mod baseline;
 pub mod chart;
+mod conclusion;
 mod difference;
 mod document;
 pub mod drawing;

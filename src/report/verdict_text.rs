@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Status;
 
+use super::conclusion::write_conclusion;
 use super::finding::FindingRecord;
 use super::grouped::{self, grouped, severities, write_groups};
 use super::plain::one_line;
@@ -70,19 +71,19 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
             writeln!(to, "  {status} {}: {why}", check.id)?;
         }
     }
-    if let Quiet::Counted(listed) = quiet {
-        write_counts(target, listed, to)?;
+    if target.verdicts.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    write_conclusion(target, &groups, &counts(target, quiet), to)
 }
 
-/// Writes one line on the checks that found nothing.
-fn write_counts(target: &TargetVerdict, listed: &str, to: &mut impl Write) -> io::Result<()> {
+/// Says what the checks gave that found nothing.
+fn counts(target: &TargetVerdict, quiet: Quiet) -> String {
     let counts = [
         (Status::Passed, "passed"),
         (
             Status::ByConstruction,
-            "hold by construction, so that they say nothing of the code that trained the model",
+            "hold by construction and say nothing of the code that trained it",
         ),
         (Status::NotTested, "not run"),
         (Status::NotApplicable, "do not apply"),
@@ -92,10 +93,11 @@ fn write_counts(target: &TargetVerdict, listed: &str, to: &mut impl Write) -> io
         (n > 0).then(|| format!("{n} {what}"))
     });
     let counts: Vec<String> = counts.collect();
-    if counts.is_empty() {
-        return Ok(());
+    match (counts.join(" · "), quiet) {
+        (counts, _) if counts.is_empty() => "no other check was run".to_owned(),
+        (counts, Quiet::Counted(listed)) => format!("{counts} ({listed})"),
+        (counts, Quiet::Listed) => counts,
     }
-    writeln!(to, "  {} ({listed})", counts.join(" · "))
 }
 
 /// Formats a number for people: few digits, and a power of ten if needed.

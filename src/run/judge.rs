@@ -16,6 +16,8 @@ use attnscope_forward::Input;
 use attnscope_prompt::TokenizerLoss;
 use attnscope_spec::{Model, Place, Stack};
 
+use super::boundaries::boundaries;
+use super::budget::Budget;
 use super::job::{Job, Options, Outcome};
 use super::kept::Kept;
 use super::observer::{Observer, Progress};
@@ -43,6 +45,8 @@ pub struct Judging<'a> {
     pub wants: &'a dyn Fn(&Check) -> bool,
     /// How badly the texts, or the ids given in their place, fit the tokenizer.
     pub lost: TokenizerLoss,
+    /// What readings of the weights may cost.
+    pub budget: Budget,
     pub told: &'a mut dyn FnMut(Step),
     pub pace: &'a dyn Pace,
 }
@@ -198,7 +202,7 @@ pub fn probe<O: Ops>(
         probes.order = probe_order(ops, model, first, progress, pace)?;
     }
     if wanted.contains("trained-otherwise") || wanted.contains("knows-nothing") {
-        let lines = Lines::of(judging.thresholds);
+        let (lines, budget) = (Lines::of(judging.thresholds), judging.budget);
         let mut told = |n_done: usize, n: usize| {
             (judging.told)(Step {
                 what: "reading the weights in other ways".to_owned(),
@@ -206,12 +210,13 @@ pub fn probe<O: Ops>(
                 n,
             });
         };
-        let at_hand = TextsAtHand::of(model, inputs);
+        let at_hand = TextsAtHand::of(model, inputs, budget);
         let (added, words) = at_hand.map_or((Vec::new(), None), |at_hand| {
             (at_hand.inputs, Some(at_hand.words))
         });
         let texts = [inputs, &added].concat();
-        probes.training = probe_readings(ops, model, &texts, lines, &mut told, pace)?;
+        let limits = (lines, budget);
+        probes.training = probe_readings(ops, model, &texts, limits, &mut told, pace)?;
         if let Probed::Ran(training) = &mut probes.training {
             training.added = words;
         }
@@ -346,10 +351,17 @@ fn judge_run(
     });
     let separators = Separators::new(model, outcome);
     let is_delimiter = |stack: Stack, key_idx: usize| separators.holds(stack, key_idx);
+    let nonfinite = outcome.nonfinite.as_ref();
     let evidence = Evidence {
         first_nonfinite,
+        is_in_weights: nonfinite.is_some_and(|found| found.tensor.is_some()),
         narrow_dtype,
         n_ctx: model.spec.n_ctx,
+        boundaries: boundaries(&model.spec),
+        next_losses: outcome
+            .predictions
+            .as_ref()
+            .and_then(|predictions| predictions.next_loss.as_deref()),
         loss: outcome
             .predictions
             .as_ref()

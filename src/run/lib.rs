@@ -1,6 +1,8 @@
 //! The pipeline: runs a prompt through the model layer by layer, and computes the statistics of each layer as it finishes.
 
 pub mod align;
+mod boundaries;
+mod budget;
 pub mod captured;
 mod edited;
 mod first_nonfinite;
@@ -41,6 +43,8 @@ mod work;
 mod writing;
 
 pub use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
+pub use boundaries::{Covering, boundaries, covering};
+pub use budget::Budget;
 pub use captured::{
     ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, captured_head, is_captured,
     is_probe, judge_captured, judge_trace, read_trace,

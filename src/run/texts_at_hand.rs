@@ -6,14 +6,14 @@ use attnscope_forward::Input;
 use attnscope_prompt::{PromptForm, PromptsBeside, Request, Tokenizer, built_in_texts, prepare};
 use attnscope_spec::Model;
 
+use super::budget::Budget;
 use super::writing::input_of;
 
 /// Number of positions that decide most readings (ours): prompts with as many are judged alone.
 const ENOUGH: usize = 384;
 
-/// Most multiplications that added positions may cost, as a race of readings runs each about ten times: half a minute on two
-/// cores.
-const MOST_WORK: usize = 60_000_000_000;
+/// How often a race of readings runs each position, about.
+const TIMES: u64 = 10;
 
 /// Added texts, and where they come from.
 pub(super) struct TextsAtHand {
@@ -24,10 +24,11 @@ pub(super) struct TextsAtHand {
 
 impl TextsAtHand {
     /// Texts beside these prompts; `None` if the prompts suffice, there are none, or the model is too large for more.
-    pub fn of(model: &Model, prompts: &[Input]) -> Option<Self> {
+    pub fn of(model: &Model, prompts: &[Input], budget: Budget) -> Option<Self> {
         let n_given: usize = prompts.iter().map(|input| input.sequence.len()).sum();
-        let affordable = MOST_WORK / model.spec.n_multiplications().max(1);
-        let most = ENOUGH.saturating_sub(n_given).min(affordable);
+        let of_token = model.spec.n_multiplications().max(1) as u64;
+        let affordable = budget.multiplications() / (TIMES * of_token);
+        let most = ENOUGH.saturating_sub(n_given).min(affordable as usize);
         if most == 0 {
             return None;
         }

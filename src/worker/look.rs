@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
-use attnscope_run::{HeadDetail, HeadQuery, Judging, Step};
+use attnscope_run::{Budget, HeadDetail, HeadQuery, Judging, Step};
 
 use super::asked::Question;
 use super::caught::caught;
@@ -145,6 +145,7 @@ impl Looker {
                     baselines: &BTreeMap::new(),
                     wants: &|_| true,
                     lost,
+                    budget: Budget::IN_BACKGROUND,
                     told: &mut told,
                     pace,
                 };

@@ -2,6 +2,7 @@
 
 use attnscope_spec::Model;
 
+use super::super::budget::Budget;
 use super::Reading;
 
 /// Most positions of the first round; `FEWEST_FIRST` is the least.
@@ -20,10 +21,13 @@ const COPIED_OF_LARGE: usize = 64;
 /// Fewest positions in the last round of a large model, if half of all positions is less.
 const FEWEST_LAST: usize = 128;
 
-/// Multiplications that are not worth saving: about a quarter of a second.
+/// Multiplications of a round that are not worth saving: half a second on two cores.
 const CHEAP: usize = 10_000_000_000;
 
-/// Cost limit of the first round beyond `CHEAP`, in runs of the model on all positions; later rounds have `ROUND_COSTS`.
+/// Number of parts that a budget is divided into: rounds, combinations, beginnings, and repeated texts.
+const PARTS: u64 = 10;
+
+/// Cost limit of the first round beyond what the budget has for a round, in runs of the model on all positions; later rounds have `ROUND_COSTS`.
 const FIRST_ROUND_COSTS: usize = 2;
 
 const ROUND_COSTS: usize = 1;
@@ -33,18 +37,26 @@ pub struct Costs {
     n_all: usize,
     /// Multiplications per token.
     of_token: usize,
+    /// Multiplications that a round may cost without being weighed.
+    cheap: usize,
 }
 
 impl Costs {
-    pub fn of(model: &Model, n_all: usize) -> Self {
+    pub fn of(model: &Model, n_all: usize, budget: Budget) -> Self {
         Self {
             n_all,
             of_token: model.spec.n_multiplications(),
+            cheap: CHEAP.max((budget.multiplications() / PARTS) as usize),
         }
     }
 
+    /// Seconds that the first round of more readings would take.
+    pub fn seconds(&self, n_readings: usize) -> f64 {
+        Budget::seconds_of((n_readings * FIRST_POSITIONS) as f64 * self.of_token as f64)
+    }
+
     pub fn is_cheap(&self, n_tokens: usize) -> bool {
-        n_tokens.saturating_mul(self.of_token) <= CHEAP
+        n_tokens.saturating_mul(self.of_token) <= self.cheap
     }
 
     /// Drops readings that the first round cannot afford: those of single heads, then less usual ones of single layers.
@@ -97,7 +109,7 @@ impl Costs {
 
     /// Most readings that a later round may have.
     pub fn most_readings(&self, n_positions: usize) -> usize {
-        let in_cheap = CHEAP / (n_positions * self.of_token).max(1);
+        let in_cheap = self.cheap / (n_positions * self.of_token).max(1);
         let in_costs = ROUND_COSTS * self.n_all / n_positions.max(1);
         in_cheap.max(in_costs).max(2)
     }
@@ -105,7 +117,7 @@ impl Costs {
     /// Number of readings that are each tried together with `n` others on the first positions.
     pub fn bases(&self, n: usize) -> usize {
         const MOST: usize = 40;
-        let in_cheap = CHEAP / (n * FIRST_POSITIONS * self.of_token).max(1);
+        let in_cheap = self.cheap / (n * FIRST_POSITIONS * self.of_token).max(1);
         in_cheap.min(MOST)
     }
 

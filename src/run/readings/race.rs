@@ -11,6 +11,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
 use attnscope_spec::Model;
 
+use super::super::budget::Budget;
 use super::Reading;
 use super::beginnings::{are_short_of, beginnings};
 use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
@@ -85,7 +86,7 @@ pub fn probe_readings<O: Ops>(
     ops: &O,
     model: &Model,
     inputs: &[Input],
-    lines: Lines,
+    (lines, budget): (Lines, Budget),
     told: Told<'_>,
     pace: &dyn Pace,
 ) -> Result<Probed<TrainingProbe>> {
@@ -105,6 +106,7 @@ pub fn probe_readings<O: Ops>(
             of_beginnings: Vec::new(),
             readings: Vec::new(),
             n_left_out: 0,
+            seconds_left_out: 0.0,
             unigram_loss: f64::NAN,
             blind_loss: f64::NAN,
             copy_loss: f64::NAN,
@@ -117,7 +119,7 @@ pub fn probe_readings<O: Ops>(
             .map_or(f64::NAN, |losses| mean_loss(losses)))
     };
     let unigram_loss = unigram_loss(&all);
-    let costs = Costs::of(model, n_all);
+    let costs = Costs::of(model, n_all, budget);
     let n_last = costs.last_positions();
     let all = if n_last < n_all {
         sample(task, inputs, MOST_TOKENS.min(n_last + 2), n_last)
@@ -200,6 +202,7 @@ pub fn probe_readings<O: Ops>(
         declared: race.declared,
         readings: race.out.into_iter().map(|(_, tried)| tried).collect(),
         n_left_out,
+        seconds_left_out: costs.seconds(n_left_out),
         unigram_loss,
         blind_loss: blind_loss(&all, model.spec.d_vocab),
         copy_loss,

@@ -10,8 +10,8 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_families::description::Described;
 use attnscope_forward::{Input, Sequence};
-use attnscope_run::probe_readings;
 use attnscope_run::readings::Lines;
+use attnscope_run::{Budget, probe_readings};
 use attnscope_spec::Model;
 
 const CHECK: &str = "trained-otherwise";
@@ -54,7 +54,14 @@ pub fn otherwise<O: Ops>(
     let thresholds = Thresholds::default();
     let lines = Lines::of(&thresholds);
     let mut probes = Probes::none("a guess is asked one question");
-    probes.training = probe_readings(ops, &model, &inputs, lines, &mut |_, _| {}, pace)?;
+    probes.training = probe_readings(
+        ops,
+        &model,
+        &inputs,
+        (lines, Budget::USUAL),
+        &mut |_, _| {},
+        pace,
+    )?;
     if matches!(probes.training, Probed::Not(_)) {
         return Ok(None);
     }

@@ -1,0 +1,121 @@
+//! The boundaries of a model: numbers of tokens beyond which it computes otherwise than before.
+
+use std::collections::BTreeMap;
+
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::Boundary;
+use attnscope_compute::attention::{RopeScaling, Window};
+use attnscope_forward::{Input, Sequence};
+use attnscope_spec::{BlockSpec, Model, ModelSpec};
+
+use super::budget::Budget;
+use super::job::Options;
+use super::work::work_of;
+
+/// Advice for a window beyond which the loss rises.
+const OF_WINDOW: &str = "look at which layers have a window, how wide it is, and whether sinks were kept: attnscope diff against the \
+                         code that trained it, on a text as long (--set window=none reads without)";
+
+/// Advice for scaled rotary positions beyond whose first context the loss rises.
+const OF_CONTEXT: &str = "look at rope_scaling (type, factor, original context) in config.json: it is what carries positions beyond \
+                          that length";
+
+/// The boundaries of a model below its context, the nearest first.
+pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
+    let blocks = spec.main_stack().blocks();
+    let mut found: BTreeMap<(usize, &'static str), usize> = BTreeMap::new();
+    for attention in blocks.iter().filter_map(BlockSpec::attention) {
+        let window = attention.mask.window.map(|window| match window {
+            Window::Back(width) => (width, "window"),
+            Window::Around(reach) => (reach + 1, "window"),
+            Window::Chunk(width) => (width, "chunk"),
+        });
+        let context = attention
+            .rope
+            .as_ref()
+            .and_then(|rope| match &rope.scaling {
+                RopeScaling::None | RopeScaling::Linear { .. } => None,
+                RopeScaling::Dynamic { n_ctx, .. } => Some(*n_ctx as usize),
+                RopeScaling::Llama3 { original_n_ctx, .. }
+                | RopeScaling::Yarn { original_n_ctx, .. } => Some(*original_n_ctx as usize),
+                RopeScaling::Long { original_n_ctx, .. } => Some(*original_n_ctx),
+            });
+        let context = context.map(|n_tokens| (n_tokens, "context"));
+        for boundary in window.into_iter().chain(context) {
+            *found.entry(boundary).or_default() += 1;
+        }
+    }
+    let n_layers = blocks.len();
+    let is_within = |n_tokens: usize| spec.n_ctx.is_none_or(|n_ctx| n_tokens < n_ctx);
+    let found = found
+        .into_iter()
+        .filter(|((n_tokens, _), _)| *n_tokens > 0 && is_within(*n_tokens));
+    let named = found.map(|((n_tokens, kind), n)| {
+        let what = match kind {
+            "context" => format!("the {n_tokens} positions before rotary scaling"),
+            kind => format!(
+                "the {kind} of {} in {n} of {}",
+                counted(n_tokens, "key"),
+                counted(n_layers, "layer")
+            ),
+        };
+        Boundary {
+            what,
+            n_tokens,
+            advice: if kind == "context" {
+                OF_CONTEXT
+            } else {
+                OF_WINDOW
+            },
+        }
+    });
+    named.collect()
+}
+
+/// A prompt that crosses boundaries which others do not.
+pub struct Covering {
+    /// Tokens of the prompts, over and over; `None` if the prompts cross all boundaries, or none is within reach.
+    pub tokens: Option<Vec<u32>>,
+    /// Number of boundaries that would cost more than is allowed.
+    pub n_out_of_reach: usize,
+}
+
+/// Makes a prompt that crosses all boundaries that the prompts do not, as far as a run of it is within the budget.
+pub fn covering(model: &Model, prompts: &[Input], budget: Budget) -> Covering {
+    /// Tokens beyond a boundary on which a loss is compared.
+    const BEYOND: usize = 128;
+    let room = model.spec.n_ctx.unwrap_or(usize::MAX);
+    let given = prompts.iter().map(|input| input.sequence.len()).max();
+    let texts: Vec<u32> = prompts
+        .iter()
+        .flat_map(|input| input.sequence.tokens.iter().copied())
+        .collect();
+    let tiled =
+        |length: usize| -> Vec<u32> { texts.iter().copied().cycle().take(length).collect() };
+    let lengths: Vec<usize> = boundaries(&model.spec)
+        .iter()
+        .map(|boundary| (boundary.n_tokens + BEYOND).min(room))
+        .filter(|length| given.is_some_and(|given| *length > given))
+        .collect();
+    let is_affordable = |length: &usize| {
+        let tokens = tiled(*length);
+        let input = Input {
+            source: None,
+            sequence: Sequence {
+                positions: model.spec.positions.positions(&tokens, None),
+                tokens,
+                ..Sequence::default()
+            },
+        };
+        let options = Options {
+            keep_bytes: Some(0),
+            predicts: true,
+        };
+        work_of(model, &[input], options) <= budget.multiplications()
+    };
+    let affordable: Vec<usize> = lengths.iter().copied().filter(is_affordable).collect();
+    Covering {
+        tokens: affordable.iter().max().map(|length| tiled(*length)),
+        n_out_of_reach: lengths.len() - affordable.len(),
+    }
+}
