@@ -322,6 +322,18 @@ pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
         && open_file(path).is_ok_and(|tensors| tensors.iter().any(|(name, _)| is_captured(name)))
 }
 
+/// Whether the metadata of a safetensors file has a key that `is_stated` accepts.
+pub fn states(path: &Path, is_stated: impl Fn(&str) -> bool) -> bool {
+    let is_safetensors = path
+        .extension()
+        .is_some_and(|ending| ending == "safetensors");
+    // A read error is reported when the file is opened as weights.
+    is_safetensors
+        && path.is_file()
+        && open_with_metadata(path)
+            .is_ok_and(|(_, metadata)| metadata.keys().any(|key| is_stated(key)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::row_major;

@@ -482,8 +482,8 @@ pub struct TrainingProbe {
     pub seconds_left_out: f64,
     /// Loss of guessing by the text's own token frequencies, in nats.
     pub unigram_loss: f64,
-    /// Loss of guessing by the frequencies of the preceding tokens, starting from a uniform distribution.
-    pub blind_loss: f64,
+    /// Loss of guessing by what followed each token so far, starting from a uniform distribution.
+    pub pair_loss: f64,
     /// Loss as declared on the second copies of repeated texts: low if the model can copy. NaN if no reading that may win reveals
     /// labels.
     pub copy_loss: f64,

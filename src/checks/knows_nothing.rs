@@ -1,15 +1,16 @@
-//! No reading of the weights predicts the text better than counting its tokens.
+//! No reading of the weights predicts the text better than counting what follows what in it.
 //!
 //! ## What it does
-//! Compares the loss, as declared and under every other reading, with that of a guesser who counts the preceding tokens.
+//! Compares the loss, as declared and under every other reading, with that of a guesser who counts which tokens followed which.
 //!
 //! ## Why it matters
 //! A model that predicts nothing is untrained, reads other tokens than it was trained on, or has weights that do not belong to
-//! its configuration. Its other statistics then mean nothing.
+//! its configuration or to one another, such as the mean of two trainings. Its other statistics then mean nothing.
 //!
 //! ## How it is measured
-//! The guesser starts with one count for every token of the vocabulary and adds what it has read (Laplace's rule of succession),
-//! so it knows nothing about the text in advance. Value: the best loss of any reading; threshold: the guesser's, in nats.
+//! The guesser knows nothing about the texts in advance: it starts with a uniform guess and learns pairs of tokens from what it
+//! has read so far of them (a bigram model with Witten and Bell's smoothing, 1991). Value: the best loss of any reading;
+//! threshold: the guesser's, in nats.
 //!
 //! ## False alarms
 //! Text of a kind that the model never saw, such as another language or code. The check is undecidable on fewer than a few dozen
@@ -48,12 +49,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             "the loss as declared is not a number: nan-or-inf tells where that begins",
         );
     };
-    let blind = probe.blind_loss;
+    let counted = probe.pair_loss;
     let said = format!(
-        "loss {best:.3} at best over {}, {blind:.3} by counting tokens",
+        "loss {best:.3} at best over {}, {counted:.3} by counting pairs of tokens",
         probe.positions()
     );
-    if best < blind {
+    if best < counted {
         return Verdict::passed(said);
     }
     if evidence.lost.ids.foreign_share() >= thresholds.foreign_ids.share {
@@ -74,9 +75,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         severity: Severity::Warning,
         place: Place::MODEL,
         value: best,
-        threshold: blind,
+        threshold: counted,
         unit: "nats per token",
-        evidence: format!("{said}: no reading of the weights predicts the text better than counting its tokens"),
+        evidence: format!("{said}: no reading of the weights predicts the text better than counting what follows what in it"),
         advice: "look whether the checkpoint was saved after training, whether the tokenizer is the model's own (attnscope tokens), \
                  whether the weights belong to this config.json, and give text of the kind that it was trained on"
             .to_owned(),

@@ -39,7 +39,13 @@ pub static CHECK: Check = Check {
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut findings, mut is_undecided, mut is_explained) = (Vec::new(), false, false);
+    let mut n_mixed = 0;
     for layer in evidence.layers {
+        // Rows of mixed heads sum to what the mixing weights of a head sum to.
+        if layer_audit(layer).is_some_and(|audit| audit.recorded.is_mixed) {
+            n_mixed += 1;
+            continue;
+        }
         let mut worst: Option<Finding> = None;
         for (head_idx, head) in layer.heads.iter().enumerate() {
             let Some((query_idx, mass)) = worst_row(head) else {
@@ -92,6 +98,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     } else {
         "every row sums to 1"
     };
+    if n_mixed > 0 && n_mixed == evidence.layers.len() {
+        return Verdict::not_applicable("heads are mixed after the softmax (talking heads)");
+    }
     let mut verdict = Verdict::of_our_run(evidence, findings, otherwise);
     if is_explained && verdict.findings.is_empty() {
         verdict = Verdict::not_applicable(otherwise);

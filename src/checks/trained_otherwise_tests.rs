@@ -69,7 +69,7 @@ fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
             n_left_out: 0,
             seconds_left_out: 0.0,
             unigram_loss: 3.0,
-            blind_loss: 9.0,
+            pair_loss: 9.0,
             copy_loss: 9.0,
         }),
         ..Probes::none("not run")
@@ -122,7 +122,7 @@ fn verdict(
             n_left_out: 7,
             seconds_left_out: 90.0,
             unigram_loss,
-            blind_loss: 9.0,
+            pair_loss: 9.0,
             copy_loss,
         }),
         ..Probes::none("not run")

@@ -210,6 +210,8 @@ pub fn probe<O: Ops>(
                 n,
             });
         };
+        let told_once = without_repeats(inputs);
+        let inputs = told_once.as_slice();
         let at_hand = TextsAtHand::of(model, inputs, budget);
         let (added, words) = at_hand.map_or((Vec::new(), None), |at_hand| {
             (at_hand.inputs, Some(at_hand.words))
@@ -223,6 +225,22 @@ pub fn probe<O: Ops>(
     }
     probes.weights = look_at_weights(model, judging)?;
     Ok(probes)
+}
+
+/// Inputs that do not say the same over and over, or all if no others are given: what is repeated is predicted by copying.
+fn without_repeats(inputs: &[Input]) -> Vec<Input> {
+    let is_repeated = |input: &Input| {
+        let tokens = &input.sequence.tokens;
+        let has_period = |n: usize| tokens[n..] == tokens[..tokens.len() - n];
+        (1..=tokens.len() / 2).any(has_period)
+    };
+    let told_once = inputs.iter().filter(|input| !is_repeated(input)).cloned();
+    let told_once: Vec<Input> = told_once.collect();
+    if told_once.is_empty() {
+        inputs.to_vec()
+    } else {
+        told_once
+    }
 }
 
 /// Results of running one prompt.

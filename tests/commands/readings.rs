@@ -273,3 +273,35 @@ fn a_verdict_on_a_broken_model_does_not_depend_on_the_order_of_prompts() {
         assert_eq!(first.advice, second.advice);
     }
 }
+
+/// What a verdict says to run is run: with these settings the model has no mistake left.
+#[test]
+fn the_settings_that_a_verdict_advises_bring_back_the_loss() {
+    let families = ["axis", "scale", "softmax", "mask", "position", "layout"];
+    let mut n_advised = 0;
+    for case in some_of(cases(&families), 3) {
+        let said = asked(&case.name, &case.texts);
+        let Some(finding) = said.of("trained-otherwise").findings.first() else {
+            continue;
+        };
+        let words = finding.advice.split_once("as trained with --set ");
+        let Some((_, settings)) = words else { continue };
+        let settings: Vec<&str> = settings.split(" --set ").collect();
+        let model = opened(&fixture("readings").join(&case.name), &settings);
+        let prompts = prompts(&model, &case.texts);
+        let after = judged_by(
+            &model,
+            &prompts,
+            &Thresholds::default(),
+            &["trained-otherwise"],
+        );
+        assert!(
+            after.with(Severity::Error).is_empty(),
+            "{} with {settings:?}: {:?}",
+            case.name,
+            after.of("trained-otherwise").findings
+        );
+        n_advised += 1;
+    }
+    assert!(n_advised > 0);
+}

@@ -28,7 +28,8 @@ fn rule_of(block: &mut BlockSpec) -> &mut RouterRule {
 /// Of experts, softcaps and the parts of heads that rotate, which no small model tells apart by much.
 #[test]
 fn readings_of_experts_and_softcaps_lose_what_a_run_of_the_changed_spec_loses() {
-    let changes: [(&str, fn(&mut BlockSpec)); 4] = [
+    type Change = fn(&mut BlockSpec);
+    let changes: [(&str, Change); 4] = [
         ("one expert more for each token", |block| {
             rule_of(block).n_used += 1;
         }),

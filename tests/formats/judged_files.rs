@@ -61,6 +61,12 @@ const FILES: &[(&str, &[&str], &str, &str)] = &[
         "the batch",
     ),
     (
+        "bug_own_names.safetensors",
+        &["mask-mass"],
+        "mask-mass",
+        "probs of layer 0",
+    ),
+    (
         "bug_own_hidden.safetensors",
         &["mask-shape"],
         "mask-shape",
@@ -108,6 +114,7 @@ const FILES: &[(&str, &[&str], &str, &str)] = &[
     ("order_bqkh.npz", &[], "", ""),
     ("order_hbqk.npz", &[], "", ""),
     ("order_qkbh.npz", &[], "", ""),
+    ("own_names.safetensors", &[], "", ""),
     ("prefix.safetensors", &[], "", ""),
     ("relu.safetensors", &[], "normaliser", "ReLU"),
     (
@@ -125,6 +132,7 @@ const FILES: &[(&str, &[&str], &str, &str)] = &[
     ("sinkhorn.safetensors", &[], "normaliser", "Sinkhorn"),
     ("softmax_one.safetensors", &[], "normaliser", "1 added"),
     ("sparsemax.safetensors", &[], "normaliser", "sparsemax"),
+    ("talking_heads.safetensors", &[], "", ""),
     ("wait_3.safetensors", &[], "", ""),
 ];
 

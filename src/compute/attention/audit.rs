@@ -108,6 +108,8 @@ pub struct RecordedCall {
     pub is_training: Option<bool>,
     pub is_causal: Option<bool>,
     pub is_deterministic: Option<bool>,
+    /// Heads were mixed after the softmax (talking heads), so that a pattern is no softmax of its scores.
+    pub is_mixed: bool,
     /// Number of key columns that took part in the softmax and were cut off afterwards.
     pub sink_columns: Option<usize>,
     /// The factor that the call applied to q·k, and the size of a head, where the call knew them.
@@ -132,6 +134,8 @@ pub struct AuditReference<'a> {
     pub shape: Option<&'a Shape>,
     /// Whether a sink is declared, or recorded key columns were cut off.
     pub has_sinks: bool,
+    /// Whether heads were mixed after the softmax: then no normaliser explains a pattern.
+    pub is_mixed: bool,
     /// Whether zeros may be a head's own, rather than those of a mask shared by all heads.
     pub has_own_zeros: bool,
 }
@@ -145,7 +149,7 @@ impl Audit {
         let visibility = against.visibility;
         let mut audit = Self {
             has_documents: !against.documents.is_empty(),
-            has_scores: scores.is_some(),
+            has_scores: scores.is_some() && !against.is_mixed,
             is_signed: pattern.iter().any(|p| *p < 0.0),
             ..Self::default()
         };
@@ -164,7 +168,9 @@ impl Audit {
                 audit.row(visibility, against.documents, query_idx, row);
             }
         }
-        audit.compare(against, pattern, scores);
+        if !against.is_mixed {
+            audit.compare(against, pattern, scores);
+        }
         audit
     }
 
@@ -342,6 +348,7 @@ mod tests {
             vectors: None,
             shape: None,
             has_sinks: false,
+            is_mixed: false,
             has_own_zeros: true,
         };
         Audit::of(&against, pattern, scores)

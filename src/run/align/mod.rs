@@ -179,6 +179,7 @@ impl Alignment {
             tolerance: F32_TOLERANCE,
             vectors: None,
             shape: None,
+            is_mixed: false,
             has_sinks: false,
             has_own_zeros: true,
         };

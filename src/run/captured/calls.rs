@@ -28,6 +28,7 @@ impl Calls {
             is_training: flag("attnscope.training"),
             is_causal: flag("attnscope.is_causal"),
             is_deterministic: flag("attnscope.deterministic"),
+            is_mixed: false,
             sink_columns: None,
             scale: None,
             d_head: None,
@@ -50,6 +51,10 @@ impl Calls {
                 is_training: flag("training"),
                 is_causal: flag("is_causal"),
                 is_deterministic: None,
+                is_mixed: call
+                    .get("after")
+                    .and_then(Value::as_array)
+                    .is_some_and(|steps| steps.iter().any(|step| step == "mix")),
                 sink_columns: call
                     .get("sink_columns")
                     .and_then(Value::as_u64)
@@ -80,6 +85,7 @@ impl Calls {
             is_training: own.is_training.or(all.is_training),
             is_causal: own.is_causal.or(all.is_causal),
             is_deterministic: all.is_deterministic,
+            is_mixed: own.is_mixed,
             sink_columns: own.sink_columns,
             scale: own.scale,
             d_head: own.d_head,

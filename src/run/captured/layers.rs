@@ -23,7 +23,9 @@ use super::arrays::{
 use super::declared::{Declared, Stated, token_ids};
 use super::heads::Heads;
 use super::layout::Axes;
+use super::mask_lengths::MaskLengths;
 use super::names::{Layer, Name};
+use super::own_names;
 use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace, attention_name};
@@ -40,6 +42,9 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
                 .or_default()
                 .insert(hook, stored.to_owned());
         }
+    }
+    if all.is_empty() {
+        own_names::read(captured, &mut all)?;
     }
     let mut stated = Stated::read(captured, declared)?;
     let seen = observe(captured, &all, &mut stated)?;
@@ -122,42 +127,6 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         trace.mask_origin = format!("{}; {note}", trace.mask_origin);
     }
     Ok(trace)
-}
-
-/// Whether the attention mask is as long as the keys of the layers.
-#[derive(Default)]
-struct MaskLengths {
-    fits_some: bool,
-    /// Number of keys of the first self-attention of another length that could have been meant.
-    other: Option<usize>,
-}
-
-impl MaskLengths {
-    fn add(&mut self, real: Option<&[bool]>, n_keys: usize, may_be_meant: bool) {
-        let fits = real.is_none_or(|real| real.len() == n_keys);
-        self.fits_some |= fits;
-        if !fits && may_be_meant {
-            self.other.get_or_insert(n_keys);
-        }
-    }
-
-    /// Says so when the mask is used in some layers only: those of a decoder may have keys of their own.
-    ///
-    /// # Errors
-    /// When the mask fits no layer.
-    fn note(&self, captured: &Captured, stated: &Stated) -> Result<Option<String>> {
-        let (Some(n_keys), Some(real)) = (self.other, &stated.real) else {
-            return Ok(None);
-        };
-        let n = real.len();
-        if !self.fits_some {
-            let problem = format!("the attention mask has {n} values, the pattern {n_keys} keys");
-            return Err(captured.at("attention_mask", &problem));
-        }
-        Ok(Some(format!(
-            "the attention mask is used in layers with {n} keys"
-        )))
-    }
 }
 
 struct At {
@@ -387,6 +356,7 @@ impl CapturedAttention<'_> {
                 vectors,
                 shape: self.seen.and_then(|seen| seen.shape.as_ref()),
                 has_sinks: self.has_sinks(),
+                is_mixed: self.seen.is_some_and(|seen| seen.recorded.is_mixed),
                 has_own_zeros: self.seen.is_none_or(|seen| seen.has_own_zeros),
             };
             let audit = head

@@ -8,7 +8,9 @@ mod heads;
 mod hearing;
 mod layers;
 mod layout;
+mod mask_lengths;
 mod names;
+mod own_names;
 mod padding;
 mod probe;
 mod randomness;
@@ -77,9 +79,8 @@ pub fn is_probe(path: &Path) -> bool {
 
 /// Whether a path holds captured attention or a probe: a safetensors file with a matching array name, or an `.npz`.
 pub fn is_captured(path: &Path) -> bool {
-    holds(path, |name| {
-        attention_name(name).is_some() || probe::is_part(name)
-    })
+    let is_known = |name: &str| attention_name(name).is_some() || probe::is_part(name);
+    holds(path, is_known) || own_names::states_attention(path)
 }
 
 /// Parses a name of what a trace is judged by; `None` for the hooks that are only compared.

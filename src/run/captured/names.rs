@@ -28,6 +28,15 @@ pub enum Piece {
 }
 
 impl Name {
+    /// A name of somebody's own, taken as that of a module.
+    pub fn of_module(name: &str, hook: Hook) -> Self {
+        Self {
+            stack: Stack::Only,
+            layer: Layer::Module(pieces(name)),
+            hook,
+        }
+    }
+
     /// Parses a name; `None` if it is not one of a layer's hooks.
     pub fn parse(name: &str) -> Option<Self> {
         own(name).or_else(|| tuple(name)).or_else(|| module(name))

@@ -17,7 +17,7 @@ use super::beginnings::{are_short_of, beginnings};
 use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
 use super::candidate_readings::{candidate_readings, heads_left_out};
 use super::evaluate::losses;
-use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
+use super::texts::{Task, Text, pair_loss, said_twice, sample, unigram_loss};
 
 /// Receives progress: number of finished readings, and of all.
 pub type Told<'a> = &'a mut dyn FnMut(usize, usize);
@@ -108,7 +108,7 @@ pub fn probe_readings<O: Ops>(
             n_left_out: 0,
             seconds_left_out: 0.0,
             unigram_loss: f64::NAN,
-            blind_loss: f64::NAN,
+            pair_loss: f64::NAN,
             copy_loss: f64::NAN,
         }));
     }
@@ -204,7 +204,7 @@ pub fn probe_readings<O: Ops>(
         n_left_out,
         seconds_left_out: costs.seconds(n_left_out),
         unigram_loss,
-        blind_loss: blind_loss(&all, model.spec.d_vocab),
+        pair_loss: pair_loss(&all, model.spec.d_vocab),
         copy_loss,
     }))
 }
