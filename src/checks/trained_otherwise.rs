@@ -100,7 +100,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let n = declared.len();
     if n < fewest {
         return Verdict::undecidable(format!(
-            "{n} positions are too few to tell: give texts of at least {fewest}, better a few hundred"
+            "{} too few to tell: give texts of at least {fewest}, better a few hundred",
+            if n == 1 {
+                "1 position is".to_owned()
+            } else {
+                format!("{n} positions are")
+            }
         ));
     }
     if declared.iter().any(|loss| !loss.is_finite()) {

@@ -297,7 +297,7 @@ fn the_text_names_counts_findings_and_what_was_not_judged() {
         "trained-otherwise",
         "softmax over queries",
         "do: ",
-        "15 do not apply",
+        "16 do not apply",
         "hold by construction",
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");

@@ -108,7 +108,7 @@ fn a_run_that_is_not_small_waits_for_the_key() {
         set: vec![("n_ctx".to_owned(), "8192".to_owned())],
         ..Opening::from(Some(testing::root().join("fixtures/oracle/llama/model")))
     };
-    let tokens = (0..2000).map(|nth| (nth * 7 + nth / 50) % 90 + 3).collect();
+    let tokens = (0..7000).map(|nth| (nth * 7 + nth / 50) % 90 + 3).collect();
     let mut screen = Screen::open(opening, Request::ids(tokens), (120, 40), Depth::Truecolor);
     screen.app.asks_by_itself = true;
     screen.go(Panel::Checks);
