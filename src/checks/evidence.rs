@@ -8,6 +8,7 @@ use attnscope_prompt::TokenizerLoss;
 use attnscope_spec::{Place, Stack};
 
 use super::collapse::{Design, by_design, has_sink};
+use super::noise::Noise;
 use super::thresholds::Thresholds;
 use super::verdict::Verdict;
 use super::weights_seen::Weights;
@@ -51,6 +52,8 @@ pub struct Evidence<'a> {
     pub next_losses: Option<&'a [f32]>,
     /// Where the model begins to compute otherwise, the nearest first.
     pub boundaries: Vec<Boundary>,
+    /// Whether the text is noise to any model.
+    pub noise: Option<Noise>,
     /// An earlier report on the same prompt.
     pub baseline: Option<&'a Baseline>,
     /// Which tokens are delimiters.
@@ -121,6 +124,7 @@ impl<'a> Evidence<'a> {
             loss: None,
             next_losses: None,
             boundaries: Vec::new(),
+            noise: None,
             baseline: None,
             delimiters: Delimiters::default(),
             lost: TokenizerLoss::default(),
@@ -468,6 +472,8 @@ pub struct TrainingProbe {
     pub declared: Vec<Vec<f32>>,
     /// Texts that were added to prompts too short to tell, in words.
     pub added: Option<String>,
+    /// Whether all texts together are noise to any model.
+    pub noise: Option<Noise>,
     /// Whether losses are of next tokens, for which a beginning is a complete task; otherwise of masked tokens, which see the
     /// whole text.
     pub tells_next: bool,

@@ -30,6 +30,7 @@ mod mask_shape;
 mod massive_activation;
 mod named_cause;
 mod nan_or_inf;
+mod noise;
 mod normaliser;
 mod not_deterministic;
 mod only_far;
@@ -75,6 +76,7 @@ pub use evidence::{
     SILENCE, SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
 pub use gain::mean_loss;
+pub use noise::Noise;
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
 pub use verdict::{Finding, Severity, Status, Verdict};
@@ -208,7 +210,9 @@ pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static 
         };
         (*check, verdict)
     };
-    CHECKS.iter().map(verdict).collect()
+    let mut verdicts: Vec<_> = CHECKS.iter().map(verdict).collect();
+    noise::soften(&mut verdicts, evidence);
+    verdicts
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ fn of_long_texts(near: f32, n_texts: usize) -> Verdict {
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
             added: None,
+            noise: None,
             tells_next: true,
             places: (0..200 * n_texts).map(|idx| idx % 200).collect(),
             declared: vec![declared],
@@ -114,6 +115,7 @@ fn verdict(
     let probes = Probes {
         training: Probed::Ran(TrainingProbe {
             added: None,
+            noise: None,
             tells_next: true,
             places: (0..declared.len()).collect(),
             declared: vec![declared],

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use attnscope_checks::stats::{LayerReport, Stat};
 use attnscope_checks::{
-    Baseline, Check, Delimiters, Evidence, Finding, Needs, Probed, Probes, Status, Subject,
+    Baseline, Check, Delimiters, Evidence, Finding, Needs, Noise, Probed, Probes, Status, Subject,
     Thresholds, Verdict, Weights,
 };
 use attnscope_compute::error::Result;
@@ -376,6 +376,7 @@ fn judge_run(
         narrow_dtype,
         n_ctx: model.spec.n_ctx,
         boundaries: boundaries(&model.spec),
+        noise: Noise::of(&outcome.tokens, model.spec.d_vocab),
         next_losses: outcome
             .predictions
             .as_ref()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attnscope_checks::{
-    Probed, SeesLabels, TestedHypothesis, Thresholds, TrainingProbe, mean_loss,
+    Noise, Probed, SeesLabels, TestedHypothesis, Thresholds, TrainingProbe, mean_loss,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -101,6 +101,7 @@ pub fn probe_readings<O: Ops>(
         return Ok(Probed::Ran(TrainingProbe {
             declared: vec![Vec::new()],
             added: None,
+            noise: None,
             tells_next: false,
             places: Vec::new(),
             of_beginnings: Vec::new(),
@@ -196,6 +197,7 @@ pub fn probe_readings<O: Ops>(
     let places = all.iter().flat_map(|text| text.wanted.iter().copied());
     Ok(Probed::Ran(TrainingProbe {
         added: None,
+        noise: noise_of(&all, model.spec.d_vocab),
         tells_next: !matches!(task, Task::Masked(_)),
         places: places.collect(),
         of_beginnings,
@@ -207,6 +209,12 @@ pub fn probe_readings<O: Ops>(
         pair_loss: pair_loss(&all, model.spec.d_vocab),
         copy_loss,
     }))
+}
+
+/// Whether the tokens of all texts together are noise.
+fn noise_of(texts: &[Text], d_vocab: usize) -> Option<Noise> {
+    let tokens = texts.iter().flat_map(|text| text.sequence.tokens.iter());
+    Noise::of(&tokens.copied().collect::<Vec<u32>>(), d_vocab)
 }
 
 /// Losses of all readings on the same positions, in nats, without a race; the declared model comes first.
