@@ -69,7 +69,7 @@ pub struct Args {
     cover: bool,
     /// Seconds for readings of the weights and for --cover, counted as 20 billion multiplications each, so that every machine asks
     /// the same
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = budget)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Budget::USUAL.seconds(), value_parser = budget)]
     budget: f64,
     #[command(flatten)]
     what_if: WhatIfArgs,

@@ -11,10 +11,10 @@ pub struct Budget {
 
 impl Budget {
     /// What `check` spends without being told.
-    pub const USUAL: Self = Self { seconds: 30.0 };
+    pub const USUAL: Self = Self { seconds: 10.0 };
 
     /// What a screen spends beside a run.
-    pub const IN_BACKGROUND: Self = Self { seconds: 10.0 };
+    pub const IN_BACKGROUND: Self = Self { seconds: 5.0 };
 
     pub const fn of_seconds(seconds: f64) -> Self {
         Self { seconds }

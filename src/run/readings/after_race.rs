@@ -84,6 +84,17 @@ impl<O: Ops> Race<'_, O> {
                 }
             }
         }
+        // Those whose second part gained most by itself come first.
+        let own_gain = |reading: &Reading| {
+            let name = reading.hypothesis.parts.last();
+            let all = self.ranked();
+            let found = all.filter(|(_, tried)| Some(&tried.hypothesis.name) == name);
+            found
+                .map(|(_, tried)| self.gain(tried))
+                .fold(f64::NEG_INFINITY, f64::max)
+        };
+        both.sort_by_cached_key(|reading| std::cmp::Reverse((1e6 * own_gain(reading)) as i64));
+        both.truncate(costs.combinations());
         let most = costs.most_readings(than.len());
         if both.len() > most {
             let running: Vec<&Reading> = both.iter().collect();

@@ -10,6 +10,12 @@ pub const FIRST_POSITIONS: usize = 48;
 
 const FEWEST_FIRST: usize = 8;
 
+/// Positions of a first round for which it is worth to try every reading.
+const WEIGHED_FIRST: usize = 16;
+
+/// Parts of a budget that the first round may take, since it alone has all readings.
+const OF_FIRST: u64 = 4;
+
 /// Number of positions that show whether a large model predicts better than word frequencies.
 pub const KNOWING_POSITIONS: usize = 64;
 
@@ -39,6 +45,8 @@ pub struct Costs {
     of_token: usize,
     /// Multiplications that a round may cost without being weighed.
     cheap: usize,
+    /// Multiplications of a first round within the budget.
+    first: usize,
 }
 
 impl Costs {
@@ -47,6 +55,7 @@ impl Costs {
             n_all,
             of_token: model.spec.n_multiplications(),
             cheap: CHEAP.max((budget.multiplications() / PARTS) as usize),
+            first: CHEAP.max((OF_FIRST * budget.multiplications() / PARTS) as usize),
         }
     }
 
@@ -82,7 +91,7 @@ impl Costs {
                 .filter(|reading| reading.hypothesis.layer_idx.is_none())
                 .count();
             let n = n_whole + (field.len() - n_whole) / 2;
-            if n <= affordable || self.is_cheap(n * FIRST_POSITIONS) {
+            if n <= affordable || n * WEIGHED_FIRST * self.of_token <= self.first {
                 return;
             }
             field.retain(|reading| step(reading));
@@ -91,12 +100,9 @@ impl Costs {
 
     pub fn first_positions(&self, n_field: usize) -> usize {
         let affordable = FIRST_ROUND_COSTS * self.n_all / n_field.max(1);
-        let n = if self.is_cheap(n_field * FIRST_POSITIONS) {
-            FIRST_POSITIONS
-        } else {
-            affordable.clamp(FEWEST_FIRST, FIRST_POSITIONS)
-        };
-        n.min(self.n_all)
+        let within = self.first / (n_field * self.of_token).max(1);
+        let n = affordable.max(within);
+        n.clamp(FEWEST_FIRST, FIRST_POSITIONS).min(self.n_all)
     }
 
     /// Number of positions in the last round.
@@ -112,6 +118,11 @@ impl Costs {
         let in_cheap = self.cheap / (n_positions * self.of_token).max(1);
         let in_costs = ROUND_COSTS * self.n_all / n_positions.max(1);
         in_cheap.max(in_costs).max(2)
+    }
+
+    /// Most combinations of readings that are tried on the first positions.
+    pub fn combinations(&self) -> usize {
+        self.cheap / (FIRST_POSITIONS * self.of_token).max(1)
     }
 
     /// Number of readings that are each tried together with `n` others on the first positions.

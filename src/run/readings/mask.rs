@@ -29,7 +29,10 @@ pub(super) const FAMILY: Family = Family {
 const NO_MASK: &str = "no causal mask";
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
+    // The masks of an encoder and a decoder are no setting.
+    let is_one_stack = known.spec().stacks.len() == 1;
     let reading = |name: String, advice: &str, sight: MaskOverride| {
+        let advice = if is_one_stack { advice } else { "" };
         let odd = AttentionOverride {
             sight: Some(sight),
             ..AttentionOverride::NONE
