@@ -183,8 +183,11 @@ impl Check {
 
     /// How sure its findings are.
     pub fn certainty(&self) -> &'static str {
+        let of_losses = [knows_nothing::CHECK.id, label_shift::CHECK.id];
         if self.id == trained_otherwise::CHECK.id {
             "the 99 % interval of the gain lies above 0"
+        } else if of_losses.contains(&self.id) {
+            "losses on this text; another text may differ"
         } else {
             self.needs.certainty()
         }

@@ -14,9 +14,14 @@ A reading holds in all layers. Where a family's section says so, it is also trie
 layer, in models of a single stack. In models with cross-attention a softmax, a scale or an order of matrices holds in all
 attention, and is also tried in self-attention alone.
 
-What a race of readings may cost is limited, so a large model is read in fewer ways. Nothing is left out while the first round
-needs at most 10¹⁰ multiplications, or about as many as two runs of the texts. Beyond that, readings are left out in this
-order:
+Readings race: all of them on the first few positions, those that may still win on more. After the race each of the best is tried
+together with all others, and the model is run without the parts that they change: a reading that does no more than silence
+explains nothing.
+
+What a race may cost is limited by `attnscope check --budget`, in seconds that count as 20 billion multiplications each, so that
+every machine asks the same; without the flag it is 10 seconds. Nothing is left out while the first round with 16 positions needs
+at most four tenths of the budget, 10¹⁰ multiplications, or about as many as two runs of the texts. Beyond that, readings are
+left out in this order:
 
 1. of a model that predicts better than word frequencies, readings that change which weights are used or how blocks are built;
 2. single heads; models of more than 64 heads in all are never read head by head;
@@ -24,7 +29,13 @@ order:
 4. these three as well.
 
 After each round, readings that may still win but cost too much to go on with are given up, the least promising ones first. The
-last round then has half of the positions, at least 128. The verdict says how many readings were left out or given up.
+last round of a large model has half of the positions, at least 128. The verdict says how many readings were left out or given up,
+and what they would take.
+
+How often that loses the right reading was measured on 77 small models (`fixtures/readings`), each read on three sets of eight
+texts that it had not seen, 231 races in all. Of 219 races of models with a mistake 198 name it, 3 name it beside another, 2 name
+a near one, 6 do not decide, and 1 says that the model is broken without a cause; 3 name two others (of a prefix that all
+tokens see), and 6 find nothing, of two mistakes that hardly change the loss. None of 12 races of healthy models accuses.
 ";
 
 /// Builds the documentation page from all families' sections.

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use attnscope_checkpoint::Knob;
+use attnscope_checks::Boundary;
 use attnscope_report::one_line;
-use attnscope_run::{Subject, TensorStats};
+use attnscope_run::{Subject, TensorStats, boundaries};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
@@ -58,7 +59,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 
 fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
     let inside = ratatui::widgets::Block::bordered().inner(area);
-    let lines = knob_lines(app, subject.knobs(), inside.width as usize);
+    let mut lines = boundary_lines(app, subject, inside.width as usize);
+    lines.extend(knob_lines(app, subject.knobs(), inside.width as usize));
     let n_rows = inside.height as usize;
     let first = app
         .model_view
@@ -76,6 +78,23 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subje
     framed(frame, area, app, format!(" how it was read {scrolls}"));
     let shown: Vec<Line<'_>> = lines.into_iter().skip(first).take(n_rows).collect();
     frame.render_widget(Paragraph::new(shown), inside);
+}
+
+/// The boundaries of the model, and whether the prompt crosses them.
+fn boundary_lines(app: Scene<'_>, subject: &Subject, width: usize) -> Vec<Line<'static>> {
+    let Some(model) = subject.model() else {
+        return Vec::new();
+    };
+    let n_tokens = app.run().map_or(0, |run| run.prompt.tokens.len());
+    let line = |boundary: Boundary| {
+        let (mark, style) = if n_tokens > boundary.n_tokens {
+            ("✓ crossed by the prompt: ", app.theme.dim())
+        } else {
+            ("○ not crossed by the prompt: ", Style::default())
+        };
+        Line::styled(cut(&format!(" {mark}{}", boundary.what), width), style)
+    };
+    boundaries(&model.spec).into_iter().map(line).collect()
 }
 
 /// Name, value and origin of every knob; an origin that does not fit next to its value goes below it.
