@@ -279,7 +279,7 @@ fn a_verdict_on_a_broken_model_does_not_depend_on_the_order_of_prompts() {
 fn the_settings_that_a_verdict_advises_bring_back_the_loss() {
     let families = ["axis", "scale", "softmax", "mask", "position", "layout"];
     let mut n_advised = 0;
-    for case in some_of(cases(&families), 3) {
+    for case in some_of(cases(&families), 8) {
         let said = asked(&case.name, &case.texts);
         let Some(finding) = said.of("trained-otherwise").findings.first() else {
             continue;
