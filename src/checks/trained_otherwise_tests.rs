@@ -226,7 +226,7 @@ fn a_smaller_scale_is_believed_only_if_no_other_reading_is_close() {
     assert_eq!(of(0.9, 2.0, 1.5).status, Status::Undecidable);
     let broken = of(0.9, 4.0, 2.5);
     assert!(
-        broken.findings[0].advice.contains("not among the readings"),
+        broken.findings[0].advice.contains("not among them"),
         "{broken:?}"
     );
     // The loss of a trained model: both readings are named.
@@ -239,7 +239,7 @@ fn a_smaller_scale_is_believed_only_if_no_other_reading_is_close() {
     assert!(
         of(0.2, 4.0, 2.9).findings[0]
             .advice
-            .contains("not among the readings")
+            .contains("not among them")
     );
 }
 
