@@ -152,6 +152,34 @@ class NormedQueries(nn.Module):
         return x
 
 
+class PaddedQueries(nn.Module):
+    """Layers whose keys are of another activation than their queries, and whose first queries are padding that sees nothing."""
+
+    def __init__(self, n_pads):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.norm, self.n_pads = nn.Embedding(20, D_MODEL), nn.LayerNorm(D_MODEL), n_pads
+        self.layers = nn.ModuleList([PaddedAttention() for _ in range(2)])
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        n = x.shape[-2]
+        seen = torch.ones(n, n, dtype=torch.bool).tril() & (torch.arange(n) >= self.n_pads)
+        for layer in self.layers:
+            x = x + layer(self.norm(x), x, seen)
+        return x
+
+
+class PaddedAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(D_MODEL, D_MODEL) for _ in range(3))
+
+    def forward(self, x, residual, seen):
+        scores = (self.q(x) @ self.k(residual).mT).masked_fill(~seen, torch.finfo(torch.float32).min)
+        return torch.softmax(scores, -1) @ self.v(residual)
+
+
 class OneQuery(unittest.TestCase):
     def test_pooling_is_a_pattern_of_one_query_however_it_is_used(self):
         x = torch.randn(2, N_KEYS, D_MODEL)
@@ -191,6 +219,11 @@ class Sequences(unittest.TestCase):
             self.assertEqual(self.names(Decoder(), source, target), [
                 "decoder.blocks.0.attn.pattern", "decoder.blocks.0.cross_attn.pattern",
                 "decoder.blocks.1.attn.pattern", "decoder.blocks.1.cross_attn.pattern"], n_source)
+
+    def test_even_rows_of_padding_make_no_other_sequence(self):
+        for n_pads in (0, 4):
+            self.assertEqual(self.names(PaddedQueries(n_pads), torch.arange(9)[None]),
+                             ["blocks.0.attn.pattern", "blocks.1.attn.pattern"], n_pads)
 
     def test_a_norm_of_queries_alone_makes_no_other_sequence(self):
         self.assertEqual(self.names(NormedQueries(), torch.arange(8)[None]), ["blocks.0.attn.pattern", "blocks.1.attn.pattern"])

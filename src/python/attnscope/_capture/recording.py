@@ -787,7 +787,10 @@ class capture(_Values, _Pooling):
                 continue
             is_shared = sum(source is record.key_source for source in sources) > 1
             _, n_queries, n_keys = record.pattern.shape
-            record.is_cross = is_shared or n_queries != n_keys or bool((record.pattern.triu(1) != 0).any())
+            # A query that is padding may see nothing, which a softmax of equal scores shows as the same for every key.
+            is_even = record.pattern.amax(-1, keepdim=True) == record.pattern.amin(-1, keepdim=True)
+            is_unordered = bool(((record.pattern.triu(1) != 0) & ~is_even).any())
+            record.is_cross = is_shared or n_queries != n_keys or is_unordered
         for record in self.records:
             record.frame = record.key_source = None
 
