@@ -13,7 +13,8 @@
 //! threshold: the guesser's, in nats.
 //!
 //! ## False alarms
-//! Text of a kind that the model never saw, such as another language or code. The check is undecidable on fewer than a few dozen
+//! Text of a kind that the model never saw, such as another language or code. On noise (a few tokens over and over, tokens as even
+//! as by chance) it is information. Readings that leave parts out or show a token its own label do not count. The check is undecidable on fewer than a few dozen
 //! positions, on a text of which the tokenizer does not know a quarter, and on given ids that `foreign-ids` reports, such as
 //! random ones.
 //!

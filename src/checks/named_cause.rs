@@ -8,7 +8,7 @@ use super::trained_otherwise::{Against, is_same, named};
 use super::verdict::Finding;
 
 impl Against<'_> {
-    /// Other readings of the family, applied everywhere, that explain the text as well.
+    /// Other readings of the family, in the same place, that explain the text as well.
     fn as_near<'t>(
         &self,
         best: &TestedHypothesis,
@@ -67,7 +67,9 @@ impl Against<'_> {
             high
         );
         if let Some(silenced) = best.silenced {
-            evidence.push_str(&format!("; {silenced:.3} without attention there"));
+            evidence.push_str(&format!(
+                "; {silenced:.3} without attention or feed-forward layers there"
+            ));
         }
         if !twins.is_empty() {
             evidence.push_str(&format!("; here the same as {}", twins.join(" and ")));

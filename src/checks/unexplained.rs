@@ -10,8 +10,7 @@ use super::gain::{Gain, mean_loss};
 use super::trained_otherwise::{Against, named};
 use super::verdict::{Finding, Severity};
 
-/// Nats per token above which a part that does harm is an error. Ours: of trained models read as they are meant, none loses by
-/// any part as much as a fifth of it.
+/// Nats per token from which a part that does harm is an error, and no warning. Ours.
 const HARM: f64 = 0.25;
 
 impl Against<'_> {
@@ -22,7 +21,8 @@ impl Against<'_> {
         self.is_better(best, other) && (only_smooths || !self.does_more_than_silence(other))
     }
 
-    /// Whether the model loses less under a reading, by the margin, than it does without attention there.
+    /// Whether the model loses less under a reading, by the margin, than it does without attention, or without feed-forward layers,
+    /// there.
     pub(super) fn does_more_than_silence(&self, reading: &TestedHypothesis) -> bool {
         let loss = mean_loss(&reading.losses);
         reading
@@ -39,7 +39,7 @@ impl Against<'_> {
         rival: Option<&TestedHypothesis>,
     ) -> Finding {
         if let Some(part) = self
-            .broken_part()
+            .broken_part(Some(best))
             .filter(|_| !self.does_more_than_silence(best))
         {
             return part;
@@ -77,8 +77,8 @@ impl Against<'_> {
             || gains_in_most(places, self.declared, &reading.losses)
     }
 
-    /// The part of a layer without which the model does clearly better.
-    pub(super) fn broken_part(&self) -> Option<Finding> {
+    /// The part of a layer without which the model does clearly better, unless it does better still under the best reading.
+    pub(super) fn broken_part(&self, best: Option<&TestedHypothesis>) -> Option<Finding> {
         let (declared, probe) = (self.probe.declared.last()?, self.probe);
         if declared.len() != self.declared.len() {
             return None;
@@ -94,13 +94,15 @@ impl Against<'_> {
         let loss = |reading: &TestedHypothesis| mean_loss(&reading.losses);
         let part = parts.min_by(|a, b| loss(a).total_cmp(&loss(b)))?;
         let gain = Gain::of(declared, &part.losses);
-        if !gain.exceeds(self.margin) {
+        let is_outdone =
+            best.is_some_and(|best| loss(best) < loss(part) && self.does_more_than_silence(best));
+        if is_outdone || !gain.exceeds(self.margin) {
             return None;
         }
         let (low, high) = gain.interval();
         let what = named(part);
         let evidence = format!(
-            "loss {:.3} as declared, over {}, {:.3} with {what}: {:.3} better, 99 % interval {low:.3}…{high:.3}; no reading of it does \
+            "loss {:.3} as declared, over {}, {:.3} with {what}: {:.3} better, 99 % interval {low:.3}…{high:.3}; no reading does clearly \
              more",
             mean_loss(declared),
             self.positions(),

@@ -1,6 +1,6 @@
 //! After a race: the best readings together with others, and what silence would lose in their places.
 
-use attnscope_checks::{TestedHypothesis, mean_loss};
+use attnscope_checks::{SILENCE, TestedHypothesis, mean_loss};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
@@ -17,18 +17,15 @@ impl<O: Ops> Race<'_, O> {
     pub fn together(&mut self, texts: (&[Text], &[Text]), costs: &Costs) -> Result<()> {
         const MOST: usize = 2;
         for _ in 0..MOST {
-            let best = self.ranked().next().cloned();
-            let Some((best, its)) = best.filter(|(_, its)| its.round + 1 == self.declared.len())
-            else {
-                return Ok(());
-            };
+            let best = self.ranked().find(|(_, its)| self.is_last(its)).cloned();
+            let Some((best, its)) = best else { break };
             if self.gain(&its) < self.lines.margin
                 || !self.combine(&[&best], &its.losses, texts, costs)?
             {
                 break;
             }
         }
-        let best = self.ranked().next();
+        let best = self.ranked().find(|(_, its)| self.is_last(its));
         let loss = best.map_or(f64::NAN, |(_, its)| mean_loss(&its.losses));
         let declared = self.declared.last().cloned().unwrap_or_default();
         if loss.min(mean_loss(&declared)) <= self.lines.restored * self.unigram_loss {
@@ -45,16 +42,23 @@ impl<O: Ops> Race<'_, O> {
         Ok(())
     }
 
+    /// Whether a reading was still in the last round.
+    fn is_last(&self, tried: &TestedHypothesis) -> bool {
+        tried.round + 1 == self.declared.len()
+    }
+
     /// What a reading gained on the positions of its last round.
     fn gain(&self, tried: &TestedHypothesis) -> f64 {
         let declared = self.declared.get(tried.round);
         declared.map_or(f64::NAN, |declared| mean_loss(declared)) - mean_loss(&tried.losses)
     }
 
-    /// Readings of whole models, those that gained most first.
+    /// Readings of whole models that leave nothing out, those that gained most first.
     fn ranked(&self) -> impl Iterator<Item = &(Reading, TestedHypothesis)> {
         let all = self.out.iter().filter(|(_, tried)| {
-            tried.hypothesis.layer_idx.is_none() && self.gain(tried).is_finite()
+            tried.hypothesis.layer_idx.is_none()
+                && tried.hypothesis.family != SILENCE
+                && self.gain(tried).is_finite()
         });
         let mut all: Vec<_> = all.collect();
         all.sort_by(|a, b| self.gain(&b.1).total_cmp(&self.gain(&a.1)));
@@ -126,12 +130,11 @@ impl<O: Ops> Race<'_, O> {
 
     /// Measures what the declared model loses without the parts that the best readings change, in at most so many places.
     pub fn in_silence(&mut self, all: &[Text], most: usize) -> Result<()> {
-        let last = self.declared.len() - 1;
         let mut gaining: Vec<&TestedHypothesis> = self
             .out
             .iter()
             .map(|(_, tried)| tried)
-            .filter(|tried| tried.round == last && self.gain(tried) >= self.lines.margin)
+            .filter(|tried| self.is_last(tried) && self.gain(tried) >= self.lines.margin)
             .collect();
         gaining.sort_by(|a, b| self.gain(b).total_cmp(&self.gain(a)));
         let mut places: Vec<Option<usize>> = Vec::new();

@@ -4,8 +4,7 @@
 //! - **fused**: `[q k v]` of each head one after another ↔ all queries, all keys, all values.
 //! - **shared keys**: `repeat` ↔ `repeat_interleave`: which queries a head of keys and values serves.
 //! - **heads**: joined without exchanging axes back, cut without exchanging axes, both; columns as [d_head, head], where they are
-//!   cut and joined or only where they are joined; another number of heads of the same total width.
-//! - **latent**: keys and values exchanged in what the latent is projected to.
+//!   cut, joined, or both; another number of heads of the same total width.
 //! - **transposed**: queries, keys and values, or the output, as the other way round.
 //! - **gate and up** exchanged in gated feed-forward layers.
 //!
