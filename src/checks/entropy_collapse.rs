@@ -23,6 +23,7 @@
 //! one or at few, is an alignment of words, which is sharp by nature: information, one line for a layer, below a line of its
 //! own. Where most heads of a layer are so sharp, and scale and lengths alone would spread their scores by more than 5, as they do,
 //! they are sharp whichever words belong together: a warning. There is no published number; the thresholds are ours.
+//! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged.
 //!
 //! ## Example
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.

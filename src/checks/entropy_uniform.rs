@@ -15,6 +15,7 @@
 //! Untrained models are uniform rightly: nothing is said where `untrained` fires. In a trace whose recorder found that the model
 //! is not trained (`attnscope.untrained`), it is for information. Trained heads of a first layer average on
 //! purpose, where the mean of what went before says something: their scores are flat but not constant.
+//! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged.
 //!
 //! ## Example
 //! W_K initialised to zero: every score is 0, every row even.

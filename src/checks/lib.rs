@@ -5,6 +5,8 @@ mod batch_leak;
 mod beyond_context;
 mod cache_mismatch;
 pub mod collapse;
+#[cfg(test)]
+mod collapse_tests;
 mod context_blind;
 mod copied_layer;
 mod credible;
@@ -106,7 +108,7 @@ impl Needs {
             Self::Pattern | Self::Scores | Self::Residual => {
                 "measured on this text; another text may differ"
             }
-            Self::Probes => "measured: another input moved what must not depend on it",
+            Self::Probes => "measured by running the model on other inputs",
             Self::Weights => "measured on the weights, whatever the text",
         }
     }

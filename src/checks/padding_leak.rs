@@ -77,3 +77,66 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     }
     verdict
 }
+
+#[cfg(test)]
+mod tests {
+    use attnscope_spec::Place;
+
+    use super::super::evidence::{FutureProbe, InvarianceProbe, Movement, Probes, Subject};
+    use super::*;
+
+    /// The verdict on padded cases, each of which moves or not, in a model that sees nothing later or everything.
+    fn said(cases: &[(&str, bool)], is_causal: bool) -> Verdict {
+        let movement = || Movement {
+            place: Place::MODEL,
+            name: None,
+            amount: 0.5,
+        };
+        let padding = InvarianceProbe {
+            tolerance: 1e-4,
+            cases: cases
+                .iter()
+                .map(|(case, moves)| ((*case).to_owned(), moves.then(movement)))
+                .collect(),
+            largest: 0.5,
+        };
+        let future = FutureProbe {
+            tolerance: 1e-6,
+            first_pattern: None,
+            first_residual: (!is_causal).then(movement),
+            worst: None,
+            influence: Default::default(),
+        };
+        let probes = Probes {
+            padding: Probed::Ran(padding),
+            future: Probed::Ran(future),
+            ..Probes::none("not run")
+        };
+        let evidence = Evidence::of_layers(Subject::Probe, &[], &probes, 1e-5);
+        judge(&evidence, &Thresholds::default())
+    }
+
+    #[test]
+    fn padding_on_the_right_alone_tests_no_causal_model() {
+        let right = [("8 pads on the right", false)];
+        assert_eq!(said(&right, true).status, Status::NotTested);
+        let both_sides = said(&right, false);
+        assert_eq!(both_sides.status, Status::Passed);
+        assert!(both_sides.why.contains("on the left was not compared"));
+        let both = [("right 8", false), ("left 8", false)];
+        assert_eq!(said(&both, true).status, Status::Passed);
+    }
+
+    #[test]
+    fn rows_of_unequal_length_that_move_alone_point_at_their_masks() {
+        let rows = "padding, 5 real tokens in a batch padded on the left to 9";
+        let alone = said(&[("left 8", false), (rows, true)], true);
+        assert!(alone.findings[0].advice.contains("its own padding mask"));
+        let all = said(&[("left 8", true), (rows, true)], true);
+        assert!(
+            all.findings[0]
+                .advice
+                .starts_with("pass the attention mask")
+        );
+    }
+}

@@ -42,9 +42,9 @@ impl TextsAtHand {
             let requests = beside.requests.into_iter().map(|(_, request)| request);
             let inputs = fitting(model, &form, requests, prompts, most);
             let words = format!(
-                "{} of {}",
+                "{} of {} beside the checkpoint",
                 counted(inputs.len(), "prompt"),
-                beside.path.display()
+                beside.path.file_name().unwrap_or_default().display()
             );
             if !inputs.is_empty() {
                 return Some(Self { inputs, words });

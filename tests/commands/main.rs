@@ -6,6 +6,7 @@ mod baselines;
 mod batch_command;
 mod batch_pipes;
 mod beyond_context;
+mod boundaries;
 mod check_boundaries;
 mod check_command;
 mod check_probes;

@@ -85,22 +85,36 @@ fn boundary_lines(app: Scene<'_>, subject: &Subject, width: usize) -> Vec<Line<'
     let Some(model) = subject.model() else {
         return Vec::new();
     };
+    let name_width = name_width(subject.knobs());
     let n_tokens = app.run().map_or(0, |run| run.prompt.tokens.len());
-    let line = |boundary: Boundary| {
+    let lines = |boundary: Boundary| {
         let (mark, style) = if n_tokens > boundary.n_tokens {
-            ("✓ crossed by the prompt: ", app.theme.dim())
+            ("✓ crossed", app.theme.dim())
         } else {
-            ("○ not crossed by the prompt: ", Style::default())
+            ("○ not crossed", Style::default())
         };
-        Line::styled(cut(&format!(" {mark}{}", boundary.what), width), style)
+        let parts = wrapped(&boundary.what, width.saturating_sub(name_width + 3));
+        let named = parts.into_iter().enumerate().map(move |(idx, part)| {
+            let name = if idx == 0 { mark } else { "" };
+            Line::styled(format!(" {} {part}", fit(name, name_width)), style)
+        });
+        named.collect::<Vec<Line<'static>>>()
     };
-    boundaries(&model.spec).into_iter().map(line).collect()
+    boundaries(&model.spec)
+        .into_iter()
+        .flat_map(lines)
+        .collect()
+}
+
+/// Width of the column of names.
+fn name_width(knobs: &[Knob]) -> usize {
+    let longest = knobs.iter().map(|knob| knob.name.len()).max();
+    longest.unwrap_or(0).min(20)
 }
 
 /// Name, value and origin of every knob; an origin that does not fit next to its value goes below it.
 fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
-    let longest = knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
-    let name_width = longest.min(20);
+    let name_width = name_width(knobs);
     let room = width.saturating_sub(name_width + 3);
     let mut lines = tokenizer_lines(app, name_width, room);
     for knob in knobs {
