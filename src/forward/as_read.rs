@@ -254,11 +254,11 @@ fn attend<O: Ops>(
     s: &mut Scratch<O>,
 ) -> Result<O::Buffer> {
     let ops = context.ops;
-    // A group shares projections and sinks; each segment has its own query and key norms.
+    // A group shares projections, gates and sinks; each segment has its own query and key norms.
     let by_weights = groups(segments, |one| {
         whose.of(one).map(|(_, spec)| {
             let maps = (&spec.q, &spec.k, &spec.v, &spec.latent);
-            (maps, spec.clip, &spec.sinks)
+            (maps, spec.clip, &spec.sinks, &spec.gate)
         })
     });
     // `in_groups` passes only the group's key to the closure, so the members are iterated separately.
@@ -310,6 +310,8 @@ fn attend_group<O: Ops>(
     let of_group = BlockContext::plain(ops, context.tensors, &none, memory, context.pace);
     project_only(&of_group, attention, projections, &weights, normed, s)?;
     let (q, k, v) = (ops.get(&s.q)?, ops.get(&s.k)?, ops.get(&s.v)?);
+    let gate = projections.gate.as_ref().map(|_| ops.get(&s.gate));
+    let gate = gate.transpose()?;
     let (mut query_rows, mut key_rows) = (0, 0);
     let places: Vec<(&Segment<'_>, [Range<usize>; 2])> = group
         .iter()
@@ -399,18 +401,23 @@ fn attend_group<O: Ops>(
             odd.sight = None;
         }
         let z = attend_with_override(&run, HeadInput { q, k, v }, &odd);
-        Ok(match deviation.joined {
+        let mut z = match deviation.joined {
             Cut::Columns => z,
             Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
             Cut::ByChannel => transposed_rows(&z, attention.n_heads, attention.d_value),
-        })
+        };
+        if let Some(gate) = &gate {
+            let pairs = z.iter_mut().zip(rows_of(gate, queries));
+            pairs.for_each(|(z, gate)| *z *= gate);
+        }
+        Ok(z)
     };
     let parts = places
         .par_iter()
         .map(z)
         .collect::<Result<Vec<Vec<f32>>>>()?;
     let width = attention.n_heads * attention.d_value;
-    drop((q, k, v));
+    drop((q, k, v, gate));
     ops.put_own(parts.concat(), width, to) // [row, n_heads · d_value]
 }
 

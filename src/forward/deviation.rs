@@ -26,6 +26,8 @@ pub enum RotationOverride {
     WithValues,
     /// Rows of queries and keys were brought from the declared order of pairs into the other one, and once more.
     PermutedTwice,
+    /// The part of a query that rotates was stored before the other part; keys as declared.
+    QueriesRotaryFirst,
 }
 
 /// How a block's attention deviates from its spec.

@@ -24,6 +24,10 @@ pub(super) fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut
     rope.interleaved ^= is_permuted;
     let table = RopeTable::new(&rope, by);
     let [q, k, v] = parts;
+    if turned == RotationOverride::QueriesRotaryFirst {
+        let heads = q.chunks_mut(d_head);
+        heads.for_each(|head| head.rotate_left(rope.d_rotary));
+    }
     let rotate = |values: &mut [f32], n_heads: usize| {
         for (position_idx, row) in values.chunks_mut(n_heads * d_head).enumerate() {
             for (head_idx, head) in row.chunks_mut(d_head).enumerate() {

@@ -163,12 +163,6 @@ impl BlockSpec {
         }
     }
 
-    /// Whether attention is the only mixer and has no output gate.
-    pub fn only_attends(&self) -> bool {
-        let plain = |own: &SelfSpec| own.projections.gate.is_none();
-        self.own().is_some_and(plain) && self.parallel_mixer.is_none()
-    }
-
     /// The spec of the block's self-attention, if that is its mixer.
     pub fn attention(&self) -> Option<&AttentionSpec> {
         Some(&self.own()?.attention)

@@ -48,6 +48,7 @@ mod plots;
 mod quality_command;
 mod readings;
 mod readings_as_runs;
+mod readings_of_parts;
 mod report_formats;
 mod schemas;
 mod sets;

@@ -180,6 +180,7 @@ fn healthy_models_are_accused_of_nothing_and_the_order_of_prompts_does_not_matte
         ("healthy", "texts.jsonl"),
         ("healthy_gpt2", "texts.jsonl"),
         ("experts", "texts.jsonl"),
+        ("hybrid", "texts.jsonl"),
         ("local", "texts.jsonl"),
         ("bert_healthy", "texts.jsonl"),
         ("t5_healthy", "pairs.jsonl"),

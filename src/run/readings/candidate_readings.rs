@@ -3,6 +3,7 @@
 use attnscope_forward::Sequence;
 use attnscope_spec::Model;
 
+use super::as_it_stands::can_run;
 use super::texts::Text;
 use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, local};
 
@@ -47,7 +48,7 @@ pub(super) fn together_with(model: &Model, texts: &[Text], first: &Reading) -> V
         .filter_map(|other| first.and(&other));
     // The second may take back what the first changed.
     both.filter(|both| !both.does_the_same(first) && !both.does_the_same(&declared))
-        .filter(|both| both.spec.as_deref() != Some(&model.spec))
+        .filter(|both| both.spec.as_deref() != Some(&model.spec) && can_run(model, both))
         .collect()
 }
 
@@ -80,6 +81,7 @@ pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> 
     }
     all.extend(pairs);
     all.extend(alone);
+    all.retain(|reading| can_run(model, reading));
     all
 }
 

@@ -13,6 +13,7 @@ use attnscope_forward::{
 use attnscope_spec::{HeadSpec, Model, NormSource, StackSpec};
 
 use super::Reading;
+use super::as_it_stands::{self, Passing, in_layer, stack_as_read, stands};
 use super::texts::Text;
 use crate::predictions::Scan;
 
@@ -23,7 +24,7 @@ const MOST_VALUES: usize = 24 << 20;
 struct State<'r> {
     reading: &'r Reading,
     sequences: Vec<Sequence>,
-    /// [row of all texts, d_model]
+    /// [row of all texts, width of a row]
     resid: Rc<Vec<f32>>,
     /// Outputs of the encoder. // [row of all sources, d_model]
     memory: Option<Rc<Vec<f32>>>,
@@ -53,7 +54,9 @@ pub fn losses<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<Vec<Vec<f32>>> {
     let n_rows: usize = texts.iter().map(|text| text.sequence.len()).sum();
-    let at_once = (MOST_VALUES / (n_rows * model.spec.d_model).max(1)).max(2);
+    let width = |stack| model.spec.d_input(stack);
+    let width = model.spec.stacks.iter().map(width).max().unwrap_or(1);
+    let at_once = (MOST_VALUES / (n_rows * width).max(1)).max(2);
     let declared = Reading::declared();
     let mut chunks = readings.chunks(at_once - 1);
     let mut all = Vec::with_capacity(1 + readings.len());
@@ -162,7 +165,8 @@ fn does_the_same(
     };
     Rc::ptr_eq(&a.resid, &b.resid)
         && have_one_memory
-        && a.reading.in_layer(layer_idx) == b.reading.in_layer(layer_idx)
+        && in_layer(a.reading, model, (stack_idx, layer_idx))
+            == in_layer(b.reading, model, (stack_idx, layer_idx))
         && a.reading.positions == b.reading.positions
         && a.reading.rows_late == b.reading.rows_late
         && {
@@ -192,7 +196,41 @@ fn sequences_of<'s>(
     }
 }
 
-/// Embeddings of several sequences, concatenated. // [row, d_model]
+/// What cross-attention reads beside each text. // [source position, d_model]
+fn sources_of<'s>(
+    state: &'s State<'_>,
+    texts: &'s [Text],
+    d_model: usize,
+) -> Vec<Option<(&'s [f32], &'s Sequence)>> {
+    let mut at = 0;
+    let of_text = |text: &'s Text| {
+        let (memory, source) = (state.memory.as_ref()?, text.source.as_ref()?);
+        let values = &memory[at * d_model..(at + source.len()) * d_model];
+        at += source.len();
+        Some((values, source))
+    };
+    texts.iter().map(of_text).collect()
+}
+
+/// A state that passes a layer by its spec alone; every reading that may run has one.
+fn passing<'s>(
+    state: &'s State<'_>,
+    model: &'s Model,
+    texts: &'s [Text],
+    (stack_idx, layer_idx): (usize, usize),
+) -> Option<Passing<'s>> {
+    let is_encoder = stack_idx + 1 < model.spec.stacks.len();
+    let sequences = sequences_of(state, texts, is_encoder);
+    let sources = sources_of(state, texts, model.spec.d_model);
+    Some(Passing {
+        stack: stack_as_read(state.reading, model, (stack_idx, layer_idx))?,
+        resid: &state.resid,
+        sources,
+        sequences,
+    })
+}
+
+/// Embeddings of several sequences, concatenated. // [row, width of a row]
 fn embedded<O: Ops>(
     ops: &O,
     model: &Model,
@@ -218,6 +256,16 @@ fn step<O: Ops>(
     scratch: &mut Scratch<O>,
 ) -> Result<Vec<Vec<f32>>> {
     let is_encoder = stack_idx + 1 < model.spec.stacks.len();
+    let declared = &model.spec.stacks[stack_idx];
+    if stands(declared, &declared.blocks()[layer_idx]) {
+        let no_spec = || Error::Prompt("no spec of this layer says what is supposed".to_owned());
+        let passing: Option<Vec<Passing<'_>>> = states
+            .iter()
+            .map(|state| passing(state, model, texts, (stack_idx, layer_idx)))
+            .collect();
+        let passing = passing.ok_or_else(no_spec)?;
+        return as_it_stands::run(context.ops, model, layer_idx, &passing, context.pace);
+    }
     let deviations: Vec<(Deviation, DroppedResiduals)> = states
         .iter()
         .map(|state| state.reading.in_layer(layer_idx))
@@ -228,16 +276,8 @@ fn step<O: Ops>(
     let d_model = model.spec.d_model;
     for (state, (deviation, dropped)) in states.iter().zip(&deviations) {
         together.extend_from_slice(&state.resid);
-        let mut source_at = 0;
-        for (text, sequence) in texts.iter().zip(sequences_of(state, texts, is_encoder)) {
-            let source = match (&state.memory, &text.source) {
-                (Some(memory), Some(source)) => {
-                    let values = &memory[source_at * d_model..(source_at + source.len()) * d_model];
-                    source_at += source.len();
-                    Some((values, source))
-                }
-                _ => None,
-            };
+        let sequences = sequences_of(state, texts, is_encoder).into_iter();
+        for (sequence, source) in sequences.zip(sources_of(state, texts, d_model)) {
             segments.push(Segment {
                 rows: at..at + sequence.len(),
                 sequence,
@@ -285,7 +325,7 @@ fn normed<O: Ops>(
         return Ok(found.hidden.clone());
     }
     let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-    ops.put(&state.resid, model.spec.d_model, &mut resid)?;
+    ops.put(&state.resid, model.spec.d_input(stack), &mut resid)?;
     final_hidden(ops, model, stack, &resid, &mut hidden)?;
     let hidden = Rc::new(ops.get(&hidden)?.values.into_owned());
     known.push(Normed {

@@ -4,6 +4,7 @@
 //! weights were trained with brings back the loss of the training. One file per family of readings; [`FAMILIES`] lists them.
 
 mod after_race;
+mod as_it_stands;
 mod axis;
 mod beginnings;
 mod block;
@@ -11,6 +12,7 @@ mod budget;
 mod candidate_readings;
 mod evaluate;
 mod labels;
+mod latent;
 mod layout;
 mod mask;
 mod page;
@@ -36,7 +38,7 @@ use std::sync::Arc;
 use attnscope_checks::{SeesLabels, TrainingHypothesis};
 use attnscope_compute::attention::{AttentionOverride, MaskOverride, Scale, only_change};
 use attnscope_forward::{Cut, Deviation, DroppedResiduals, Sequence};
-use attnscope_spec::{BlockSpec, Model, ModelSpec};
+use attnscope_spec::{BlockSpec, Model, ModelSpec, StackSpec};
 
 /// A family of readings: different ways in which one part of the model may have been computed in training.
 pub struct Family {
@@ -54,6 +56,7 @@ pub static FAMILIES: &[Family] = &[
     mask::FAMILY,
     position::FAMILY,
     layout::FAMILY,
+    latent::FAMILY,
     block::FAMILY,
     router::FAMILY,
     qk_norm::FAMILY,
@@ -284,7 +287,8 @@ impl Reading {
     fn and(&self, other: &Self) -> Option<Self> {
         let are_whole = self.hypothesis.layer_idx.is_none() && other.hypothesis.layer_idx.is_none();
         let family = self.hypothesis.family;
-        let is_of_parts = [layout::FAMILY.id, block::FAMILY.id].contains(&family);
+        let is_of_parts =
+            [layout::FAMILY.id, latent::FAMILY.id, block::FAMILY.id].contains(&family);
         if !are_whole || (family == other.hypothesis.family && !is_of_parts) {
             return None;
         }
@@ -352,10 +356,15 @@ impl Reading {
 
     /// Its spec of a block.
     fn block<'a>(&'a self, model: &'a Model, stack_idx: usize, layer_idx: usize) -> &'a BlockSpec {
+        &self.stack(model, stack_idx, layer_idx).blocks()[layer_idx]
+    }
+
+    /// The spec of a stack that has its spec of a block.
+    fn stack<'a>(&'a self, model: &'a Model, stack_idx: usize, layer_idx: usize) -> &'a StackSpec {
         let only = self.hypothesis.layer_idx;
         let own = self.spec.as_deref();
         let own = own.filter(|_| only.is_none_or(|only| only == layer_idx));
-        &own.unwrap_or(&model.spec).stacks[stack_idx].blocks()[layer_idx]
+        &own.unwrap_or(&model.spec).stacks[stack_idx]
     }
 
     /// Whether it does what another one does, under whatever name.
@@ -422,12 +431,17 @@ fn in_self_attention(model: &Model, readings: &[Reading]) -> Vec<Reading> {
 /// Readings that change only one layer, or only one head.
 fn local(model: &Model, readings: &[Reading], least: IsLocal) -> Vec<Reading> {
     let blocks = model.spec.main_stack().blocks();
-    if model.spec.stacks.len() != 1 || blocks.len() * blocks.first().map_or(0, n_heads) < 2 {
+    if model.spec.stacks.len() != 1 || blocks.iter().map(n_heads).sum::<usize>() < 2 {
         return Vec::new();
     }
     let mut all = Vec::new();
     for (layer_idx, block) in blocks.iter().enumerate() {
-        for reading in readings.iter().filter(|reading| reading.is_local >= least) {
+        // A layer without attention is no other unless its spec is.
+        let changes = |reading: &&Reading| {
+            block.own().is_some() || reading.block(model, 0, layer_idx) != block
+        };
+        let asked = readings.iter().filter(|reading| reading.is_local >= least);
+        for reading in asked.filter(changes) {
             match least {
                 IsLocal::InHeads if n_heads(block) > 1 => {
                     all.extend(

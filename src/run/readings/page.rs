@@ -14,6 +14,11 @@ A reading holds in all layers. Where a family's section says so, it is also trie
 layer, in models of a single stack. In models with cross-attention a softmax, a scale or an order of matrices holds in all
 attention, and is also tried in self-attention alone.
 
+Layers that mix tokens by other means than attention (state spaces, convolutions, recurrences) run as they are declared, and
+readings change the layers around them. Where a row holds several streams, where layers share keys, and where some tokens are
+global, the readings are those that a configuration could state: axis, scale, mask, positions, norms and weights, but not the order
+of heads inside a layer or what happens to its residual. LSTM translators have no readings.
+
 Readings race: all of them on the first few positions, those that may still win on more. After the race each of the best is tried
 together with all others, and the model is run without the parts that they change: a reading that does no more than silence
 explains nothing.

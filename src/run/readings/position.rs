@@ -5,7 +5,7 @@
 //!   document, where all texts begin with a token that also stands inside them.
 //! - **rotary**: interleaved ↔ halves, rows permuted twice from one to the other, in the other direction (as in nanochat's code),
 //!   applied twice, turned by the number of the head instead of the position, values turned too, another base (×10, ×50, ×0.1, ×0.01,
-//!   and NTK's base for contexts 2, 4 and 8 times as long), a half or a quarter of each head in place of all of it, all in place of
+//!   NTK's base for contexts 2, 4 and 8 times as long, and the usual bases from 10⁴ to 10⁷), a half or a quarter of each head in place of all of it, all in place of
 //!   a part, the part at the other end of the head.
 //! - **ALiBi**: the other sign, slopes twice and half as steep; **relative bias**: query and key exchanged.
 //!
@@ -31,6 +31,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     let in_layers = rotary(known).into_iter().chain(biases(known));
     in_layers
         .map(|reading| reading.local(IsLocal::InLayers))
+        .chain(usual_bases(known))
         .chain(tables(known))
         .collect()
 }
@@ -113,12 +114,45 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
         )
     });
     for (times, name) in bases.into_iter().chain(longer) {
-        let advice = format!("--set rope_theta={}", first.theta * times);
-        let reading = with(&name, &advice, &|rope| rope.theta *= times);
-        all.extend(reading.map(Reading::acting_far));
+        all.extend(other_base(known, first, times, &name));
     }
     all.extend(shares(known, first));
     all
+}
+
+/// The declared rotary embeddings with a base that is some times as large.
+fn other_base(known: &Known<'_>, first: &RopeSpec, times: f64, name: &str) -> Option<Reading> {
+    let spec = known.with_blocks(|block| {
+        if let Some(own) = block.own_mut()
+            && let Some(rope) = &mut own.attention.rope
+        {
+            rope.theta *= times;
+        }
+    })?;
+    let advice = format!("--set rope_theta={}", first.theta * times);
+    let reading = Reading::new(FAMILY.id, name, advice).with_attention(spec);
+    Some(reading.acting_far())
+}
+
+/// Bases that models are usually trained with: those of Vaswani et al. 2017 and of GPT-OSS, Llama 3, Qwen2 and Qwen3-Next.
+fn usual_bases(known: &Known<'_>) -> Vec<Reading> {
+    let first = known
+        .blocks()
+        .find_map(|block| block.attention()?.rope.as_ref());
+    let Some(first) = first else {
+        return Vec::new();
+    };
+    let times = [1e4, 1.5e5, 5e5, 1e6, 1e7].map(|base| (base, base / first.theta));
+    // Others are among those of some times the base.
+    let is_new = |times: &f64| {
+        let mut known = [1.0f64, 10.0, 50.0, 0.1, 0.01].into_iter();
+        known.all(|other| (other / times).ln().abs() > 0.1)
+    };
+    let new = times.into_iter().filter(|(_, times)| is_new(times));
+    new.filter_map(|(base, times)| {
+        other_base(known, first, times, &format!("a rotary base of {base}"))
+    })
+    .collect()
 }
 
 /// Readings in which another part of each head rotates.

@@ -21,28 +21,14 @@ impl Task {
     /// Task of a model, or the reason why it has none.
     pub fn of(model: &Model) -> Result<Self, String> {
         let spec = &model.spec;
-        let mixes_otherwise = spec.stacks.iter().any(|stack| {
-            let mut blocks = stack.blocks().iter();
-            stack.recurrence().is_some() || blocks.any(|block| !block.only_attends())
-        });
         let Some(head) = &spec.head else {
             return Err("the model has no head, so that no loss tells readings apart".to_owned());
         };
-        if mixes_otherwise {
+        let mut stacks = spec.stacks.iter();
+        if stacks.any(|stack| stack.recurrence().is_some()) {
             return Err(
-                "readings are of models whose layers attend, and do nothing else to mix tokens"
-                    .to_owned(),
+                "readings are of models made of blocks, not of recurrent networks".to_owned(),
             );
-        }
-        if spec.stacks.iter().any(|stack| stack.rows.is_some()) {
-            return Err(
-                "readings are of models whose rows hold the residual alone, not streams of it, nor keys that layers share"
-                    .to_owned(),
-            );
-        }
-        let mut blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
-        if blocks.any(|block| block.attention().is_some_and(|of| of.globals.is_some())) {
-            return Err("readings are of models without global tokens".to_owned());
         }
         if head.unembed.n_out() != spec.d_vocab {
             return Err("a classifier's loss needs labels that a text does not have".to_owned());
