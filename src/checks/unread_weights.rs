@@ -66,7 +66,10 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             threshold: 0.0,
             unit: "tensors",
             evidence: format!("{what}: {}", listed(&names)),
-            advice: advice.to_owned(),
+            advice: match stored_layers(&tensors).filter(|_| kind == UnreadKind::BeyondLayers) {
+                Some(n_layers) => advice.replace("n_layers=N", &format!("n_layers={n_layers}")),
+                None => advice.to_owned(),
+            },
         }
     };
     let findings = by_kind.into_iter().map(finding).collect();
@@ -74,6 +77,18 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         findings,
         "every stored weight is read, or known to be none of the model's",
     )
+}
+
+/// Number of layers that tensors are stored for, if all of their names have one.
+fn stored_layers(tensors: &[&UnreadTensor]) -> Option<usize> {
+    let number = |tensor: &&UnreadTensor| {
+        tensor
+            .name
+            .split('.')
+            .find_map(|part| part.parse::<usize>().ok())
+    };
+    let numbers = tensors.iter().map(number).collect::<Option<Vec<usize>>>()?;
+    numbers.into_iter().max().map(|last| last + 1)
 }
 
 /// A description of tensors of a kind, and advice.

@@ -1,5 +1,6 @@
 //! The program as a person or a script runs it.
 
+mod advice;
 mod agreeing_verdicts;
 mod bad_input;
 mod baselines;

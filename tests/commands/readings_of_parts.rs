@@ -107,7 +107,10 @@ fn experts_in_another_order_than_the_router_are_named() {
 fn usual_rotary_bases_are_named_whatever_is_declared() {
     let copy = Copy::of_directory(&fixture("readings/hybrid"));
     copy.config(|config| {
-        config.insert("rope_parameters".to_owned(), serde_json::json!({"rope_type": "default", "rope_theta": 30.0}));
+        config.insert(
+            "rope_parameters".to_owned(),
+            serde_json::json!({"rope_type": "default", "rope_theta": 30.0}),
+        );
     });
     is_named(&copy, "a rotary base of", None);
 }
