@@ -39,7 +39,7 @@ fn thresholds_of(id: &str) -> Option<String> {
 
 /// All check pages, for the docs.
 pub fn checks_page() -> String {
-    let mut all = "# Checks\n\nGenerated from the checks' own files. `attnscope explain ID` prints one page, `attnscope thresholds` the table of\nthresholds; `attnscope check TARGET --thresholds FILE` changes some of them.\n".to_owned();
+    let mut all = "# Checks\n\nAfter this page you can judge a finding: what a check looks at, how it measures, and when it is a false alarm.\nGenerated from the checks' own files. `attnscope explain ID` prints one page, `attnscope thresholds` the table of\nthresholds; `attnscope check TARGET --thresholds FILE` changes some of them.\n".to_owned();
     for check in CHECKS {
         // One heading level deeper, because each page is a section here.
         let page = page(check).replace("\n## ", "\n### ");

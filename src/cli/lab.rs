@@ -111,7 +111,7 @@ const RESCALE_HELP: &str = "\
 One set of keys and --queries queries are drawn; every query's products with the keys are divided and softmaxed. \
 The charts are kernel density estimates over the queries of the first key's score and of its weight under each divisor \
 (Gaussian kernel, bandwidth (4/3)^(1/5)·σ·n^(-1/5), Silverman 1986 eq. 3.28). Without flags they hold both figures of the \
-write-up that proposed Σ‖k‖: d = 16 and d = 256, 32 keys, 500 queries, standard normal components. docs/lab.md has the formulas.";
+write-up that proposed Σ‖k‖: d = 16 and d = 256, 32 keys, 500 queries, standard normal components. docs/scalings.md has the formulas.";
 
 pub fn run(args: &Args) -> Result<()> {
     match &args.lab {
@@ -265,7 +265,7 @@ const VARIANCE_HELP: &str = "\
 If components of q and k are independent with mean μ and deviation σ, q·k has mean d·μ² and variance d·(σ⁴ + 2σ²μ²): d for \
 standard ones, hence the division by √d (Vaswani et al. 2017). The gradient that a softmax passes on is its Jacobian \
 J = diag(p) - ppᵀ; norms of J are means over rows of scores. QK-norm brings q and k to the norm √d first. \
-docs/lab.md has the formulas.";
+docs/why_scale.md has the formulas.";
 
 /// Default widths for variances.
 const USUAL_WIDTHS: [usize; 4] = [4, 16, 64, 256];

@@ -1,4 +1,4 @@
-//! LSTM encoder and decoder with attention between them (Luong et al. 2015, Bahdanau et al. 2015); docs/lstm_seq2seq.md.
+//! LSTM encoder and decoder with attention between them (Luong et al. 2015, Bahdanau et al. 2015); docs/collapse.md.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Scale};

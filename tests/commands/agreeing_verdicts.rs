@@ -257,7 +257,7 @@ fn the_help_of_check_says_what_its_exit_codes_are() {
 
 #[test]
 fn figures_that_are_ours_are_not_called_those_of_a_write_up() {
-    let page = std::fs::read_to_string(testing::root().join("docs/lab.md")).expect("a page");
+    let page = std::fs::read_to_string(testing::root().join("docs/collapse.md")).expect("a page");
     assert!(!page.contains("own figures"));
     assert!(page.contains("0.714") && page.contains("0.880"));
 }

@@ -30,13 +30,10 @@ pub fn is_generated(page: &str, content: &str) {
 }
 
 #[test]
-fn the_page_of_keys_is_the_key_table() {
-    is_up_to_date("keys.md", &attnscope_screen::keys_page());
-}
-
-#[test]
-fn the_page_of_settings_is_their_table() {
-    is_up_to_date("config.md", &attnscope_system::config::config_page());
+fn the_page_of_keys_and_settings_is_made_of_their_tables() {
+    let keys = attnscope_screen::keys_page();
+    let settings = attnscope_system::config::config_page();
+    is_up_to_date("keys.md", &format!("{keys}\n{settings}"));
 }
 
 #[test]
@@ -348,6 +345,7 @@ fn families_page() -> String {
     }
     let mut page = format!(
         "# Families\n\n\
+         After this page you can tell whether attnscope reads your model, and what proves that it computes it right.\n\
          Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\
          Each family is compared with what Hugging Face transformers 5.17 to 5.23 (4.57 for `nllb-moe`; float32, eager attention) computes for small\n\
          models with random weights: {n_cases} configurations. Patterns agree within 2e-4, residuals and logits within 2e-3 relative\n\

@@ -6,8 +6,8 @@ use super::{Compute, Gather, STATISTICS, Span};
 
 /// Every statistic with its id, unit, range, meaning and source, as Markdown.
 pub fn statistics_page() -> String {
-    let mut page = "# Statistics\n\nGenerated from the registry of the program: the same ids stand in reports, the same words on \
-                    screens.\nAll are computed over visible pairs of real tokens; scores are f32, sums f64.\nA value without \
+    let mut page = "# Statistics\n\nAfter this page you can say what each statistic measures, in which unit, and when it is absent.\n\
+                    Generated from the registry of the program: reports have these ids, and screens these words.\nAll are computed over visible pairs of real tokens; scores are f32, sums f64.\nA value without \
                     meaning is absent: null in JSON and Parquet, empty in CSV, a dash on screens. NaN is a broken number.\n"
         .to_owned();
     for statistic in STATISTICS {

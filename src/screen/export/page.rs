@@ -36,7 +36,8 @@ pub fn export_page() -> String {
 const ABOUT: &str = "\
 # Exports
 
-Generated from what the panels say of their data: `UPDATE=1 cargo test --test commands generated_docs`.
+After this page you can save what a panel shows, from the screen or without one, and read every column of its table.
+Generated from what the panels say of their data.
 
 `x` in any panel writes two files to the current directory: what is on screen as SVG, and the data of the panel as CSV. `Ctrl-S` does the
 same while a text is edited or something is looked for. The line at the bottom says what was written, or in one line why nothing was.

@@ -262,8 +262,9 @@ pub fn keys_in_force(keymap: &Keymap) -> Vec<(String, Vec<String>)> {
 
 /// Generates the page of keys in the docs.
 pub fn keys_page() -> String {
-    let mut page = "# Keys\n\nGenerated from the key table of the program; the help overlay (`?`) shows the same, with the keys that \
-                    your settings change.\nThe last column is what [settings](config.md) call the action. \
+    let mut page = "# Keys and settings\n\nAfter this page you can look up every key, and set once what you would otherwise say in every session: \
+                    colours, keys, thresholds, limits.\nGenerated from the tables of the program. The help overlay (`?`) shows the \
+                    keys too, with those that your settings change.\nThe last column is what [settings](#settings) call the action. \
                     The mouse works too: click tabs, key hints, findings, heads, cells, bars, tokens and tensors; the wheel moves and zooms; \
                     resting on a cell shows its value.\n"
         .to_owned();

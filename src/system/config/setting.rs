@@ -172,10 +172,7 @@ impl Setting {
 
 /// Text of the settings page before its tables.
 const BEFORE: &str = "\
-# Settings
-
-After this page you know how to set once what you would otherwise say in every session: colours, keys, thresholds of checks, limits.
-Generated from the table of settings.
+## Settings
 
 Write what you want to change to `~/.config/attnscope/config.toml` (`$XDG_CONFIG_HOME/attnscope/config.toml`). `ATTNSCOPE_CONFIG`
 names another file; when it is empty, no file is read.
@@ -206,22 +203,22 @@ Every command then ends with exit code 2, except `attnscope config`, which lists
 
 /// Text of the page after its tables.
 const AFTER: &str = "
-## Keys
+### Other keys
 
-Section `[keys]` gives an action other keys. [Keys](keys.md) lists the actions by name. A value is a key or a list of keys; it replaces
+Section `[keys]` gives an action other keys. The tables above list the actions by name. A value is a key or a list of keys; it replaces
 all keys of the action, and an empty list leaves it to the palette (`:`). Footer, help, palette and tabs show the keys in force.
 
 Keys are written as letters (`\"y\"`, `\"Y\"`, `\"?\"`) or names: `Enter`, `Esc`, `Tab`, `Space`, `Backspace`, `Delete`, `Insert`, `Home`,
 `End`, `PgUp`, `PgDn`, `Up`, `Down`, `Left`, `Right`, `F1` to `F12`; with `Ctrl-`, `Alt-` or `Shift-` before them. A key that would mean
 two actions in one panel is an error that names both. `Ctrl-C` always quits and `Ctrl-Z` always suspends.
 
-## Thresholds
+### Thresholds
 
 Sections `[thresholds.CHECK]` move the lines that checks draw, as files for `--thresholds` do without the word `thresholds.`:
 `attnscope thresholds` prints their names, defaults and sources. They hold on the screen and in `check`, `history`, `watch`, `report`
 and `align`. A file given with `--thresholds` comes on top of them. Commands say on standard error when settings change a threshold.
 
-## Colours
+### Colours
 
 Without `color`, the terminal's colours are read from its environment: `COLORTERM=truecolor` or a `TERM` that is known to show every
 colour; 256 where `TERM` ends in `256color`; none where `NO_COLOR` is set, or `TERM` is unset, `dumb` or a `vt`; else 16. Maps of 256
@@ -240,7 +237,7 @@ pub fn config_page() -> String {
             section = setting.section;
             let _ = write!(
                 page,
-                "\n## [{section}]\n\n| key | takes | default | environment | what it does |\n|---|---|---|---|---|\n"
+                "\n### [{section}]\n\n| key | takes | default | environment | what it does |\n|---|---|---|---|---|\n"
             );
         }
         let takes = match setting.kind {

@@ -61,12 +61,12 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
         "needs a Ray cluster; tests/python/test_ray.py starts one where ray is installed",
     ),
     (
-        "docs/cuda.md",
+        "docs/install.md",
         "target/release/attnscope ",
         "needs a build with CUDA, and a GPU",
     ),
     (
-        "docs/cuda.md",
+        "docs/install.md",
         "attnscope report fixtures/healthy \"the king\" --device cuda",
         "shows the error of a build without CUDA; tests/commands/device_choice.rs",
     ),
@@ -81,17 +81,17 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
         "removes files of the repository",
     ),
     (
-        "docs/generate.md",
+        "docs/what_if.md",
         "attnscope report MODEL --chat ",
         "needs a model with a chat template; tests/formats/chat_templates.rs has some",
     ),
     (
-        "docs/guess.md",
+        "docs/describe.md",
         "attnscope guess model.safetensors ",
         "the console block of the page is the same on a fixture",
     ),
     (
-        "docs/guess.md",
+        "docs/describe.md",
         "attnscope model.safetensors ",
         "opens what the line before made",
     ),
@@ -129,15 +129,5 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
         "docs/install.md",
         "attnscope man check | man ",
         "shows a page in a pager; tests/commands/man_command.rs",
-    ),
-    (
-        "docs/seeds.md",
-        "attnscope sweep CHECKPOINT \"text\" --layer cross.0",
-        "needs a translator; tests/commands/sweep_checkpoint.rs has one",
-    ),
-    (
-        "docs/seeds.md",
-        "attnscope align --queries en.npz ",
-        "the console blocks of docs/align.md are the same on fixtures",
     ),
 ];
