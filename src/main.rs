@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use attnscope::cli::{Cli, Ended, refusal, unknown_command};
 use attnscope_checkpoint::caught::panics_are_caught;
 use attnscope_report::one_line;
-use clap::Parser;
 
 /// Exit code: there are findings.
 const FOUND: u8 = 1;
@@ -17,7 +16,7 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     keep_caught_panics_quiet();
     attnscope_system::signals::watch();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         // Help and version go to standard output.
         Err(asked) if !asked.use_stderr() => {

@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use attnscope_report::Output;
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::Cli;
+use super::help;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -15,6 +14,6 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "attnscope", &mut script);
+    clap_complete::generate(args.shell, &mut help::described(), "attnscope", &mut script);
     Ok(Output::Stdout.write(&script)?)
 }

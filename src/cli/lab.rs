@@ -1,4 +1,4 @@
-//! `attnscope lab`: simulations without a checkpoint, from a seed.
+//! `attnscope lab`: simulations from a seed, and the measurements that few need.
 
 use anyhow::{Result, bail};
 use attnscope_compute::sample::{Distribution, Family};
@@ -19,6 +19,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::figures::{FigureArgs, Format};
 use super::lab_match::{self, MatchArgs, Sizes};
+use super::{FORCE_REPLACE, align, of_checkpoint, quality, sweep, sweep_args};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,6 +33,14 @@ enum Lab {
     Rescale(RescaleArgs),
     /// Variance of q·k against the width, and gradients of a softmax as scores grow
     Variance(VarianceArgs),
+    /// Multiply scores and measure how the softmax hardens: largest probability, entropy, Jacobian
+    #[command(mut_args(of_checkpoint))]
+    Sweep(sweep_args::Args),
+    /// Translate pairs of sentences and score them: BLEU and alignment error, by length
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    Quality(quality::Args),
+    /// Align the words of two sentences by attention between two tables of embeddings
+    Align(align::Args),
 }
 
 /// How components are drawn.
@@ -117,6 +126,9 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.lab {
         Lab::Rescale(args) => run_rescale(args),
         Lab::Variance(args) => run_variance(args),
+        Lab::Sweep(args) => sweep::run(args),
+        Lab::Quality(args) => quality::run(args),
+        Lab::Align(args) => align::run(args),
     }
 }
 

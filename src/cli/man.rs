@@ -7,11 +7,11 @@ use anyhow::{Result, bail};
 use attnscope_checkpoint::nearest::nearest;
 use attnscope_compute::error::Error;
 use attnscope_report::Output;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use super::Cli;
+use super::help;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -84,7 +84,7 @@ fn page_of<'a>(pages: &'a [Page], words: &[String]) -> Result<&'a Page> {
 /// # Errors
 /// When a page cannot be generated, which cannot happen for any command.
 pub fn man_pages() -> io::Result<Vec<Page>> {
-    let mut program = Cli::command().disable_help_subcommand(true);
+    let mut program = help::described().disable_help_subcommand(true);
     program.build();
     let mut pages = Vec::new();
     add_pages(&program, None, &mut pages)?;
@@ -135,6 +135,12 @@ fn page(command: &Command, parent: Option<&str>, man: &Man) -> io::Result<String
             rest.text([roman(code)]);
             rest.text([roman(meaning.trim())]);
         }
+    }
+    if let Some(before) = command.get_before_help() {
+        rest.control("SH", ["EXAMPLE"]);
+        let lines = before.to_string();
+        let line = lines.lines().nth(1).unwrap_or_default();
+        rest.text([roman(line.trim())]);
     }
     rest.control("SH", ["SEE ALSO"]);
     let others = match parent {

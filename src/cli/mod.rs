@@ -21,6 +21,7 @@ mod figures;
 mod guess;
 mod head_effects;
 mod heads;
+mod help;
 mod history;
 mod history_reading;
 mod lab;
@@ -78,7 +79,7 @@ use self::prompt_args::{PositionalPrompt, PromptArgs};
 use self::what_if_args::WhatIfArgs;
 use crate::bundles::BUNDLES;
 
-/// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
+/// Find out whether your transformer's attention is broken.
 #[derive(Debug, Parser)]
 #[command(name = "attnscope", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -90,6 +91,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Open a checkpoint, your own code, a trace or a training on the screen: what attnscope does without a command
+    Open(Box<open::Args>),
     /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when a finding is as severe as --fail-on
     #[command(mut_arg("positional", |targets| targets.help(CHECK_TARGETS)), after_help = CHECK_EXIT)]
     Check(check::Args),
@@ -116,7 +119,7 @@ enum Command {
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Effect(Box<effect::Args>),
     /// Translate pairs of sentences and score them: BLEU and alignment error, by length
-    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    #[command(hide = true, mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Quality(quality::Args),
     /// Follow a training over its checkpoints or its monitor log: statistics step by step, and what begins at which step
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
@@ -141,11 +144,12 @@ enum Command {
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Plot(plot::Args),
     /// Multiply scores and measure how the softmax hardens: largest probability, entropy, Jacobian
-    #[command(mut_args(of_checkpoint))]
+    #[command(hide = true, mut_args(of_checkpoint))]
     Sweep(sweep_args::Args),
-    /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
-    Lab(lab::Args),
+    /// Simulate and measure by the write-ups' own experiments: softmax under scale, divisors, translations, alignments
+    Lab(Box<lab::Args>),
     /// Align the words of two sentences by attention between two tables of embeddings
+    #[command(hide = true)]
     Align(align::Args),
     /// Print a Python file that records attention inside any PyTorch model, for check to judge
     CaptureScript,
@@ -266,6 +270,7 @@ impl Cli {
         }
         match self.command {
             None => open::run(&self.open)?,
+            Some(Command::Open(args)) => open::run(&args)?,
             Some(Command::Check(args)) => return check::run(&args),
             Some(Command::Explain(args)) => explain::run(&args)?,
             Some(Command::Thresholds) => explain::thresholds()?,

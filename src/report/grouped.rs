@@ -141,7 +141,7 @@ impl Group<'_> {
                 });
                 let mildest = mildest.filter(|mildest| figure(*mildest) != figure(worst.value.0));
                 (
-                    format!("worst at {}: ", worst.place.whole_label()),
+                    at_worst(&worst.place.whole_label()),
                     mildest.map_or(String::new(), |mildest| format!(" … {}", figure(mildest))),
                 )
             }
@@ -154,6 +154,15 @@ impl Group<'_> {
             figure(worst.threshold.0)
         )?;
         writeln!(to, "          do: {}", one_line(&worst.advice))
+    }
+}
+
+/// Words for the worst of several places; nothing where the place is the whole model.
+fn at_worst(label: &str) -> String {
+    if label.is_empty() {
+        String::new()
+    } else {
+        format!("worst at {label}: ")
     }
 }
 

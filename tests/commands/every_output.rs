@@ -10,8 +10,8 @@ use testing::checkpoint_copy::{attnscope, text};
 /// A call of each command with `--output`, which stands last; `@` stands for the fixtures.
 const COMMANDS: &[(&str, &str, &str)] = &[
     (
-        "align",
-        "align --queries @alignment/en.npz --keys @alignment/de.npz --queries-vocab @alignment/en.json --keys-vocab @alignment/de.pkl --query-text letters --key-text Briefe",
+        "lab align",
+        "lab align --queries @alignment/en.npz --keys @alignment/de.npz --queries-vocab @alignment/en.json --keys-vocab @alignment/de.pkl --query-text letters --key-text Briefe",
         "a.npz",
     ),
     ("check", "check @oracle/gpt2/model --tokens 5,9,2", "a.txt"),
@@ -42,8 +42,8 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("merge", "merge @none", "a.csv"),
     ("plot", "plot @oracle/gpt2/model --tokens 5,9,2", "a.svg"),
     (
-        "quality",
-        "quality @seq2seq/scaled --inputs @quality/pairs.jsonl",
+        "lab quality",
+        "lab quality @seq2seq/scaled --inputs @quality/pairs.jsonl",
         "a.csv",
     ),
     (
@@ -51,7 +51,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "report @oracle/gpt2/model --tokens 5,9,2",
         "a.json",
     ),
-    ("sweep", "sweep", "a.svg"),
+    ("lab sweep", "lab sweep", "a.svg"),
     (
         "tokens",
         "tokens @formats/tokenizers/t5 --text hello",
@@ -73,7 +73,8 @@ const OF_DIRECTORIES: [&str; 2] = ["batch", "man"];
 
 /// The names of all commands that have `--output`, as the program defines them.
 fn with_output(command: &clap::Command, before: &str, found: &mut BTreeSet<String>) {
-    for command in command.get_subcommands() {
+    // Hidden ones are names that commands of `lab` had before.
+    for command in command.get_subcommands().filter(|own| !own.is_hide_set()) {
         let name = format!("{before}{}", command.get_name());
         let has = |argument: &clap::Arg| argument.get_long() == Some("output");
         if command.get_arguments().any(has) {

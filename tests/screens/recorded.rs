@@ -1,6 +1,6 @@
-//! The recorded session of the manual: a person's keys on a terminal, and what it shows after each, as one animated SVG.
+//! The recorded sessions of the manual: a person's keys on a terminal, and what it shows after each, as one animated SVG.
 //!
-//! It is recorded again by every run of the tests and compared with the file; `UPDATE=1 cargo test --test screens recorded` writes it.
+//! They are recorded again by every run of the tests and compared with the files; `UPDATE=1 cargo test --test screens recorded` writes them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,25 +11,72 @@ use testing::pty::Terminal;
 use vt100::{Color, Screen};
 
 /// Keys, what must be on the screen before the next ones, and what a reader is told.
-const STEPS: &[(&str, &str, &str)] = &[
-    ("", "findings, by step", "$ attnscope demo history"),
-    (
-        "f",
-        "step 250 · done",
-        "f   to the first finding: the collapse begins at step 250",
-    ),
-    (
-        "\r",
-        "step 250 is A",
-        "Enter   opens that step: every panel shows it",
-    ),
-    ("N", "is it the norms?", "N   asks for the cause"),
-    (
-        "6",
-        "entropy-collapse",
-        "6   lists the findings of this checkpoint",
-    ),
-];
+type Step = (&'static str, &'static str, &'static str);
+
+/// A session: what is typed to begin it, the file and the title of its picture, and its steps.
+struct Session {
+    arguments: &'static [&'static str],
+    file: &'static str,
+    title: &'static str,
+    steps: &'static [Step],
+}
+
+const TRAINING: Session = Session {
+    arguments: &["demo", "history"],
+    file: "session.svg",
+    title: "from a training to the cause of its collapse",
+    steps: &[
+        ("", "findings, by step", "$ attnscope demo history"),
+        (
+            "f",
+            "step 250 · done",
+            "f   to the first finding: the collapse begins at step 250",
+        ),
+        (
+            "\r",
+            "step 250 is A",
+            "Enter   opens that step: every panel shows it",
+        ),
+        ("N", "is it the norms?", "N   asks for the cause"),
+        (
+            "6",
+            "entropy-collapse",
+            "6   lists the findings of this checkpoint",
+        ),
+    ],
+};
+
+/// A checkpoint whose configuration does not say that it was trained without a scale.
+const CHECKPOINT: Session = Session {
+    arguments: &[
+        "fixtures/unscaled",
+        "the old king gave a red apple to his horse",
+    ],
+    file: "debug.svg",
+    title: "from a red badge to its cause, and to a run without it",
+    steps: &[
+        (
+            "",
+            "1 error",
+            "$ attnscope fixtures/unscaled \"the old king …\"   the badge at the top right says: 1 error",
+        ),
+        (
+            "6",
+            "with no scale in every layer",
+            "6   what is wrong, how bad it is, and what to do",
+        ),
+        (
+            "i",
+            "How it is measured",
+            "i   why it matters, and how it is measured",
+        ),
+        (
+            " wscale=none\r",
+            "0 errors in",
+            "w   the same weights as they were trained, without the scale: no error is left",
+        ),
+    ],
+};
 
 const SIZE: (u16, u16) = (110, 34);
 /// Units of a cell.
@@ -39,8 +86,14 @@ const SHOWN: usize = 4;
 const GROUND: &str = "#12141a";
 const INK: &str = "#dcdfe4";
 
-fn path() -> std::path::PathBuf {
-    testing::root().join("docs/pictures/session.svg")
+impl Session {
+    fn path(&self) -> std::path::PathBuf {
+        testing::root().join("docs/pictures").join(self.file)
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.path()).expect(self.file)
+    }
 }
 
 fn colour(colour: Color, usual: &str) -> String {
@@ -122,7 +175,7 @@ fn row(screen: &Screen, row_idx: u16) -> String {
 }
 
 /// Frames that follow each other; rows that are alike stand in the file once.
-fn animation(frames: &[(Vec<String>, &str)]) -> String {
+fn animation(title: &str, frames: &[(Vec<String>, &str)]) -> String {
     let (columns, rows) = (usize::from(SIZE.0), usize::from(SIZE.1));
     let (width, height) = (columns * CELL.0, (rows + 2) * CELL.1);
     let total = frames.len() * SHOWN;
@@ -152,7 +205,7 @@ fn animation(frames: &[(Vec<String>, &str)]) -> String {
         );
     }
     format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" xml:space="preserve"><title>A session of attnscope: from a training to the cause of its collapse</title><style>text{{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;white-space:pre}}{style}</style><defs>{definitions}</defs><rect width="100%" height="100%" fill="{GROUND}"/>{body}</svg>"#
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" xml:space="preserve"><title>A session of attnscope: {title}</title><style>text{{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;white-space:pre}}{style}</style><defs>{definitions}</defs><rect width="100%" height="100%" fill="{GROUND}"/>{body}</svg>"#
     ) + "\n"
 }
 
@@ -175,8 +228,8 @@ fn said_by(row: &str) -> String {
 }
 
 /// What each frame of the file says, row by row.
-fn committed() -> Vec<Vec<String>> {
-    let text = std::fs::read_to_string(path()).expect("docs/pictures/session.svg");
+fn committed(session: &Session) -> Vec<Vec<String>> {
+    let text = session.text();
     let rows: BTreeMap<&str, &str> = text
         .split(r#"<g id=""#)
         .skip(1)
@@ -199,10 +252,22 @@ fn committed() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_recorded_session_is_what_its_keys_show() {
+fn the_recorded_training_is_what_its_keys_show() {
+    is_what_its_keys_show(&TRAINING);
+}
+
+#[test]
+fn the_recorded_checkpoint_is_what_its_keys_show() {
+    is_what_its_keys_show(&CHECKPOINT);
+}
+
+fn is_what_its_keys_show(session: &Session) {
     let directory = tempfile::tempdir().expect("a directory");
+    let fixtures = directory.path().join("fixtures");
+    std::os::unix::fs::symlink(testing::root().join("fixtures"), fixtures).expect("a link");
     let program = testing::program();
-    let arguments = [program.to_str().expect("a path"), "demo", "history"];
+    let program = [program.to_str().expect("a path")];
+    let arguments = [&program[..], session.arguments].concat();
     let variables = [
         ("COLORTERM", "truecolor"),
         ("TERM", "xterm-256color"),
@@ -210,9 +275,13 @@ fn the_recorded_session_is_what_its_keys_show() {
     ];
     let terminal = Terminal::start(&arguments, &variables, directory.path(), SIZE);
     let is_updated = std::env::var_os("UPDATE").is_some();
-    let committed = if is_updated { Vec::new() } else { committed() };
+    let committed = if is_updated {
+        Vec::new()
+    } else {
+        committed(session)
+    };
     let mut frames = Vec::new();
-    for (idx, (keys, shown, said)) in STEPS.iter().enumerate() {
+    for (idx, (keys, shown, said)) in session.steps.iter().enumerate() {
         terminal.send(keys.as_bytes());
         terminal.shows(shown);
         let rows = RefCell::new(Vec::new());
@@ -246,13 +315,18 @@ fn the_recorded_session_is_what_its_keys_show() {
         frames.push((rows.into_inner(), *said));
     }
     if is_updated {
-        std::fs::write(path(), animation(&frames)).expect("the session is written");
+        let drawn = animation(session.title, &frames);
+        std::fs::write(session.path(), drawn).expect("the session is written");
     }
 }
 
 #[test]
-fn the_recorded_session_shows_what_its_captions_say_and_is_small() {
-    let text = std::fs::read_to_string(path()).expect("docs/pictures/session.svg");
+fn recorded_sessions_show_what_their_captions_say_and_are_small() {
+    [TRAINING, CHECKPOINT].iter().for_each(shows_what_it_says);
+}
+
+fn shows_what_it_says(session: &Session) {
+    let text = session.text();
     assert!(text.len() < 200_000, "{} bytes", text.len());
     let document = roxmltree::Document::parse(&text).expect("XML");
     let frames: Vec<_> = document
@@ -262,7 +336,7 @@ fn the_recorded_session_shows_what_its_captions_say_and_is_small() {
                 .is_some_and(|class| class.starts_with('f'))
         })
         .collect();
-    assert_eq!(frames.len(), STEPS.len());
+    assert_eq!(frames.len(), session.steps.len());
     let rows: BTreeMap<&str, String> = document
         .descendants()
         .filter_map(|node| {
@@ -270,7 +344,7 @@ fn the_recorded_session_shows_what_its_captions_say_and_is_small() {
             Some((node.attribute("id")?, texts.collect()))
         })
         .collect();
-    for (frame, (_, shown, said)) in frames.iter().zip(STEPS) {
+    for (frame, (_, shown, said)) in frames.iter().zip(session.steps) {
         let uses = frame.children().filter_map(|node| node.attribute("href"));
         let screen: String = uses.map(|href| rows[&href[1..]].as_str()).collect();
         assert!(screen.contains(shown), "{said}: {screen}");

@@ -7,6 +7,7 @@ mod links;
 mod not_run;
 mod outputs;
 mod python;
+mod readme;
 #[cfg(unix)]
 mod shell;
 mod snippets;

@@ -1,0 +1,323 @@
+//! The command line as --help shows it: commands by what a person wants, an example first, options under headings.
+
+use std::ffi::OsString;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use super::Cli;
+
+/// Commands by what a person wants. A test holds every visible command to exactly one group.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Look", &["open", "heads", "trace", "plot", "demo"]),
+    ("Judge", &["check", "explain", "thresholds"]),
+    ("Compare", &["diff", "verify"]),
+    ("Follow", &["history", "watch", "cache"]),
+    ("Measure", &["effect", "lab"]),
+    ("Report", &["report", "batch", "merge"]),
+    ("Files", &["tensors", "tokens", "guess", "capture-script"]),
+    ("Set up", &["config", "completions", "man"]),
+];
+
+/// What the groups are for, in their order.
+const PURPOSES: [&str; 8] = [
+    "the screen; types of heads; values as safetensors; pictures; demos",
+    "what is wrong and what to do; what a check does; its thresholds",
+    "where two models, ports or engines part, and why",
+    "when findings of a training began; a job that stops on them",
+    "what heads and layers do; simulations of softmax and scale",
+    "statistics of checkpoints and prompts as JSON, CSV, Parquet, HTML",
+    "what is stored; unknown weights; record attention in your own code",
+    "settings in force; shell completions; manual pages",
+];
+
+/// The form of the program's own help, which lists groups in place of thirty commands.
+const FORM: &str = "{about}\n\n{usage-heading} {usage}{after-help}\n";
+
+/// One command line for each command, which its help begins with.
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "open",
+        "attnscope open runs/step-400 \"the king took a quiet story\"",
+    ),
+    (
+        "check",
+        "attnscope check runs/step-400 --text \"the king took a quiet story\"",
+    ),
+    ("explain", "attnscope explain wrong-axis"),
+    ("thresholds", "attnscope thresholds > thresholds.toml"),
+    (
+        "report",
+        "attnscope report runs/step-* --inputs prompts.jsonl --format csv --output heads.csv",
+    ),
+    (
+        "batch",
+        "attnscope batch runs/step-* --inputs prompts.jsonl --output table --shard 1/8",
+    ),
+    ("merge", "attnscope merge table --output table.parquet"),
+    (
+        "heads",
+        "attnscope heads runs/step-400 --inputs prompts.jsonl",
+    ),
+    (
+        "effect",
+        "attnscope effect runs/step-400 \"the king took a quiet story\" --by ablation",
+    ),
+    (
+        "quality",
+        "attnscope quality translator --inputs pairs.jsonl",
+    ),
+    (
+        "history",
+        "attnscope history runs --text \"the king took a quiet story\"",
+    ),
+    ("watch", "attnscope watch run.jsonl --fail-on error"),
+    ("cache", "attnscope cache list"),
+    (
+        "trace",
+        "attnscope trace runs/step-400 \"the king\" --hooks pattern,scores --output values.safetensors",
+    ),
+    ("demo", "attnscope demo collapse"),
+    (
+        "verify",
+        "attnscope verify runs/step-400 \"the king took a quiet story\" --device candle",
+    ),
+    ("diff", "attnscope diff runs/step-400 port.safetensors"),
+    (
+        "plot",
+        "attnscope plot runs/step-400 \"the king\" --panel head --layer 1 --head 5 --output head.svg",
+    ),
+    ("sweep", "attnscope sweep --norm 8 --std 1"),
+    ("lab", "attnscope lab variance"),
+    (
+        "align",
+        "attnscope align --queries en.npz --keys de.npz --query-text \"she bought\" --key-text \"sie kauft\"",
+    ),
+    (
+        "capture-script",
+        "attnscope capture-script > attnscope_capture.py",
+    ),
+    ("tensors", "attnscope tensors runs/step-400 --stats"),
+    (
+        "tokens",
+        "attnscope tokens runs/step-400 --text \"the king\"",
+    ),
+    (
+        "guess",
+        "attnscope guess weights.pth --text \"the king took a quiet story\"",
+    ),
+    ("config", "attnscope config"),
+    ("completions", "attnscope completions bash > attnscope.bash"),
+    ("man", "attnscope man check"),
+];
+
+/// Headings of options that many commands share. What has none is the command's own, and comes first.
+const HEADINGS: [(&str, &[&str]); 3] = [
+    (
+        "Prompt",
+        &[
+            "text",
+            "text_file",
+            "image",
+            "tokens",
+            "target_text",
+            "target_tokens",
+            "generate",
+            "temperature",
+            "top_k",
+            "top_p",
+            "seed",
+            "chat",
+            "system",
+            "attention_mask",
+            "positions",
+            "no_special_tokens",
+            "truncate",
+            "inputs",
+        ],
+    ),
+    (
+        "Model",
+        &[
+            "weights",
+            "no_settings",
+            "no_adapter",
+            "tokenizer",
+            "base",
+            "offline",
+            "set",
+            "what_if",
+        ],
+    ),
+    ("Run", &["device", "threads", "quiet", "log"]),
+];
+
+/// The command line with examples and headings, as manual pages and completions have it.
+pub(super) fn described() -> Command {
+    let names: Vec<String> = Cli::command()
+        .get_subcommands()
+        .map(|own| own.get_name().to_owned())
+        .collect();
+    let mut all = Cli::command();
+    for name in names {
+        all = all.mut_subcommand(name, explained);
+    }
+    all
+}
+
+/// The command line as it is parsed and as the program's own help shows it.
+pub(super) fn command() -> Command {
+    described()
+        .help_template(FORM)
+        .override_usage("attnscope [CHECKPOINT | FILE.py:FUNCTION] [TEXT]    opens the screen\n       attnscope COMMAND …")
+        .after_help(short_overview())
+        .after_long_help(overview())
+}
+
+impl Cli {
+    /// Reads the command line. `--json` is spelled out where a command takes it.
+    ///
+    /// # Errors
+    /// When it cannot be understood, or help or the version is asked for.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let matches = command().try_get_matches_from(&arguments)?;
+        let asks = |own: &ArgMatches| matches!(own.try_get_one::<bool>("json"), Ok(Some(true)));
+        let is_json = matches.subcommand().is_some_and(|(_, own)| asks(own));
+        if !is_json {
+            return Self::from_arg_matches(&matches);
+        }
+        let spelled_out = arguments.into_iter().map(|word| {
+            if word == "--json" {
+                "--format=json".into()
+            } else {
+                word
+            }
+        });
+        Self::from_arg_matches(&command().try_get_matches_from(spelled_out)?)
+    }
+}
+
+/// One command with its example, its shared options under headings, and --json where it writes JSON.
+fn explained(own: Command) -> Command {
+    let example = EXAMPLES.iter().find(|(name, _)| *name == own.get_name());
+    let mut own = match example {
+        Some((_, line)) => own.before_help(format!("Example:\n  {line}")),
+        None => own,
+    };
+    if own.has_subcommands() {
+        return own;
+    }
+    own = own.mut_args(|arg| {
+        let id = arg.get_id().as_str();
+        let heading = HEADINGS.iter().find(|(_, ids)| ids.contains(&id));
+        match heading.filter(|_| arg.get_help_heading().is_none() && !arg.is_positional()) {
+            Some((heading, _)) => arg.help_heading(*heading),
+            None => arg,
+        }
+    });
+    if writes_json(&own) {
+        let short = Arg::new("json").long("json").action(ArgAction::SetTrue);
+        own = own.arg(
+            short
+                .help("Short for --format json")
+                .conflicts_with("format"),
+        );
+    }
+    own
+}
+
+/// Whether a command has a format, and JSON among them.
+fn writes_json(own: &Command) -> bool {
+    let formats = own.get_arguments().find(|arg| arg.get_id() == "format");
+    formats.is_some_and(|arg| {
+        arg.get_possible_values()
+            .iter()
+            .any(|value| value.matches("json", false))
+    })
+}
+
+/// Groups with the commands of each and what they are for, in one screen of 80 × 24.
+fn overview() -> String {
+    let mut lines = Vec::new();
+    for ((group, commands), purpose) in GROUPS.iter().zip(PURPOSES) {
+        lines.push(format!("{group:<8} {}", commands.join(", ")));
+        lines.push(format!("{:<8}   {purpose}", ""));
+    }
+    lines.push(String::new());
+    lines.push(
+        "attnscope COMMAND --help shows its options, attnscope open --help those of the".to_owned(),
+    );
+    lines.push("screen. Without a checkpoint, attnscope opens a bundled model.".to_owned());
+    lines.join("\n")
+}
+
+/// Groups with the commands of each.
+fn short_overview() -> String {
+    let lines = GROUPS
+        .iter()
+        .map(|(group, commands)| format!("{group:<8} {}", commands.join(", ")));
+    let lines: Vec<String> = lines.collect();
+    format!("{}\n\n--help says what each is for", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_visible_command_is_in_one_group_and_has_an_example_that_parses() {
+        let described = described();
+        let visible = described.get_subcommands().filter(|own| !own.is_hide_set());
+        let mut visible: Vec<&str> = visible.map(Command::get_name).collect();
+        let mut grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, all)| all.iter().copied())
+            .collect();
+        visible.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(visible, grouped);
+        for (name, line) in EXAMPLES {
+            assert!(
+                described
+                    .get_subcommands()
+                    .any(|own| own.get_name() == *name),
+                "{name}"
+            );
+            let line = line.split(" > ").next().unwrap_or(line);
+            let mut quoted = false;
+            let words = line.split(|c: char| {
+                quoted ^= c == '"';
+                c == '"' || (c == ' ' && !quoted)
+            });
+            let words = words.filter(|word| !word.is_empty());
+            command()
+                .try_get_matches_from(words)
+                .unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+        let missing: Vec<&&str> = grouped
+            .iter()
+            .filter(|name| !EXAMPLES.iter().any(|(known, _)| known == *name))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn the_programs_own_help_fits_one_screen() {
+        let mut program = command();
+        for text in [
+            program.render_help().to_string(),
+            program.render_long_help().to_string(),
+        ] {
+            let lines: Vec<&str> = text.trim_end().lines().collect();
+            assert!(lines.len() < 24, "{} lines:\n{text}", lines.len());
+            assert!(
+                lines.iter().all(|line| line.chars().count() <= 80),
+                "{text}"
+            );
+        }
+        assert_ne!(
+            program.render_help().to_string(),
+            program.render_long_help().to_string()
+        );
+    }
+}
