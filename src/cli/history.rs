@@ -10,7 +10,7 @@ use attnscope_checkpoint::counted::counted;
 use attnscope_history::{
     Following, History, Judge, News, RereadQueue, Sources, State, Update, document, table, told,
 };
-use attnscope_report::{Output, printable, write_history};
+use attnscope_report::{Output, printable, write_history, write_history_page};
 use clap::ValueEnum;
 
 use super::history_reading::{Asked, check_not_empty, history_of, read, sources_of};
@@ -58,6 +58,8 @@ enum Format {
     Csv,
     /// The rows of csv, for data frames and databases
     Parquet,
+    /// A page for people: findings, and every head over the steps
+    Html,
 }
 
 impl Format {
@@ -67,6 +69,7 @@ impl Format {
             Self::Json => "json",
             Self::Csv => "csv",
             Self::Parquet => "parquet",
+            Self::Html => "html",
         }
     }
 }
@@ -256,6 +259,9 @@ impl Kept<'_> {
             }
             Format::Parquet => {
                 table(&self.history, &self.models, what_if).write_parquet(&mut content)?
+            }
+            Format::Html => {
+                write_history_page(&document(&self.history, &self.judge, what_if), &mut content)?
             }
         }
         Ok(content)

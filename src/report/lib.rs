@@ -65,7 +65,7 @@ pub use history::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
     HistoryStep, HistoryTrend, HistoryWarning, write_history,
 };
-pub use html::{Slow, Strip, write_batch_page, write_html};
+pub use html::{Slow, Strip, write_batch_page, write_history_page, write_html};
 pub use json::{write_json, write_several};
 pub use junit::{write_junit, write_junit_by};
 pub use markdown::write_markdown;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use attnscope_checks::stats::LayerReport;
+use attnscope_checks::stats::{HeadType, LayerReport};
 use attnscope_checks::{Check, Finding, Status, Thresholds, Verdict};
 use attnscope_compute::attention::{Pooled, RowSummary};
 use attnscope_forward::Input;
@@ -43,10 +43,12 @@ pub struct LayerMaps {
     /// Whether keys after a query are masked.
     pub is_causal: bool,
     pub heads: Vec<Pooled>,
+    /// What kind of place each head looks at; none where no type fits.
+    pub types: Vec<Option<HeadType>>,
 }
 
 /// Most maps shown cell by cell; if there are more, they are coarser, so that the file stays small enough to send.
-const MOST_FINE_MAPS: usize = 256;
+pub(super) const MOST_FINE_MAPS: usize = 256;
 
 /// Cells per side of a coarse map.
 const COARSE_CELLS: usize = 32;
@@ -93,6 +95,7 @@ impl Shown {
                     }
                 })
                 .collect(),
+            types: layer.heads.iter().map(|head| head.kind).collect(),
         });
         let predictions = outcome.predictions.as_ref();
         Self {

@@ -51,6 +51,7 @@ mod readings;
 mod readings_as_runs;
 mod readings_of_parts;
 mod report_formats;
+mod report_page;
 mod schemas;
 mod sets;
 mod several_checkpoints;

@@ -243,9 +243,14 @@ fn html_needs_nothing_beside_itself_and_is_whole() {
         }
         let parsed = Html::parse_document(&page);
         assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
-        for element in ["script", "link", "iframe", "object"] {
+        for element in ["link", "iframe", "object", "[style]", "script[src]"] {
             assert!(select(&parsed, element).is_empty(), "{element}");
         }
+        assert_eq!(select(&parsed, "script").len(), 1);
+        let policy = select(&parsed, "meta[http-equiv=Content-Security-Policy]");
+        let policy = policy[0].attr("content").expect("a policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"));
+        assert!(!policy.contains("unsafe"), "{policy}");
         for image in select(&parsed, "img") {
             assert!(
                 image

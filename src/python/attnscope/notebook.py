@@ -10,7 +10,7 @@ from . import _program
 class Page:
     """The report of a checkpoint as HTML. A notebook shows it where it is the last value of a cell.
 
-    html      the page; it loads nothing and runs nothing
+    html      the page; it loads nothing, and runs only its own script
     height    of the frame, in pixels
     """
 
@@ -18,8 +18,9 @@ class Page:
         self.html, self.title, self.height = page, title, height
 
     def _repr_html_(self):
-        # The page is untrusted text: it goes in as an attribute, and the frame allows neither scripts nor forms.
-        return (f'<iframe sandbox="allow-popups" srcdoc="{html.escape(self.html, quote=True)}" '
+        # Names and texts in the page are untrusted: it goes in as an attribute, its policy allows no script but its own, and the frame
+        # has an origin of its own, so that nothing in it reaches the notebook.
+        return (f'<iframe sandbox="allow-scripts allow-popups" srcdoc="{html.escape(self.html, quote=True)}" '
                 f'title="{html.escape(self.title, quote=True)}" '
                 f'style="width: 100%; height: {self.height}px; border: 0"></iframe>')
 

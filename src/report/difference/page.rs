@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::html;
 
 use super::Difference;
+use crate::html::shell;
 use crate::markdown::{escaped, table};
 
 impl Difference<'_> {
@@ -32,60 +33,45 @@ impl Difference<'_> {
         text
     }
 
-    /// Returns one HTML file without network access or scripts.
+    /// Returns one HTML file without network access; its script sorts and filters the tables.
     pub fn html(&self) -> String {
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
-                    // No name in the page can load or run anything.
-                    meta http-equiv="Content-Security-Policy"
-                        content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-                    title { (self.a) " and " (self.b) " · attnscope" }
-                    style { (PreEscaped(include_str!("../html/style.css"))) }
-                }
-                body {
-                    header {
-                        h1 { (self.headline()) }
-                        p { "A: " (self.a) }
-                        p { "B: " (self.b) }
-                        @for note in self.all_notes() {
-                            p.note { "Note: " (note) }
-                        }
-                    }
-                    main {
-                        @for section in self.sections() {
-                            section {
-                                h2 { (section.title) }
-                                @if !section.said.is_empty() {
-                                    p { (section.said) }
-                                }
-                                @if !section.rows.is_empty() {
-                                    div.scroll { table.sides {
-                                        thead {
-                                            tr {
-                                                @for title in &section.titles { th { (title) } }
-                                            }
-                                        }
-                                        tbody {
-                                            @for row in &section.rows {
-                                                tr {
-                                                    @for cell in row { td { (cell) } }
-                                                }
-                                            }
-                                        }
-                                    } }
-                                }
-                            }
-                        }
-                    }
-                    footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
+        let body = html! {
+            header {
+                h1 { (self.headline()) }
+                p { "A: " (self.a) }
+                p { "B: " (self.b) }
+                @for note in self.all_notes() {
+                    p.note { "Note: " (note) }
                 }
             }
+            main {
+                @for section in self.sections() {
+                    section {
+                        h2 { (section.title) }
+                        @if !section.said.is_empty() {
+                            p { (section.said) }
+                        }
+                        @if !section.rows.is_empty() {
+                            div.scroll { table.sides {
+                                thead {
+                                    tr {
+                                        @for title in &section.titles { th scope="col" { (title) } }
+                                    }
+                                }
+                                tbody {
+                                    @for row in &section.rows {
+                                        tr {
+                                            @for cell in row { td { (cell) } }
+                                        }
+                                    }
+                                }
+                            } }
+                        }
+                    }
+                }
+            }
+            footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
         };
-        page.into_string()
+        shell::page(&format!("{} and {}", self.a, self.b), &body)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::sheet::EffectReport;
+use crate::html::shell;
 use crate::table::{Cell, Column, Kind};
 use crate::text_table::digits;
 
@@ -54,56 +55,43 @@ impl EffectReport {
             Some(unit) => format!("{} ({unit})", column.about),
             None => column.about.to_owned(),
         };
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
-                    meta http-equiv="Content-Security-Policy"
-                        content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-                    title { (self.model.name) " · effect by " (self.by) " · attnscope" }
-                    style { (PreEscaped(include_str!("../html/style.css"))) }
+        let heading = format!("{} · effect by {}", self.model.name, self.by);
+        let body = html! {
+            header {
+                h1 { (heading) }
+                @if !self.what_if.is_empty() {
+                    p.what-if { "What if: " (self.what_if.join(", ")) }
                 }
-                body {
-                    header {
-                        h1 { (self.model.name) " · effect by " (self.by) }
-                        @if !self.what_if.is_empty() {
-                            p.what-if { "What if: " (self.what_if.join(", ")) }
-                        }
-                        @if !self.complete {
-                            p.note { "Stopped: these rows are what was done until then." }
-                        }
-                        @for note in &sheet.notes { p.note { (note) } }
-                    }
-                    main {
-                        @if !sheet.totals.is_empty() {
-                            dl.facts {
-                                @for (name, value) in &sheet.totals {
-                                    div { dt { (name) } dd { (digits(*value)) } }
-                                }
-                            }
-                        }
-                        div.scroll { table.figures {
-                            thead { tr {
-                                @for column in &sheet.table.columns {
-                                    th.n scope="col" title=(title(column)) { (column.id) }
-                                }
-                                @if bars.is_some() { th {} }
-                            } }
-                            tbody { @for row in &sheet.table.rows { tr {
-                                @for cell in row { td { (cell.shown()) } }
-                                @if let Some((idx, most)) = bars {
-                                    td { @if let Cell::Number(value) = row[idx] { (bar(value, most)) } }
-                                }
-                            } } }
-                        } }
-                    }
-                    footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
+                @if !self.complete {
+                    p.note { "Stopped: these rows are what was done until then." }
                 }
+                @for note in &sheet.notes { p.note { (note) } }
             }
+            main {
+                @if !sheet.totals.is_empty() {
+                    dl.facts {
+                        @for (name, value) in &sheet.totals {
+                            div { dt { (name) } dd { (digits(*value)) } }
+                        }
+                    }
+                }
+                div.scroll { table.figures {
+                    thead { tr {
+                        @for column in &sheet.table.columns {
+                            th.n scope="col" title=(title(column)) { (column.id) }
+                        }
+                        @if bars.is_some() { th {} }
+                    } }
+                    tbody { @for row in &sheet.table.rows { tr {
+                        @for cell in row { td { (cell.shown()) } }
+                        @if let Some((idx, most)) = bars {
+                            td { @if let Cell::Number(value) = row[idx] { (bar(value, most)) } }
+                        }
+                    } } }
+                } }
+            }
+            footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
         };
-        to.write_all(page.into_string().as_bytes())
+        to.write_all(shell::page(&heading, &body).as_bytes())
     }
 }

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use attnscope_checks::Severity;
 use attnscope_checks::stats::Stat;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
-use super::colour::{Colours, wants_dark_text};
+use super::colour::Colours;
+use super::shell;
 use crate::finding::FindingRecord;
 use crate::merged::{Merged, named};
 use crate::verdict_text::figure;
@@ -51,34 +52,20 @@ pub fn write_batch_page(
     slowest: &[Slow],
     to: &mut impl Write,
 ) -> io::Result<()> {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { "Batch · attnscope" }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body {
-                header { h1 { "Batch" } p { (merged.headline()) } }
-                main {
-                    (strips_section(merged, strips))
-                    (findings(merged))
-                    (absent(merged))
-                    (slow(slowest))
-                }
-                footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
-            }
+    let body = html! {
+        header { h1 { "Batch" } p { (merged.headline()) } }
+        main {
+            (strips_section(merged, strips))
+            (findings(merged))
+            (absent(merged))
+            (slow(slowest))
         }
+        footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
     };
-    to.write_all(page.into_string().as_bytes())
+    to.write_all(shell::page("Batch", &body).as_bytes())
 }
 
 fn strips_section(merged: &Merged, strips: &[Strip]) -> Markup {
-    let colours = Colours::new();
     let statistic = Strip::STAT.statistic();
     let n_of = |strip: &Strip, severity| {
         let mut of = merged.checkpoints.iter();
@@ -102,8 +89,7 @@ fn strips_section(merged: &Merged, strips: &[Strip]) -> Markup {
                         td { (n_of(strip, Severity::Error)) }
                         td { (n_of(strip, Severity::Warning)) }
                         @for (place, value) in &strip.layers {
-                            td class=[wants_dark_text(*value).then_some("d")]
-                                style={ "background:" (colours.css(*value)) }
+                            td class={ "v " (Colours::class(*value)) }
                                 title={ (place) ": " (figure(*value)) } { (place) }
                         }
                     }
@@ -111,7 +97,7 @@ fn strips_section(merged: &Merged, strips: &[Strip]) -> Markup {
             } }
             p.legend {
                 span { "0 " (statistic.low) }
-                span.ramp style={ "background:" (colours.css_gradient()) } {}
+                span.ramp {}
                 span { "1 " (statistic.high) }
             }
         }

@@ -6,13 +6,16 @@ use attnscope_checks::{Check, Severity, Status};
 use attnscope_spec::{Place, Stack};
 use maud::{Markup, html};
 
-use super::grid::link;
+use super::anchor;
 use crate::named_place;
 use crate::readable::{Found, Readable, leading};
 use crate::verdict_text::figure;
 
-/// The worst finding at each layer and head.
-pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);
+/// Where a mark is: a layer, or one of its heads.
+type At = (Stack, usize, Option<usize>);
+
+/// The worst finding at each layer and head, and the checks that found something there.
+pub(super) struct Marks(BTreeMap<At, (Severity, Vec<&'static str>)>);
 
 impl Marks {
     pub fn of(findings: &[Found<'_>]) -> Self {
@@ -22,10 +25,13 @@ impl Marks {
             let Some(layer_idx) = place.layer_idx else {
                 continue;
             };
-            let mark = marks
+            let (worst, checks) = marks
                 .entry((place.grid(), layer_idx, place.head_idx))
-                .or_insert(found.finding.severity);
-            *mark = found.finding.severity.max(*mark);
+                .or_insert((found.finding.severity, Vec::new()));
+            *worst = found.finding.severity.max(*worst);
+            if !checks.contains(&found.finding.check) {
+                checks.push(found.finding.check);
+            }
         }
         Self(marks)
     }
@@ -37,17 +43,23 @@ impl Marks {
         layer_idx: usize,
         head_idx: Option<usize>,
     ) -> Option<&'static str> {
-        match self.0.get(&(stack, layer_idx, head_idx))? {
+        match self.0.get(&(stack, layer_idx, head_idx))?.0 {
             Severity::Error => Some("e"),
             Severity::Warning => Some("w"),
             Severity::Info => None,
         }
     }
 
+    /// Returns the ids of the checks that found something at a head.
+    pub fn checks(&self, stack: Stack, layer_idx: usize, head_idx: usize) -> &[&'static str] {
+        let found = self.0.get(&(stack, layer_idx, Some(head_idx)));
+        found.map_or(&[], |(_, checks)| checks)
+    }
+
     /// Whether a stack has any marks.
     pub fn is_any(&self, stack: Stack) -> bool {
         let mut marks = self.0.iter();
-        marks.any(|((of, ..), severity)| *of == stack && *severity > Severity::Info)
+        marks.any(|((of, ..), (severity, _))| *of == stack && *severity > Severity::Info)
     }
 }
 
@@ -86,7 +98,7 @@ pub(super) fn section(readable: &Readable) -> Markup {
             @else {
                 (table(&first, is_one_prompt))
                 @if !rest.is_empty() {
-                    details { summary { (rest.len()) " more findings" } (table(&rest, is_one_prompt)) }
+                    details.more { summary { (rest.len()) " more findings" } (table(&rest, is_one_prompt)) }
                 }
             }
             details {
@@ -142,7 +154,9 @@ fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
 fn place(place: &Place) -> Markup {
     let name = named_place::whole(place);
     match (place.layer_idx, place.head_idx) {
-        (Some(layer), Some(head)) => html! { a href=(link(place.grid(), layer, head)) { (name) } },
+        (Some(layer), Some(head)) => {
+            html! { a href={ "#" (anchor(0, place.grid(), layer, head)) } { (name) } }
+        }
         _ => html! { (name) },
     }
 }

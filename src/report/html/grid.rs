@@ -4,8 +4,8 @@ use attnscope_checks::stats::Stat;
 use attnscope_spec::Stack;
 use maud::{Markup, html};
 
-use super::colour::wants_dark_text;
-use super::{Part, head_anchor};
+use super::Part;
+use super::colour::Colours;
 
 /// The statistic that colours the grid: comparable between prompts of any length.
 const STATISTIC: Stat = Stat::EntropyRelative;
@@ -22,14 +22,9 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
     let cell = |layer: usize, head: usize, value: Option<f64>| {
         let shade = value.unwrap_or(f64::NAN);
         let mark = part.marks.class(stack, layer, Some(head));
-        let class = match (wants_dark_text(shade), mark) {
-            (true, Some(mark)) => format!("d {mark}"),
-            (true, None) => "d".to_owned(),
-            (false, mark) => mark.unwrap_or_default().to_owned(),
-        };
+        let class = format!("v {} {}", Colours::class(shade), mark.unwrap_or_default());
         html! {
-            td class=[(!class.is_empty()).then_some(class)]
-                style={ "background:" (part.colours.css(shade)) }
+            td class=(class.trim_end())
                 title={ "L" (layer) " H" (head) ": " (super::super::key_statistics::cell(value)) } {
                 a href={ "#" (part.anchor(stack, layer, head)) } { (short(value)) }
             }
@@ -61,7 +56,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
         }
         p.legend {
             span { "0 " (statistic.low) }
-            span.ramp style={ "background:" (part.colours.css_gradient()) } {}
+            span.ramp {}
             span { "1 " (statistic.high) }
             @if part.marks.is_any(stack) {
                 span.key { span.swatch.e {} "error" }
@@ -98,9 +93,4 @@ fn short(value: Option<f64>) -> String {
         value if (0.0..0.995).contains(&value) => format!("{value:.2}").replacen("0.", ".", 1),
         value => format!("{value:.1}"),
     }
-}
-
-/// Returns the anchor of a head on the first prompt, for findings that hold for all prompts.
-pub(super) fn link(stack: Stack, layer: usize, head: usize) -> String {
-    format!("#p0-{}", head_anchor(stack, layer, head))
 }

@@ -9,39 +9,46 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
 
 use super::Part;
-use super::colour::{Colours, NOT_A_NUMBER};
+use super::colour::{Colours, FEW_LEVELS, LEVELS, NOT_A_NUMBER, TICKS, share};
+use crate::readable::MOST_FINE_MAPS;
 
-/// Palette entries before the colours of the map: a masked cell, and NaN.
+/// Palette entries before the colours of the map: a masked cell, NaN, and what no probability is.
 const MASKED: u8 = 0;
 
 const NAN: u8 = 1;
-const FIRST: u8 = 2;
+const ABOVE_ONE: u8 = 2;
+const FIRST: u8 = 3;
 
-/// Probabilities labelled in the legend.
-const TICKS: [f64; 5] = [0.0, 0.05, 0.25, 0.5, 1.0];
+/// What rounding alone adds to a probability of 1.
+const ROUNDING: f32 = 1e-3;
 
-/// Colours show the square root, since small probabilities are common and matter; all maps share one scale.
-fn share(probability: f64) -> f64 {
-    probability.max(0.0).sqrt()
+/// Returns the most by which a probability is rounded: half a level, where levels are furthest apart.
+fn rounding(n_levels: usize) -> String {
+    format!("{:.3}", 1.0 / (n_levels - 1).max(1) as f64)
 }
 
 pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
+    let n_maps: usize = part.shown.maps.iter().map(|maps| maps.heads.len()).sum();
+    let n_levels = match n_maps {
+        n if n <= MOST_FINE_MAPS => LEVELS,
+        _ => FEW_LEVELS,
+    };
     let mut rows = Vec::new();
-    let mut tile = None;
+    let mut sizes = None;
     let mut is_causal = false;
     for layer in part.shown.maps.iter().filter(|maps| maps.stack == stack) {
         let mut heads = Vec::new();
         is_causal |= layer.is_causal;
         for (head, pooled) in layer.heads.iter().enumerate() {
-            tile = tile.or(Some((pooled.queries_per_cell, pooled.keys_per_cell)));
-            let image = STANDARD.encode(png(pooled, layer.is_causal, part.colours)?);
+            sizes = sizes.or(Some(pooled));
+            let image = STANDARD.encode(png(pooled, layer.is_causal, part.colours, n_levels)?);
             let mark = part.marks.class(stack, layer.layer_idx, Some(head));
             let entropy = super::grid::entropy_of(part, stack, layer.layer_idx, head);
             heads.push(html! {
-                figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark] {
-                    img src={ "data:image/png;base64," (image) }
-                        alt={ "pattern of L" (layer.layer_idx) " H" (head) }
-                        style=[aspect(pooled)];
+                figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark]
+                    data-head={ "L" (layer.layer_idx) "H" (head) } {
+                    img class=[aspect(pooled)] src={ "data:image/png;base64," (image) }
+                        alt={ "pattern of L" (layer.layer_idx) " H" (head) };
                     figcaption { b { "H" (head) } span { (entropy) } }
                 }
             });
@@ -53,35 +60,46 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
             }
         });
     }
-    let (queries, keys) = tile.unwrap_or((1, 1));
+    let (queries, keys) = sizes.map_or((1, 1), |of| (of.queries_per_cell, of.keys_per_cell));
     let of = match (queries, keys) {
-        (1, 1) => "Each cell is a probability.".to_owned(),
+        (1, 1) => "Each cell is a probability".to_owned(),
         (queries, keys) => {
-            format!("Each cell is the largest probability of {queries} × {keys} queries and keys.")
+            format!("Each cell is the largest probability of {queries} × {keys} queries and keys")
         }
     };
     Ok(html! {
         h4 { "Patterns" }
-        p.quiet { "Queries run down, keys to the right. " (of) " Beside each name: relative entropy." }
+        p.quiet {
+            "Queries run down, keys to the right. " (of) ", rounded by at most " (rounding(n_levels))
+            ". Beside each name: relative entropy."
+        }
         p.legend {
             span { "probability" }
-            span.ramp.ticked style={ "background:" (part.colours.css_gradient()) } {
-                @for tick in TICKS {
-                    i style={ "left:" (format!("{:.1}", 100.0 * share(tick))) "%" } { (tick) }
-                }
+            span.ramp.ticked {
+                @for (nth, tick) in TICKS.iter().enumerate() { i class={ "t" (nth) } { (tick) } }
             }
             @if is_causal { span.key { span.swatch.masked {} "masked" } }
-            span.key { span.swatch style="background:#ff00aa" {} "NaN" }
+            span.key { span.swatch.nan {} "NaN" }
         }
-        @for row in &rows { (row) }
+        div.patterns data-tile={ (queries) " " (keys) } data-sides=(sides(stack)) data-rounding=(rounding(n_levels)) {
+            @for row in &rows { (row) }
+        }
     })
 }
 
-/// Returns width over height of a map that is not square: cross-attention may have many more keys than queries.
+/// Returns which tokens are the queries and which the keys, among the texts of a prompt: 1 is the decoder's.
+fn sides(stack: Stack) -> &'static str {
+    match stack {
+        Stack::Only | Stack::Encoder => "0 0",
+        Stack::Decoder => "1 1",
+        Stack::Cross => "1 0",
+    }
+}
+
+/// Returns the shape of a map that is not square: cross-attention may have many more keys than queries.
 fn aspect(pooled: &Pooled) -> Option<String> {
-    let cells = (pooled.n_cols as f64, pooled.n_rows.max(1) as f64);
-    let aspect = (cells.0 / cells.1).clamp(0.5, 2.0);
-    (pooled.n_cols != pooled.n_rows).then(|| format!("aspect-ratio:{aspect:.3}"))
+    let aspect = pooled.n_cols as f64 / pooled.n_rows.max(1) as f64;
+    (pooled.n_cols != pooled.n_rows).then(|| Colours::class_of_aspect(aspect))
 }
 
 /// Whether every query-key pair of a cell is masked by causality.
@@ -90,7 +108,12 @@ fn is_masked(pooled: &Pooled, row_idx: usize, col_idx: usize) -> bool {
 }
 
 /// Draws the map as an indexed image, a pixel per cell.
-fn png(pooled: &Pooled, is_causal: bool, colours: &Colours) -> io::Result<Vec<u8>> {
+fn png(
+    pooled: &Pooled,
+    is_causal: bool,
+    colours: &Colours,
+    n_levels: usize,
+) -> io::Result<Vec<u8>> {
     let mut pixels = Vec::with_capacity(pooled.cells.len());
     for row_idx in 0..pooled.n_rows {
         for col_idx in 0..pooled.n_cols {
@@ -99,13 +122,15 @@ fn png(pooled: &Pooled, is_causal: bool, colours: &Colours) -> io::Result<Vec<u8
                 value if value.is_nan() => NAN,
                 // Nonzero weights beyond the mask are shown.
                 0.0 if is_causal && is_masked(pooled, row_idx, col_idx) => MASKED,
-                value => FIRST + Colours::step(share(f64::from(value))) as u8,
+                value if value > 1.0 + ROUNDING => ABOVE_ONE,
+                value => FIRST + Colours::level(share(f64::from(value)), n_levels) as u8,
             });
         }
     }
     let mut palette = vec![0, 0, 0];
     palette.extend(NOT_A_NUMBER);
-    palette.extend(colours.steps().as_flattened());
+    palette.extend(colours.levels(n_levels).last().unwrap_or_default());
+    palette.extend(colours.levels(n_levels).flatten());
     let mut bytes = Vec::new();
     let size = |n: usize| u32::try_from(n).map_err(io::Error::other);
     let mut encoder = png::Encoder::new(&mut bytes, size(pooled.n_cols)?, size(pooled.n_rows)?);
@@ -132,19 +157,64 @@ mod tests {
         pooled.add_row(0, &[1.0, 0.0, 0.0]);
         pooled.add_row(1, &[0.25, 0.75, 0.5]);
         pooled.add_row(2, &[f32::NAN, 0.0, 0.0]);
-        let bytes = png(&pooled, true, &Colours::new()).expect("encodes");
+        let bytes = png(&pooled, true, &Colours::new(), LEVELS).expect("encodes");
         let mut reader = png::Decoder::new(io::Cursor::new(bytes))
             .read_info()
             .expect("a PNG");
         let mut pixels = vec![0; 9];
         reader.next_frame(&mut pixels).expect("a frame");
-        let last = FIRST + (super::super::colour::STEPS - 1) as u8;
+        let last = FIRST + (LEVELS - 1) as u8;
         assert_eq!(pixels[..3], [last, MASKED, MASKED]);
         assert_eq!(
             pixels[5],
-            FIRST + Colours::step(share(0.5)) as u8,
+            FIRST + Colours::level(share(0.5), LEVELS) as u8,
             "a leak is shown"
         );
         assert_eq!(pixels[6..], [NAN, FIRST, FIRST]);
+    }
+
+    #[test]
+    fn the_script_reads_the_indices_that_are_written_here() {
+        let script = include_str!("head.js");
+        let names = [
+            ("MASKED", MASKED),
+            ("NAN", NAN),
+            ("ABOVE_ONE", ABOVE_ONE),
+            ("FIRST", FIRST),
+        ];
+        for (name, index) in names {
+            assert!(
+                script.contains(&format!("const {name} = {index};")),
+                "{name}"
+            );
+        }
+        assert_eq!(usize::from(FIRST) + LEVELS, 256, "one byte for each cell");
+    }
+
+    #[test]
+    fn probabilities_are_rounded_by_no_more_than_is_said() {
+        for n_levels in [LEVELS, FEW_LEVELS] {
+            let most: f64 = rounding(n_levels).parse().expect("a number");
+            assert_eq!(Colours::new().levels(n_levels).count(), n_levels);
+            for nth in 0..=10_000 {
+                let probability = f64::from(nth) / 10_000.0;
+                let level = Colours::level(share(probability), n_levels) as f64;
+                let read = (level / (n_levels - 1) as f64).powi(2);
+                assert!((read - probability).abs() <= most, "{probability}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_weight_above_one_is_told_from_one_that_is_rounded() {
+        let mut pooled = Pooled::new(1, 3);
+        pooled.add_row(0, &[1.000_001, 1.5, f32::INFINITY]);
+        let bytes = png(&pooled, false, &Colours::new(), LEVELS).expect("encodes");
+        let mut reader = png::Decoder::new(io::Cursor::new(bytes))
+            .read_info()
+            .expect("a PNG");
+        let mut pixels = vec![0; 3];
+        reader.next_frame(&mut pixels).expect("a frame");
+        assert_eq!(pixels, [255, ABOVE_ONE, ABOVE_ONE]);
     }
 }

@@ -1,21 +1,25 @@
-//! The report as one self-contained HTML file: no network, no script.
+//! The report as one self-contained HTML file: no network, and one script, without which everything can still be read.
 
 mod batch;
 mod charts;
 mod colour;
 mod findings;
 mod grid;
+mod history;
 mod maps;
+pub(crate) mod shell;
 mod tables;
 mod tokens;
 
 pub use self::batch::{Slow, Strip, write_batch_page};
+pub use self::history::write_history_page;
 
 use std::io::{self, Write};
 
 use attnscope_checkpoint::counted::counted;
+use attnscope_checks::stats::HeadType;
 use attnscope_spec::Stack;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use self::colour::Colours;
 use self::findings::Marks;
@@ -38,13 +42,26 @@ struct Part<'a> {
 impl Part<'_> {
     /// Returns the anchor of a head's map.
     fn anchor(&self, stack: Stack, layer: usize, head: usize) -> String {
-        format!("p{}-{}", self.prompt_idx, head_anchor(stack, layer, head))
+        anchor(self.prompt_idx, stack, layer, head)
+    }
+
+    /// Returns the type of a head, where one fits.
+    fn type_of(&self, stack: Stack, layer: usize, head: usize) -> Option<HeadType> {
+        let mut layers = self.shown.maps.iter();
+        let layer = layers.find(|maps| (maps.stack, maps.layer_idx) == (stack, layer))?;
+        layer.types.get(head).copied().flatten()
     }
 }
 
-/// Returns the anchor of a head, without the prompt.
-fn head_anchor(stack: Stack, layer: usize, head: usize) -> String {
-    format!("{}-{layer}-{head}", stack.label().unwrap_or("all"))
+/// Returns the anchor of a head: `L6H3`, after the stack where there are several, and after the prompt where it is not the first.
+fn anchor(prompt_idx: usize, stack: Stack, layer: usize, head: usize) -> String {
+    let stack = stack.label().map(|label| format!("{label}-"));
+    let prompt = (prompt_idx > 0).then(|| format!("p{prompt_idx}-"));
+    format!(
+        "{}{}L{layer}H{head}",
+        prompt.unwrap_or_default(),
+        stack.unwrap_or_default()
+    )
 }
 
 /// Writes the report.
@@ -70,39 +87,24 @@ pub fn write_html(readable: &Readable, to: &mut impl Write) -> io::Result<()> {
         let is_whole = prompt_idx == 0 || n_heads_shown <= MOST_HEADS;
         prompts.push(prompt(&part, is_whole, report.prompts.len() == 1)?);
     }
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
-                // No prompt or name in the page can load or run anything.
-                meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-                title { (report.model.name) " · attnscope" }
-                style { (PreEscaped(include_str!("style.css"))) }
+    let body = html! {
+        header {
+            h1 { (report.model.name) }
+            (facts(&report.model, report.prompts.len()))
+            @if !report.what_if.is_empty() {
+                p.what-if { "What if: " (report.what_if.join(", ")) }
             }
-            body {
-                header {
-                    h1 { (report.model.name) }
-                    (facts(&report.model, report.prompts.len()))
-                    @if !report.what_if.is_empty() {
-                        p.what-if { "What if: " (report.what_if.join(", ")) }
-                    }
-                    @for note in &report.notes {
-                        p.note { "Note: " (note) }
-                    }
-                }
-                main {
-                    (findings::section(readable))
-                    @for prompt in &prompts { (prompt) }
-                }
-                footer { "attnscope " (env!("CARGO_PKG_VERSION")) " · report version " (report.version) }
+            @for note in &report.notes {
+                p.note { "Note: " (note) }
             }
         }
+        main {
+            (findings::section(readable))
+            @for prompt in &prompts { (prompt) }
+        }
+        footer { "attnscope " (env!("CARGO_PKG_VERSION")) " · report version " (report.version) }
     };
-    to.write_all(page.into_string().as_bytes())
+    to.write_all(shell::page(&report.model.name, &body).as_bytes())
 }
 
 fn facts(model: &ModelRecord, n_prompts: usize) -> Markup {
@@ -155,7 +157,7 @@ fn prompt(part: &Part<'_>, is_whole: bool, is_only: bool) -> io::Result<Markup> 
             None
         };
         sections.push(html! {
-            section.stack {
+            section.stack data-stack=(stack.label().unwrap_or_default()) {
                 @if let Some(label) = stack_title(stack) { h3 { (label) } }
                 (grid::section(part, stack))
                 (charts::section(part, stack))

@@ -1,6 +1,6 @@
 //! Tables of statistics: the key ones of each layer visible, all of them folded.
 
-use attnscope_checks::stats::{STATISTICS, Values};
+use attnscope_checks::stats::{HeadType, STATISTICS, Values};
 use attnscope_spec::Stack;
 use maud::{Markup, html};
 
@@ -24,19 +24,40 @@ pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {
 
 /// The table of a stack's heads.
 pub(super) fn heads(part: &Part<'_>, stack: Stack) -> Markup {
-    let of_heads: Vec<usize> = (0..STATISTICS.len())
+    let columns: Vec<usize> = (0..STATISTICS.len())
         .filter(|idx| STATISTICS[*idx].is_per_head())
         .collect();
     let layers = part.record.layers.iter().filter(|l| l.stack == stack);
-    let rows = layers.flat_map(|layer| {
-        let name = |head| format!("L{}H{head}", layer.layer);
-        layer
-            .heads
-            .iter()
-            .map(move |head| (name(head.head), &head.stats))
-    });
+    let rows = layers.flat_map(|layer| layer.heads.iter().map(|head| (layer.layer, head)));
     html! {
-        details { summary { "All statistics of each head" } (table("head", rows, &of_heads)) }
+        details.heads { summary { "All statistics of each head" } div.scroll { table.figures {
+            thead { tr {
+                th scope="col" { "head" }
+                th scope="col" { "type" }
+                th scope="col" { "findings" }
+                (headings(&columns))
+            } }
+            tbody { @for (layer, head) in rows {
+                tr {
+                    th scope="row" {
+                        a href={ "#" (part.anchor(stack, layer, head.head)) } { "L" (layer) "H" (head.head) }
+                    }
+                    td.text { (part.type_of(stack, layer, head.head).map_or("–", HeadType::title)) }
+                    td.text { (part.marks.checks(stack, layer, head.head).join(", ")) }
+                    @for idx in &columns { td { (cell(head.stats.measured(*idx))) } }
+                }
+            } }
+        } } }
+    }
+}
+
+/// The headings of columns of statistics.
+fn headings(columns: &[usize]) -> Markup {
+    html! {
+        @for idx in columns {
+            @let statistic = STATISTICS[*idx];
+            th.n scope="col" data-id=(statistic.id) title=(statistic.definition) { (heading(statistic)) }
+        }
     }
 }
 
@@ -47,13 +68,7 @@ fn table<'a>(
 ) -> Markup {
     html! {
         div.scroll { table.figures {
-            thead { tr {
-                th { (what) }
-                @for idx in columns {
-                    @let statistic = STATISTICS[*idx];
-                    th.n scope="col" title=(statistic.definition) { (heading(statistic)) }
-                }
-            } }
+            thead { tr { th scope="col" { (what) } (headings(columns)) } }
             tbody { @for (name, values) in rows {
                 tr {
                     th scope="row" { (name) }

@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 
 use super::Part;
+use super::colour::Colours;
+use crate::plain::is_hidden;
 
 /// Most tokens shown per side.
 const MOST_SHOWN: usize = 512;
@@ -34,12 +36,12 @@ fn side(title: &str, labels: &[String], ids: &[u32], losses: Option<&[f32]>) -> 
             (title)
             @if losses.is_some() { span.quiet { " · shaded by loss, full at " (FULL_LOSS) " nats" } }
         }
-        p.tokens {
+        p.tokens data-n=(labels.len()) {
             @for (idx, (label, id)) in labels.iter().zip(ids).enumerate().take(MOST_SHOWN) {
                 @match loss_of(idx) {
                     Some(loss) => {
                         span title={ (idx) ": id " (id) ", loss " (format!("{loss:.3}")) " nats" }
-                            style=(shade(loss)) { (visible(label)) }
+                            class=(Colours::class_of_loss(f64::from(loss / FULL_LOSS))) { (visible(label)) }
                     }
                     None => { span title={ (idx) ": id " (id) } { (visible(label)) } }
                 }
@@ -49,22 +51,13 @@ fn side(title: &str, labels: &[String], ids: &[u32], losses: Option<&[f32]>) -> 
     }
 }
 
-fn shade(loss: f32) -> String {
-    if loss.is_nan() {
-        "background:#ff00aa".to_owned()
-    } else {
-        let share = (loss / FULL_LOSS).clamp(0.0, 1.0);
-        format!("background:rgba(224,108,52,{:.2})", 0.75 * share)
-    }
-}
-
-/// Replaces control characters by visible symbols: they would vanish, or end a line.
+/// Replaces characters without a shape by visible symbols: they would vanish, end a line, or turn the text around.
 fn visible(label: &str) -> String {
     let visible = |c: char| match c {
         '\n' => '↵',
         '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('␀'),
         '\u{7f}' => '␡',
-        c if c.is_control() => '�',
+        c if is_hidden(c) => '�',
         c => c,
     };
     label.chars().map(visible).collect()
