@@ -140,7 +140,7 @@ fn every_command_runs_or_is_listed_with_a_reason() {
     });
     let told = all.into_inner().expect("no panic");
     assert!(told.wrong.is_empty(), "{}", told.wrong.join("\n\n"));
-    assert!(told.n_run > 50, "{} commands only", told.n_run);
+    assert!(told.n_run > 40, "{} commands only", told.n_run);
     // No reason outlives its command.
     let stale: Vec<_> = (0..NOT_RUN.len())
         .filter(|idx| !told.left_out.contains(idx))
