@@ -13,7 +13,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Compare", &["diff", "verify"]),
     ("Follow", &["history", "watch", "cache"]),
     ("Measure", &["effect", "lab"]),
-    ("Report", &["report", "batch", "merge"]),
+    ("Report", &["report", "batch", "merge", "schema"]),
     ("Files", &["tensors", "tokens", "guess", "capture-script"]),
     ("Set up", &["config", "completions", "man"]),
 ];
@@ -25,7 +25,7 @@ const PURPOSES: [&str; 8] = [
     "where two models, ports or engines part, and why",
     "when findings of a training began; a job that stops on them",
     "what heads and layers do; simulations of softmax and scale",
-    "statistics of checkpoints and prompts as JSON, CSV, Parquet, HTML",
+    "statistics as JSON, CSV, Parquet, HTML; batches; JSON Schemas",
     "what is stored; unknown weights; record attention in your own code",
     "settings in force; shell completions; manual pages",
 ];
@@ -105,6 +105,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "guess",
         "attnscope guess weights.pth --text \"the king took a quiet story\"",
     ),
+    ("schema", "attnscope schema check"),
     ("config", "attnscope config"),
     ("completions", "attnscope completions bash > attnscope.bash"),
     ("man", "attnscope man check"),
@@ -181,8 +182,7 @@ impl Cli {
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         let matches = command().try_get_matches_from(&arguments)?;
-        let asks = |own: &ArgMatches| matches!(own.try_get_one::<bool>("json"), Ok(Some(true)));
-        let is_json = matches.subcommand().is_some_and(|(_, own)| asks(own));
+        let is_json = asks_for_json(&matches);
         if !is_json {
             return Self::from_arg_matches(&matches);
         }
@@ -197,6 +197,13 @@ impl Cli {
     }
 }
 
+/// Whether the command that was called, or the one inside of it, has --json.
+fn asks_for_json(matches: &ArgMatches) -> bool {
+    matches.subcommand().is_some_and(|(_, own)| {
+        matches!(own.try_get_one::<bool>("json"), Ok(Some(true))) || asks_for_json(own)
+    })
+}
+
 /// One command with its example, its shared options under headings, and --json where it writes JSON.
 fn explained(own: Command) -> Command {
     let example = EXAMPLES.iter().find(|(name, _)| *name == own.get_name());
@@ -204,8 +211,12 @@ fn explained(own: Command) -> Command {
         Some((_, line)) => own.before_help(format!("Example:\n  {line}")),
         None => own,
     };
-    if own.has_subcommands() {
-        return own;
+    let inner: Vec<String> = own
+        .get_subcommands()
+        .map(|inner| inner.get_name().to_owned())
+        .collect();
+    for name in inner {
+        own = own.mut_subcommand(name, explained);
     }
     own = own.mut_args(|arg| {
         let id = arg.get_id().as_str();

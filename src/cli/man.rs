@@ -1,7 +1,8 @@
 //! `attnscope man`: manual pages, generated from the flags and texts of --help.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::process;
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::nearest::nearest;
@@ -41,6 +42,9 @@ pub fn run(args: &Args) -> Result<()> {
     let pages = man_pages()?;
     let Some(directory) = &args.output else {
         let page = page_of(&pages, &args.command)?;
+        if io::stdout().is_terminal() && is_shown(&page.text) {
+            return Ok(());
+        }
         return Ok(Output::Stdout.write(page.text.as_bytes())?);
     };
     std::fs::create_dir_all(directory)
@@ -57,6 +61,20 @@ pub fn run(args: &Args) -> Result<()> {
         output.write(page.text.as_bytes())?;
     }
     Ok(())
+}
+
+/// Shows a page by the system's `man`, as a person at a terminal wants it; `false` where there is none that reads a page.
+fn is_shown(page: &str) -> bool {
+    let mut viewer = process::Command::new("man");
+    viewer.args(["-l", "-"]).stdin(process::Stdio::piped());
+    let Ok(mut viewer) = viewer.spawn() else {
+        return false;
+    };
+    if let Some(mut to) = viewer.stdin.take() {
+        // Whoever quits early does not read all of it.
+        let _ = to.write_all(page.as_bytes());
+    }
+    viewer.wait().is_ok_and(|ended| ended.success())
 }
 
 /// Returns the page of a command given by its words.

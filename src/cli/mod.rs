@@ -45,6 +45,7 @@ mod quality;
 mod quality_pairs;
 mod refusal;
 mod report;
+mod schema;
 mod session;
 mod settings;
 mod sweep;
@@ -163,6 +164,8 @@ enum Command {
     /// Print every setting that is in force, and where it comes from: flags, environment, file or default
     #[command(after_help = CONFIG_EXIT)]
     Config(config::Args),
+    /// Print the JSON Schema of a document that a command writes
+    Schema(schema::Args),
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print the manual page of a command, or write the pages of all commands into a directory
@@ -296,6 +299,7 @@ impl Cli {
             Some(Command::Tokens(args)) => tokens::run(&args)?,
             Some(Command::Guess(args)) => return guess::run(&args),
             Some(Command::Config(args)) => return config::run(&args),
+            Some(Command::Schema(args)) => schema::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,
             Some(Command::Man(args)) => man::run(&args)?,
         }

@@ -78,7 +78,7 @@ pub use quality::{AlignedBy, QualityDocument, Scored, Translated};
 pub use readable::{Found, LayerMaps, Readable, Shown};
 pub use run_findings::judge_run;
 pub use sarif::write_sarif;
-pub use schemas::{SCHEMAS, schema};
+pub use schemas::{Described, SCHEMAS, schema};
 pub use settings::{SettingRow, SettingValue, SettingsDocument};
 pub use story::{Map, Page, Passage, Picture, Sheet, Table};
 pub use sweep::{NOW, SweepShown, SweepSource, qk_norm_mark, rule_marks};

@@ -75,7 +75,7 @@ fn the_schemas_are_those_of_the_types_that_write_the_documents() {
 
 #[test]
 fn the_manual_pages_of_the_wheel_are_those_that_the_program_prints() {
-    const PLACE: &str = "src/packaging/data/share/man/man1";
+    const PLACE: &str = "src/packaging/wheel/data/share/man/man1";
     let mut names = BTreeSet::new();
     for page in attnscope::cli::man_pages().expect("the pages") {
         is_generated(&format!("{PLACE}/{}", page.name), &page.text);
