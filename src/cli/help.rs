@@ -256,9 +256,8 @@ fn overview() -> String {
     }
     lines.push(String::new());
     lines.push(
-        "attnscope COMMAND --help shows its options, attnscope open --help those of the".to_owned(),
+        "attnscope COMMAND --help has its options, attnscope open --help the screen's".to_owned(),
     );
-    lines.push("screen. Without a checkpoint, attnscope opens a bundled model.".to_owned());
     lines.join("\n")
 }
 
