@@ -25,7 +25,7 @@ use super::{PromptArgs, WhatIfArgs};
 pub fn refuse(path: &Path) -> Result<()> {
     if LiveTarget::parse(path).is_some() {
         bail!(
-            "{}: this command reads weights itself; live models are for the screen, check, report, heads, diff and trace (attnscope.describe makes a checkpoint of one)",
+            "{}: this command reads weights itself; live models are for the screen, check, report, heads, effect, diff and trace (attnscope.describe makes a checkpoint of one)",
             path.display()
         );
     }
@@ -85,14 +85,20 @@ pub fn recorded(
         return Ok(ran);
     }
     let asked = prompt.request()?;
-    let mut request = Request {
+    let request = live_request(asked.as_ref(), &args.declared(prompt))?;
+    let request = Request {
         changes: live_changes(&ran.recorded, what_if.all())?,
-        ..live_request(asked.as_ref(), &args.declared(prompt))?
+        ..again(request, &ran.recorded)
     };
-    if asked.is_none() && !ran.recorded.prompt.lacks_ids {
-        request.ids = Some(ran.recorded.prompt.given().tokens.clone());
-    }
     args.record_request(session, &request, prompt)
+}
+
+/// The request that runs the prompt of a recorded run again, if the process chose it itself.
+pub fn again(mut request: Request, recorded: &Recorded) -> Request {
+    if request.ids.is_none() && request.text.is_none() && !recorded.prompt.lacks_ids {
+        request.ids = Some(recorded.prompt.given().tokens.clone());
+    }
+    request
 }
 
 /// Returns the run of a live target or of a trace file; `None` for anything else.

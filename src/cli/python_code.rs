@@ -9,7 +9,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 24] = modules![
+const MODULES: [(&str, &str); 25] = modules![
     "_capture" / "__init__",
     "_capture" / "axes",
     "_capture" / "following",
@@ -30,6 +30,7 @@ const MODULES: [(&str, &str); 24] = modules![
     "_live" / "inputs",
     "_live" / "intent",
     "_live" / "loading",
+    "_live" / "predicting",
     "_live" / "pytorch",
     "_live" / "serving",
     "_live" / "spawned",

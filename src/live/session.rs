@@ -37,6 +37,8 @@ pub struct Request {
     pub changes: Vec<Value>,
     /// Run the model on changed inputs, and return a probe in place of a trace.
     pub probes: bool,
+    /// Last parts of the names of the arrays that are needed; `None` for all.
+    pub hooks: Option<Vec<&'static str>>,
 }
 
 impl Request {
@@ -44,6 +46,7 @@ impl Request {
         json!({
             "kind": "run", "id": id, "text": self.text, "ids": self.ids, "target": self.target, "mask": self.mask,
             "window": self.window, "documents": self.documents, "changes": self.changes, "probes": self.probes,
+            "hooks": self.hooks,
         })
     }
 }
@@ -279,7 +282,10 @@ impl LiveSession {
                                 n("of"),
                             );
                         }
-                        Some("failed") if stopped.is_some() => return Err(Error::Cancelled),
+                        // Ctrl-C in a terminal reaches the process too, which may answer before the pace was asked.
+                        Some("failed") if stopped.is_some() || pace.stops() => {
+                            return Err(Error::Cancelled);
+                        }
                         Some("failed") => return Err(self.failed(&frame.header)),
                         Some("ready" | "done") if stopped.is_some() => {
                             remove(frame.body.as_deref());
@@ -292,7 +298,14 @@ impl LiveSession {
                 // The answer to a request that was given up.
                 Waited::Frame(frame) => remove(frame.body.as_deref()),
                 Waited::Nothing => {}
-                Waited::Gone(why) => return Err(self.gone(why)),
+                Waited::Gone(why) => {
+                    let error = self.gone(why);
+                    return Err(if pace.stops() {
+                        Error::Cancelled
+                    } else {
+                        error
+                    });
+                }
             }
             if stopped.is_some_and(|since| since.elapsed() > PATIENCE) {
                 log::warn!(

@@ -47,7 +47,7 @@ pub use boundaries::{Covering, boundaries, covering};
 pub use budget::Budget;
 pub use captured::{
     ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, captured_head, is_captured,
-    is_probe, judge_captured, judge_trace, read_trace,
+    is_probe, judge_captured, judge_trace, read_trace, real_tokens,
 };
 pub use edited::{Earlier, Shared};
 pub use first_nonfinite::NonFinite;

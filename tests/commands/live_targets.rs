@@ -103,18 +103,24 @@ fn commands_that_run_weights_themselves_say_so() {
 }
 
 /// A process that serves a socket.
-struct Stub {
+pub struct Stub {
     child: Child,
-    target: String,
+    pub target: String,
     _directory: tempfile::TempDir,
 }
 
 impl Stub {
-    fn start() -> Option<Self> {
+    /// Starts a file of `fixtures/live`; `None` without Python.
+    pub fn start(file: &str) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let socket: PathBuf = directory.path().join("socket");
         let child = Command::new("python3")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/live/stub.py"))
+            .arg("-B")
+            .arg(
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("fixtures/live")
+                    .join(file),
+            )
             .arg(&socket)
             .stdout(Stdio::null())
             .spawn()
@@ -140,7 +146,9 @@ impl Drop for Stub {
 
 #[test]
 fn a_process_on_a_socket_is_a_target_like_any_other() {
-    let Some(stub) = Stub::start() else { return };
+    let Some(stub) = Stub::start("stub.py") else {
+        return;
+    };
     let output = attnscope(&["check", &stub.target, "--tokens", "5,6,7,8"]);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}");

@@ -36,6 +36,7 @@ mod hub_names;
 mod lab_command;
 mod library_layouts;
 #[cfg(unix)]
+mod live_effect;
 mod live_targets;
 mod man_command;
 mod manual;

@@ -184,7 +184,7 @@ fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
         if head_of(model).is_err() {
             continue;
         }
-        // The second head of the first layer of every grid, and the first of the last: they join at different layers.
+        // The second head of the first layer of every grid, the first of the last, and all of the first: they join at different layers.
         let places: Vec<Place> = model
             .spec
             .grids()
@@ -197,10 +197,13 @@ fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
                 [
                     Place::layer(grid, first).head(1),
                     Place::layer(grid, last).head(0),
+                    Place::layer(grid, first),
                 ]
             })
             .collect();
-        let wants = |part: Part, place: Place| part == Part::Head && places.contains(&place);
+        let wants = |part: Part, place: Place| {
+            matches!(part, Part::Head | Part::AllHeads) && places.contains(&place)
+        };
         let mut ablation = Ablation::plan(model, Replaced::Zero, wants).expect("a plan");
         let inputs = [input.clone()];
         let asked = Asked {

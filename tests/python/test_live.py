@@ -137,6 +137,17 @@ class Runs(unittest.TestCase):
             expected = model(torch.tensor([IDS]))[0]
         self.assertTrue(torch.equal(self.run_it(Subject(model))["logits"], expected))
 
+    def test_logits_alone_are_those_of_the_whole_trace(self):
+        dropped = [{"key": "drop", "value": "zero", "places": [{"layer": "blocks.0.attn", "head": 1}]}]
+        for way in ("matmul", "einsum", "sdpa"):
+            subject = Subject(Model(way))
+            whole = self.run_it(subject)
+            for changes in ([], dropped):
+                alone = self.run_it(subject, hooks=["logits"], changes=changes)
+                self.assertEqual(list(alone), ["logits"])
+                self.assertTrue(torch.equal(alone["logits"], self.run_it(subject, changes=changes)["logits"]), way)
+            self.assertGreater((alone["logits"] - whole["logits"]).abs().max(), 1e-3)
+
     def test_changes_of_scores_and_masks_are_what_their_formulas_say(self):
         for way in ("matmul", "einsum", "sdpa"):
             subject = Subject(Model(way))

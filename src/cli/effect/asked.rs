@@ -3,13 +3,17 @@
 use anyhow::Result;
 use attnscope_compute::error::Error;
 use attnscope_forward::Input;
-use attnscope_prompt::PromptForm;
+use attnscope_studies::effect::Asked;
 
-/// Parses a token, given as a text that is one token, or as an id.
+/// Parses a token, given as a text that is one token, or as an id. `encoded` gives the ids of a text, each with its own text.
 ///
 /// # Errors
 /// When it is neither, or is outside the vocabulary.
-pub fn token_id(given: &str, prompt_form: &PromptForm, d_vocab: usize) -> Result<u32> {
+pub fn token_id(
+    given: &str,
+    d_vocab: usize,
+    encoded: impl FnOnce(&str) -> Result<Vec<(u32, String)>>,
+) -> Result<u32> {
     if let Ok(id) = given.parse::<u32>() {
         if (id as usize) < d_vocab {
             return Ok(id);
@@ -17,29 +21,38 @@ pub fn token_id(given: &str, prompt_form: &PromptForm, d_vocab: usize) -> Result
         let problem = format!("--token {given}: expected an id of 0..{d_vocab}");
         return Err(Error::Prompt(problem).into());
     }
-    let Some(tokenizer) = prompt_form.tokenizer() else {
-        let problem = format!(
-            "--token {given:?}: expected an id, since there is no tokenizer ({})",
-            prompt_form.describe()
-        );
-        return Err(Error::Prompt(problem).into());
-    };
-    let ids = tokenizer.encode(given, false)?;
-    match ids.as_slice() {
-        [id] => Ok(*id),
-        ids => {
-            let pieces: Vec<String> = ids
+    let tokens = encoded(given)?;
+    match tokens.as_slice() {
+        [(id, _)] if (*id as usize) < d_vocab => Ok(*id),
+        tokens => {
+            let pieces: Vec<String> = tokens
                 .iter()
-                .map(|id| format!("{} ({id})", prompt_form.label(*id)))
+                .map(|(id, label)| format!("{label} ({id})"))
                 .collect();
             let problem = format!(
                 "--token {given:?}: expected one token, found {}: {}; pass an id, or begin with a blank where the tokenizer joins it to the word",
-                ids.len(),
+                tokens.len(),
                 pieces.join(", ")
             );
             Err(Error::Prompt(problem).into())
         }
     }
+}
+
+/// Refuses a text as a token where there is no tokenizer.
+pub fn no_tokenizer(given: &str, why: &str) -> anyhow::Error {
+    let problem = format!("--token {given:?}: expected an id, since there is no tokenizer ({why})");
+    Error::Prompt(problem).into()
+}
+
+/// Describes the measured quantity.
+pub fn words(asked: Asked, label: &dyn Fn(u32) -> String) -> String {
+    let of = format!("the logit of {:?} ({})", label(asked.token), asked.token);
+    let against = asked
+        .against
+        .map(|id| format!(" less that of {:?} ({id})", label(id)));
+    let against = against.unwrap_or_default();
+    format!("{of}{against} at position {}", asked.position_idx)
 }
 
 /// Returns the requested position, by default the last real one.

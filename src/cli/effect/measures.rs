@@ -95,7 +95,15 @@ impl Measuring<'_> {
         let spec = &self.opened.model.spec;
         let prompt_form = self.opened.prompt_form.of_target(spec.limits());
         let d_vocab = spec.head.as_ref().map_or(0, |head| head.unembed.n_out());
-        let id = |given: &String| asked::token_id(given, prompt_form, d_vocab);
+        let encoded = |text: &str| {
+            let Some(tokenizer) = prompt_form.tokenizer() else {
+                return Err(asked::no_tokenizer(text, &prompt_form.describe()));
+            };
+            let ids = tokenizer.encode(text, false)?;
+            let labelled = ids.into_iter().map(|id| (id, prompt_form.label(id)));
+            Ok(labelled.collect())
+        };
+        let id = |given: &String| asked::token_id(given, d_vocab, encoded);
         given.map(id).transpose()
     }
 
@@ -113,16 +121,7 @@ impl Measuring<'_> {
 
     /// Describes the measured quantity.
     fn words(&self, asked: Asked) -> String {
-        let of = format!(
-            "the logit of {:?} ({})",
-            self.label(asked.token),
-            asked.token
-        );
-        let against = asked
-            .against
-            .map(|id| format!(" less that of {:?} ({id})", self.label(id)));
-        let against = against.unwrap_or_default();
-        format!("{of}{against} at position {}", asked.position_idx)
+        asked::words(asked, &|id| self.label(id))
     }
 
     fn ablation(&self) -> Result<(SheetRows, bool)> {

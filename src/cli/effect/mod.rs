@@ -1,6 +1,7 @@
 //! `attnscope effect`: effects of heads and layers, by one of eight measures.
 
 mod asked;
+mod live;
 mod measures;
 mod stopping;
 
@@ -8,14 +9,16 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use attnscope_compute::error::Error;
+use attnscope_live::LiveTarget;
 use attnscope_report::{EffectReport, ModelRecord, Output, PromptOf, printable};
 use attnscope_run::Options;
-use attnscope_spec::{Place, Places};
+use attnscope_spec::{Grid, Place, Places};
 use attnscope_studies::effect::{Part, Replaced, bytes_of_copies, n_parts};
 use clap::ValueEnum;
 
 use self::measures::Measuring;
 use self::stopping::Stopping;
+use super::live_args::LiveArgs;
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
 use super::written_args::WrittenArgs;
@@ -23,7 +26,7 @@ use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory, weight file or hub name
+    /// Checkpoint directory, weight file or hub name; or FILE.py:NAME, for ablation and rollout
     checkpoint: PathBuf,
     #[command(flatten)]
     positional: PositionalPrompt,
@@ -75,6 +78,8 @@ pub struct Args {
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
     run: RunArgs,
 }
 
@@ -117,6 +122,8 @@ impl By {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PartArg {
     Heads,
+    /// All heads of a layer at once; only where they are named, or for a live model
+    AllHeads,
     Attention,
     FeedForward,
     /// The input of layers, for patching
@@ -127,6 +134,7 @@ impl PartArg {
     fn part(self) -> Part {
         match self {
             Self::Heads => Part::Head,
+            Self::AllHeads => Part::AllHeads,
             Self::Attention => Part::Attention,
             Self::FeedForward => Part::FeedForward,
             Self::Residual => Part::Residual,
@@ -172,13 +180,34 @@ const OPTIONS: Options = Options {
 impl Args {
     /// Whether a part at a place was requested.
     fn wants(&self, part: Part, place: Place) -> bool {
-        let is_part = self.parts.is_empty() || self.parts.iter().any(|one| one.part() == part);
+        let is_part = match self.parts.as_slice() {
+            // A checkpoint has the whole attention of a layer in its place.
+            [] => part != Part::AllHeads,
+            parts => parts.iter().any(|one| one.part() == part),
+        };
+        is_part && self.is_at(place)
+    }
+
+    /// Whether a place was requested.
+    fn is_at(&self, place: Place) -> bool {
         let (grid, layer_idx) = (place.grid(), place.layer_idx.unwrap_or(0));
         let holds = |wanted: &Place| match place.head_idx {
             Some(head_idx) => wanted.holds_head(grid, layer_idx, head_idx),
             None => wanted.head_idx.is_none() && wanted.holds(grid, layer_idx),
         };
-        is_part && self.at.as_ref().is_none_or(|at| at.0.iter().any(holds))
+        self.at.as_ref().is_none_or(|at| at.0.iter().any(holds))
+    }
+
+    /// Refuses places that a model does not have.
+    fn check_places(&self, grids: &[Grid]) -> Result<()> {
+        for place in self.at.iter().flat_map(|at| &at.0) {
+            if let Err(expected) = place.within(grids) {
+                let problem =
+                    format!("--at: there is no {place} in this model; expected {expected}");
+                return Err(Error::Setting(problem).into());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the memory needed in addition to that of one run.
@@ -248,15 +277,13 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<()> {
     args.check()?;
+    if let Some(target) = LiveTarget::parse(&args.checkpoint) {
+        return live::run(args, &target);
+    }
     let prompt = args.positional.with(&args.prompt)?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
-    for place in args.at.iter().flat_map(|at| &at.0) {
-        if let Err(expected) = place.within(&opened.model.spec.shape()) {
-            let problem = format!("--at: there is no {place} in this model; expected {expected}");
-            return Err(Error::Setting(problem).into());
-        }
-    }
+    args.check_places(&opened.model.spec.shape())?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
     // In addition to one run: the residuals and activations of copies that run together.
     let extra = args.extra_bytes(&opened);
@@ -284,6 +311,10 @@ pub fn run(args: &Args) -> Result<()> {
         complete,
         sheet,
     };
+    write(args, &report, output)
+}
+
+fn write(args: &Args, report: &EffectReport, output: Output) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Table => content = printable(report.text().as_bytes()),

@@ -8,9 +8,10 @@ use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_live::About;
 use attnscope_prompt::Prompt;
-use attnscope_spec::{Grid, Stack};
+use attnscope_spec::{Grid, Place, Stack};
 
-use super::{ArrayNames, Randomness, Trace};
+use super::arrays::heads_of;
+use super::{ArrayNames, Heads, Randomness, Trace};
 use crate::job::Outcome;
 use crate::predictions::{Predictions, Scan};
 
@@ -101,6 +102,21 @@ impl Recorded {
         let nth = self.layers.iter().position(at);
         let names = nth.and_then(|nth| self.arrays.get(nth));
         names.cloned().unwrap_or_default()
+    }
+
+    /// The patterns of a layer.
+    ///
+    /// # Errors
+    /// When they were not recorded, or cannot be read.
+    pub fn patterns(&self, stack: Stack, layer_idx: usize) -> Result<Heads> {
+        let names = self.arrays_of(stack, layer_idx);
+        let missing = || {
+            let place = Place::layer(stack, layer_idx);
+            let problem = format!("the pattern of {place} was not recorded");
+            self.captured.at("pattern", &problem)
+        };
+        let name = names.pattern.ok_or_else(missing)?;
+        heads_of(&self.captured, &name, names.axes)
     }
 
     /// # Errors

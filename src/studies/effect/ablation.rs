@@ -12,7 +12,8 @@ use attnscope_spec::{Model, Place};
 
 use super::capture::{Base, of_blocks, sequence_of};
 use super::estimate::{Estimate, Sampled};
-use super::judged::{Asked, Judge, head_of};
+use super::judged::{Asked, Judge, Moved, head_of};
+use super::predicted::Predicted;
 use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
 
@@ -62,6 +63,13 @@ impl PartEffect {
     pub fn n_prompts(&self) -> usize {
         self.kl.n_prompts()
     }
+
+    /// Adds a prompt.
+    fn add(&mut self, moved: Moved) {
+        self.loss.add(moved.loss);
+        self.kl.add(moved.kl);
+        self.logit.add(moved.logit.into_iter().collect());
+    }
 }
 
 /// Progress of an ablation.
@@ -98,8 +106,20 @@ impl Ablation {
     ) -> Result<Self> {
         of_blocks(model)?;
         head_of(model)?;
-        let parts = parts_of(model, wants).into_iter();
-        let parts = parts.map(|(part, place, columns)| PartEffect {
+        Self::of_parts(replaced, parts_of(model, wants))
+    }
+
+    /// Plans the ablation of parts of a model that other code runs.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn plan_outside(replaced: Replaced, parts: Vec<(Part, Place)>) -> Result<Self> {
+        let parts = parts.into_iter().map(|(part, place)| (part, place, 0..0));
+        Self::of_parts(replaced, parts.collect())
+    }
+
+    fn of_parts(replaced: Replaced, parts: Vec<(Part, Place, Range<usize>)>) -> Result<Self> {
+        let parts = parts.into_iter().map(|(part, place, columns)| PartEffect {
             part,
             place,
             columns,
@@ -180,15 +200,38 @@ impl Ablation {
                 let all = judge.moved(ops, model, &tall, pace)?;
                 self.n_done += round.len();
                 for (effect, moved) in self.parts[round].iter_mut().zip(all) {
-                    effect.loss.add(moved.loss);
-                    effect.kl.add(moved.kl);
-                    effect.logit.add(moved.logit.into_iter().collect());
+                    effect.add(moved);
                 }
                 let n_done = self.n_done;
                 go_on(tell(self, Step::Ablated { n_done, n_all }))?;
             }
             self.n_prompts += 1;
         }
+        Ok(())
+    }
+
+    /// Adds a prompt on which other code runs the model: `run` gives its logits without a part, `[position, d_vocab]`.
+    ///
+    /// # Errors
+    /// When a run fails, or is stopped.
+    pub fn add_outside(
+        &mut self,
+        predicted: &Predicted,
+        n_prompts: usize,
+        tell: &mut dyn FnMut(Step),
+        run: &mut dyn FnMut(Part, Place) -> Result<Vec<f32>>,
+    ) -> Result<()> {
+        let n_all = n_prompts * self.parts.len();
+        for effect in &mut self.parts {
+            let logits = run(effect.part, effect.place)?;
+            effect.add(predicted.moved(&logits));
+            self.n_done += 1;
+            tell(Step::Ablated {
+                n_done: self.n_done,
+                n_all,
+            });
+        }
+        self.n_prompts += 1;
         Ok(())
     }
 

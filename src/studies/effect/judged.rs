@@ -3,7 +3,7 @@
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
-use attnscope_forward::{Input, Unembedding};
+use attnscope_forward::{Input, Sequence, Unembedding};
 use attnscope_run::targets;
 use attnscope_spec::{HeadSpec, Model};
 
@@ -104,21 +104,7 @@ impl<'a> Judge<'a> {
         pace: &dyn Pace,
     ) -> Result<Self> {
         let head = head_of(model)?;
-        let sequence = &input.sequence;
-        let targets = targets(&model.spec, sequence);
-        let real: Vec<usize> = (0..sequence.len())
-            .filter(|idx| sequence.is_real(*idx))
-            .collect();
-        // A pair counts if both its tokens are real.
-        let target = |idx: &usize| {
-            let next = idx + 1 < sequence.len() && sequence.is_real(idx + 1);
-            targets[*idx].filter(|_| next)
-        };
-        let wanted = Wanted {
-            targets: real.iter().map(target).collect(),
-            n_top: 0,
-            ranks: false,
-        };
+        let (real, wanted) = wanted_of(&input.sequence, &targets(&model.spec, &input.sequence));
         let last = base.last.values.as_slice();
         let reference = Reference::read(ops, model, head, (last, &real), &wanted, pace)?;
         let asked = match asked {
@@ -161,7 +147,7 @@ impl<'a> Judge<'a> {
                     let of = (some, self.real.as_slice());
                     let rows = rows_of(ops, model, self.head, of, compared, pace)?;
                     let of_copies = rows.chunks(self.real.len().max(1));
-                    all.extend(of_copies.map(|rows| self.compared(&reference.rows, rows)));
+                    all.extend(of_copies.map(|rows| moved_of(&self.wanted, &reference.rows, rows)));
                 }
                 None => {
                     let with_base: Vec<&[f32]> = std::iter::once(self.base.last.values.as_slice())
@@ -171,7 +157,7 @@ impl<'a> Judge<'a> {
                     let rows = rows_of(ops, model, self.head, of, (&self.wanted, None), pace)?;
                     let (base, rows) = rows.split_at(self.real.len());
                     let of_copies = rows.chunks(self.real.len().max(1));
-                    all.extend(of_copies.map(|rows| self.compared(base, rows)));
+                    all.extend(of_copies.map(|rows| moved_of(&self.wanted, base, rows)));
                 }
             }
             if let Some((asked, base)) = self.asked {
@@ -183,21 +169,39 @@ impl<'a> Judge<'a> {
         }
         Ok(all)
     }
+}
 
-    /// Compares one copy with the run, row by row over real positions.
-    fn compared(&self, base: &[Row], rows: &[Row]) -> Moved {
-        let loss = |row: &Row| row.log_sum_exp() - f64::from(row.target);
-        let pairs = || rows.iter().zip(base);
-        Moved {
-            loss: pairs()
-                .zip(&self.wanted.targets)
-                .filter(|(_, target)| target.is_some())
-                .map(|((row, base), _)| loss(row) - loss(base))
-                .collect(),
-            kl: pairs()
-                .map(|(row, base)| row.divergence_from(base))
-                .collect(),
-            logit: None,
-        }
+/// Returns the real positions, and what is wanted of their logits. A pair counts if both its tokens are real.
+/// // targets: [position]
+pub(super) fn wanted_of(sequence: &Sequence, targets: &[Option<u32>]) -> (Vec<usize>, Wanted) {
+    let real: Vec<usize> = (0..sequence.len())
+        .filter(|idx| sequence.is_real(*idx))
+        .collect();
+    let target = |idx: &usize| {
+        let next = idx + 1 < sequence.len() && sequence.is_real(idx + 1);
+        targets[*idx].filter(|_| next)
+    };
+    let wanted = Wanted {
+        targets: real.iter().map(target).collect(),
+        n_top: 0,
+        ranks: false,
+    };
+    (real, wanted)
+}
+
+/// Compares one copy with the run, row by row over real positions.
+pub(super) fn moved_of(wanted: &Wanted, base: &[Row], rows: &[Row]) -> Moved {
+    let loss = |row: &Row| row.log_sum_exp() - f64::from(row.target);
+    let pairs = || rows.iter().zip(base);
+    Moved {
+        loss: pairs()
+            .zip(&wanted.targets)
+            .filter(|(_, target)| target.is_some())
+            .map(|((row, base), _)| loss(row) - loss(base))
+            .collect(),
+        kl: pairs()
+            .map(|(row, base)| row.divergence_from(base))
+            .collect(),
+        logit: None,
     }
 }

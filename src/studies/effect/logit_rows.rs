@@ -67,6 +67,24 @@ impl Reference {
         }))
     }
 
+    /// Takes logits that were computed elsewhere. // logits: [position, d_vocab]
+    pub fn of_logits(logits: Vec<f32>, d_vocab: usize, wanted: &Wanted) -> Self {
+        Self {
+            rows: rows_of_logits(&logits, d_vocab, (wanted, None)),
+            logits,
+            d_vocab,
+        }
+    }
+
+    /// Compares logits that were computed elsewhere with these. // logits: [position, d_vocab]
+    pub fn compared(&self, logits: &[f32], wanted: &Wanted) -> Vec<Row> {
+        rows_of_logits(logits, self.d_vocab, (wanted, Some(self)))
+    }
+
+    pub fn logit(&self, at: usize, token: u32) -> f32 {
+        self.logits[at * self.d_vocab + token as usize]
+    }
+
     fn of(&self, at: usize, range: &Range<usize>) -> &[f32] {
         &self.logits[at * self.d_vocab..][range.clone()]
     }
@@ -187,7 +205,6 @@ fn read_rows<O: Ops>(
     let (n_all, n_positions) = (residuals.len(), positions.len());
     let n_rows = n_all * n_positions;
     let mut unembedding = Unembedding::new(ops, model, head, &hidden, n_rows, pace)?;
-    let level = Level::current();
     let targets = &wanted.targets;
     // Ordered by position, so that compared rows are adjacent. // [position, residual]
     let mut rows = vec![FRESH; n_rows];
@@ -218,46 +235,72 @@ fn read_rows<O: Ops>(
             let row = residual_idx * n_positions + at;
             &logits[row * width..(row + 1) * width]
         };
-        rows.par_chunks_mut(n_all.max(1)).enumerate().for_each_init(
-            Vec::new,
-            |weights: &mut Vec<f32>, (at, rows)| {
-                let before = rows[0].max;
-                for (idx, row) in rows.iter_mut().enumerate() {
-                    let logits = of(idx, at);
-                    row.add(level, &range, logits);
-                    if wanted.ranks {
-                        row.count_above(&range, logits, targets[at]);
-                    } else {
-                        row.keep_target(&range, logits, targets[at]);
-                    }
-                    if wanted.n_top > 0 {
-                        row.keep_top(&range, logits, wanted.n_top);
-                    }
-                }
-                let (first, max, n_skipped) = match reference {
-                    Some(reference) => (reference.of(at, &range), reference.rows[at].max, 0),
-                    None => (of(0, at), rows[0].max, 1),
-                };
-                let shrink = match (reference, before) {
-                    (Some(_), _) => 1.0,
-                    (None, f32::NEG_INFINITY) => 0.0,
-                    (None, before) => f64::from(before - max).exp(),
-                };
-                if rows.len() == n_skipped {
-                    return;
-                }
-                weights.clear();
-                weights.extend(first.iter().map(|logit| (logit - max).exp()));
-                for (idx, row) in rows.iter_mut().enumerate().skip(n_skipped) {
-                    row.apart = row.apart * shrink + apart(weights, first, of(idx, at));
-                }
-            },
-        );
+        add_chunk(&mut rows, n_all, &range, &of, (wanted, reference));
     }
     let by_residual = (0..n_all).flat_map(|idx| (0..n_positions).map(move |at| (idx, at)));
     Ok(by_residual
         .map(|(idx, at)| rows[at * n_all + idx].clone())
         .collect())
+}
+
+/// Reads rows whose logits are there as a whole. // logits: [position, d_vocab]
+fn rows_of_logits(
+    logits: &[f32],
+    d_vocab: usize,
+    compared: (&Wanted, Option<&Reference>),
+) -> Vec<Row> {
+    let mut rows = vec![FRESH; compared.0.targets.len()];
+    let of = |_: usize, at: usize| &logits[at * d_vocab..(at + 1) * d_vocab];
+    add_chunk(&mut rows, 1, &(0..d_vocab), &of, compared);
+    rows
+}
+
+/// Adds a chunk of the vocabulary to rows, ordered by position. `of` gives the logits of a residual at a position.
+/// // rows: [position, residual]
+fn add_chunk<'l>(
+    rows: &mut [Row],
+    n_all: usize,
+    range: &Range<usize>,
+    of: &(dyn Fn(usize, usize) -> &'l [f32] + Sync),
+    (wanted, reference): (&Wanted, Option<&Reference>),
+) {
+    let level = Level::current();
+    let targets = &wanted.targets;
+    rows.par_chunks_mut(n_all.max(1)).enumerate().for_each_init(
+        Vec::new,
+        |weights: &mut Vec<f32>, (at, rows)| {
+            let before = rows[0].max;
+            for (idx, row) in rows.iter_mut().enumerate() {
+                let logits = of(idx, at);
+                row.add(level, range, logits);
+                if wanted.ranks {
+                    row.count_above(range, logits, targets[at]);
+                } else {
+                    row.keep_target(range, logits, targets[at]);
+                }
+                if wanted.n_top > 0 {
+                    row.keep_top(range, logits, wanted.n_top);
+                }
+            }
+            let (first, max, n_skipped) = match reference {
+                Some(reference) => (reference.of(at, range), reference.rows[at].max, 0),
+                None => (of(0, at), rows[0].max, 1),
+            };
+            let shrink = match (reference, before) {
+                (Some(_), _) => 1.0,
+                (None, f32::NEG_INFINITY) => 0.0,
+                (None, before) => f64::from(before - max).exp(),
+            };
+            if rows.len() == n_skipped {
+                return;
+            }
+            weights.clear();
+            weights.extend(first.iter().map(|logit| (logit - max).exp()));
+            for (idx, row) in rows.iter_mut().enumerate().skip(n_skipped) {
+                row.apart = row.apart * shrink + apart(weights, first, of(idx, at));
+            }
+        },
+    );
 }
 
 /// Σ weight · (a − b).

@@ -9,8 +9,8 @@ use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
-use attnscope_run::Tap;
-use attnscope_spec::{Model, Stack};
+use attnscope_run::{Recorded, Tap};
+use attnscope_spec::{Model, Place, Stack};
 use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
@@ -65,7 +65,30 @@ struct Rolling<'a> {
     causal: Vec<(Stack, bool)>,
 }
 
-impl Rolling<'_> {
+impl<'a> Rolling<'a> {
+    fn new(input: &'a Input, positions: &'a [usize], causal: Vec<(Stack, bool)>) -> Result<Self> {
+        let longest = input.source.as_ref().map_or(0, |source| source.len());
+        let longest = longest.max(input.sequence.len());
+        if longest > MOST_TOKENS {
+            let problem = format!(
+                "rollout multiplies matrices of all pairs of tokens: expected at most {MOST_TOKENS} tokens, found {longest}"
+            );
+            return Err(Error::Prompt(problem));
+        }
+        Ok(Self {
+            input,
+            positions,
+            sum: Sum {
+                n: 0,
+                values: Mutex::default(),
+            },
+            rolled: Vec::new(),
+            stacks: Vec::new(),
+            at: None,
+            causal,
+        })
+    }
+
     fn begin(&mut self, stack: Stack) {
         let n = sequence_of(self.input, stack).len();
         self.sum.n = n;
@@ -172,32 +195,52 @@ pub fn rollout<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<Vec<Rollout>> {
     of_blocks(model)?;
-    let longest = input.source.as_ref().map_or(0, |source| source.len());
-    let longest = longest.max(input.sequence.len());
-    if longest > MOST_TOKENS {
-        let problem = format!(
-            "rollout multiplies matrices of all pairs of tokens: expected at most {MOST_TOKENS} tokens, found {longest}"
-        );
-        return Err(Error::Prompt(problem));
-    }
     let stacks = model.spec.stacks.iter();
     let causal = stacks.map(|stack| {
         let attention = stack.first_attention();
         let is_causal = attention.is_some_and(|attention| attention.mask.causal);
         (stack.stack, is_causal)
     });
-    let mut rolling = Rolling {
-        input,
-        positions,
-        sum: Sum {
-            n: 0,
-            values: Mutex::default(),
-        },
-        rolled: Vec::new(),
-        stacks: Vec::new(),
-        at: None,
-        causal: causal.collect(),
-    };
+    let mut rolling = Rolling::new(input, positions, causal.collect())?;
     run_watched(ops, model, input, &mut rolling, pace)?;
+    Ok(rolling.stacks)
+}
+
+/// Computes the rollout of every stack of a run that other code made, from the layers that were recorded.
+///
+/// # Errors
+/// When a text is too long, or the patterns of a layer are not there for all pairs of its tokens.
+pub fn rollout_recorded(
+    recorded: &Recorded,
+    input: &Input,
+    positions: &[usize],
+) -> Result<Vec<Rollout>> {
+    let mut grids = recorded.shape();
+    grids.retain(|grid| grid.stack != Stack::Cross);
+    let is_causal = |stack: Stack| {
+        let attention = recorded.attention(stack, 0);
+        attention.is_some_and(|attention| attention.mask.causal)
+    };
+    let causal = grids.iter().map(|grid| (grid.stack, is_causal(grid.stack)));
+    let mut rolling = Rolling::new(input, positions, causal.collect())?;
+    for grid in &grids {
+        let n = sequence_of(input, grid.stack).len();
+        for layer_idx in 0..grid.n_heads.len() {
+            let heads = recorded.patterns(grid.stack, layer_idx)?;
+            let [n_heads, n_queries, n_keys] = heads.dims;
+            if [n_queries, n_keys] != [n, n] {
+                let place = Place::layer(grid.stack, layer_idx);
+                let problem = format!(
+                    "rollout: {place} has patterns of {n_queries} queries and {n_keys} keys; expected {n} of both, one for each token"
+                );
+                return Err(Error::Prompt(problem));
+            }
+            rolling.values(grid.stack, layer_idx, Hook::ResidPre, &[], 0)?;
+            (0..n_heads).for_each(|head_idx| {
+                rolling.sum.block(head_idx, 0, &[], heads.head(head_idx));
+            });
+            rolling.end_of_layer()?;
+        }
+    }
     Ok(rolling.stacks)
 }

@@ -12,6 +12,8 @@ use attnscope_spec::{Model, Place, Stack};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Head,
+    /// All heads of an attention at once; its output bias stays.
+    AllHeads,
     /// All heads of an attention, including its output bias.
     Attention,
     FeedForward,
@@ -24,6 +26,7 @@ impl Part {
     pub fn label(self) -> &'static str {
         match self {
             Self::Head => "head",
+            Self::AllHeads => "all_heads",
             Self::Attention => "attention",
             Self::FeedForward => "feed_forward",
             Self::Residual => "residual",
@@ -33,7 +36,7 @@ impl Part {
     /// Hook at which the part's values are read.
     pub fn hook(self) -> Hook {
         match self {
-            Self::Head => Hook::Z,
+            Self::Head | Self::AllHeads => Hook::Z,
             Self::Attention => Hook::AttnOut,
             Self::FeedForward => Hook::MlpOut,
             Self::Residual => Hook::ResidPre,
@@ -115,6 +118,9 @@ pub fn parts_of(
                     (Part::Head, layer.head(head_idx), columns)
                 });
                 parts.extend(heads.filter(|(part, place, _)| wants(*part, *place)));
+                if wants(Part::AllHeads, layer) {
+                    parts.push((Part::AllHeads, layer, 0..attention.n_heads * width));
+                }
                 if wants(Part::Attention, layer) {
                     parts.push((Part::Attention, layer, 0..spec.d_model));
                 }

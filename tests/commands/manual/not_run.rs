@@ -130,4 +130,9 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
         "attnscope man check | man ",
         "shows a page in a pager; tests/commands/man_command.rs",
     ),
+    (
+        "*",
+        "attnscope effect train.py:load ",
+        "needs a model of PyTorch; tests/python/test_live_effect.py has one, tests/commands/live_effect.rs a process without it",
+    ),
 ];

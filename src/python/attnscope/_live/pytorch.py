@@ -14,6 +14,7 @@ from .changing import Changes
 from .faults import Unusable
 from .inputs import Inputs
 from .intent import intended_mask
+from .predicting import Logits
 from .tokenizing import Tokenizing
 
 LONGEST_DEFAULT = 24
@@ -106,8 +107,11 @@ class Subject:
 
     def _record(self, request, path, ids, target):
         labelled = self.tokenizing.labels if self.tokenizing else None
-        watched = capture(self.model, path, mask=request.get("mask", self.intended), window=request.get("window"),
-                          documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True)
+        if request.get("hooks") == ["logits"]:
+            watched = Logits(self.model, path)
+        else:
+            watched = capture(self.model, path, mask=request.get("mask", self.intended), window=request.get("window"),
+                              documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True)
         changes = request.get("changes", [])
         args, kwargs = self.inputs.of(ids, target)
         with torch.no_grad(), watched:
@@ -124,7 +128,7 @@ class Subject:
             finally:
                 for handle in handles:
                     handle.remove()
-        if not changes:
+        if not changes and not isinstance(watched, Logits):
             self.n_records = len(watched.records)
             self.n_queries = max((record.info["shape"][-2] for record in watched.records if len(record.info["shape"]) > 1), default=0)
             self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
