@@ -35,12 +35,12 @@ enum Lab {
     Variance(VarianceArgs),
     /// Multiply scores and measure how the softmax hardens: largest probability, entropy, Jacobian
     #[command(mut_args(of_checkpoint))]
-    Sweep(sweep_args::Args),
+    Sweep(Box<sweep_args::Args>),
     /// Translate pairs of sentences and score them: BLEU and alignment error, by length
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
-    Quality(quality::Args),
+    Quality(Box<quality::Args>),
     /// Align the words of two sentences by attention between two tables of embeddings
-    Align(align::Args),
+    Align(Box<align::Args>),
 }
 
 /// How components are drawn.

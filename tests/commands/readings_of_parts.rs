@@ -37,6 +37,9 @@ fn store_experts(weights: &mut Weights, layer_idx: usize, order: [usize; 4]) {
     }
 }
 
+/// A tensor, the reading that its new order of rows is, and where each row comes from.
+type Case = (&'static str, &'static str, fn(usize) -> usize);
+
 /// Expects one finding that names this reading, in this layer.
 fn is_named(copy: &Copy, reading: &str, layer: Option<usize>) {
     const CHECK: &str = "trained-otherwise";
@@ -57,7 +60,7 @@ fn is_named(copy: &Copy, reading: &str, layer: Option<usize>) {
 /// Four heads of 8 rows that rotate, 8 that do not, and values of 8 rows, from latents of 16.
 #[test]
 fn parts_of_latent_attention_in_another_order_are_named() {
-    let cases: [(&str, &str, fn(usize) -> usize); 4] = [
+    let cases: [Case; 4] = [
         (
             "kv_b_proj",
             "the keys of all heads before the values of all heads",
