@@ -7,6 +7,10 @@ use std::fs::File;
 
 /// Whether a file has writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "only Linux can be asked")
+)]
 pub(super) enum Writers {
     None,
     Some,

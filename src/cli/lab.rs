@@ -15,8 +15,8 @@ use attnscope_studies::lab::{
     Divisor, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
 };
 use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::distribution_family::family;
 use super::figures::{FigureArgs, Format};
 use super::lab_match::{self, MatchArgs, Sizes};
 use super::{FORCE_REPLACE, align, of_checkpoint, quality, sweep, sweep_args};
@@ -78,12 +78,6 @@ impl ComponentArgs {
             std: self.std,
         }
     }
-}
-
-/// Parses a family by name; t5 is Student's t with 5 degrees of freedom.
-pub fn family() -> impl TypedValueParser<Value = Family> {
-    let names = PossibleValuesParser::new(Family::ALL.map(Family::id));
-    names.map(|name| Family::find(&name).unwrap_or(Family::Normal))
 }
 
 #[derive(Debug, clap::Args)]

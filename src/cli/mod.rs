@@ -14,6 +14,7 @@ mod default_prompts;
 pub mod demo;
 mod device;
 mod diff;
+mod distribution_family;
 mod effect;
 mod explain;
 mod fail_on;

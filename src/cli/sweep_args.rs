@@ -7,8 +7,8 @@ use attnscope_compute::sample::Family;
 use attnscope_report::chart::Mark;
 use attnscope_run::sweep_scales;
 
+use super::distribution_family::family;
 use super::figures::FigureArgs;
-use super::lab::family;
 use super::sweep_place::PlaceArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs};
 

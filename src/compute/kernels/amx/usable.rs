@@ -1,7 +1,6 @@
 //! Whether tiles are used: if the processor has them, the system allows them, no other instructions were requested, and a test
 //! product came out right.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::Engine;
@@ -51,6 +50,8 @@ fn tiles() -> Option<Engine> {
 /// The tile engine, if it works; requested and checked once per process.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn tiles() -> Option<Engine> {
+    use std::sync::OnceLock;
+
     use super::tiles::Granted;
     use crate::kernels::simd::Level;
 
