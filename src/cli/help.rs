@@ -6,28 +6,51 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::Cli;
 
-/// Commands by what a person wants. A test holds every visible command to exactly one group.
-const GROUPS: &[(&str, &[&str])] = &[
-    ("Look", &["open", "heads", "trace", "plot", "demo"]),
-    ("Judge", &["check", "explain", "thresholds"]),
-    ("Compare", &["diff", "verify"]),
-    ("Follow", &["history", "watch", "cache"]),
-    ("Measure", &["effect", "lab"]),
-    ("Report", &["report", "batch", "merge", "schema"]),
-    ("Files", &["tensors", "tokens", "guess", "capture-script"]),
-    ("Set up", &["config", "completions", "man"]),
-];
+/// What a person wants, the commands for it, and what they are for.
+type Group = (&'static str, &'static [&'static str], &'static str);
 
-/// What the groups are for, in their order.
-const PURPOSES: [&str; 8] = [
-    "the screen; types of heads; values as safetensors; pictures; demos",
-    "what is wrong and what to do; what a check does; its thresholds",
-    "where two models, ports or engines part, and why",
-    "when findings of a training began; a job that stops on them",
-    "what heads and layers do; simulations of softmax and scale",
-    "statistics as JSON, CSV, Parquet, HTML; batches; JSON Schemas",
-    "what is stored; unknown weights; record attention in your own code",
-    "settings in force; shell completions; manual pages",
+/// Commands by what a person wants. A test holds every visible command to exactly one group.
+const GROUPS: &[Group] = &[
+    (
+        "Look",
+        &["open", "heads", "trace", "plot", "demo"],
+        "the screen; types of heads; values as safetensors; pictures; demos",
+    ),
+    (
+        "Judge",
+        &["check", "explain", "thresholds"],
+        "what is wrong and what to do; what a check does; its thresholds",
+    ),
+    (
+        "Compare",
+        &["diff", "verify"],
+        "where two models, ports or engines part, and why",
+    ),
+    (
+        "Follow",
+        &["history", "watch", "cache"],
+        "when findings of a training began; a job that stops on them",
+    ),
+    (
+        "Measure",
+        &["effect", "lab"],
+        "what heads and layers do; simulations of softmax and scale",
+    ),
+    (
+        "Report",
+        &["report", "batch", "merge", "schema"],
+        "statistics as JSON, CSV, Parquet, HTML; batches; JSON Schemas",
+    ),
+    (
+        "Files",
+        &["tensors", "tokens", "guess", "capture-script"],
+        "what is stored; unknown weights; record attention in your own code",
+    ),
+    (
+        "Set up",
+        &["config", "completions", "man"],
+        "settings in force; shell completions; manual pages",
+    ),
 ];
 
 /// The form of the program's own help, which lists groups in place of thirty commands.
@@ -111,6 +134,18 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("man", "attnscope man check"),
 ];
 
+/// Options about how a checkpoint is read.
+pub(super) const OF_CHECKPOINT: &[&str] = &[
+    "weights",
+    "no_settings",
+    "no_adapter",
+    "tokenizer",
+    "base",
+    "offline",
+    "set",
+    "what_if",
+];
+
 /// Headings of options that many commands share. What has none is the command's own, and comes first.
 const HEADINGS: [(&str, &[&str]); 3] = [
     (
@@ -136,19 +171,7 @@ const HEADINGS: [(&str, &[&str]); 3] = [
             "inputs",
         ],
     ),
-    (
-        "Model",
-        &[
-            "weights",
-            "no_settings",
-            "no_adapter",
-            "tokenizer",
-            "base",
-            "offline",
-            "set",
-            "what_if",
-        ],
-    ),
+    ("Model", OF_CHECKPOINT),
     ("Run", &["device", "threads", "quiet", "log"]),
 ];
 
@@ -250,7 +273,7 @@ fn writes_json(own: &Command) -> bool {
 /// Groups with the commands of each and what they are for, in one screen of 80 × 24.
 fn overview() -> String {
     let mut lines = Vec::new();
-    for ((group, commands), purpose) in GROUPS.iter().zip(PURPOSES) {
+    for (group, commands, purpose) in GROUPS {
         lines.push(format!("{group:<8} {}", commands.join(", ")));
         lines.push(format!("{:<8}   {purpose}", ""));
     }
@@ -265,7 +288,7 @@ fn overview() -> String {
 fn short_overview() -> String {
     let lines = GROUPS
         .iter()
-        .map(|(group, commands)| format!("{group:<8} {}", commands.join(", ")));
+        .map(|(group, commands, _)| format!("{group:<8} {}", commands.join(", ")));
     let lines: Vec<String> = lines.collect();
     format!("{}\n\n--help says what each is for", lines.join("\n"))
 }
@@ -281,7 +304,7 @@ mod tests {
         let mut visible: Vec<&str> = visible.map(Command::get_name).collect();
         let mut grouped: Vec<&str> = GROUPS
             .iter()
-            .flat_map(|(_, all)| all.iter().copied())
+            .flat_map(|(_, all, _)| all.iter().copied())
             .collect();
         visible.sort_unstable();
         grouped.sort_unstable();

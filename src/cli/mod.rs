@@ -175,22 +175,9 @@ enum Command {
 
 /// Makes a flag about reading or running a checkpoint require that one is given.
 fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
-    let names = [
-        "weights",
-        "no_settings",
-        "no_adapter",
-        "tokenizer",
-        "base",
-        "offline",
-        "set",
-        "device",
-        "threads",
-        "log",
-        "force",
-        "what_if",
-    ];
-    let is_of_checkpoint = names.contains(&arg.get_id().as_str());
-    if is_of_checkpoint {
+    let id = arg.get_id().as_str();
+    let is_of_run = ["device", "threads", "log", "force"].contains(&id);
+    if is_of_run || help::OF_CHECKPOINT.contains(&id) {
         arg.requires("checkpoint")
     } else {
         arg

@@ -5,11 +5,11 @@
 //!   document, where all texts begin with a token that also stands inside them.
 //! - **rotary**: interleaved ↔ halves, rows permuted twice from one to the other, in the other direction (as in nanochat's code),
 //!   applied twice, turned by the number of the head instead of the position, values turned too, another base (×10, ×50, ×0.1, ×0.01,
-//!   NTK's base for contexts 2, 4 and 8 times as long, and the usual bases from 10⁴ to 10⁷), a half or a quarter of each head in place of all of it, all in place of
-//!   a part, the part at the other end of the head.
+//!   NTK's base for contexts 2, 4 and 8 times as long, and the usual bases from 10⁴ to 10⁷), a half or a quarter of each head in
+//!   place of all of it, all in place of a part, the part at the other end of the head.
 //! - **ALiBi**: the other sign, slopes twice and half as steep; **relative bias**: query and key exchanged.
 //!
-//! What concerns rotary embeddings and biases is also tried in each layer alone, where the budget allows.
+//! What concerns rotary embeddings and biases is also tried in each layer alone, where the budget allows, but for the usual bases.
 //! In texts longer than those of the training another base helps any model: like every reading, one of the base is believed only
 //! where it gains in the beginnings of the texts too.
 
@@ -26,6 +26,9 @@ pub(super) const FAMILY: Family = Family {
     source: include_str!("position.rs"),
     readings,
 };
+
+/// Factors by which the declared rotary base may be wrong.
+const TIMES: [f64; 4] = [10.0, 50.0, 0.1, 0.01];
 
 fn readings(known: &Known<'_>) -> Vec<Reading> {
     let in_layers = rotary(known).into_iter().chain(biases(known));
@@ -105,8 +108,7 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
         all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
     }
     let exponent = first.d_rotary as f64 / (first.d_rotary as f64 - 2.0).max(1.0);
-    let bases =
-        [10.0, 50.0, 0.1, 0.01].map(|times| (times, format!("{times} times the rotary base")));
+    let bases = TIMES.map(|times| (times, format!("{times} times the rotary base")));
     let longer = [2.0f64, 4.0, 8.0].map(|times| {
         (
             times.powf(exponent),
@@ -145,7 +147,7 @@ fn usual_bases(known: &Known<'_>) -> Vec<Reading> {
     let times = [1e4, 1.5e5, 5e5, 1e6, 1e7].map(|base| (base, base / first.theta));
     // Others are among those of some times the base.
     let is_new = |times: &f64| {
-        let mut known = [1.0f64, 10.0, 50.0, 0.1, 0.01].into_iter();
+        let mut known = TIMES.into_iter().chain([1.0]);
         known.all(|other| (other / times).ln().abs() > 0.1)
     };
     let new = times.into_iter().filter(|(_, times)| is_new(times));
