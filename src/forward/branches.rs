@@ -36,6 +36,10 @@ pub(super) fn run_branches<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
     let mut mixed = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
+    if spec.attn_pre.is_none() && (spec.adds_to_normed || spec.narrow.is_some()) {
+        // Without a norm, what attention reads is the residual itself.
+        context.ops.copy(resid, &mut s.attention.normed)?;
+    }
     let spread;
     let context = match hooks.spreads() {
         Some(copies) => {

@@ -129,3 +129,22 @@ fn readings_of_layers_that_do_more_than_attend_lose_what_a_run_of_the_changed_sp
         compare(&model, &inputs, &[None, last], changes);
     }
 }
+
+/// A block that adds its branches to what its norm gave adds them to the residual where it has no norm.
+#[test]
+fn a_block_without_its_first_norm_adds_to_the_residual() {
+    let case = fixture("oracle/minimax");
+    let model = opened(&case.join("model"), &[]);
+    let prompts = prompt_of(&model, &reference_request(&case, false));
+    let (_, input) = &prompts[0];
+    let of = |adds_to_normed: bool| {
+        let mut spec = model.spec.clone();
+        for block in spec.stacks[0].blocks_mut() {
+            assert!(block.adds_to_normed);
+            (block.attn_pre, block.mlp_pre) = (None, None);
+            block.adds_to_normed = adds_to_normed;
+        }
+        losses(&model.with_spec(spec), input)
+    };
+    assert_eq!(of(true), of(false));
+}
