@@ -4,6 +4,10 @@ use super::Thresholds;
 use super::evidence::{SeesLabels, TestedHypothesis, TrainingProbe};
 use super::gain::mean_loss;
 
+/// The share of what the embedding alone loses on its own tokens below which layers were trained to say them. Layers of fresh
+/// models only disturb it: 0.996 and more were seen; 0.7 and 0.84 on models trained so. Ours.
+const LAYERS_ADD: f64 = 0.95;
+
 /// Whether a reading is credible. A healthy model may gain if a token can see its own label. So such a reading only counts if the
 /// model reads labels off far better than it copies, as a model trained this way does. If labels are only faintly visible, the
 /// declared model must also be no good.
@@ -14,6 +18,14 @@ pub(super) fn may_be_believed(
     thresholds: &Thresholds,
 ) -> bool {
     if reading.losses.iter().any(|loss| !loss.is_finite()) {
+        return false;
+    }
+    // With tied tables the embedding alone says its own token, in a fresh model too; layers that learned to do so add to it.
+    let adds = |embedding: f64| mean_loss(&reading.losses) < LAYERS_ADD * embedding;
+    if reading
+        .by_embedding
+        .is_some_and(|embedding| !adds(embedding))
+    {
         return false;
     }
     let share = match reading.hypothesis.sees_labels {

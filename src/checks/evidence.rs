@@ -10,7 +10,7 @@ use attnscope_spec::{Place, Stack};
 use super::collapse::{Design, by_design, has_sink};
 use super::noise::Noise;
 use super::thresholds::Thresholds;
-use super::verdict::Verdict;
+use super::verdict::{Tester, Verdict};
 use super::weights_seen::Weights;
 use crate::stats::{HeadReport, LayerReport};
 
@@ -221,7 +221,7 @@ impl<T> Probed<T> {
     pub(super) fn seen(&self) -> Result<&T, Verdict> {
         match self {
             Self::Not(why) => Err(Verdict::not_applicable(why.clone())),
-            Self::Untried(why) => Err(Verdict::not_tested(why.clone())),
+            Self::Untried(why) => Err(Verdict::not_tested(why.clone(), Tester::Probes)),
             Self::Undecided(why) => Err(Verdict::undecidable(why.clone())),
             Self::Ran(seen) => Ok(seen),
         }
@@ -440,6 +440,9 @@ pub struct TestedHypothesis {
     /// Mean loss as declared, but without attention, or without feed-forward layers, where it changes the model: in its layer, or
     /// in all. `None` if not measured.
     pub silenced: Option<f64>,
+    /// Mean loss of the same reading where no layer adds anything to the residual: what the embedding tells of a label that a
+    /// position sees. `None` if it sees none.
+    pub by_embedding: Option<f64>,
 }
 
 impl TrainingProbe {
@@ -460,6 +463,7 @@ impl TestedHypothesis {
             losses: self.of_beginnings.clone(),
             of_beginnings: Vec::new(),
             silenced: None,
+            by_embedding: None,
             ..self.clone()
         })
     }

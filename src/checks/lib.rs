@@ -81,7 +81,8 @@ pub use gain::mean_loss;
 pub use noise::Noise;
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
-pub use verdict::{Finding, Severity, Status, Verdict};
+pub use trained_otherwise::duration;
+pub use verdict::{Explained, Finding, Severity, Status, Tester, Verdict};
 pub use weights_seen::{
     LayerCopy, LayerWeights, SaturatedTensor, UnreadKind, UnreadTensor, Weights, ZeroWeights,
 };

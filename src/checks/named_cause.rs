@@ -5,7 +5,7 @@ use attnscope_spec::{Place, Stack};
 use super::evidence::TestedHypothesis;
 use super::gain::{Gain, mean_loss};
 use super::trained_otherwise::{Against, is_same, named};
-use super::verdict::Finding;
+use super::verdict::{Explained, Finding};
 
 impl Against<'_> {
     /// Other readings of the family, in the same place, that explain the text as well.
@@ -96,8 +96,19 @@ impl Against<'_> {
                 )
             }
             None => {
+                let explained = self.explained(gain.mean);
+                let is_enough = explained.share() >= Explained::ENOUGH;
+                if !is_enough {
+                    evidence.push_str(&format!(
+                        "; at least {:.2} nats are missing of a trained model",
+                        explained.of
+                    ));
+                }
                 let run = match best.hypothesis.advice.as_str() {
                     "" => String::new(),
+                    _ if !is_enough => {
+                        ", and look for what else is wrong: this is not all of it".to_owned()
+                    }
                     flags if flags.starts_with("--") && best.hypothesis.layer_idx.is_none() => {
                         format!(", or run this checkpoint as trained with {flags}")
                     }

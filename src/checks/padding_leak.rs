@@ -27,7 +27,7 @@
 
 use super::evidence::{Evidence, Probed};
 use super::invariance::{judge_invariance, moves};
-use super::verdict::{Severity, Status, Verdict};
+use super::verdict::{Severity, Status, Tester, Verdict};
 use super::{Check, Needs, Thresholds};
 
 pub static CHECK: Check = Check {
@@ -69,9 +69,8 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         let is_causal =
             matches!(&probes.future, Probed::Ran(future) if future.first_residual.is_none());
         if is_causal {
-            return Verdict::not_tested(
-                "padding on the left was not compared, and on the right it cannot reach the tokens of a causal model",
-            );
+            let why = "padding on the left was not compared, and on the right it cannot reach the tokens of a causal model";
+            return Verdict::not_tested(why, Tester::Script);
         }
         verdict.why = format!("padding on the left was not compared; {}", verdict.why);
     }

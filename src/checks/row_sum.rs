@@ -107,6 +107,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     if is_undecided && !is_decided {
         verdict.status = Status::Undecidable;
+        verdict.would_test = None;
         verdict.why =
             "rows off 1 without scores: a learned sink or a sigmoid cannot be told from a fault"
                 .to_owned();

@@ -45,7 +45,7 @@ use super::credible::may_be_believed;
 use super::evidence::{Evidence, SILENCE, TestedHypothesis, TrainingProbe};
 use super::gain::{Gain, may_reach, mean_loss};
 use super::only_far::{Beginnings, with_long_texts};
-use super::verdict::{Finding, Severity, Verdict};
+use super::verdict::{Explained, Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
 pub static CHECK: Check = Check {
@@ -198,8 +198,26 @@ impl Against<'_> {
             return verdict;
         }
         match self.broken_part(candidates.first().copied()) {
-            Some(finding) => Verdict::of(vec![finding], ""),
+            Some(finding) => self.accusing(finding),
             None => verdict,
+        }
+    }
+
+    /// A verdict with a finding, and how much of what is missing that explains.
+    fn accusing(&self, finding: Finding) -> Verdict {
+        Verdict {
+            explains: Some(self.explained(finding.value)),
+            ..Verdict::of(vec![finding], "")
+        }
+    }
+
+    /// How much of what is missing a gain explains: all that was gained, or more where that does not lead to what a trained model
+    /// would lose at most, as far as the text's own word frequencies tell.
+    pub(super) fn explained(&self, gain: f64) -> Explained {
+        let trained = self.restored * self.probe.unigram_loss;
+        Explained {
+            nats: gain,
+            of: gain.max(mean_loss(self.declared) - trained),
         }
     }
 
@@ -272,15 +290,9 @@ impl Against<'_> {
             || (is_stand_in && !rivals.is_empty())
             || !self.does_more_than_silence(best)
         {
-            return Verdict::of(
-                vec![self.unexplained(&said, best, &gain, rivals.first().copied())],
-                "",
-            );
+            return self.accusing(self.unexplained(&said, best, &gain, rivals.first().copied()));
         }
-        Verdict::of(
-            vec![self.finding(&said, best, &gain, candidates, &rivals)],
-            "",
-        )
+        self.accusing(self.finding(&said, best, &gain, candidates, &rivals))
     }
 
     /// Number of positions compared, and what they are of: of whole texts, or of beginnings.
@@ -397,8 +409,9 @@ impl Against<'_> {
 }
 
 /// A duration in words: seconds, minutes or hours.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     match seconds {
+        seconds if seconds < 1.0 => "1 s".to_owned(),
         seconds if seconds < 90.0 => format!("{seconds:.0} s"),
         seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
         seconds => format!("{:.0} h", seconds / 3600.0),

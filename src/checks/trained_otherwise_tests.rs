@@ -32,6 +32,7 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> TestedHypothes
         round: 0,
         of_beginnings: Vec::new(),
         silenced: None,
+        by_embedding: None,
     }
 }
 
@@ -190,6 +191,40 @@ fn a_reading_that_sees_labels_counts_only_if_the_model_reads_them_off() {
     assert_eq!(of(Plainly, 0.5, 4.0, 3.0, 2.9), Status::Undecidable);
     assert_eq!(of(Faintly, 1.5, 4.0, 3.0, 2.9), Status::Fired);
     assert_eq!(of(Faintly, 1.5, 2.0, 3.0, 2.9), Status::Passed);
+}
+
+#[test]
+fn own_labels_count_only_if_layers_tell_them_and_not_the_embedding_alone() {
+    let of = |by_embedding: f64| {
+        let mut own = reading("labels", "labels that were not shifted", vec![0.1; 400])
+            .with_changes(|hypothesis| hypothesis.sees_labels = SeesLabels::Plainly);
+        own.by_embedding = Some(by_embedding);
+        verdict(noisy(400, 9.0, 0.1), vec![own], 3.0, 9.0).status
+    };
+    assert_eq!(of(1.5), Status::Fired);
+    assert_eq!(of(0.12), Status::Fired);
+    assert_eq!(of(0.1), Status::Undecidable);
+    assert_eq!(of(0.001), Status::Undecidable);
+}
+
+#[test]
+fn advice_runs_the_model_as_trained_only_where_that_explains_most_of_what_is_missing() {
+    let of = |loss: f32| {
+        let cause = reading("axis", "a softmax over queries", noisy(400, loss, 0.1));
+        let said = verdict(noisy(400, 8.0, 0.1), vec![cause], 3.0, 9.0);
+        (
+            said.explains.expect("measured"),
+            said.findings[0].advice.clone(),
+        )
+    };
+    // All of it: the loss of a trained model is below 0.9 of what word frequencies lose.
+    let (explained, advice) = of(1.0);
+    assert!((explained.share() - 1.0).abs() < 1e-9, "{explained:?}");
+    assert!(advice.contains("--set softmax_axis=queries"), "{advice}");
+    // Not below word frequencies: 8.0 − 2.9 of 8.0 − 2.7.
+    let (explained, advice) = of(2.9);
+    assert!((explained.nats - 5.1).abs() < 0.05 && (explained.of - 5.3).abs() < 0.05);
+    assert!(!advice.contains("--set"), "{advice}");
 }
 
 #[test]

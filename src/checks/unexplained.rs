@@ -46,12 +46,10 @@ impl Against<'_> {
         }
         let (low, high) = gain.interval();
         let n_tried = self.probe.readings.len();
-        // What a trained model would lose at most, as far as the text's own word frequencies tell.
-        let trained = self.restored * self.probe.unigram_loss;
-        let missing = mean_loss(self.declared) - trained;
+        let explained = self.explained(gain.mean);
         let mut explains = format!("explains {:.2}", gain.mean);
-        if missing > gain.mean {
-            explains.push_str(&format!(" of at least {missing:.2}"));
+        if explained.of > explained.nats {
+            explains.push_str(&format!(" of at least {:.2}", explained.of));
         }
         explains.push_str(" nats");
         if let Some(rival) = rival {

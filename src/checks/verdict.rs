@@ -38,10 +38,8 @@ pub enum Status {
     Undecidable,
     /// The check passed, and could have failed.
     Passed,
-    /// The check cannot fail, because attnscope itself applies the declared mask, axis and window. This says nothing about the
-    /// code that trained the model.
-    ByConstruction,
-    /// The check could run here but has not; this says nothing about the model yet.
+    /// Nothing that could have failed the check was looked at: it has not run, or attnscope itself applies what it asks for. This
+    /// says nothing about the model.
     NotTested,
     /// The evidence for the check does not exist here.
     NotApplicable,
@@ -49,10 +47,9 @@ pub enum Status {
 
 impl Status {
     /// Every status, in the order of counts.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Fired,
         Self::Passed,
-        Self::ByConstruction,
         Self::NotTested,
         Self::NotApplicable,
         Self::Undecidable,
@@ -68,10 +65,57 @@ impl Status {
             Self::Fired => "fired",
             Self::Undecidable => "undecidable",
             Self::Passed => "passed",
-            Self::ByConstruction => "by-construction",
             Self::NotTested => "not-tested",
             Self::NotApplicable => "not-applicable",
         }
+    }
+}
+
+/// What tests a check that was not tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tester {
+    /// Running the code that trained the model: attnscope applies the declared mask, axis and window itself when it runs a
+    /// checkpoint.
+    OwnCode,
+    /// Changing prompts and looking at weights, as `attnscope check` does.
+    Probes,
+    /// A prompt that crosses the boundaries of the model.
+    LongPrompt,
+    /// A probe that the user writes for the model's own input.
+    Script,
+}
+
+impl Tester {
+    /// The command that tests a check on a target; names in capitals stand for what the user has.
+    pub fn command(self, target: &str, check: &str) -> String {
+        let target = if target.contains(' ') {
+            format!("'{target}'")
+        } else {
+            target.to_owned()
+        };
+        match self {
+            Self::OwnCode => format!("attnscope check FILE.py:NAME --select {check}"),
+            Self::Probes => format!("attnscope check {target} --select {check}"),
+            Self::LongPrompt => format!("attnscope check {target} --cover --select {check}"),
+            Self::Script => "attnscope capture-script".to_owned(),
+        }
+    }
+}
+
+/// How much of what a model lacks a finding explains, in nats per token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Explained {
+    pub nats: f64,
+    /// How much is missing, at least.
+    pub of: f64,
+}
+
+impl Explained {
+    /// The share from which advice may say how to run a model as it was trained. Ours.
+    pub const ENOUGH: f64 = 0.8;
+
+    pub fn share(self) -> f64 {
+        self.nats / self.of
     }
 }
 
@@ -110,6 +154,10 @@ pub struct Verdict {
     pub status: Status,
     /// A one-sentence reason, for every status.
     pub why: String,
+    /// What would test it, if it was not tested.
+    pub would_test: Option<Tester>,
+    /// What the finding explains, where that is measured.
+    pub explains: Option<Explained>,
     pub findings: Vec<Finding>,
 }
 
@@ -118,6 +166,8 @@ impl Verdict {
         Self {
             status,
             why: why.into(),
+            would_test: None,
+            explains: None,
             findings: Vec::new(),
         }
     }
@@ -126,8 +176,11 @@ impl Verdict {
         Self::without_findings(Status::NotApplicable, why)
     }
 
-    pub fn not_tested(why: impl Into<String>) -> Self {
-        Self::without_findings(Status::NotTested, why)
+    pub fn not_tested(why: impl Into<String>, would_test: Tester) -> Self {
+        Self {
+            would_test: Some(would_test),
+            ..Self::without_findings(Status::NotTested, why)
+        }
     }
 
     pub fn undecidable(why: impl Into<String>) -> Self {
@@ -148,21 +201,21 @@ impl Verdict {
             n => format!("{n} places"),
         };
         Self {
-            status: Status::Fired,
-            why: places,
             findings,
+            ..Self::without_findings(Status::Fired, places)
         }
     }
 
-    /// The verdict on a property that attnscope's own runs have by construction.
+    /// The verdict on a property that attnscope's own runs have whatever the model: without findings nothing was tested.
     pub fn of_our_run(
         evidence: &Evidence<'_>,
         findings: Vec<Finding>,
         otherwise: impl Into<String>,
     ) -> Self {
-        let mut verdict = Self::of(findings, otherwise);
+        let verdict = Self::of(findings, otherwise);
         if verdict.status == Status::Passed && evidence.subject == Subject::Checkpoint {
-            verdict.status = Status::ByConstruction;
+            let why = format!("attnscope itself makes it so: {}", verdict.why);
+            return Self::not_tested(why, Tester::OwnCode);
         }
         verdict
     }

@@ -23,7 +23,7 @@
 use attnscope_spec::Place;
 
 use super::evidence::{Boundary, Evidence};
-use super::verdict::{Finding, Severity, Verdict};
+use super::verdict::{Finding, Severity, Tester, Verdict};
 use super::{Check, Needs, Thresholds};
 
 pub static CHECK: Check = Check {
@@ -78,7 +78,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let untested = untested(&open, losses.len() + 1);
     match (crossed.is_empty(), untested) {
-        (true, Some(untested)) => Verdict::not_tested(untested),
+        (true, Some(untested)) => Verdict::not_tested(untested, Tester::LongPrompt),
         (_, untested) => {
             let untested = untested.map_or(String::new(), |what| format!("; not tested: {what}"));
             let why = format!("{}{untested}", crossed.join(", "));
@@ -97,7 +97,7 @@ fn untested(open: &[&Boundary], n_tokens: usize) -> Option<String> {
     let names: Vec<&str> = open.iter().map(|boundary| boundary.what.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{}: the prompt has {n_tokens} tokens (attnscope check --cover runs one that is longer)",
+            "{}: the prompt has {n_tokens} tokens (--cover runs one that is longer)",
             names.join(", ")
         )
     })

@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::will_read;
-use attnscope_checks::{Check, Thresholds};
+use attnscope_checks::{Check, Probed, Probes, Thresholds};
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
 use attnscope_history::Found;
 use attnscope_live::LiveTarget;
 use attnscope_prompt::{Request, TokenizerLoss};
 use attnscope_report::{
-    Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
-    write_verdicts,
+    LeftOut, Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif,
+    write_text, write_verdicts,
 };
-use attnscope_run::{Budget, Covering, Judging, Options, covering, input_of};
+use attnscope_run::{Budget, Covering, Judging, Options, covering, crossings, input_of, probed};
 use clap::ValueEnum;
 
 use super::check_onsets::{Asking, trainings};
@@ -241,6 +242,8 @@ fn judged(
             first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
+            cover: Vec::new(),
+            left_out: Vec::new(),
             error: None,
             verdicts,
         });
@@ -258,8 +261,11 @@ fn judged(
         predicts: true,
     };
     let budget = Budget::of_seconds(args.budget);
+    let mut left_out = Vec::new();
     if args.cover {
-        first.push(add_covering(&mut opened, budget)?);
+        let (told, out_of_reach) = add_covering(&mut opened, budget)?;
+        first.push(told);
+        left_out = out_of_reach;
     }
     session.ready(&mut opened, options, 0)?;
     let Opened { model, named, .. } = opened;
@@ -290,6 +296,11 @@ fn judged(
         attnscope_run::judge(ops, &model, &prompts, &mut judging)
     })?;
     drop(task);
+    left_out.extend(readings_left_out(&judgement.probes));
+    let lengths = prompts.iter().map(|(_, input)| input.sequence.len());
+    let longest = lengths.max().unwrap_or(0);
+    let mut cover = crossings(&model.spec, longest);
+    cover.extend(probed(&judgement.probes));
     Ok(TargetVerdict {
         error: None,
         target: target.display().to_string(),
@@ -297,7 +308,20 @@ fn judged(
         first,
         notes: model.checkpoint.remarks(),
         unread: model.checkpoint.unread.clone(),
+        cover,
+        left_out,
         verdicts: judgement.verdicts,
+    })
+}
+
+/// What the search for a cause left out.
+fn readings_left_out(probes: &Probes) -> Option<LeftOut> {
+    let Probed::Ran(training) = &probes.training else {
+        return None;
+    };
+    (training.n_left_out > 0).then(|| LeftOut {
+        what: counted(training.n_left_out, "reading") + " of the weights",
+        seconds: training.seconds_left_out,
     })
 }
 
@@ -314,8 +338,8 @@ fn budget(given: &str) -> Result<f64, String> {
     }
 }
 
-/// Adds a prompt that crosses boundaries which the prompts do not; returns a note for the user.
-fn add_covering(opened: &mut Opened, budget: Budget) -> Result<String> {
+/// Adds a prompt that crosses boundaries which the prompts do not; returns a note for the user, and what is beyond the budget.
+fn add_covering(opened: &mut Opened, budget: Budget) -> Result<(String, Vec<LeftOut>)> {
     let inputs: Vec<Input> = opened
         .named
         .iter()
@@ -323,15 +347,20 @@ fn add_covering(opened: &mut Opened, budget: Budget) -> Result<String> {
         .collect();
     let Covering {
         tokens,
-        n_out_of_reach,
+        out_of_reach,
     } = covering(&opened.model, &inputs, budget);
-    let beyond = match n_out_of_reach {
+    let left_out: Vec<LeftOut> = out_of_reach
+        .into_iter()
+        .map(|(what, seconds)| LeftOut { what, seconds })
+        .collect();
+    let beyond = match left_out.len() {
         0 => String::new(),
         1 => "; 1 boundary is beyond the budget".to_owned(),
         n => format!("; {n} boundaries are beyond the budget"),
     };
     let Some(tokens) = tokens else {
-        return Ok(format!("--cover: no boundary is left to cross{beyond}"));
+        let told = format!("--cover: no boundary is left to cross{beyond}");
+        return Ok((told, left_out));
     };
     let n = tokens.len();
     let prompt = attnscope_prompt::prepare(
@@ -343,9 +372,8 @@ fn add_covering(opened: &mut Opened, budget: Budget) -> Result<String> {
         id: "cover".to_owned(),
         prompt,
     });
-    Ok(format!(
-        "--cover: the prompt “cover” repeats the texts up to {n} tokens{beyond}"
-    ))
+    let told = format!("--cover: the prompt “cover” repeats the texts up to {n} tokens{beyond}");
+    Ok((told, left_out))
 }
 
 /// Opens a target with its prompts: those of a file next to it, unless a prompt or a baseline was given. Returns notes for the

@@ -11,7 +11,7 @@ use attnscope_live::{LiveSession, LiveTarget, Request};
 use attnscope_report::{Output, TargetVerdict};
 use attnscope_run::{
     LiveRun, Recorded, Trace, is_captured, is_probe, judge_live, live_changes, live_request,
-    probe_live, read_trace, unprobed,
+    probe_live, probed as tried, read_trace, unprobed,
 };
 
 use super::live_args::LiveArgs;
@@ -66,6 +66,8 @@ pub fn judged(
         first,
         notes: vec![ran.recorded.about.clone()],
         unread: Vec::new(),
+        cover: tried(&probes),
+        left_out: Vec::new(),
         error: None,
         verdicts,
     })

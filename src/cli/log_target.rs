@@ -89,6 +89,8 @@ pub fn judged(
         notes,
         error: None,
         unread: Vec::new(),
+        cover: Vec::new(),
+        left_out: Vec::new(),
         verdicts,
     })
 }

@@ -127,6 +127,8 @@ impl<'a> AlignShown<'a> {
             first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
+            cover: Vec::new(),
+            left_out: Vec::new(),
             verdicts: aligned.judge(thresholds),
         };
         Self {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attnscope_checks::{Finding, Severity};
+use attnscope_checks::{Explained, Finding, Severity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,10 @@ pub struct FindingRecord {
     pub check: Cow<'static, str>,
     /// One sentence: what was seen.
     pub evidence: String,
+    /// How much of what a model lacks the named cause explains; left out where a check measures no such thing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ExplainsRecord")]
+    pub explains: Option<ExplainsRecord>,
     pub place: PlaceRecord,
     #[schemars(schema_with = "super::schema_parts::severity")]
     pub severity: Cow<'static, str>,
@@ -27,6 +31,25 @@ pub struct FindingRecord {
     pub unit: Cow<'static, str>,
     /// What was measured.
     pub value: Number,
+}
+
+/// How much of what a model lacks a finding explains, in nats per token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ExplainsRecord {
+    /// What the model gains under the named cause.
+    pub nats: Number,
+    /// What is missing of a trained model, at least.
+    pub of: Number,
+}
+
+impl ExplainsRecord {
+    pub fn of(explained: Explained) -> Self {
+        Self {
+            nats: Number(explained.nats),
+            of: Number(explained.of),
+        }
+    }
 }
 
 /// The place of a finding; indices count from 0, and those that do not apply are null.
@@ -50,6 +73,7 @@ impl FindingRecord {
             advice: finding.advice.clone(),
             check: finding.check.into(),
             evidence: finding.evidence.clone(),
+            explains: None,
             place: PlaceRecord {
                 head: place.head_idx,
                 key: place.key_idx,

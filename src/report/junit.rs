@@ -86,10 +86,7 @@ fn case(
     };
     let mut case = TestCase::new(check.id, status);
     case.set_classname(target);
-    let mut said = lines(&others);
-    if verdict.status == Status::ByConstruction {
-        said = format!("{}: {}\n", verdict.status.label(), verdict.why);
-    }
+    let said = lines(&others);
     if !said.is_empty() {
         case.set_system_out(said);
     }

@@ -89,5 +89,5 @@ pub use trace::TraceWriter;
 pub use trace_plan::{Selection, TracePlan};
 pub use unit::{UNIT_VERSION, UnitRecord};
 pub use verdict_text::{Quiet, write_text};
-pub use verdicts::{TargetVerdict, write_verdicts};
+pub use verdicts::{LeftOut, TargetVerdict, write_verdicts};
 pub use verification::{Engines, Verification};

@@ -186,10 +186,7 @@ fn findings(readable: &Readable) -> String {
     }
     let others = [
         ("Undecidable", Status::Undecidable),
-        (
-            "Not run in a report (`attnscope check` does)",
-            Status::NotTested,
-        ),
+        ("Not tested in a report", Status::NotTested),
         ("Not applicable", Status::NotApplicable),
     ];
     for (what, status) in others {

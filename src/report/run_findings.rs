@@ -9,7 +9,7 @@ use attnscope_run::{Outcome, judge_layers, unasked};
 use attnscope_spec::Model;
 
 /// Why checks that change prompts or look at weights say nothing.
-const NO_PROBES: &str = "not run in a report: attnscope check does";
+const NO_PROBES: &str = "a report runs the prompts as they are";
 
 /// Every check's verdict on one finished run.
 pub fn judge_run(

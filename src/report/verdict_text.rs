@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Status;
+use attnscope_checks::{Status, Tester, duration};
 
 use super::conclusion::write_conclusion;
 use super::finding::FindingRecord;
@@ -68,30 +68,61 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
         };
         if is_listed {
             let (status, why) = (words(verdict.status), one_line(&verdict.why));
-            writeln!(to, "  {status} {}: {why}", check.id)?;
+            let tested = target.would_test(check, verdict);
+            let tested = tested.map_or(String::new(), |command| format!(" (tests it: {command})"));
+            writeln!(to, "  {status} {}: {why}{tested}", check.id)?;
         }
     }
+    write_untested(target, to)?;
     if target.verdicts.is_empty() {
         return Ok(());
     }
     write_conclusion(target, &groups, &counts(target, quiet), to)
 }
 
+/// Writes which boundaries no prompt crossed, and what the budget left out.
+fn write_untested(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()> {
+    let open = target.cover.iter().filter(|of| !of.is_crossed);
+    let open = open.filter_map(|of| Some((&of.boundary, of.needs?)));
+    let open: Vec<String> = open
+        .map(|(what, needs)| format!("{what} ({needs} tokens)"))
+        .collect();
+    if !open.is_empty() {
+        let all = open.join(", ");
+        let is_asked = target.left_out.iter().any(|of| all.contains(&of.what));
+        let how = if is_asked {
+            ""
+        } else {
+            "; --cover makes prompts that do"
+        };
+        writeln!(to, "  not crossed: {all}{how}")?;
+    }
+    for left_out in &target.left_out {
+        let (what, time) = (&left_out.what, duration(left_out.seconds));
+        writeln!(to, "  left out: {what}, about {time} more (--budget)")?;
+    }
+    Ok(())
+}
+
 /// Says what the checks gave that found nothing.
 fn counts(target: &TargetVerdict, quiet: Quiet) -> String {
+    let n_untested = |needs_code: bool| {
+        let verdicts = target.verdicts.iter();
+        let untested = verdicts.filter_map(|(_, verdict)| verdict.would_test);
+        let needs = untested.map(|tester| tester == Tester::OwnCode);
+        needs.filter(|needs| *needs == needs_code).count()
+    };
     let counts = [
-        (Status::Passed, "passed"),
+        (target.n_with(Status::Passed), "passed"),
         (
-            Status::ByConstruction,
-            "hold by construction and say nothing of the code that trained it",
+            n_untested(true),
+            "not tested, for want of the code that trained it",
         ),
-        (Status::NotTested, "not run"),
-        (Status::NotApplicable, "do not apply"),
+        (n_untested(false), "not tested"),
+        (target.n_with(Status::NotApplicable), "do not apply"),
     ];
-    let counts = counts.into_iter().filter_map(|(status, what)| {
-        let n = target.n_with(status);
-        (n > 0).then(|| format!("{n} {what}"))
-    });
+    let counts = counts.into_iter().filter(|(n, _)| *n > 0);
+    let counts = counts.map(|(n, what)| format!("{n} {what}"));
     let counts: Vec<String> = counts.collect();
     match (counts.join(" · "), quiet) {
         (counts, _) if counts.is_empty() => "no other check was run".to_owned(),
@@ -117,8 +148,7 @@ fn words(status: Status) -> &'static str {
         Status::Fired => "fired",
         Status::Undecidable => "undecidable",
         Status::Passed => "passed",
-        Status::ByConstruction => "by construction",
-        Status::NotTested => "not run",
+        Status::NotTested => "not tested",
         Status::NotApplicable => "not applicable",
     }
 }

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 
-use attnscope_checks::{Check, Finding, Severity, Status, Verdict};
+use attnscope_checks::{Check, Explained, Finding, Severity, Status, Verdict};
+use attnscope_run::Crossing;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::finding::FindingRecord;
+use super::finding::{ExplainsRecord, FindingRecord};
+use super::number::Number;
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;
@@ -24,9 +26,21 @@ pub struct TargetVerdict {
     pub notes: Vec<String>,
     /// Stored tensors that no part of the model reads.
     pub unread: Vec<String>,
+    /// What the prompts and probes put to the test, where that is known.
+    pub cover: Vec<Crossing>,
+    /// What the budget did not allow.
+    pub left_out: Vec<LeftOut>,
     /// Why nothing could be judged, if so.
     pub error: Option<String>,
     pub verdicts: Vec<(&'static Check, Verdict)>,
+}
+
+/// Work that would have cost too much.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeftOut {
+    pub what: String,
+    /// What it would cost, as budgets count seconds.
+    pub seconds: f64,
 }
 
 impl TargetVerdict {
@@ -38,6 +52,8 @@ impl TargetVerdict {
             first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
+            cover: Vec::new(),
+            left_out: Vec::new(),
             error: Some(reason),
             verdicts: Vec::new(),
         }
@@ -74,6 +90,19 @@ impl TargetVerdict {
         self.findings().first().map(|finding| finding.severity)
     }
 
+    /// The command that tests a check that was not tested.
+    pub fn would_test(&self, check: &Check, verdict: &Verdict) -> Option<String> {
+        let tester = verdict.would_test?;
+        Some(tester.command(&self.target, check.id))
+    }
+
+    /// How much of what is missing a finding explains.
+    pub fn explains(&self, finding: &Finding) -> Option<Explained> {
+        let mut verdicts = self.verdicts.iter();
+        let (_, of) = verdicts.find(|(check, _)| check.id == finding.check)?;
+        of.explains.filter(|_| of.findings.first() == Some(finding))
+    }
+
     /// Counts the checks with a status.
     pub fn n_with(&self, status: Status) -> usize {
         self.verdicts
@@ -95,6 +124,10 @@ impl TargetVerdict {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct Document {
+    /// What the prompts and probes put to the test; empty for targets that hold runs of their own.
+    cover: Vec<CoverRecord>,
+    /// What would have cost more than the budget.
+    left_out: Vec<LeftOutRecord>,
     targets: Vec<TargetRecord>,
     #[schemars(extend("const" = VERSION))]
     version: u32,
@@ -124,6 +157,30 @@ pub(super) struct TargetRecord {
     what_if: Vec<String>,
 }
 
+/// Something beyond which a model computes otherwise.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct CoverRecord {
+    boundary: String,
+    /// Whether a prompt or a probe crossed it.
+    crossed: bool,
+    /// Tokens that a prompt needs to cross it; null where no number of tokens does.
+    needs: Option<usize>,
+    /// The target as it was named on the command line.
+    target: String,
+}
+
+/// Work that would have cost more than the budget.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct LeftOutRecord {
+    /// What it would cost, counted as --budget counts seconds.
+    seconds: Number,
+    /// The target as it was named on the command line.
+    target: String,
+    what: String,
+}
+
 /// What came of a check.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -134,6 +191,8 @@ struct CheckRecord {
     status: &'static str,
     /// One sentence: why the check has this status.
     why: String,
+    /// A command that tests what was not tested; names in capitals stand for what the user has. Null for every other status.
+    would_test: Option<String>,
 }
 
 /// Writes the verdicts for all targets.
@@ -142,10 +201,29 @@ struct CheckRecord {
 /// When they cannot be written.
 pub fn write_verdicts(targets: &[TargetVerdict], to: &mut impl Write) -> std::io::Result<()> {
     let document = Document {
+        cover: targets.iter().flat_map(cover_of).collect(),
+        left_out: targets.iter().flat_map(left_out_of).collect(),
         targets: targets.iter().map(TargetRecord::of).collect(),
         version: VERSION,
     };
     super::json::write_pretty(&document, to)
+}
+
+fn cover_of(target: &TargetVerdict) -> impl Iterator<Item = CoverRecord> {
+    target.cover.iter().map(|crossing| CoverRecord {
+        boundary: crossing.boundary.clone(),
+        crossed: crossing.is_crossed,
+        needs: crossing.needs,
+        target: target.target.clone(),
+    })
+}
+
+fn left_out_of(target: &TargetVerdict) -> impl Iterator<Item = LeftOutRecord> {
+    target.left_out.iter().map(|left_out| LeftOutRecord {
+        seconds: Number(left_out.seconds),
+        target: target.target.clone(),
+        what: left_out.what.clone(),
+    })
 }
 
 impl TargetRecord {
@@ -154,12 +232,17 @@ impl TargetRecord {
             id: check.id,
             status: verdict.status.label(),
             why: verdict.why.clone(),
+            would_test: target.would_test(check, verdict),
         };
         let findings = target.findings().into_iter();
+        let record = |finding: &Finding| FindingRecord {
+            explains: target.explains(finding).map(ExplainsRecord::of),
+            ..FindingRecord::of(finding)
+        };
         Self {
             checks: target.verdicts.iter().map(check).collect(),
             error: target.error.clone(),
-            findings: findings.map(FindingRecord::of).collect(),
+            findings: findings.map(record).collect(),
             notes: target.all_notes().cloned().collect(),
             target: target.target.clone(),
             unread: target.unread.clone(),

@@ -72,12 +72,17 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
     named.collect()
 }
 
+/// The last position of the context, as a boundary that a prompt reaches by filling it.
+pub(super) fn end_of_context(n_ctx: usize) -> String {
+    format!("the end of the context of {}", counted(n_ctx, "position"))
+}
+
 /// A prompt that crosses boundaries which others do not.
 pub struct Covering {
     /// Tokens of the prompts, over and over; `None` if the prompts cross all boundaries, or none is within reach.
     pub tokens: Option<Vec<u32>>,
-    /// Number of boundaries that would cost more than is allowed.
-    pub n_out_of_reach: usize,
+    /// Boundaries that would cost more than is allowed, and the seconds that each takes, as budgets count them.
+    pub out_of_reach: Vec<(String, f64)>,
 }
 
 /// Makes a prompt that crosses all boundaries that the prompts do not, as far as a run of it is within the budget.
@@ -92,13 +97,8 @@ pub fn covering(model: &Model, prompts: &[Input], budget: Budget) -> Covering {
         .collect();
     let tiled =
         |length: usize| -> Vec<u32> { texts.iter().copied().cycle().take(length).collect() };
-    let lengths: Vec<usize> = boundaries(&model.spec)
-        .iter()
-        .map(|boundary| (boundary.n_tokens + BEYOND).min(room))
-        .filter(|length| given.is_some_and(|given| *length > given))
-        .collect();
-    let is_affordable = |length: &usize| {
-        let tokens = tiled(*length);
+    let work_at = |length: usize| {
+        let tokens = tiled(length);
         let input = Input {
             source: None,
             sequence: Sequence {
@@ -111,11 +111,25 @@ pub fn covering(model: &Model, prompts: &[Input], budget: Budget) -> Covering {
             keep_bytes: Some(0),
             predicts: true,
         };
-        work_of(model, &[input], options) <= budget.multiplications()
+        work_of(model, &[input], options)
     };
-    let affordable: Vec<usize> = lengths.iter().copied().filter(is_affordable).collect();
+    let (mut longest, mut out_of_reach) = (None, Vec::new());
+    let own = boundaries(&model.spec).into_iter();
+    let own = own.map(|boundary| (boundary.what, (boundary.n_tokens + BEYOND).min(room)));
+    let end = model.spec.n_ctx.map(|n_ctx| (end_of_context(n_ctx), n_ctx));
+    for (what, length) in own.chain(end) {
+        if given.is_none_or(|given| length <= given) {
+            continue;
+        }
+        let work = work_at(length);
+        if work <= budget.multiplications() {
+            longest = longest.max(Some(length));
+        } else {
+            out_of_reach.push((what, Budget::seconds_of(work as f64)));
+        }
+    }
     Covering {
-        tokens: affordable.iter().max().map(|length| tiled(*length)),
-        n_out_of_reach: lengths.len() - affordable.len(),
+        tokens: longest.map(tiled),
+        out_of_reach,
     }
 }

@@ -434,7 +434,8 @@ fn merge_one(into: &mut Verdict, verdict: Verdict) {
     }
     // Fired on one prompt is fired; passed on one and not applicable on another is passed.
     if verdict.status < into.status {
-        (into.status, into.why) = (verdict.status, verdict.why);
+        (into.status, into.why, into.would_test) =
+            (verdict.status, verdict.why, verdict.would_test);
     }
     if into.status == Status::Fired {
         into.why = match into.findings.len() {

@@ -4,6 +4,7 @@ pub mod align;
 mod boundaries;
 mod budget;
 pub mod captured;
+mod crossings;
 mod edited;
 mod first_nonfinite;
 mod head;
@@ -49,6 +50,7 @@ pub use captured::{
     ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, captured_head, is_captured,
     is_probe, judge_captured, judge_trace, read_trace, real_tokens,
 };
+pub use crossings::{Crossing, crossings, probed};
 pub use edited::{Earlier, Shared};
 pub use first_nonfinite::NonFinite;
 pub use head::{FULL_CELLS, HeadDetail, HeadMap, HeadQuery, PartDetail, head_detail, part_detail};

@@ -181,14 +181,19 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
     let findings = app.findings();
     let n_of = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
     match (n_of(Severity::Error), n_of(Severity::Warning)) {
-        (0, 0) if !findings.is_empty() => {
-            let notes = counted(findings.len(), "note");
-            Span::styled(format!("○ {notes}"), theme.accent())
-        }
-        // Checks that were not run cannot have findings.
-        (0, 0) if n_not_run(app) > 0 => {
-            let n = n_not_run(app);
-            Span::styled(format!("○ no findings, {n} not run"), theme.accent())
+        // Checks that were not tested cannot have findings.
+        (0, 0) if !findings.is_empty() || n_not_run(app) > 0 => {
+            let notes = match findings.len() {
+                0 => "no findings".to_owned(),
+                n => counted(n, "note"),
+            };
+            // Beside a B the room is for what is compared.
+            let untested = match n_not_run(app) {
+                0 => String::new(),
+                _ if app.runs.b.is_some() && !findings.is_empty() => String::new(),
+                n => format!(", {n} not tested"),
+            };
+            Span::styled(format!("○ {notes}{untested}"), theme.accent())
         }
         (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
         (0, 0) => Span::styled("● finite", theme.good()),

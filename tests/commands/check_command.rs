@@ -172,8 +172,14 @@ fn the_json_has_the_shape_that_programs_rely_on() {
         &captured("probe_wrong_axis"),
         &captured("encoder_decoder"),
     ]);
-    assert_eq!(keys(&said), set(&["version", "targets"]));
+    assert_eq!(
+        keys(&said),
+        set(&["version", "targets", "cover", "left_out"])
+    );
     assert_eq!(said["version"], 1);
+    // Traces hold runs of their own, which no prompt can lengthen.
+    assert_eq!(said["cover"], serde_json::json!([]));
+    assert_eq!(said["left_out"], serde_json::json!([]));
     for target in said["targets"].as_array().expect("targets") {
         assert_eq!(keys(target), set(&["target", "checks", "findings"]));
         let checks = target["checks"].as_array().expect("checks");
@@ -183,16 +189,17 @@ fn the_json_has_the_shape_that_programs_rely_on() {
             .collect();
         assert_eq!(ids, CHECKS.iter().map(|check| check.id).collect::<Vec<_>>());
         for check in checks {
-            assert_eq!(keys(check), set(&["id", "status", "why"]));
+            assert_eq!(keys(check), set(&["id", "status", "why", "would_test"]));
             let status = check["status"].as_str().expect("a status");
             let known = [
                 "fired",
                 "passed",
-                "by-construction",
+                "not-tested",
                 "not-applicable",
                 "undecidable",
             ];
             assert!(known.contains(&status), "{status}");
+            assert_eq!(check["would_test"].is_string(), status == "not-tested");
             assert!(
                 !check["why"].as_str().expect("a text").is_empty(),
                 "{check}"
@@ -298,7 +305,7 @@ fn the_text_names_counts_findings_and_what_was_not_judged() {
         "softmax over queries",
         "do: ",
         "16 do not apply",
-        "hold by construction",
+        "not tested, for want of the code that trained it",
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }

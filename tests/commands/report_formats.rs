@@ -228,7 +228,7 @@ fn markdown_of_a_broken_model_names_what_is_wrong() {
         page.contains("| error | `wrong-axis` | `blocks.0` |"),
         "{page}"
     );
-    assert!(page.contains("Not run in a report"), "{page}");
+    assert!(page.contains("Not tested in a report"), "{page}");
 }
 
 #[test]

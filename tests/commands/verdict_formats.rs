@@ -1,6 +1,6 @@
 //! Verdicts in the formats of other programs: each is read back by a reader that this program does not use.
 
-use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Verdict};
+use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Tester, Verdict};
 use attnscope_report::{TargetVerdict, write_github, write_junit, write_sarif};
 use attnscope_spec::{Place, Stack};
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ fn verdict(status: Status, findings: Vec<Finding>) -> Verdict {
     Verdict {
         status,
         why: format!("because {HOSTILE}"),
+        would_test: (status == Status::NotTested).then_some(Tester::OwnCode),
+        explains: None,
         findings,
     }
 }
@@ -48,12 +50,14 @@ fn hostile() -> Vec<TargetVerdict> {
         first: Vec::new(),
         notes: vec![format!("a note {HOSTILE}")],
         unread: vec![HOSTILE.to_owned()],
+        cover: Vec::new(),
+        left_out: Vec::new(),
         target: format!("models/{HOSTILE}"),
         verdicts: vec![
             (check(0), verdict(Status::Fired, errors)),
             (check(1), verdict(Status::NotApplicable, Vec::new())),
             (check(2), verdict(Status::Undecidable, Vec::new())),
-            (check(3), verdict(Status::ByConstruction, Vec::new())),
+            (check(3), verdict(Status::NotTested, Vec::new())),
             (check(4), verdict(Status::Passed, Vec::new())),
         ],
     }]
@@ -143,13 +147,8 @@ fn junit_says_of_each_kind_of_verdict_what_it_is() {
             "{said}"
         );
     }
-    assert!(
-        child(3, "system-out")
-            .expect("why")
-            .text()
-            .expect("text")
-            .starts_with("by-construction")
-    );
+    let untested = child(3, "skipped").expect("skipped").attribute("message");
+    assert!(untested.is_some_and(|said| said.starts_with("not-tested: because")));
     assert!(child(4, "failure").is_none() && child(4, "skipped").is_none());
 }
 
@@ -243,7 +242,7 @@ fn sarif_keeps_hostile_names_and_numbers_that_json_lacks() {
     let notes = run["invocations"][0]["toolExecutionNotifications"].as_array();
     assert_eq!(
         notes.expect("notes").len(),
-        3,
+        4,
         "what was not judged is said, and the note"
     );
 }

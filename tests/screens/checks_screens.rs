@@ -1,7 +1,7 @@
-//! The Checks panel: what was not run is counted, stands right under the findings, and is run by a key or by itself.
+//! The Checks panel: what was not tested is counted, stands right under the findings, and is tested by a key or by itself.
 
 use attnscope_checkpoint::Opening;
-use attnscope_checks::Status;
+use attnscope_checks::Tester;
 use attnscope_prompt::Request;
 use attnscope_screen::{Depth, Panel};
 use crossterm::event::KeyCode;
@@ -25,7 +25,8 @@ fn listed(text: &str) -> Vec<&str> {
     lines.collect()
 }
 
-fn n_with(screen: &Screen, status: Status) -> usize {
+/// Checks that were not tested and that the screen can test.
+fn n_to_run(screen: &Screen) -> usize {
     let judgement = screen
         .app
         .runs
@@ -34,19 +35,19 @@ fn n_with(screen: &Screen, status: Status) -> usize {
         .and_then(|run| run.judgement.as_ref());
     let verdicts = judgement.expect("judged").verdicts.iter();
     verdicts
-        .filter(|(_, verdict)| verdict.status == status)
+        .filter(|(_, verdict)| verdict.would_test == Some(Tester::Probes))
         .count()
 }
 
 #[test]
-fn what_was_not_run_is_counted_and_stands_right_under_the_findings() {
+fn what_was_not_tested_is_counted_and_stands_right_under_the_findings() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut screen = checks(size);
-        let (text, n) = (screen.text(), n_with(&screen, Status::NotTested));
+        let (text, n) = (screen.text(), n_to_run(&screen));
         assert!(n > 5, "{text}");
         assert!(
             text.contains(&format!(
-                "0 errors in 13 checks run · {n} not run: p runs them"
+                "0 errors in 13 checks run · {n} not tested: p tests them"
             )),
             "{text}"
         );
@@ -58,12 +59,12 @@ fn what_was_not_run_is_counted_and_stands_right_under_the_findings() {
             lines[..first].iter().all(|line| line.contains('▕')),
             "{text}"
         );
-        assert!(lines[first].contains("not run"), "{text}");
+        assert!(lines[first].contains("not tested"), "{text}");
         screen.key(KeyCode::Char('p'));
         let text = screen.text();
-        assert_eq!(n_with(&screen, Status::NotTested), 0, "{text}");
+        assert_eq!(n_to_run(&screen), 0, "{text}");
         assert!(text.contains("1 error in 22 checks run"), "{text}");
-        assert!(!text.contains("not run"), "{text}");
+        assert!(!text.contains("not tested: p"), "{text}");
         assert!(listed(&text)[0].contains("trained-otherwise"), "{text}");
     }
 }
@@ -81,7 +82,7 @@ fn only_what_could_have_failed_has_a_tick() {
     assert!(of("nan-or-inf").contains('✓'), "{text}");
     for check in ["wrong-axis", "row-sum", "future-leak"] {
         let line = of(check);
-        assert!(line.contains("= ") && !line.contains('✓'), "{line}");
+        assert!(line.contains("◌ ") && !line.contains('✓'), "{line}");
     }
     assert!(of("pad-mass").contains('–'), "{text}");
 }
@@ -114,5 +115,5 @@ fn a_run_that_is_not_small_waits_for_the_key() {
     screen.go(Panel::Checks);
     let run = screen.app.runs.a.as_ref().expect("a run");
     assert!(run.was_considered && !run.is_probed && run.probing.is_none());
-    assert!(screen.text().contains("not run: p runs them"));
+    assert!(screen.text().contains("not tested: p tests them"));
 }

@@ -98,6 +98,7 @@ mod tests {
         FindingRecord {
             advice: String::new(),
             check: "score-explosion".into(),
+            explains: None,
             evidence: format!("seen {value}"),
             place: PlaceRecord {
                 head: None,

@@ -79,9 +79,8 @@ pub(super) fn section(readable: &Readable) -> Markup {
         ("w", n(Severity::Warning), "warnings"),
         ("i", n(Severity::Info), "for information"),
         ("q", with(Status::Passed).len(), "passed"),
-        ("q", with(Status::ByConstruction).len(), "by construction"),
         ("q", with(Status::Undecidable).len(), "undecidable"),
-        ("q", with(Status::NotTested).len(), "not run in a report"),
+        ("q", with(Status::NotTested).len(), "not tested in a report"),
         ("q", with(Status::NotApplicable).len(), "not judged here"),
     ];
     // The first findings of each check are shown, the others are folded below them.

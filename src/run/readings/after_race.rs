@@ -6,7 +6,7 @@ use attnscope_compute::ops::Ops;
 
 use super::Reading;
 use super::budget::Costs;
-use super::candidate_readings::{silence, together_with};
+use super::candidate_readings::{silence, together_with, without_layers};
 use super::evaluate::losses;
 use super::race::{Gain, Race, tried};
 use super::texts::Text;
@@ -126,6 +126,28 @@ impl<O: Ops> Race<'_, O> {
             }
         }
         Ok(gained)
+    }
+
+    /// Measures what the embedding alone loses, for readings under which a position is asked for what it is given.
+    pub fn by_embedding(&mut self, all: &[Text]) -> Result<()> {
+        let last = self.declared.len() - 1;
+        let (mut places, mut asked) = (Vec::new(), Vec::new());
+        for (idx, (reading, tried)) in self.out.iter().enumerate() {
+            let is_own = reading.offset == 0 && tried.round == last;
+            if let Some(without) = is_own
+                .then(|| without_layers(self.model, reading))
+                .flatten()
+            {
+                places.push(idx);
+                asked.push(without);
+            }
+        }
+        let running: Vec<&Reading> = asked.iter().collect();
+        let found = losses(self.ops, self.model, all, &running, self.pace)?;
+        for (idx, losses) in places.into_iter().zip(found.into_iter().skip(1)) {
+            self.out[idx].1.by_embedding = Some(mean_loss(&losses));
+        }
+        Ok(())
     }
 
     /// Measures what the declared model loses without the parts that the best readings change, in at most so many places.

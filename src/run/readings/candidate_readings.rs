@@ -57,6 +57,18 @@ pub(super) fn silence(model: &Model) -> Vec<Reading> {
     (super::silence::FAMILY.readings)(&Known::of(model, &[]))
 }
 
+/// A reading whose layers add nothing to the residual: what is left is the embedding.
+pub(super) fn without_layers(model: &Model, reading: &Reading) -> Option<Reading> {
+    let as_read = reading.spec.as_deref().cloned();
+    let as_read = as_read.map(|spec| model.with_spec(spec));
+    let known = Known::of(as_read.as_ref().unwrap_or(model), &[]);
+    let spec = known.with_blocks(|block| block.branch_scales = [0.0; 2])?;
+    Some(Reading {
+        offset: reading.offset,
+        ..Reading::new(super::silence::FAMILY.id, "no layer", "").with_attention(spec)
+    })
+}
+
 /// All readings to try: in the whole model, in compatible pairs, in single layers, and in single heads.
 pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> {
     let mut all = everywhere(&Known::of(model, texts));

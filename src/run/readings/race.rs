@@ -181,6 +181,7 @@ pub fn probe_readings<O: Ops>(
     let first = sample(task, inputs, FIRST_POSITIONS + 2, FIRST_POSITIONS);
     race.together((&first, &all), &costs)?;
     race.in_silence(&all, costs.most_readings(n_all))?;
+    race.by_embedding(&all)?;
     let of_beginnings = race.on_beginnings(&all)?;
     told(n_field, n_field);
     let last = race.declared.len() - 1;
@@ -413,6 +414,7 @@ pub(super) fn tried(
         round,
         of_beginnings: Vec::new(),
         silenced: None,
+        by_embedding: None,
     }
 }
 

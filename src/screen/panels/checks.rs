@@ -1,6 +1,6 @@
 //! Findings by severity and layer, each with how far past its threshold it is; below them, details of the selected line.
 
-use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
+use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Verdict, page};
 use attnscope_report::one_line;
 use attnscope_run::{Judgement, Pyramid, Subject};
 use attnscope_terminal::theme::Theme;
@@ -63,7 +63,7 @@ fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
         .filter(|(_, verdict)| verdict.findings.is_empty())
         .map(|(check, verdict)| (*check, verdict))
         .collect();
-    quiet.sort_by_key(|(_, verdict)| rank(verdict.status));
+    quiet.sort_by_key(|(_, verdict)| rank(verdict));
     entries.extend(
         quiet
             .into_iter()
@@ -316,7 +316,7 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
             ]
         }
         Entry::Check(check, verdict) => {
-            let glyph = glyph(verdict.status);
+            let glyph = glyph(verdict);
             let why = fit(&verdict.why, width.saturating_sub(4 + NAME + 17));
             vec![
                 Span::styled(format!(" {glyph} "), base),
@@ -359,10 +359,9 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Entry::Check(check, verdict) => {
             let status = words(verdict.status);
             parts.push(("says", format!("{status}: {}", verdict.why)));
-            if verdict.status == Status::ByConstruction {
-                let text = "mask, axis and window are applied here as the configuration declares: this says nothing about the code \
-                            that trained the model; trained-otherwise, traces and probes do";
-                parts.push(("means", text.to_owned()));
+            if let Some(tester) = verdict.would_test {
+                let target = app.labels()[0];
+                parts.push(("tests it", tester.command(target, check.id)));
             }
             Some(*check)
         }

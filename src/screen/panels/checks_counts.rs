@@ -1,32 +1,37 @@
 //! Counts of the Checks panel: findings, checks that ran, and checks that did not.
 
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::{Severity, Status};
+use attnscope_checks::{Severity, Status, Tester, Verdict};
 use attnscope_run::Judgement;
 
 use super::checks_sides::{Sides, both_findings};
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
 
-/// Sort order of check statuses in the list: checks that were not run come right after the findings.
-pub fn rank(status: Status) -> usize {
-    match status {
+/// Sort order of checks in the list: those that can be run from here come right after the findings.
+pub fn rank(verdict: &Verdict) -> usize {
+    match verdict.status {
         Status::Fired => 0,
-        Status::NotTested => 1,
+        Status::NotTested if can_be_run(verdict) => 1,
         Status::Undecidable => 2,
         Status::Passed => 3,
-        Status::ByConstruction => 4,
+        Status::NotTested => 4,
         Status::NotApplicable => 5,
     }
 }
 
+/// Whether a check was not tested and the screen can test it.
+fn can_be_run(verdict: &Verdict) -> bool {
+    verdict.would_test == Some(Tester::Probes)
+}
+
 /// A glyph for each status, to tell them apart without colour; only checks that could have failed get a tick.
-pub fn glyph(status: Status) -> &'static str {
-    match status {
+pub fn glyph(verdict: &Verdict) -> &'static str {
+    match verdict.status {
         Status::Passed => "✓",
-        Status::ByConstruction => "=",
         Status::Undecidable => "?",
-        Status::NotTested => "○",
+        Status::NotTested if can_be_run(verdict) => "○",
+        Status::NotTested => "◌",
         Status::NotApplicable | Status::Fired => "–",
     }
 }
@@ -34,7 +39,7 @@ pub fn glyph(status: Status) -> &'static str {
 /// The name of a status in the list.
 pub fn words(status: Status) -> &'static str {
     match status {
-        Status::NotTested => "not run",
+        Status::NotTested => "not tested",
         status => status.label(),
     }
 }
@@ -44,12 +49,18 @@ fn n_with(judgement: &Judgement, has: impl Fn(Status) -> bool) -> usize {
     verdicts.filter(|(_, verdict)| has(verdict.status)).count()
 }
 
+fn n_not_tested(judgement: &Judgement, is_here: bool) -> usize {
+    let verdicts = judgement.verdicts.iter().map(|(_, verdict)| verdict);
+    let untested = verdicts.filter(|verdict| verdict.status == Status::NotTested);
+    untested
+        .filter(|verdict| can_be_run(verdict) == is_here)
+        .count()
+}
+
 /// Number of checks that could be run on the shown subject and were not.
 pub fn n_not_run(app: Scene<'_>) -> usize {
     let judgement = app.run().and_then(|run| run.judgement.as_deref());
-    judgement.map_or(0, |judgement| {
-        n_with(judgement, |status| status == Status::NotTested)
-    })
+    judgement.map_or(0, |judgement| n_not_tested(judgement, true))
 }
 
 /// Counts of each kind in one line of at most `width` columns; drops the last ones first.
@@ -87,13 +98,13 @@ pub fn title(app: Scene<'_>, width: usize) -> String {
     } else if n_not_run(app) > 0 {
         let (n, key) = (n_not_run(app), app.keys.key(Action::Probe));
         let them = if n == 1 { "it" } else { "them" };
-        parts.push(format!("{n} not run: {key} runs {them}"));
+        parts.push(format!("{n} not tested: {key} tests {them}"));
     }
     let of = |status: Status| n_with(judgement, |other| other == status);
     for (n, what) in [
         (n_of(Severity::Info), "for information"),
         (of(Status::Passed), "passed"),
-        (of(Status::ByConstruction), "by construction"),
+        (n_not_tested(judgement, false), "not tested here"),
         (of(Status::Undecidable), "undecidable"),
         (of(Status::NotApplicable), "not applicable"),
     ] {

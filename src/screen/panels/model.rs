@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use attnscope_checkpoint::Knob;
-use attnscope_checks::Boundary;
 use attnscope_report::one_line;
-use attnscope_run::{Subject, TensorStats, boundaries};
+use attnscope_run::{Subject, TensorStats, crossings, probed};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
@@ -59,8 +58,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 
 fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
     let inside = ratatui::widgets::Block::bordered().inner(area);
-    let mut lines = boundary_lines(app, subject, inside.width as usize);
-    lines.extend(knob_lines(app, subject.knobs(), inside.width as usize));
+    let width = inside.width as usize;
+    let mut lines = boundary_lines(app, subject, width);
+    lines.extend(knob_lines(app, subject.knobs(), width));
+    lines.extend(tried_lines(app, subject, width));
     let n_rows = inside.height as usize;
     let first = app
         .model_view
@@ -85,25 +86,59 @@ fn boundary_lines(app: Scene<'_>, subject: &Subject, width: usize) -> Vec<Line<'
     let Some(model) = subject.model() else {
         return Vec::new();
     };
-    let name_width = name_width(subject.knobs());
     let n_tokens = app.run().map_or(0, |run| run.prompt.tokens.len());
-    let lines = |boundary: Boundary| {
-        let (mark, style) = if n_tokens > boundary.n_tokens {
-            ("✓ crossed", app.theme.dim())
+    let rows = crossings(&model.spec, n_tokens)
+        .into_iter()
+        .filter_map(|crossing| {
+            let needs = crossing.needs?;
+            Some(if crossing.is_crossed {
+                ("✓ crossed", crossing.boundary)
+            } else {
+                let what = format!("{}: takes {needs} tokens", crossing.boundary);
+                ("○ not crossed", what)
+            })
+        });
+    marked_lines(app, subject, width, rows)
+}
+
+/// What probes tried on the shown run, and what they did not.
+fn tried_lines(app: Scene<'_>, subject: &Subject, width: usize) -> Vec<Line<'static>> {
+    let judgement = app.run().and_then(|run| run.judgement.as_deref());
+    let Some(judgement) = judgement else {
+        return Vec::new();
+    };
+    let rows = [(true, "✓ tried"), (false, "○ not tried")];
+    let rows = rows.into_iter().filter_map(|(is_tried, mark)| {
+        let of = probed(&judgement.probes).into_iter();
+        let of = of.filter(|crossing| crossing.is_crossed == is_tried);
+        let names: Vec<String> = of.map(|crossing| crossing.boundary).collect();
+        (!names.is_empty()).then(|| (mark, names.join(", ")))
+    });
+    marked_lines(app, subject, width, rows)
+}
+
+/// Rows of a mark and what it is of; what was put to the test is dimmed.
+fn marked_lines(
+    app: Scene<'_>,
+    subject: &Subject,
+    width: usize,
+    rows: impl Iterator<Item = (&'static str, String)>,
+) -> Vec<Line<'static>> {
+    let name_width = name_width(subject.knobs());
+    let lines = |(mark, what): (&'static str, String)| {
+        let style = if mark.starts_with('✓') {
+            app.theme.dim()
         } else {
-            ("○ not crossed", Style::default())
+            Style::default()
         };
-        let parts = wrapped(&boundary.what, width.saturating_sub(name_width + 3));
+        let parts = wrapped(&what, width.saturating_sub(name_width + 3));
         let named = parts.into_iter().enumerate().map(move |(idx, part)| {
             let name = if idx == 0 { mark } else { "" };
             Line::styled(format!(" {} {part}", fit(name, name_width)), style)
         });
         named.collect::<Vec<Line<'static>>>()
     };
-    boundaries(&model.spec)
-        .into_iter()
-        .flat_map(lines)
-        .collect()
+    rows.flat_map(lines).collect()
 }
 
 /// Width of the column of names.

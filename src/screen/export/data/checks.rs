@@ -28,7 +28,7 @@ table_row! {
     struct Row {
         part: &'static str, "", "kind of row";
         check: &'static str, "", "the check by its id, see [checks.md](checks.md)";
-        status: &'static str, "", "`fired`, `passed`, `by-construction`, `undecidable`, `not-tested` or `not-applicable`";
+        status: &'static str, "", "`fired`, `passed`, `undecidable`, `not-tested` or `not-applicable`";
         why: String, "", "one sentence of the check";
         severity: &'static str, "", "`error`, `warning` or `info`";
         stack: &'static str, "", "which stack the layer belongs to";
