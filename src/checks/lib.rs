@@ -27,6 +27,8 @@ mod length_leak;
 #[cfg(test)]
 mod made;
 
+mod level_shift;
+mod loss_jump;
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;
@@ -100,6 +102,8 @@ pub enum Needs {
     Probes,
     /// The weights alone, without a text.
     Weights,
+    /// The records of a training, in order of steps.
+    History,
 }
 
 impl Needs {
@@ -111,6 +115,7 @@ impl Needs {
             }
             Self::Probes => "measured by running the model on other inputs",
             Self::Weights => "measured on the weights, whatever the text",
+            Self::History => "measured over the records of the training",
         }
     }
 }
@@ -175,6 +180,8 @@ pub static CHECKS: &[&Check] = &[
     &worse_beyond::CHECK,
     &foreign_ids::CHECK,
     &regression::CHECK,
+    &loss_jump::CHECK,
+    &level_shift::CHECK,
 ];
 
 impl Check {

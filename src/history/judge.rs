@@ -13,6 +13,7 @@ use super::lines::{LINES, Line, Scope};
 use super::moved::moved_from;
 use super::onset::Follower;
 use super::record::is_unknown;
+use super::shifts::Shifts;
 use super::trend::{self, Trend};
 use super::value::{History, Origin};
 use super::weigh::weigh;
@@ -56,6 +57,8 @@ pub struct Judge {
     thresholds: Thresholds,
     /// [line][series]
     followers: Vec<Vec<Follower>>,
+    /// Changes of level from one record to the next.
+    shifts: Shifts,
     /// Ranges of records with values that are not finite.
     broken: Vec<Broken>,
     /// Whether a value was finite before. // [column × cells]
@@ -84,6 +87,7 @@ impl Judge {
         Self {
             thresholds,
             followers: Vec::new(),
+            shifts: Shifts::default(),
             broken: Vec::new(),
             was_finite: Vec::new(),
             n_seen: 0,
@@ -161,6 +165,9 @@ impl Judge {
                 let value = line.value(history, record_idx, unit);
                 follower.take(record_idx, value, line, at, needs_two);
             }
+        }
+        if needs_two {
+            self.shifts.take(history, record_idx);
         }
         self.look_for_broken(history, record_idx);
     }
@@ -269,6 +276,21 @@ impl Judge {
                 });
             }
         }
+        // What begins or ends there says why a layer attends otherwise from there on.
+        let told: Vec<(usize, usize)> = findings
+            .iter()
+            .flat_map(|found| {
+                let layer = history.grid().layer_of(found.cell);
+                let at = [Some(found.begin), found.end].into_iter().flatten();
+                at.map(move |record_idx| (layer, record_idx))
+            })
+            .collect();
+        let mut shifts = self.shifts.findings(history);
+        shifts.retain(|found| {
+            let at = (history.grid().layer_of(found.cell), found.begin);
+            found.severity > Severity::Info || found.statistic == "loss" || !told.contains(&at)
+        });
+        findings.extend(shifts);
         findings.sort_by(|a, b| {
             (a.begin, std::cmp::Reverse(a.severity), a.cell).cmp(&(
                 b.begin,
@@ -349,7 +371,7 @@ fn trend_at(
     thresholds: &Thresholds,
 ) -> Option<Trend> {
     // Shares of a few heads jump, and a head's output relative to the median has no meaningful trend.
-    if !matches!(line.scope, Scope::Heads | Scope::Layers) || !line.is_fault {
+    if !matches!(line.scope, Scope::Heads | Scope::Layers) || !line.is_fault || line.is_leak {
         return None;
     }
     let cell = line.cell(history, unit);

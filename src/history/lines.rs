@@ -41,6 +41,8 @@ pub struct Line {
     pub excuses_design: bool,
     /// Whether a crossing is a fault in itself; otherwise it is information unless the loss suffers.
     pub is_fault: bool,
+    /// Whether a mask keeps it at exactly 0, so that anything else after that is a leak, whatever the loss does.
+    pub is_leak: bool,
     /// What to do about it.
     pub advice: &'static str,
 }
@@ -59,6 +61,7 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: true,
         is_fault: true,
+        is_leak: false,
         advice: LOWER_RATE,
     },
     Line {
@@ -71,6 +74,7 @@ pub static LINES: &[Line] = &[
         is_ratio: false,
         excuses_design: true,
         is_fault: true,
+        is_leak: false,
         advice: LOWER_RATE,
     },
     Line {
@@ -83,6 +87,7 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: false,
         is_fault: true,
+        is_leak: false,
         advice: "clip W_Q and W_K of this head (QK-Clip), add QK-norm, or lower the learning rate",
     },
     Line {
@@ -95,6 +100,7 @@ pub static LINES: &[Line] = &[
         is_ratio: false,
         excuses_design: false,
         is_fault: false,
+        is_leak: false,
         advice: "look at the norms of this head's W_Q and W_K: scores this flat select nothing",
     },
     Line {
@@ -107,6 +113,7 @@ pub static LINES: &[Line] = &[
         is_ratio: false,
         excuses_design: false,
         is_fault: true,
+        is_leak: false,
         advice: "most heads of the layer attend to the first token only: look at the learning rate, and at the scale of the scores",
     },
     Line {
@@ -119,6 +126,7 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: false,
         is_fault: true,
+        is_leak: false,
         advice: "all tokens are becoming one: look at residual connections, norms and the learning rate",
     },
     Line {
@@ -131,9 +139,39 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: false,
         is_fault: false,
+        is_leak: false,
         advice: "the head writes nothing any more: look at W_V, W_O and weight decay",
     },
+    Line {
+        check: "future-leak",
+        statistic: "later_mass",
+        threshold: |of| of.mask_mass.error_mass,
+        side: Side::Above,
+        scope: Scope::Heads,
+        ordinary: 0.5,
+        is_ratio: false,
+        excuses_design: false,
+        is_fault: true,
+        is_leak: true,
+        advice: "a causal mask was lost here: look at what changed in the mask, and train again from before it",
+    },
+    Line {
+        check: "padding-leak",
+        statistic: "pad_mass",
+        threshold: |of| of.pad_mass.error_mass,
+        side: Side::Above,
+        scope: Scope::Heads,
+        ordinary: 0.5,
+        is_ratio: false,
+        excuses_design: false,
+        is_fault: true,
+        is_leak: true,
+        advice: "the padding mask was lost here: pass it to attention again",
+    },
 ];
+
+/// Probability that a mask leaves of forbidden keys, at most: rounding.
+pub(super) const NO_MASS: f64 = 1e-6;
 
 /// Weight on the first key from which a head gives it almost all attention, as in the check.
 const MASSIVE: f64 = 0.95;

@@ -1,12 +1,13 @@
 //! Evidence about a crossing: the values before it, whether the head does it by design, and the effect on the loss.
 
-use attnscope_checks::Thresholds;
 use attnscope_checks::weight::{
     Loss, PreviousState, SeverityDecision, ThresholdCrossing, is_past_learning,
 };
+use attnscope_checks::{Severity, Thresholds};
+use attnscope_report::digits;
 
 use super::crossing::Crossing;
-use super::lines::{Line, design_of};
+use super::lines::{Line, NO_MASS, design_of};
 use super::robust::{median, noise};
 use super::value::{History, Origin};
 
@@ -94,6 +95,9 @@ pub fn weigh(
     n_layer: (usize, usize),
     thresholds: &Thresholds,
 ) -> Option<SeverityDecision> {
+    if line.is_leak {
+        return weigh_leak(history, line, crossing, n_layer);
+    }
     let threshold = line.at(thresholds);
     let before = match crossing.from {
         None => PreviousState::Unknown,
@@ -136,6 +140,55 @@ pub fn weigh(
         threshold,
     };
     Some(crossed.weigh())
+}
+
+/// Weighs what a mask let through. `None` where nothing shows that there was a mask: some head of the stack gave such keys something
+/// in the record before, or there is none.
+fn weigh_leak(
+    history: &History,
+    line: &Line,
+    crossing: &Crossing,
+    (n_beyond, n_heads): (usize, usize),
+) -> Option<SeverityDecision> {
+    let layer_of = |cell: usize| history.grid().layers()[history.grid().layer_of(cell)].stack;
+    let stack = layer_of(crossing.cell);
+    let of_stack = |unit: &usize| layer_of(line.cell(history, *unit)) == stack;
+    let largest_at = |record_idx: usize| {
+        let units = (0..line.n_units(history)).filter(of_stack);
+        let values = units.map(|unit| line.value(history, record_idx, unit));
+        values.filter(|value| !value.is_nan()).reduce(f64::max)
+    };
+    let mut before = (0..crossing.begin).rev();
+    let largest = before.find_map(largest_at)?;
+    if largest > NO_MASS {
+        return None;
+    }
+    let heads = match n_beyond {
+        n if n == n_heads && n > 1 => format!("all {n} heads of the layer"),
+        n => format!("{n} of {n_heads} heads of the layer"),
+    };
+    let mass = digits(worst(history, line, crossing));
+    let before = crossing.begin.saturating_sub(1);
+    let loss = match loss_across(history, before, crossing.begin) {
+        Loss::Better(was, is) => format!("the loss fell from {} to {}", digits(was), digits(is)),
+        Loss::Worse(was, is) => format!("the loss rose from {} to {}", digits(was), digits(is)),
+        Loss::Alike => "the loss did not jump".to_owned(),
+        Loss::Unknown => "the loss is not known yet".to_owned(),
+    };
+    let what = if line.statistic == "pad_mass" {
+        "keys that are padding"
+    } else {
+        "later keys"
+    };
+    let why = format!(
+        "{what} get up to {mass} of a head's attention, and got none before; {heads}; {loss}"
+    );
+    let severity = if crossing.is_confirmed {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    Some(SeverityDecision { severity, why })
 }
 
 /// Counts the heads in a cell's layer that are past learning at a record, without those of a type by design.

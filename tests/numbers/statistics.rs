@@ -301,6 +301,15 @@ impl Head {
             "mean_distance" => mean_of(self.rows(1, |i, keys| {
                 keys.iter().map(|j| p(i, *j) * i.abs_diff(*j) as f64).sum()
             })),
+            "later_mass" => mean_of(self.rows(1, |i, keys| {
+                let later = keys.iter().filter(|j| **j > i);
+                later.map(|j| p(i, *j)).sum()
+            })),
+            "pad_mass" if !self.real.contains(&false) => (f64::NAN, Gathered::Mean),
+            "pad_mass" => mean_of(self.rows(1, |i, _| {
+                let pads = (0..self.real.len()).filter(|j| !self.real[*j]);
+                pads.map(|j| p(i, j)).sum()
+            })),
             "score_mean" => mean_of(self.pairs(s)),
             "score_std" => (variance(&self.pairs(s)).sqrt(), Gathered::Mean),
             "score_min" => (-largest(self.pairs(|i, j| -s(i, j))), Gathered::Min),

@@ -129,6 +129,49 @@ pub static MEAN_DISTANCE: Statistic = Statistic {
     compute: Compute::Head(mean_distance, Gather::Mean),
 };
 
+pub static LATER_MASS: Statistic = Statistic {
+    id: "later_mass",
+    title: "later keys",
+    unit: "",
+    span: Span::Share,
+    low: "causal",
+    high: "looks ahead",
+    definition: "mean over queries of the probability given to keys after their own place; 0 under a causal mask",
+    source: "what a dropped causal mask leaves in the pattern; absent in cross-attention",
+    compute: Compute::Head(later_mass, Gather::Mean),
+};
+
+fn later_mass(head: &HeadEvidence<'_>) -> f64 {
+    if head.is_cross {
+        return f64::NAN;
+    }
+    row_mean(head.rows_seeing(1), |row| f64::from(row.later_mass))
+}
+
+pub static PAD_MASS: Statistic = Statistic {
+    id: "pad_mass",
+    title: "padding",
+    unit: "",
+    span: Span::Share,
+    low: "masked",
+    high: "attends to padding",
+    definition: "mean over real queries of the probability given to keys that are padding; absent where there is none",
+    source: "what a dropped padding mask leaves in the pattern",
+    compute: Compute::Head(pad_mass, Gather::Mean),
+};
+
+fn pad_mass(head: &HeadEvidence<'_>) -> f64 {
+    let summary = head.summary;
+    let real = summary.real_keys.as_deref().unwrap_or_default();
+    if !real.contains(&false) {
+        return f64::NAN;
+    }
+    let sums = summary.column_sums.iter().zip(real);
+    let on_pads = sums.filter(|(_, is_real)| !**is_real);
+    let n_rows = head.rows_seeing(1).count();
+    on_pads.map(|(sum, _)| f64::from(*sum)).sum::<f64>() / n_rows as f64
+}
+
 fn mean_distance(head: &HeadEvidence<'_>) -> f64 {
     if head.is_cross {
         return f64::NAN;

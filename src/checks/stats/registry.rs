@@ -38,6 +38,8 @@ registry! {
     DuplicateMass => position::DUPLICATE_MASS,
     InductionMass => position::INDUCTION_MASS,
     MeanDistance => position::MEAN_DISTANCE,
+    LaterMass => position::LATER_MASS,
+    PadMass => position::PAD_MASS,
     ScoreMean => scores::MEAN,
     ScoreStd => scores::STD,
     ScoreMin => scores::MIN,

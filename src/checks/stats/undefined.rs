@@ -118,6 +118,7 @@ impl<'a> Evidence<'a> {
             Stat::PreviousMass
             | Stat::DiagonalMass
             | Stat::MeanDistance
+            | Stat::LaterMass
             | Stat::DuplicateMass
             | Stat::InductionMass
                 if self.layer.stack == Stack::Cross =>
@@ -139,6 +140,11 @@ impl<'a> Evidence<'a> {
             }
             Stat::ScoreVarRatio if self.has_no_length() => {
                 Some("all queries or all keys have length 0")
+            }
+            Stat::PadMass => {
+                let is_padded = |real: &Vec<bool>| real.contains(&false);
+                let has_none = !self.summary.real_keys.as_ref().is_some_and(is_padded);
+                has_none.then_some("no key is padding")
             }
             Stat::PreviousMass => {
                 let has_none = has_previous(self.summary).next().is_none();

@@ -288,6 +288,7 @@ fn summarise_places(
     summary.first_mass = at(visibility.first_real_key());
     summary.diagonal_mass = at(Some(query_idx));
     summary.previous_mass = at(visibility.previous_real_key(query_idx));
+    summary.add_later(pattern.iter().skip(query_idx + 1).copied());
 }
 
 /// Summarises a row of a pattern computed elsewhere, whether or not it is correct.

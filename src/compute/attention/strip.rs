@@ -228,6 +228,8 @@ impl HeadPlan<'_> {
             summary.first_mass = within(self.run.visibility.first_real_key());
             summary.diagonal_mass = within(Some(query_idx));
             summary.previous_mass = within(self.run.visibility.previous_real_key(query_idx));
+            let later = (query_idx + 1).max(keys.start)..range.end;
+            summary.add_later(later.map(p));
         }
         if let Some(repeats) = self.run.repeats
             && repeats.before(query_idx).next().is_some()

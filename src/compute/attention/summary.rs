@@ -53,6 +53,8 @@ pub struct RowSummary {
     /// Probability of earlier keys with the query's own token, and of the keys that follow them; NaN if there are none.
     pub duplicate_mass: f32,
     pub induction_mass: f32,
+    /// Probability of keys after the query's own place.
+    pub later_mass: f32,
     /// Σ p·|query − key|.
     pub distance: f32,
     /// Σ p·‖v W_O‖, and the entropy of each key's share of it, in nats; NaN if value norms are not known. The entropy is 0 if the
@@ -97,6 +99,7 @@ impl RowSummary {
             previous_mass: f32::NAN,
             duplicate_mass: f32::NAN,
             induction_mass: f32::NAN,
+            later_mass: f32::NAN,
             distance: f32::NAN,
             contribution: f32::NAN,
             contribution_entropy: f32::NAN,
@@ -104,6 +107,17 @@ impl RowSummary {
             k_norm_sq_sum: 0.0,
             cosine: f32::NAN,
         }
+    }
+}
+
+impl RowSummary {
+    /// Sums the probabilities of keys after the query's own place; of a row that is not finite nothing is known.
+    pub(crate) fn add_later(&mut self, later: impl Iterator<Item = f32>) {
+        self.later_mass = if self.mass.is_nan() {
+            f32::NAN
+        } else {
+            later.map(f64::from).sum::<f64>() as f32
+        };
     }
 }
 

@@ -23,7 +23,8 @@ pub struct Logged {
     pub step: u64,
     pub time: Option<f64>,
     pub loss: Option<f64>,
-    /// [statistic of the header][cell of its grid]; [`UNKNOWN`] for whole layers and for values missing from the line.
+    /// [statistic of the header][cell of its grid]; [`UNKNOWN`] for whole layers, but for statistics of layers alone, and for values
+    /// missing from the line.
     pub values: Box<[f32]>,
 }
 
@@ -206,6 +207,7 @@ impl<'de> Visitor<'de> for Values<'_> {
                 Some(nth) => map.next_value_seed(Layers {
                     header,
                     id: &id,
+                    is_per_head: STATISTICS[header.statistics[nth]].is_per_head(),
                     cells: &mut values[nth * n_cells..][..n_cells],
                 })?,
                 None => {
@@ -221,6 +223,8 @@ impl<'de> Visitor<'de> for Values<'_> {
 struct Layers<'a> {
     header: &'a Header,
     id: &'a str,
+    /// Whether each layer has a value for each of its heads, or one for the whole of it.
+    is_per_head: bool,
     cells: &'a mut [f32],
 }
 
@@ -241,9 +245,14 @@ impl<'de> Visitor<'de> for Layers<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let layers = self.header.grid.layers();
-        let mut first = 0;
+        let mut first = if self.is_per_head {
+            0
+        } else {
+            self.header.grid.n_heads()
+        };
         for (nth, layer) in layers.iter().enumerate() {
-            let cells = &mut self.cells[first..first + layer.n_heads];
+            let n = if self.is_per_head { layer.n_heads } else { 1 };
+            let cells = &mut self.cells[first..first + n];
             let heads = Heads {
                 id: self.id,
                 layer: layer.place(),
@@ -256,7 +265,7 @@ impl<'de> Visitor<'de> for Layers<'_> {
                     layers.len()
                 )));
             }
-            first += layer.n_heads;
+            first += n;
         }
         let mut n_beyond = 0;
         while seq.next_element::<IgnoredAny>()?.is_some() {

@@ -142,6 +142,7 @@ class Measured:
     def __init__(self, attention):
         self.path, self.shape, self.is_cross = attention.path, attention.shape, attention.is_cross
         self.n_heads, self.d_head, self.has_sink = attention.n_heads, attention.d_head, attention.has_sink
+        self.has_padding = attention.real_keys is not None
         self.parts, self.k_sums, self.k_counts = [], [], []
 
     def add(self, summary, k_norms, real):

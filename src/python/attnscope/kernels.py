@@ -66,6 +66,7 @@ def of_sdpa(path, names, args, kwargs, scale_of):
     q_scale, k_scale = scale_of(query), scale_of(key)
     attention = Attention(path, q, k, scale * q_scale * k_scale, finish, q_scale, k_scale)
     attention.is_biased = mask is not None and mask.dtype != torch.bool
+    attention.value_width = given["value"].shape[-1]
     attention.visible_of_first_head = None if mask is None else _shown(mask[:, 0])
     return attention
 

@@ -12,9 +12,10 @@ from .beside import beside
 from .entry import Entry
 from .layers import layers_of
 from .log import Log, now, number
+from .outputs import spread_of
 from .patches import Patches
 from .sampling import Sampler
-from .statistics import Heads, chosen, fields_of, of_heads
+from .statistics import OF_LAYERS, Heads, chosen, fields_of, of_heads
 from .watch import Watch
 
 # So many steps may pass without a pass that can be looked at, before one warning says so. Where passes were looked at in vain, the
@@ -205,14 +206,19 @@ class Monitor:
             return True
         if not self.looks and not (self.is_sharded and runs_aside) or self.is_off:
             return True
-        watch = Watch(inner, self.sampler, self.n_records, self.fields, self.failed)
+        watch = self.new_watch()
         if runs_aside:
             self.run_aside(watch, args, kwargs)
         else:
             self.watch = watch
             watch.begin()
+            # hooks on the model itself come too late for the call that is being made
+            watch.guarded(watch.padding.read, inner, "", args, kwargs)
             self.entry.when_left(module, self.leave)
         return True
+
+    def new_watch(self):
+        return Watch(self.entry.inner, self.sampler, self.n_records, self.fields, self.failed, self.statistics)
 
     @contextlib.contextmanager
     def watching(self):
@@ -239,7 +245,7 @@ class Monitor:
             return
         if self.evaluation or torch.is_grad_enabled() and inner.training:
             self.entry.disarm()
-            self.watch = Watch(inner, self.sampler, self.n_records, self.fields, self.failed)
+            self.watch = self.new_watch()
             self.watch.begin()
 
     def end_pass(self, whole=True):
@@ -302,7 +308,7 @@ class Monitor:
         head = values = None
         if self.seen is not None and self.looks:
             layers = layers_of(self.seen)
-            values = [self.values(layer) for layer in layers]
+            values = [self.values(layer, layers) for layer in layers]
             head = [layer.described() for layer in layers]
         if self.group is not None:
             head, values = self.joined(head, values)
@@ -314,7 +320,7 @@ class Monitor:
         self.seen = self.seen_loss = None
         self.n_records += 1
         record = {"step": step, "time": now(), "loss": None if loss is None else number(float(loss)),
-                  "values": {name: [[number(v) for v in of_layer[name]] for of_layer in values] for name in self.statistics}}
+                  "values": {name: [[None if v is None else number(v) for v in of_layer[name]] for of_layer in values] for name in self.statistics}}
         self.log.write({"model": type(self.entry.innermost).__name__, "statistics": self.statistics, "layers": head,
                         "rows": self.rows, "every": self.every}, record)
         self.hand_on(record)
@@ -336,15 +342,18 @@ class Monitor:
             elif self.n_failed_calls == 1:
                 self.warn(f"on_record failed, the log goes on: {_said(error)}", stacklevel=7)
 
-    def values(self, layer):
-        """{statistic: [per head]} of one layer."""
+    def values(self, layer, layers):
+        """{statistic: [per head]} of one layer; one value for a statistic of whole layers."""
         heads = {name: [] for name in self.statistics}
         for member in layer.members:
             rows, k_norms = member.on_host()
             is_cross = layer.stack == "cross" or member.is_cross
-            found = of_heads(self.statistics, Heads(rows, k_norms, member.d_head, is_cross, member.has_sink))
+            of_rows = Heads(rows, k_norms, member.d_head, is_cross, member.has_sink, member.has_padding, member.output_norms)
+            found = of_heads(self.statistics, of_rows)
             for name, values in found.items():
                 heads[name] += values
+        if "resid_spread" in heads:
+            heads["resid_spread"] = [spread_of(layer, layers)]
         return heads
 
     def joined(self, head, values):
@@ -358,8 +367,8 @@ class Monitor:
             return None, None
         self.n_records += 0 if self.writes else 1
         heads = [{**parts[0][0][i], "n_heads": sum(part[0][i]["n_heads"] for part in parts)} for i in range(len(parts[0][0]))]
-        joined = [{name: [v for part in parts for v in part[1][i][name]] for name in self.statistics}
-                  for i in range(len(heads))]
+        joined = [{name: [v for part in parts[:1 if name in OF_LAYERS else None] for v in part[1][i][name]]
+                   for name in self.statistics} for i in range(len(heads))]
         return heads, joined
 
     def agreed(self):

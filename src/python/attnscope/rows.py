@@ -168,6 +168,20 @@ class Rows:
         return (self.pattern * steps[:, None]).sum(-1)
 
     @property
+    def later_mass(self):
+        """Probability of keys after each query's own place."""
+        places = torch.arange(self.n_keys, device=self.scores.device)
+        later = places > self.positions[..., None]  # [sequence, row, key]
+        return self.pattern.masked_fill(~later[:, None], 0.0).sum(-1)
+
+    @property
+    def pad_mass(self):
+        """Probability of keys that are padding; 0 in a batch without any."""
+        if self.real is None:
+            return torch.zeros_like(self.q_norms)
+        return self.pattern.masked_fill(self.real[:, None, None], 0.0).sum(-1)
+
+    @property
     def score_mean(self):
         return self.score_moments[0]
 

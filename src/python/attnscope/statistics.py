@@ -18,10 +18,13 @@ class Heads:
     d_head     the width of queries and keys
     is_cross   keys are tokens of another sequence
     has_sink   a learned sink takes what is missing from 1 in the sum of a row
+    has_padding   some keys are padding
+    outputs    the mean of what each head writes, as a norm: [head]; None where its projection was not seen
     """
 
-    def __init__(self, rows, k_norm, d_head, is_cross, has_sink):
+    def __init__(self, rows, k_norm, d_head, is_cross, has_sink, has_padding=False, outputs=None):
         self.rows, self.k_norm, self.d_head, self.is_cross, self.has_sink = rows, k_norm, d_head, is_cross, has_sink
+        self.has_padding, self.outputs = has_padding, outputs
 
     def __getitem__(self, field):
         return self.rows[field]
@@ -75,6 +78,14 @@ def _sink_mass(heads):
 def _previous(heads):
     rows = heads.seeing(1) & ~torch.isnan(heads["has_previous"])
     return heads.nothing if heads.is_cross else _mean(heads["previous_mass"], rows)
+
+
+def _pad_mass(heads):
+    return _mean(heads["pad_mass"], heads.seeing(1)) if heads.has_padding else None
+
+
+def _output_norm(heads):
+    return None if heads.outputs is None else heads.outputs.cpu().to(torch.float64)
 
 
 def _of_own_sequence(field):
@@ -134,6 +145,8 @@ STATISTICS = {
     "previous_mass": (("n_visible", "previous_mass", "has_previous"), _previous),
     "diagonal_mass": (("n_visible", "diagonal_mass"), _of_own_sequence("diagonal_mass")),
     "mean_distance": (("n_visible", "distance"), _of_own_sequence("distance")),
+    "later_mass": (("n_visible", "later_mass"), _of_own_sequence("later_mass")),
+    "pad_mass": (("n_visible", "pad_mass"), _pad_mass),
     "score_mean": (_SCORE, lambda heads: _pooled(heads, "score_mean", "score_var")[0]),
     "score_std": (_SCORE, lambda heads: _pooled(heads, "score_mean", "score_var")[1].sqrt()),
     "score_min": (("n_visible", "score_min"), _extreme("score_min", False)),
@@ -148,11 +161,16 @@ STATISTICS = {
     "q_norm": (("q_norm",), lambda heads: heads["q_norm"].mean(1)),
     "k_norm": ((), lambda heads: heads.k_norm),
     "qk_cosine": (("n_visible", "cosine"), _cosine),
+    "head_output_norm": ((), _output_norm),
+    "resid_spread": ((), lambda heads: None),  # see outputs.spread_of
 }
 
+# Statistics of whole layers: one value each.
+OF_LAYERS = ("resid_spread",)
+
 # What is recorded when nothing else is asked for.
-DEFAULT = ("entropy_relative", "entropy", "max_probability", "saturated_rows", "first_key_mass", "previous_mass", "score_std",
-           "score_max", "max_abs_score", "q_norm", "k_norm")
+DEFAULT = ("entropy_relative", "entropy", "max_probability", "saturated_rows", "first_key_mass", "previous_mass", "mean_distance",
+           "later_mass", "pad_mass", "score_std", "score_max", "max_abs_score", "q_norm", "k_norm", "head_output_norm", "resid_spread")
 
 
 def chosen(statistics):
@@ -175,5 +193,6 @@ def fields_of(statistics):
 
 
 def of_heads(statistics, heads):
-    """{id: [per head]}."""
-    return {name: STATISTICS[name][1](heads).tolist() for name in statistics}
+    """{id: [per head]}; None for what this pass does not have."""
+    found = {name: STATISTICS[name][1](heads) for name in statistics}
+    return {name: [None] * len(heads.k_norm) if values is None else values.tolist() for name, values in found.items()}

@@ -9,6 +9,7 @@ from . import _capture as seen
 from . import kernels
 from .attention import measure
 from .marks import Marks, whole_mha
+from .outputs import Outputs
 from .padding import Padding
 from .patches import Patches
 
@@ -17,14 +18,16 @@ class Watch:
     """One forward pass. `measured` holds what was seen, in the order of execution.
 
     root       the module whose paths name the attentions
+    statistics what is recorded: beside rows, what comes of attention
     failed     called with the exception when something in here goes wrong; the pass itself goes on
     """
 
-    def __init__(self, root, sampler, n_record, fields, failed):
+    def __init__(self, root, sampler, n_record, fields, failed, statistics=()):
         self.root, self.sampler, self.n_record, self.fields, self.failed = root, sampler, n_record, fields, failed
         self.measured, self.frames, self.is_off, self.in_kernel = [], [], False, 0
         self.thread = threading.get_ident()
         self.padding = Padding()
+        self.outputs = Outputs(statistics)
         self.handles = []
         self.blind = None  # why something could not be looked at
         self.mode = None
@@ -98,12 +101,20 @@ class Watch:
             self.padding.read(module, path, args, kwargs)
 
     def leaving(self, module):
-        def hook(*_):
+        def hook(_module, _args, output):
             if not seen._is_dynamo() and threading.get_ident() == self.thread:
-                while self.frames and self.frames.pop().module is not module:
-                    pass
+                frame = None
+                while self.frames and (frame is None or frame.module is not module):
+                    frame = self.frames.pop()
+                if frame is not None and not _in_backward():
+                    self.guarded(self.left, frame, output)
 
         return hook
+
+    def left(self, frame, output):
+        with torch.no_grad(), _no_autocast():
+            in_decoder = "decoder" in frame.path.lower()
+            self.outputs.left(frame, output, lambda n, length: self.padding.find(n, length, in_decoder))
 
     @property
     def path(self):
@@ -130,9 +141,14 @@ class Watch:
         if attention is None or attention.n_queries == 0 or attention.n_keys == 0:
             return
         self.padding.give(attention)
-        self.measured.append(measure(attention, self.sampler, self.n_record, self.fields))
+        measured = measure(attention, self.sampler, self.n_record, self.fields)
+        self.outputs.found(attention, measured, self.frames)
+        self.measured.append(measured)
 
     def after(self, name, func, args, kwargs, out):
+        if self.outputs.waiting:
+            with torch.no_grad(), _no_autocast(), seen._own_modes():
+                self.outputs.after(name, args, kwargs, self.path)
         if name not in seen.SOFTMAX and name not in seen.FUSED and name not in seen.PRODUCT:
             with torch.no_grad(), seen._own_modes():
                 self.marks.follow(name, args, kwargs, out)

@@ -48,6 +48,7 @@ figures! {
     previous_mass,
     duplicate_mass,
     induction_mass,
+    later_mass,
     cosine_sum,
     carried,
     carried_logs,

@@ -148,6 +148,8 @@ fn figures(
     let squares = pattern.sqr()?;
     let distances = block.key_idx.broadcast_sub(&block.query_idx)?.abs()?;
     let distance = pattern.broadcast_mul(&distances.unsqueeze(0)?)?;
+    let is_later = block.key_idx.broadcast_gt(&block.query_idx)?;
+    let later = pattern.broadcast_mul(&is_later.to_dtype(pattern.dtype())?.unsqueeze(0)?)?;
     let (top1, top2, argmax) = top_two(block, &pattern)?;
     let [first_mass, diagonal_mass, previous_mass] =
         chosen_keys(group.run.visibility, block, &pattern)?;
@@ -184,6 +186,7 @@ fn figures(
         previous_mass,
         duplicate_mass,
         induction_mass,
+        later_mass: sum(&later)?,
         cosine_sum,
         carried,
         carried_logs,
@@ -312,6 +315,7 @@ fn summary(group: &Group<'_>, block: &Block, nth: usize, f: &Figures<f32>) -> Op
         row.previous_mass = f.previous_mass;
     }
     row.distance = f.distance;
+    row.later_mass = f.later_mass;
     if group.value_norms.is_some() {
         let (sum, with_logs) = (f64::from(f.carried), f64::from(f.carried_logs));
         row.contribution = f.carried * group.value_units[idx];

@@ -1,0 +1,243 @@
+//! Findings of sudden changes: a loss that jumps, with what moved in attention at the same record, and layers whose statistics
+//! change their level.
+
+use attnscope_checks::Severity;
+use attnscope_checks::stats::{STATISTICS, Span};
+use attnscope_report::digits;
+use attnscope_spec::Place;
+
+use super::judge::Finding;
+use super::jumps::{Jump, Jumps, OF_LOSS, OF_SHARES, OF_STATISTICS};
+use super::value::History;
+
+const LOSS: &str = "loss-jump";
+const LEVEL: &str = "level-shift";
+
+/// A rise of the loss by this share is an error if attention moved with it. Ours.
+const GRAVE: f64 = 0.25;
+/// Scores of a layer that grow so many times from one record to the next, or shrink as much more, are another scale. Ours.
+const RESCALED: (f64, f64) = (4.0, 20.0);
+/// Records after a jump of the loss in which attention moves with it.
+const WITH_LOSS: usize = 8;
+/// Statistics named in a reason.
+const MOST_NAMED: usize = 3;
+
+/// Follows the loss and every statistic of every layer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shifts {
+    loss: Jumps,
+    /// [statistic of the history × layer]
+    layers: Vec<Jumps>,
+}
+
+impl Shifts {
+    pub fn take(&mut self, history: &History, record_idx: usize) {
+        let loss = history.records()[record_idx].loss();
+        self.loss
+            .take(record_idx, loss.unwrap_or(f64::NAN), &OF_LOSS);
+        let n_layers = history.grid().layers().len();
+        let n = history.statistics().len() * n_layers;
+        self.layers.resize_with(n, Jumps::default);
+        for (series, jumps) in self.layers.iter_mut().enumerate() {
+            let (column, layer) = (series / n_layers, series % n_layers);
+            let value = of_layer(history, record_idx, column, layer);
+            let limits = match STATISTICS[history.statistics()[column]].span {
+                Span::Share => &OF_SHARES,
+                _ => &OF_STATISTICS,
+            };
+            jumps.take(record_idx, value, limits);
+        }
+    }
+
+    pub fn findings(&self, history: &History) -> Vec<Finding> {
+        let n_layers = history.grid().layers().len().max(1);
+        let jumps = self.loss.found.iter();
+        let mut findings: Vec<Finding> = jumps
+            .map(|jump| {
+                let moved = self.moved(history, |of| of.begin == jump.begin);
+                let later = self.moved(history, |of| of.begin == jump.begin + 1);
+                of_loss(jump, &moved, &later)
+            })
+            .collect();
+        for layer in 0..n_layers {
+            let mut of: Vec<(&Jump, &'static str)> = Vec::new();
+            for (series, jumps) in self.layers.iter().enumerate() {
+                if series % n_layers == layer {
+                    let id = STATISTICS[history.statistics()[series / n_layers]].id;
+                    of.extend(jumps.found.iter().map(|jump| (jump, id)));
+                }
+            }
+            of.sort_by(|a, b| {
+                (a.0.begin, b.0.size)
+                    .partial_cmp(&(b.0.begin, a.0.size))
+                    .unwrap_or(std::cmp::Ordering::Equal)
+            });
+            for group in of.chunk_by(|a, b| a.0.begin == b.0.begin) {
+                let finding = of_group(history, layer, group);
+                // What a jump of the loss brings with it is told there.
+                let is_told = self
+                    .loss
+                    .found
+                    .iter()
+                    .any(|loss| (loss.begin..loss.begin + WITH_LOSS).contains(&finding.begin));
+                if !is_told || finding.severity > Severity::Info {
+                    findings.push(finding);
+                }
+            }
+        }
+        findings
+    }
+
+    /// Statistics that moved in some layer, those that moved furthest first, with the number of layers.
+    fn moved(
+        &self,
+        history: &History,
+        is_meant: impl Fn(&Jump) -> bool,
+    ) -> Vec<(&'static str, usize)> {
+        let n_layers = history.grid().layers().len().max(1);
+        let mut moved: Vec<(f64, &'static str, usize)> = Vec::new();
+        for (column, layers) in self.layers.chunks(n_layers).enumerate() {
+            let sizes = layers.iter().filter_map(|jumps| {
+                let found = jumps.found.iter().find(|jump| is_meant(jump));
+                found.map(|jump| jump.size)
+            });
+            let sizes: Vec<f64> = sizes.collect();
+            if let Some(largest) = sizes.iter().copied().max_by(f64::total_cmp) {
+                let title = STATISTICS[history.statistics()[column]].title;
+                moved.push((largest, title, sizes.len()));
+            }
+        }
+        moved.sort_by(|a, b| b.0.total_cmp(&a.0));
+        moved.into_iter().map(|(_, title, n)| (title, n)).collect()
+    }
+}
+
+/// The mean of the heads of a layer, or the layer's own value; NaN if any is unknown.
+fn of_layer(history: &History, record_idx: usize, column: usize, layer: usize) -> f64 {
+    let grid = history.grid();
+    let idx = history.statistics()[column];
+    if !STATISTICS[idx].is_per_head() {
+        return history.value(record_idx, column, grid.n_heads() + layer);
+    }
+    let heads = grid.heads_of(layer);
+    let n = heads.len() as f64;
+    let sum: f64 = heads
+        .map(|cell| history.value(record_idx, column, cell))
+        .sum();
+    sum / n
+}
+
+fn of_loss(
+    jump: &Jump,
+    moved: &[(&'static str, usize)],
+    later: &[(&'static str, usize)],
+) -> Finding {
+    let named = |moved: &[(&'static str, usize)]| {
+        let names = moved.iter().take(MOST_NAMED).map(|(title, n)| match n {
+            1 => (*title).to_owned(),
+            n => format!("{title} in {n} layers"),
+        });
+        names.collect::<Vec<String>>().join(", ")
+    };
+    let with = match (moved, later) {
+        ([], []) => "nothing in attention moved".to_owned(),
+        ([], later) => format!("attention moved only after it: {}", named(later)),
+        (moved, _) => format!("at the same record attention moved: {}", named(moved)),
+    };
+    let is_rise = jump.to > jump.from;
+    let (severity, advice) = match (is_rise, !moved.is_empty()) {
+        (true, true) => (
+            if jump.to > (1.0 + GRAVE) * jump.from {
+                Severity::Error
+            } else {
+                Severity::Warning
+            },
+            "go back to a record before it, and look at what changed there: masks, scale, residual connections, learning rate, or the \
+             data",
+        ),
+        (true, false) => (
+            Severity::Warning,
+            "look at the data: other texts, shuffled labels or another tokenizer leave attention as it is at first",
+        ),
+        (false, true) => (
+            Severity::Warning,
+            "a loss that falls at once is too good to be true: look for later keys that became visible (later_mass), and for labels \
+             among the inputs",
+        ),
+        (false, false) => (
+            Severity::Info,
+            "easier or repeated data, dropout that ended, or a larger batch; look at what the training reads",
+        ),
+    };
+    Finding {
+        check: LOSS,
+        severity,
+        place: Place::MODEL,
+        cell: 0,
+        statistic: "loss",
+        threshold: jump.from,
+        begin: jump.begin,
+        to: jump.to,
+        end: jump.end,
+        from: Some((jump.since, jump.from)),
+        warned: None,
+        why: with,
+        advice,
+    }
+}
+
+/// The finding on a layer of which statistics moved at one record, the furthest first.
+fn of_group(history: &History, layer: usize, group: &[(&Jump, &'static str)]) -> Finding {
+    let (jump, statistic) = group[0];
+    let others: Vec<String> = group[1..]
+        .iter()
+        .take(MOST_NAMED)
+        .map(|(of, id)| format!("{id} {} → {}", digits(of.from), digits(of.to)))
+        .collect();
+    let why = match group.len() - 1 {
+        0 => "in the mean of its heads; no other statistic moved".to_owned(),
+        n if n <= MOST_NAMED => format!("in the mean of its heads; so did {}", others.join(", ")),
+        n => format!(
+            "in the mean of its heads; so did {n} others, among them {}",
+            others.join(", ")
+        ),
+    };
+    let scores = group
+        .iter()
+        .find(|(of, id)| *id == "score_std" && is_rescaled(of));
+    let (jump, statistic, severity, advice) = match scores {
+        Some((of, id)) => (
+            *of,
+            *id,
+            Severity::Error,
+            "the scale of the scores was changed: look at the factor of q·k, at temperature, and at norms of queries and keys",
+        ),
+        None => (
+            jump,
+            statistic,
+            Severity::Info,
+            "attention changes slowly by itself: look at what changed there, if it was not meant",
+        ),
+    };
+    Finding {
+        check: LEVEL,
+        severity,
+        place: history.grid().layers()[layer].place(),
+        cell: history.grid().n_heads() + layer,
+        statistic,
+        threshold: jump.from,
+        begin: jump.begin,
+        to: jump.to,
+        end: jump.end,
+        from: Some((jump.since, jump.from)),
+        warned: None,
+        why,
+        advice,
+    }
+}
+
+/// Whether scores became so much larger, or so much smaller, that no step of a training does it.
+fn is_rescaled(jump: &Jump) -> bool {
+    let (grown, shrunk) = RESCALED;
+    jump.to > grown * jump.from || jump.to < jump.from / shrunk
+}
