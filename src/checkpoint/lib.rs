@@ -55,6 +55,7 @@ mod tensor_view;
 mod tensors;
 mod tokenizer_file;
 mod unwrap;
+pub mod values;
 mod weight_files;
 mod whole_file;
 mod writers;

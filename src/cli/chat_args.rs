@@ -38,7 +38,7 @@ impl ChatArgs {
                 Messages::read(Path::new(said))?.with_system(system)
             }
             (_, Source::Text(text)) => Messages::turn(system, text),
-            (_, Source::Ids(_) | Source::Picture(_)) => {
+            (_, Source::Ids(_) | Source::Picture(_) | Source::Values(_)) => {
                 let problem =
                     "--chat: expected a text, or a JSON file of messages, found another prompt";
                 return Err(Error::Prompt(problem.to_owned()));

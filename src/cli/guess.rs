@@ -169,6 +169,10 @@ fn sequences(args: &Args, file: &TokenizerFile) -> Result<Vec<Vec<u32>>> {
             (Source::Picture(source), _) => bail!(
                 "{source}: guess ranks its candidates by what they lose on text, and a picture was given"
             ),
+            (Source::Values(values), _) => bail!(
+                "{}: guess ranks its candidates by what they lose on text, and --values was given",
+                values.path().display()
+            ),
             (Source::Text(_), PromptForm::Ids(reason)) => bail!(
                 "a text needs the model's tokenizer ({reason}): --tokenizer FILE names it (tokenizer.json, …, or a JSON list of \
                  characters), --tokenizer bytes takes each byte for its own id, --tokens gives ids"

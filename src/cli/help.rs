@@ -155,6 +155,7 @@ const HEADINGS: [(&str, &[&str]); 3] = [
             "text_file",
             "image",
             "tokens",
+            "values",
             "target_text",
             "target_tokens",
             "generate",

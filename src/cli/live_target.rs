@@ -97,7 +97,8 @@ pub fn recorded(
 
 /// The request that runs the prompt of a recorded run again, if the process chose it itself.
 pub fn again(mut request: Request, recorded: &Recorded) -> Request {
-    if request.ids.is_none() && request.text.is_none() && !recorded.prompt.lacks_ids {
+    let is_open = request.ids.is_none() && request.text.is_none() && request.values.is_none();
+    if is_open && !recorded.prompt.lacks_ids {
         request.ids = Some(recorded.prompt.given().tokens.clone());
     }
     request

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::nearest::nearest;
+use attnscope_checkpoint::values::Values;
 use attnscope_checkpoint::{Opening, part_of};
 use attnscope_history::is_checkpoint;
 use attnscope_live::LiveTarget;
@@ -254,6 +255,8 @@ fn resumed_prompt(prompt: &PromptArgs, session: &Session) -> Option<Request> {
     let text = session.prompt.as_ref()?;
     let source = if session.is_picture {
         Source::picture(text)
+    } else if session.is_values {
+        Source::Values(Values::read(Path::new(text)).ok()?)
     } else if session.is_ids {
         let ids: Result<Vec<u32>, _> = text.split(", ").map(str::parse).collect();
         Source::Ids(ids.ok()?)

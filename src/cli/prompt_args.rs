@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::values::Values;
 use attnscope_checkpoint::{DOCUMENT, read_text};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{
@@ -38,6 +39,13 @@ pub struct PromptArgs {
         allow_hyphen_values = true
     )]
     tokens: Option<Vec<u32>>,
+    /// CSV or .npy file with one row of numbers per position, in place of tokens; for live models (FILE.py:NAME) that take vectors
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["text", "text_file", "image", "tokens", "target_text", "target_tokens", "generate"]
+    )]
+    values: Option<PathBuf>,
     /// Text of the decoder's side, for models with an encoder
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["target_tokens", "generate"])]
     target_text: Option<String>,
@@ -136,7 +144,7 @@ impl PromptArgs {
     pub fn positional(&mut self, prompt: Option<String>) -> Result<()> {
         if let (Some(prompt), true) = (&prompt, self.has_flag()) {
             let problem = format!(
-                "{prompt:?}: expected one prompt, found another with --text, --text-file, --tokens or --image"
+                "{prompt:?}: expected one prompt, found another with --text, --text-file, --tokens, --image or --values"
             );
             return Err(Error::Prompt(problem));
         }
@@ -152,6 +160,7 @@ impl PromptArgs {
             text_file: None,
             image: None,
             tokens: None,
+            values: None,
             ..self.clone()
         }
     }
@@ -159,7 +168,7 @@ impl PromptArgs {
     /// Returns the requested prompt; `None` if there is none and the built-in text is to be used.
     ///
     /// # Errors
-    /// When the text file cannot be read.
+    /// When the file of a text or of values cannot be read.
     pub fn request(&self) -> Result<Option<Request>> {
         if let Some(said) = self.chat.said() {
             if self.is_given() {
@@ -170,6 +179,9 @@ impl PromptArgs {
         }
         if let Some(path) = &self.image {
             return Ok(Some(self.apply(Source::picture(path))));
+        }
+        if let Some(path) = &self.values {
+            return Ok(Some(self.apply(Source::Values(Values::read(path)?))));
         }
         let source = match (&self.prompt, &self.text, &self.text_file, &self.tokens) {
             (Some(word), ..) => source_of(word),
@@ -190,7 +202,7 @@ impl PromptArgs {
 
     fn has_flag(&self) -> bool {
         let has_text = self.text.is_some() || self.text_file.is_some();
-        has_text || self.tokens.is_some() || self.image.is_some()
+        has_text || self.tokens.is_some() || self.image.is_some() || self.values.is_some()
     }
 
     /// Whether the prompt is a picture.

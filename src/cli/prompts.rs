@@ -26,7 +26,7 @@ pub const ONLY: &str = "prompt";
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct InputsArgs {
     /// File with a set of prompts, one JSON object per line: id, text, tokens or image, target, attention_mask; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "image", "attention_mask"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "image", "values", "attention_mask"])]
     inputs: Option<PathBuf>,
 }
 

@@ -175,7 +175,7 @@ fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
     let n_words = match &pair.request.source {
         Source::Text(text) => text.split_whitespace().count(),
         Source::Ids(ids) => ids.len(),
-        Source::Picture(_) => 0,
+        Source::Picture(_) | Source::Values(_) => 0,
     };
     Translated {
         id: pair.id.clone(),
@@ -204,7 +204,7 @@ fn aligned(
     let source = match &pair.request.source {
         Source::Text(text) => words_of(prompt_form, text, pair.request.special_tokens, 0)?,
         Source::Ids(ids) => WordMap((0..ids.len()).map(Some).collect()),
-        Source::Picture(_) => WordMap(Vec::new()),
+        Source::Picture(_) | Source::Values(_) => WordMap(Vec::new()),
     };
     let own = prompt_form.of_target(limits);
     // The start token comes before the text.

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use attnscope_checkpoint::values::Values;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::pace::Pace;
 use serde_json::{Value, json};
@@ -20,11 +21,13 @@ const WAIT: Duration = Duration::from_millis(20);
 /// How long a stopped process may take to say so, before it is ended.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a live subject is asked to run. Without ids and text it runs what it chooses itself.
+/// What a live subject is asked to run. Without text, ids and values it runs what it chooses itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
     pub text: Option<String>,
     pub ids: Option<Vec<u32>>,
+    /// Rows of numbers in place of tokens, for models that take vectors.
+    pub values: Option<Values>,
     /// Ids of the decoder, for models with an encoder.
     pub target: Option<Vec<u32>>,
     /// What the code is meant to do: `causal`, `bidirectional` or `none`.
@@ -44,9 +47,9 @@ pub struct Request {
 impl Request {
     fn header(&self, id: u64) -> Value {
         json!({
-            "kind": "run", "id": id, "text": self.text, "ids": self.ids, "target": self.target, "mask": self.mask,
-            "window": self.window, "documents": self.documents, "changes": self.changes, "probes": self.probes,
-            "hooks": self.hooks,
+            "kind": "run", "id": id, "text": self.text, "ids": self.ids, "values": self.values.as_ref().map(Values::rows),
+            "target": self.target, "mask": self.mask, "window": self.window, "documents": self.documents,
+            "changes": self.changes, "probes": self.probes, "hooks": self.hooks,
         })
     }
 }
@@ -182,6 +185,11 @@ impl LiveSession {
         self.about(pace)?;
         let frame = self.ask(request.header(self.n_requests + 1), told, pace)?;
         let took = frame.header["took"].as_f64().unwrap_or(0.0);
+        // A process that does not know the field ignores it, and runs something else.
+        if request.values.is_some() && frame.header["values"] != true {
+            remove(frame.body.as_deref());
+            return Err(self.error("its process takes no --values: it ran what it chose itself"));
+        }
         match frame.body {
             Some(path) => {
                 self.kept.push(path.clone());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use attnscope_checkpoint::values::Values;
 use attnscope_compute::error::{Error, Result};
 
 use super::given_ids::GivenIds;
@@ -19,7 +20,7 @@ use super::writing::Sampling;
 /// Turns a request into a prompt, and refuses what the model cannot run.
 ///
 /// # Errors
-/// - The model does not read this kind of input (text, sound, pictures), or a target is given to a model of one stack.
+/// - The model does not read this kind of input (text, sound, pictures, rows of numbers), or a target is given to a model of one stack.
 /// - A text is given without a tokenizer, or the tokenizer covers none of its characters.
 /// - The prompt or the target is empty, or an id lies outside the vocabulary.
 /// - The attention mask has another length, marks no real token, or is given with a picture.
@@ -27,6 +28,9 @@ use super::writing::Sampling;
 pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> Result<Prompt> {
     if let Source::Picture(source) = &request.source {
         return of_picture(source, request, limits);
+    }
+    if let Source::Values(values) = &request.source {
+        return Err(takes_no_values(values));
     }
     if limits.preprocessing.is_some() {
         let problem = "this model reads pictures: give one with --image FILE";
@@ -128,6 +132,11 @@ fn of_picture(source: &PictureSource, request: &Request, limits: Limits) -> Resu
     })
 }
 
+fn takes_no_values(values: &Values) -> Error {
+    let problem = "--values is for live models (FILE.py:NAME or live:SOCKET), whose code takes vectors; a checkpoint runs token ids";
+    Error::file(values.path(), problem)
+}
+
 fn too_long(found: usize, n_ctx: usize) -> Error {
     Error::Prompt(format!(
         "the prompt has {found} tokens, the model {n_ctx} positions: shorten it or pass --truncate"
@@ -183,6 +192,7 @@ fn side(
             let problem = format!("{source}: a target is text, and a picture was given");
             return Err(Error::Prompt(problem));
         }
+        Source::Values(values) => return Err(takes_no_values(values)),
     };
     if tokens.is_empty() {
         let what = if is_given { "prompt" } else { "target" };

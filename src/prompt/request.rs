@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use attnscope_checkpoint::values::Values;
+
 use super::picture::PictureSource;
 use super::writing::Sampling;
 
@@ -14,6 +16,8 @@ pub enum Source {
     Ids(Vec<u32>),
     /// A picture, for vision models.
     Picture(PictureSource),
+    /// Rows of numbers, [position, feature], for live models that take vectors.
+    Values(Values),
 }
 
 impl Source {

@@ -33,7 +33,7 @@ pub type Told<'a> = &'a mut dyn FnMut(&str, usize, usize);
 /// Returns the request for a prompt, and for what the user declares of the code.
 ///
 /// # Errors
-/// When the prompt is a picture or a sound.
+/// When the prompt is a picture.
 pub fn live_request(
     prompt: Option<&attnscope_prompt::Request>,
     declared: &Declared,
@@ -58,6 +58,7 @@ pub fn live_request(
             let problem = "a live model takes a text or token ids: return (model, tokenizer, inputs) to run it on a picture";
             return Err(Error::Prompt(problem.to_owned()));
         }
+        Source::Values(values) => request.values = Some(values.clone()),
     }
     if let Target::Ids(ids) = &prompt.target {
         request.target = Some(ids.clone());
@@ -81,7 +82,7 @@ pub fn record_live(
     let about = session.about(pace)?.clone();
     captured.name.clone_from(&about.name);
     let trace = read_trace(&captured, declared)?;
-    let recorded = Recorded::new(captured, &trace).of_live(about);
+    let recorded = Recorded::new(captured, &trace).of_live(about, request.values.clone());
     Ok(LiveRun {
         recorded,
         trace,
@@ -104,7 +105,8 @@ pub fn probe_live(
     let given = recorded.prompt.given();
     let is_encoder_decoder = recorded.prompt.source.is_some();
     let request = Request {
-        ids: (!recorded.prompt.lacks_ids).then(|| {
+        values: recorded.values.clone(),
+        ids: (recorded.values.is_none() && !recorded.prompt.lacks_ids).then(|| {
             // The probe of an encoder-decoder model changes what is written.
             let probed = if is_encoder_decoder {
                 &recorded.prompt

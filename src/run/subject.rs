@@ -268,8 +268,9 @@ fn lacks_of_live(recorded: &Recorded, live: &About, ability: Ability) -> Option<
             "the process that holds this model cannot change its attention",
         ),
         Ability::AnotherText => (
-            live.lacks.text.is_some(),
-            "this model takes no token ids: it runs the inputs that came with it",
+            // Where rows of a file ran, those of another file can.
+            live.lacks.text.is_some() && recorded.values.is_none(),
+            "this model takes no token ids: it runs the inputs that came with it, or the rows of --values FILE",
         ),
         Ability::ReadAgain => (
             live.lacks.reload.is_some(),

@@ -183,6 +183,7 @@ fn command(app: Scene<'_>) -> Option<String> {
         words.extend(match &run.source {
             Source::Text(text) => ["--text".to_owned(), text.clone()],
             picture @ Source::Picture(_) => ["--image".to_owned(), as_text(picture)],
+            values @ Source::Values(_) => ["--values".to_owned(), as_text(values)],
             ids @ Source::Ids(_) => ["--tokens".to_owned(), as_text(ids).replace(", ", ",")],
         });
     }

@@ -30,6 +30,7 @@ impl Against {
                     text.split_whitespace().collect::<Vec<_>>().join(" ")
                 ),
                 Source::Picture(picture) => picture.to_string(),
+                Source::Values(values) => values.path().display().to_string(),
                 Source::Ids(ids) => {
                     let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
                     format!("ids {}", ids.join(", "))

@@ -99,7 +99,7 @@ impl Runner {
                 self.begin_alignment(run, alignment.of_texts(text)?);
                 Ok(())
             }
-            Source::Ids(_) | Source::Picture(_) => {
+            Source::Ids(_) | Source::Picture(_) | Source::Values(_) => {
                 let problem = "an alignment is of words: expected two texts";
                 Err(Error::Prompt(problem.to_owned()))
             }

@@ -254,7 +254,11 @@ impl Runner {
         (subject, of_a): (&Subject, &Prompt),
         pace: &dyn Pace,
     ) -> Result<()> {
-        if of_a.lacks_ids {
+        let values = match subject {
+            Subject::Trace(recorded) => recorded.values.clone(),
+            _ => None,
+        };
+        if of_a.lacks_ids && values.is_none() {
             let problem = "A has no token ids: there is nothing to run through another model";
             return Err(Error::Prompt(problem.to_owned()));
         }
@@ -266,10 +270,17 @@ impl Runner {
             first: None,
         };
         let live = Arc::new(Live::new(opening, self.terms.python_code)?);
-        let given = of_a.given().tokens.clone();
-        let asked = attnscope_live::Request {
-            target: of_a.source.as_ref().map(|_| of_a.tokens.clone()),
-            ..live_request(Some(&Request::ids(given)), &live.declared)?
+        let asked = if values.is_some() {
+            attnscope_live::Request {
+                values,
+                ..live_request(None, &live.declared)?
+            }
+        } else {
+            let given = of_a.given().tokens.clone();
+            attnscope_live::Request {
+                target: of_a.source.as_ref().map(|_| of_a.tokens.clone()),
+                ..live_request(Some(&Request::ids(given)), &live.declared)?
+            }
         };
         let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
         lock(&self.context).second_live = Some(live);
@@ -413,11 +424,12 @@ fn shown(run: RunId, recorded: &Arc<Recorded>) -> ShownRun {
     }
 }
 
-/// The text or the ids that ran.
+/// The text, the rows of numbers or the ids that ran.
 fn source_of(text: Option<&str>, recorded: &Recorded) -> Source {
-    match text {
-        Some(text) => Source::Text(text.to_owned()),
-        None => Source::Ids(recorded.prompt.given().tokens.clone()),
+    match (text, &recorded.values) {
+        (Some(text), _) => Source::Text(text.to_owned()),
+        (None, Some(values)) => Source::Values(values.clone()),
+        (None, None) => Source::Ids(recorded.prompt.given().tokens.clone()),
     }
 }
 

@@ -66,6 +66,7 @@ mod sweep_command;
 mod targets_of_output;
 mod tidy;
 mod trainers_directories;
+mod values;
 mod verdict_formats;
 mod verify_command;
 mod watch_command;

@@ -40,6 +40,12 @@ pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
                 "{HEARS}, found the picture {picture}"
             )));
         }
+        Source::Values(values) => {
+            let found = values.path().display();
+            return Err(Error::Prompt(format!(
+                "{HEARS}, found the numbers of {found}"
+            )));
+        }
     };
     if request.attention_mask.is_some() {
         let problem = format!("{HEARS}, found an attention mask too: no part of a sound is masked");

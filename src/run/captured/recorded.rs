@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use attnscope_checkpoint::captured::Captured;
+use attnscope_checkpoint::values::Values;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
@@ -28,6 +29,8 @@ pub struct Recorded {
     arrays: Vec<ArrayNames>,
     /// The process that recorded it and can run again; `None` for a file.
     pub live: Option<About>,
+    /// The rows of numbers that ran in place of tokens.
+    pub values: Option<Values>,
     /// Predictions, if logits were recorded for every token.
     pub outcome: Outcome,
 }
@@ -55,11 +58,12 @@ impl Recorded {
             },
             captured,
             live: None,
+            values: None,
         }
     }
 
-    /// Makes it a run of a process that can run again.
-    pub fn of_live(mut self, about: About) -> Self {
+    /// Makes it a run of a process that can run again, on rows of numbers if there are any.
+    pub fn of_live(mut self, about: About, values: Option<Values>) -> Self {
         self.about = format!(
             "live: {}; {}",
             about.words(),
@@ -69,6 +73,7 @@ impl Recorded {
             }
         );
         self.live = Some(about);
+        self.values = values;
         self
     }
 

@@ -49,6 +49,7 @@ fn quoted(source: &Source) -> String {
     let text = match source {
         Source::Text(text) => text.clone(),
         Source::Picture(picture) => picture.to_string(),
+        Source::Values(values) => values.path().display().to_string(),
         Source::Ids(ids) => {
             let ids: Vec<String> = ids.iter().take(QUOTED).map(u32::to_string).collect();
             ids.join(" ")

@@ -1,5 +1,8 @@
 //! The text field for editing the prompt.
 
+use std::path::Path;
+
+use attnscope_checkpoint::values::Values;
 use attnscope_prompt::{PictureSource, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::{CursorMove, TextArea};
@@ -11,6 +14,8 @@ pub struct Editor {
     pub edits_ids: bool,
     /// Whether the text is the path of a picture.
     pub edits_picture: bool,
+    /// Whether the text is the path of a file with rows of numbers.
+    pub edits_values: bool,
     /// Whether the submitted prompt becomes B.
     pub is_for_second: bool,
     /// Prompts of this and earlier sessions, the newest last.
@@ -27,6 +32,7 @@ pub fn as_text(source: &Source) -> String {
         Source::Text(text) => text.clone(),
         Source::Picture(PictureSource::File(path)) => path.display().to_string(),
         Source::Picture(PictureSource::BuiltIn) => String::new(),
+        Source::Values(values) => values.path().display().to_string(),
         Source::Ids(ids) => {
             let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
             ids.join(", ")
@@ -58,6 +64,7 @@ impl Editor {
             area: area_of(&as_text(source)),
             edits_ids: matches!(source, Source::Ids(_)),
             edits_picture: matches!(source, Source::Picture(_)),
+            edits_values: matches!(source, Source::Values(_)),
             is_for_second: false,
             past: Vec::new(),
             at: None,
@@ -170,6 +177,18 @@ impl Editor {
                 source: Source::picture(text.trim()),
                 ..Request::text("")
             });
+        }
+        if self.edits_values {
+            return match Values::read(Path::new(text.trim())) {
+                Ok(values) => Edited::Submitted(Request {
+                    source: Source::Values(values),
+                    ..Request::text("")
+                }),
+                Err(e) => {
+                    self.problem = Some(e.to_string());
+                    Edited::Going
+                }
+            };
         }
         if !self.edits_ids {
             return Edited::Submitted(Request::text(text));
@@ -289,5 +308,26 @@ mod tests {
             editor.key(clear);
         }
         assert_eq!(editor.area.lines(), ["above", ""]);
+    }
+
+    #[test]
+    fn values_are_edited_as_the_path_of_their_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [first, second] = ["a.csv", "b.csv"].map(|name| directory.path().join(name));
+        std::fs::write(&first, "1,2\n").expect("writes");
+        let mut editor = Editor::new(&Source::Values(Values::read(&first).expect("reads")));
+        assert_eq!(editor.area.lines(), [first.display().to_string()]);
+        editor.area = area_of(&second.display().to_string());
+        assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
+        let problem = editor.problem.clone().expect("a problem");
+        assert!(problem.contains("b.csv: cannot be opened"), "{problem}");
+        std::fs::write(&second, "3\n").expect("writes");
+        match press(&mut editor, KeyCode::Enter) {
+            Edited::Submitted(Request {
+                source: Source::Values(values),
+                ..
+            }) => assert_eq!(values.rows(), [vec![3.0]]),
+            other => panic!("{other:?}"),
+        }
     }
 }

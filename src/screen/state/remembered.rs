@@ -47,6 +47,9 @@ pub struct Session {
     pub is_ids: bool,
     #[serde(default)]
     pub is_picture: bool,
+    /// Whether the prompt is the path of a file with rows of numbers.
+    #[serde(default)]
+    pub is_values: bool,
     #[serde(default)]
     pub bookmarks: Vec<Look>,
 }
@@ -61,6 +64,7 @@ impl Session {
             prompt: run.map(|run| as_text(&run.source)),
             is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
             is_picture: run.is_some_and(|run| matches!(run.source, Source::Picture(_))),
+            is_values: run.is_some_and(|run| matches!(run.source, Source::Values(_))),
             bookmarks: app.bookmarks.clone(),
         }
     }
@@ -231,6 +235,7 @@ mod tests {
             prompt: Some("the king".to_owned()),
             is_ids: false,
             is_picture: false,
+            is_values: false,
             bookmarks: vec![look],
         };
         remembered.keep(session.clone()).expect("writes");

@@ -255,6 +255,7 @@ pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
 pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
     let theme = &app.theme;
     let title = match (editor.is_for_second, editor.edits_ids) {
+        _ if editor.edits_values => " file of values · Enter runs it · Esc leaves it as it was ",
         (false, true) => " token ids (no tokenizer) · Enter runs · Esc leaves it as it was ",
         (false, false) => {
             " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "

@@ -115,6 +115,7 @@ pub fn fill(directory: &Path) {
     let prompt = "{\"id\": \"one\", \"text\": \"some text\"}\n";
     let thresholds = "[entropy-collapse]\nrelative_entropy = 0.15\n";
     for (name, text) in [
+        ("series.csv", "open,close\n1,2\n2,1\n1,3\n"),
         ("prompts.jsonl", prompt),
         ("ci.jsonl", prompt),
         ("mine.toml", thresholds),
@@ -123,7 +124,11 @@ pub fn fill(directory: &Path) {
     }
     let fixtures = testing::root().join("fixtures");
     let code = std::fs::read_to_string(fixtures.join("live/arrays.py")).expect("code");
-    std::fs::write(directory.join("train.py"), code + "\n\nload = words\n").expect("writes");
+    std::fs::write(
+        directory.join("train.py"),
+        code + "\n\nload = words\nforecaster = vectors\n",
+    )
+    .expect("writes");
     for (from, name) in [
         ("captured/wrong_axis.safetensors", "trace.safetensors"),
         ("histories/healthy.jsonl", "run.jsonl"),

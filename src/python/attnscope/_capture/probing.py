@@ -398,6 +398,9 @@ class _Probe:
         if untrained is not None:
             metadata["attnscope.labels.skipped"] = untrained
             return
+        if getattr(self.call, "takes_vectors", False):
+            metadata["attnscope.labels.skipped"] = "the inputs are vectors, which are no labels"
+            return
         d_vocab = int(self.ids.max()) + 1
         logits = [t for t, axis in zip(base[self.output], self.axes[self.output])
                   if axis is not None and t.dim() >= 2 and axis == t.dim() - 2 and t.shape[-1] >= d_vocab]

@@ -24,7 +24,7 @@ class Arrays:
 
     def __init__(self, held, function, again, *, name="", files=()):
         self.held, self.again, self.name, self.files = held, again, name, list(files)
-        self.takes_text = "text" in _parameters(function)
+        self.takes_text, self.takes_values = (name in _parameters(function) for name in ("text", "values"))
 
     def close(self):
         self.held = None
@@ -45,16 +45,19 @@ class Arrays:
     def run(self, request):
         if request.get("probes") or request.get("changes"):
             raise Unusable("arrays hold no code to change or to run on other inputs")
-        text = request.get("text")
+        text, values = request.get("text"), request.get("values")
+        if values is not None and not self.takes_values:
+            raise Unusable("the function takes no values: it gives what it computes; a parameter called values would be given the rows")
         if request.get("ids") is not None or text is not None and not self.takes_text:
             raise Unusable("the function takes no text and no tokens: it gives what it computes; a parameter called text would be given one")
-        held = self.again(text=text) if text is not None and self.takes_text else self.again()
+        given = {name: value for name, value in (("text", text), ("values", values)) if value is not None}
+        held = self.again(**given)
         if not are_arrays(held):
             raise Unusable(f"expected a dictionary of arrays with a pattern or scores, found a {type(held).__name__}")
         number, path = tempfile.mkstemp(prefix="attnscope-", suffix=".safetensors")
         with os.fdopen(number, "wb") as file:
             file.write(_safetensors(held))
-        return {"text": text if self.takes_text else None}, path
+        return {"text": text if self.takes_text else None, "values": values is not None}, path
 
 
 def _parameters(function):

@@ -1,4 +1,4 @@
-"""What the forward call of a model is given: ids alone, ids and a target, or the inputs that came with the model."""
+"""What the forward call of a model is given: ids alone, ids and a target, rows of numbers, or the inputs that came with the model."""
 
 from __future__ import annotations
 
@@ -45,30 +45,83 @@ class Inputs:
             named = {str(i): value for i, value in enumerate(self.args)} | self.kwargs
             self.batch_axis = int(ids.dim() == 2 and (ids.shape[1] == 1 < ids.shape[0] or _is_position_first(ids, named)))
             self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
+        self.place_of_values = None  # where the rows of --values stand
 
     @property
     def rows(self):
-        """Where a sequence of vectors stands, [batch, position, width], in given inputs that hold no ids; None elsewhere."""
+        """Where a sequence of vectors stands, [batch, position, width]: that of --values, or one of given inputs that hold no ids;
+        None elsewhere."""
+        if self.place_of_values is not None:
+            return self.place_of_values if self._at(self.place_of_values).dim() == 3 else None
         if self.places or self.given is None:
             return None
-        found = [*enumerate(self.args), *self.kwargs.items()]
-        return next((at for at, value in found if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 3), None)
+        return self._place_of_vectors(3)
 
-    def of_rows(self, numbers, position_axis):
-        """(args, kwargs) of one call on vectors of the given sequence, by their numbers [batch, position]."""
+    def _place_of_vectors(self, n_dims):
+        found = [*enumerate(self.args), *self.kwargs.items()]
+        return next((at for at, value in found
+                     if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == n_dims), None)
+
+    def with_values(self, values, position_axis):
+        """Inputs of one call on `values`, a list of rows: they stand where the given inputs have a sequence of vectors, in a batch
+        of one, or are the only argument where nothing was given. All else stays as it was given."""
+        if self.given is None:
+            if len(self.required) > 1:
+                raise Unusable(f"{self._needs()}: return (model, tokenizer, inputs), where inputs are the arguments of one call, and "
+                               "--values stands in for the sequence of vectors in them")
+            dtypes = [p.dtype for p in self.model.parameters() if p.is_floating_point()]
+            rows = torch.tensor(values, dtype=dtypes[0] if dtypes else torch.float32, device=self.device)
+            made = Inputs(self.model, ((rows[None],), {}))
+            made.place_of_values = 0
+            return made
+        at = self._place_of_vectors(3)
+        at = self._place_of_vectors(2) if at is None else at
+        if at is None:
+            raise Unusable("--values stands in for a sequence of vectors [batch, position, feature], and the inputs that came with the "
+                           "model hold none")
+        before = self._at(at)
+        rows = torch.tensor(values, dtype=before.dtype, device=self.device)
+        rows = rows if before.dim() == 2 else rows.unsqueeze(1 - position_axis)
+        args = tuple(rows if i == at else self._of_first_row(value, before, position_axis) for i, value in enumerate(self.args))
+        kwargs = {k: rows if k == at else self._of_first_row(value, before, position_axis) for k, value in self.kwargs.items()}
+        made = Inputs(self.model, (args, kwargs))
+        made.place_of_values = at
+        return made
+
+    def _of_first_row(self, value, vectors, position_axis):
+        """A tensor that was given beside a batch of vectors, as it is for the first of them."""
+        if not isinstance(value, torch.Tensor) or vectors.dim() != 3 or value.dim() == 0:
+            return value
+        n_rows, n = vectors.shape[1 - position_axis], vectors.shape[position_axis]
+        if value.dim() == 3 and value.is_floating_point() and value.shape[1 - position_axis] == n_rows:
+            return value.narrow(1 - position_axis, 0, 1)  # another sequence of vectors
+        is_mask_of_positions = value.dim() == 2 and value.shape == (n, n)
+        return value[:1] if value.shape[0] == n_rows and not is_mask_of_positions else value
+
+    def row_numbers(self, position_axis):
+        """The sequence of vectors as one number per position: that of the first position with the same vector."""
+        vectors = self._at(self.rows).select(1 - position_axis, 0)
+        _, kinds = torch.unique(vectors, dim=0, return_inverse=True)
+        first = {}
+        return [first.setdefault(kind, idx) for idx, kind in enumerate(kinds.tolist())]
+
+    def of_rows(self, numbers, position_axis, more=None):
+        """(args, kwargs) of one call on vectors of the sequence, by their numbers [batch, position]; one more than there are is a
+        vector of zeros, for padding."""
         at, args, kwargs = self.rows, [self._moved(value) for value in self.args], {k: self._moved(v) for k, v in self.kwargs.items()}
-        given = self._at(at).to(self.device)
-        vectors = given.select(1 - position_axis, 0)[numbers.to(self.device)]  # [batch, position, width]
+        given = self._at(at).to(self.device).select(1 - position_axis, 0)
+        given = torch.cat([given, torch.zeros_like(given[:1])])
+        vectors = given[numbers.to(self.device)]  # [batch, position, width]
         vectors = vectors.transpose(0, 1) if position_axis == 0 else vectors
         if isinstance(at, int):
             args[at] = vectors
         else:
             kwargs[at] = vectors
-        return tuple(args), kwargs
+        return tuple(args), {**kwargs, **{name: self._moved(value) for name, value in (more or {}).items()}}
 
     def row_axis(self, n_queries):
         """The axis of positions of the sequence of vectors: the one that is attended over, where attention tells."""
-        shape = self._at(self.rows).shape
+        shape = self._at(self._place_of_vectors(3)).shape
         return 0 if n_queries == shape[0] != shape[1] else 1
 
     @property
@@ -127,10 +180,11 @@ class Inputs:
             return (rows,)
         second = self.required[1]
         if not TARGET.search(second) or len(self.required) > 2:
-            raise Unusable(
-                f"{type(self.model).__name__}.forward needs {', '.join(self.required)}: return (model, tokenizer, inputs), "
-                "where inputs are the arguments of one call")
+            raise Unusable(f"{self._needs()}: return (model, tokenizer, inputs), where inputs are the arguments of one call")
         return rows, rows if target is None else torch.as_tensor(target, device=self.device)[None]
+
+    def _needs(self):
+        return f"{type(self.model).__name__}.forward needs {', '.join(self.required)}"
 
     def _moved(self, value):
         return value.to(self.device) if isinstance(value, torch.Tensor) else value

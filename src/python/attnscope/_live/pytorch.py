@@ -32,7 +32,8 @@ class Subject:
         self.tokenizing = None if tokenizer is None else Tokenizing(tokenizer)
         self.inputs = Inputs(model, inputs)
         self.places = None  # {(module, call): name of its layer}, after the first run
-        self.n_records = self.n_queries = 0
+        self.n_records = 0
+        self.given_axis = None  # of positions, in the sequence of vectors that came with the model; after its first run
         self.intended, self.why_intended = intended_mask(_inner(model))
 
     @classmethod
@@ -50,7 +51,7 @@ class Subject:
     def about(self):
         parameters = list(self.model.parameters())
         dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
-        lacks_text = None if self.inputs.takes_ids else "this model takes no token ids: it runs the inputs that came with it"
+        lacks_text = None if self.inputs.takes_ids else "this model takes no token ids: it runs the inputs that came with it, or the rows of --values FILE"
         no_reload = None if self.can_reload else "the model lives in the process that opened it: there is no file to load again"
         return {
             "name": self.name, "framework": f"torch {torch.__version__}", "model": type(_inner(self.model)).__name__,
@@ -77,27 +78,32 @@ class Subject:
 
     def run(self, request):
         """Runs the model once and gives its trace; with "probes" runs it on changed inputs and gives the probe."""
-        ids, target = request.get("ids"), request.get("target")
+        ids, target, values = request.get("ids"), request.get("target"), request.get("values")
         text = None
-        if ids is None and request.get("text") is not None:
+        if values is not None:
+            ids = None
+        elif ids is None and request.get("text") is not None:
             text = request.get("text")
             ids = self._ids_of(text)
         if ids is not None and not self.inputs.takes_ids:
-            raise Unusable("the model takes no token ids: it runs the inputs that came with it")
+            raise Unusable("the model takes no token ids: it runs the inputs that came with it, or the rows of --values FILE")
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         place = tempfile.mkdtemp(prefix="attnscope-")
         path = os.path.join(place, "run.safetensors")
         try:
-            if ids is None and self.inputs.given is None:
+            inputs = self.inputs
+            if values is not None:
+                inputs = inputs.with_values(values, self._axis_of_given(request, place))
+            elif ids is None and inputs.given is None:
                 ids, text = self._default()
             if request.get("probes"):
-                self._probe(request, path, ids)
+                self._probe(request, path, inputs, ids)
             else:
-                self._record(request, path, ids, target)
+                self._record(request, path, inputs, ids, target)
             moved = place + ".safetensors"
             os.replace(path, moved)
-            return {"text": text}, moved
+            return {"text": text, "values": values is not None}, moved
         finally:
             if os.path.exists(path):
                 os.remove(path)
@@ -105,7 +111,7 @@ class Subject:
             for module, training in modes.items():
                 module.training = training
 
-    def _record(self, request, path, ids, target):
+    def _record(self, request, path, inputs, ids, target):
         labelled = self.tokenizing.labels if self.tokenizing else None
         if request.get("hooks") == ["logits"]:
             watched = Logits(self.model, path)
@@ -113,7 +119,7 @@ class Subject:
             watched = capture(self.model, path, mask=request.get("mask", self.intended), window=request.get("window"),
                               documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True)
         changes = request.get("changes", [])
-        args, kwargs = self.inputs.of(ids, target)
+        args, kwargs = inputs.of(ids, target)
         with torch.no_grad(), watched:
             # after capture's own hooks, so that what a stopped run leaves behind is cleared by it
             handles = [module.register_forward_pre_hook(lambda *_: self._tell(request, watched)) for module in self.model.modules()
@@ -130,9 +136,30 @@ class Subject:
                     handle.remove()
         if not changes and not isinstance(watched, Logits):
             self.n_records = len(watched.records)
-            self.n_queries = max((record.info["shape"][-2] for record in watched.records if len(record.info["shape"]) > 1), default=0)
+            if inputs.place_of_values is not None and self.inputs.given is None:
+                _check_is_attended(watched.records, inputs)
+            elif inputs is self.inputs and inputs.rows is not None:
+                self.given_axis = inputs.row_axis(_n_queries(watched.records))
             self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
                            for record in watched.records}
+
+    def _axis_of_given(self, request, place):
+        """The axis of positions in the sequence of vectors that came with the model. Its shape does not tell, so the model runs once
+        where it has not run on it."""
+        if self.inputs.given is None or self.inputs._place_of_vectors(3) is None:
+            return 1
+        if self.given_axis is None:
+            path = os.path.join(place, "given.safetensors")
+            args, kwargs = self.inputs.of(None, None)
+            try:
+                with torch.no_grad(), capture(self.model, path, scores=False) as watched:
+                    self.model(*args, **kwargs)
+            finally:
+                if os.path.exists(path):
+                    os.remove(path)
+            request.stop_if_cancelled()
+            self.given_axis = self.inputs.row_axis(_n_queries(watched.records))
+        return self.given_axis
 
     def _tell(self, request, watched):
         n = len(watched.records)
@@ -141,22 +168,26 @@ class Subject:
             request.tell("layers", n, max(self.n_records, n))
         request.stop_if_cancelled()
 
-    def _probe(self, request, path, ids):
-        count, rows = [0], self.inputs.rows is not None
-        axis = self.inputs.row_axis(self.n_queries) if rows else None
+    def _probe(self, request, path, inputs, ids):
+        count, rows = [0], inputs.rows is not None
+        axis = self._axis_of_given(request, os.path.dirname(path)) if rows else None
         if rows:  # vectors stand for tokens, by their numbers
-            ids = range(self.inputs._at(self.inputs.rows).shape[axis])
+            ids = inputs.row_numbers(axis)
+        elif inputs.place_of_values is not None:
+            raise Unusable("probes change the vectors of [batch, position, feature], and this model takes [position, feature]")
         elif ids is None:
-            ids = self.inputs.own_ids()
+            ids = inputs.own_ids()
 
         def call(model, ids, **more):
             count[0] += 1
             request.tell("probes", count[0], 0)
-            args, kwargs = self.inputs.of_rows(ids, axis) if rows else self.inputs.of(ids, None, more)
+            args, kwargs = inputs.of_rows(ids, axis, more) if rows else inputs.of(ids, None, more)
             return model(*args, **kwargs)
 
-        call.__signature__ = self.inputs.signature_of_call()
+        call.__signature__ = inputs.signature_of_call()
+        call.takes_vectors = rows
         probe(self.model, list(ids), path, mask=request.get("mask", self.intended or "bidirectional"), call=call, documents=request.get("documents"),
+              pad_id=len(ids) if rows else None,  # of_rows takes this number as a vector of zeros
               positions="none" if rows else None)  # vectors may hold their own positions, a time for instance
 
     def _default(self):
@@ -181,6 +212,19 @@ class Subject:
         except Exception:
             return False
         return True
+
+
+def _n_queries(records):
+    return max((record.info["shape"][-2] for record in records if len(record.info["shape"]) > 1), default=0)
+
+
+def _check_is_attended(records, inputs):
+    """Refuses a run in which every query saw one key, of several: the model takes the axis of the batch for that of positions."""
+    n = inputs._at(inputs.place_of_values).shape[1]
+    shapes = [record.info["shape"][-2:] for record in records if len(record.info["shape"]) > 1]
+    if n > 1 and shapes and all(tuple(shape) == (1, 1) for shape in shapes):
+        raise Unusable(f"the model attends over the first axis of [1, {n}, feature], which is the batch: pass batch_first=True to its "
+                       "attention, or return (model, None, inputs) with inputs of shape [position, 1, feature]")
 
 
 def _inner(model):
