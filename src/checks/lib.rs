@@ -204,12 +204,17 @@ impl Check {
     }
 }
 
+/// The checks of runs and weights: all but those of a training's records.
+pub fn of_runs() -> impl Iterator<Item = &'static &'static Check> {
+    CHECKS.iter().filter(|check| check.needs != Needs::History)
+}
+
 /// The check with an id.
 pub fn find(id: &str) -> Option<&'static Check> {
     CHECKS.iter().copied().find(|check| check.id == id)
 }
 
-/// Runs every check, in the registry's order.
+/// Runs every check of runs and weights, in the registry's order; those of trainings judge a history.
 pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
     let verdict = |check: &&'static Check| {
         // A probe has no layers, so checks of layers do not apply. It may hold the first value that is not finite.
@@ -223,7 +228,7 @@ pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static 
         };
         (*check, verdict)
     };
-    let mut verdicts: Vec<_> = CHECKS.iter().map(verdict).collect();
+    let mut verdicts: Vec<_> = of_runs().map(verdict).collect();
     noise::soften(&mut verdicts, evidence);
     verdicts
 }

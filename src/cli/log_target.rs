@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::Opening;
-use attnscope_checks::{CHECKS, Check, Finding, Thresholds, Verdict};
+use attnscope_checks::{CHECKS, Check, Finding, Needs, Thresholds, Verdict};
 use attnscope_compute::error::Error;
 use attnscope_history::{
     Following, History, Judge, LINES, RereadQueue, Sources, beginning, grouped, is_checkpoint,
@@ -100,6 +100,10 @@ fn verdict(check: &Check, history: &History, judge: &Judge) -> Verdict {
     let Some(line) = lines.next() else {
         if check.id == BROKEN {
             let otherwise = "every value of the last record that was finite before is finite";
+            return Verdict::of(lasting(check, history, judge), otherwise);
+        }
+        if check.needs == Needs::History {
+            let otherwise = "no sudden change lasts until the last record";
             return Verdict::of(lasting(check, history, judge), otherwise);
         }
         return Verdict::not_applicable(NO_WEIGHTS);

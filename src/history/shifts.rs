@@ -188,9 +188,13 @@ fn of_loss(
 
 /// The finding on a layer of which statistics moved at one record, the furthest first.
 fn of_group(history: &History, layer: usize, group: &[(&Jump, &'static str)]) -> Finding {
-    let (jump, statistic) = group[0];
-    let others: Vec<String> = group[1..]
+    let scores = group
         .iter()
+        .find(|(of, id)| *id == "score_std" && is_rescaled(of));
+    let (jump, statistic) = *scores.unwrap_or(&group[0]);
+    let others: Vec<String> = group
+        .iter()
+        .filter(|(_, id)| *id != statistic)
         .take(MOST_NAMED)
         .map(|(of, id)| format!("{id} {} → {}", digits(of.from), digits(of.to)))
         .collect();
@@ -202,22 +206,17 @@ fn of_group(history: &History, layer: usize, group: &[(&Jump, &'static str)]) ->
             others.join(", ")
         ),
     };
-    let scores = group
-        .iter()
-        .find(|(of, id)| *id == "score_std" && is_rescaled(of));
-    let (jump, statistic, severity, advice) = match scores {
-        Some((of, id)) => (
-            *of,
-            *id,
+    let (severity, advice) = if scores.is_some() {
+        (
             Severity::Error,
-            "the scale of the scores was changed: look at the factor of q·k, at temperature, and at norms of queries and keys",
-        ),
-        None => (
-            jump,
-            statistic,
+            "the scale of the scores was changed: look at the factor of q·k, at temperature, at norms of queries and keys, and at the \
+             learning rate",
+        )
+    } else {
+        (
             Severity::Info,
             "attention changes slowly by itself: look at what changed there, if it was not meant",
-        ),
+        )
     };
     Finding {
         check: LEVEL,

@@ -8,6 +8,7 @@ use attnscope_report::digits;
 use attnscope_spec::Place;
 
 use super::judge::{Finding, change_of};
+use super::lines::LINES;
 use super::trend::Trend;
 use super::value::{History, Origin};
 
@@ -84,10 +85,15 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
 /// Returns further lines about a finding.
 pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
     let label = |idx: usize| history.records()[idx].label();
+    let has_line = LINES.iter().any(|line| line.check == finding.check);
+    let limit = if has_line {
+        format!(", threshold {}", digits(finding.threshold))
+    } else {
+        String::new()
+    };
     let mut lines = vec![format!(
-        "{}, threshold {}; {}",
+        "{}{limit}; {}",
         title(finding.statistic),
-        digits(finding.threshold),
         finding.why
     )];
     if let Some((at, statistic)) = finding.warned {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use attnscope::bundles::demo_alignment;
 use attnscope_checkpoint::embeddings::Table;
-use attnscope_checks::{CHECKS, Status, Thresholds};
+use attnscope_checks::{Status, Thresholds, of_runs};
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_run::align::Alignment;
 use serde_json::Value;
@@ -236,7 +236,7 @@ fn unknown_words_are_rows_of_zeros_marked_and_counted() {
         let found = changed.expect("an attention").align();
         assert_eq!(
             found.judge(&Thresholds::default()).len(),
-            CHECKS.len(),
+            of_runs().count(),
             "{words}"
         );
     }

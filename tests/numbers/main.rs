@@ -12,6 +12,7 @@ mod edited_texts;
 mod effect;
 mod effect_demo;
 mod effect_judged;
+mod events;
 mod history;
 mod lab;
 mod lab_match;

@@ -301,14 +301,11 @@ impl Head {
             "mean_distance" => mean_of(self.rows(1, |i, keys| {
                 keys.iter().map(|j| p(i, *j) * i.abs_diff(*j) as f64).sum()
             })),
-            "later_mass" => mean_of(self.rows(1, |i, keys| {
-                let later = keys.iter().filter(|j| **j > i);
-                later.map(|j| p(i, *j)).sum()
-            })),
-            "pad_mass" if !self.real.contains(&false) => (f64::NAN, Gathered::Mean),
+            "later_mass" => mean_of(self.rows(1, |i, _| self.pattern[i][i + 1..].iter().sum())),
+            "pad_mass" if !self.real.contains(&false) => mean_of(Vec::new()),
             "pad_mass" => mean_of(self.rows(1, |i, _| {
-                let pads = (0..self.real.len()).filter(|j| !self.real[*j]);
-                pads.map(|j| p(i, j)).sum()
+                let keys = self.pattern[i].iter().zip(&self.real);
+                keys.map(|(p, real)| if *real { 0.0 } else { *p }).sum()
             })),
             "score_mean" => mean_of(self.pairs(s)),
             "score_std" => (variance(&self.pairs(s)).sqrt(), Gathered::Mean),
@@ -493,14 +490,11 @@ fn statistics_with_learned_sinks_and_windows_are_what_they_say() {
 
 #[test]
 fn padding_counts_nowhere() {
-    let left = (0..33).map(|i| i >= 5).collect();
-    let whole = compare("gpt2", 33, Some(left));
+    let whole = compare("gpt2", 33, Some((0..33).map(|i| i >= 5).collect()));
     let empty = whole.layers[0].heads[0].stats.of(Stat::EmptyRows);
     assert_eq!(empty, 5.0, "as many as there are pads on the left");
-    let right = (0..30).map(|i| i < 21).collect();
-    compare("bert", 30, Some(right));
-    let scattered = (0..40).map(|i| i % 7 != 3).collect();
-    compare("llama", 40, Some(scattered));
+    compare("bert", 30, Some((0..30).map(|i| i < 21).collect()));
+    compare("llama", 40, Some((0..40).map(|i| i % 7 != 3).collect()));
 }
 
 #[test]

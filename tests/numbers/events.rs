@@ -1,0 +1,115 @@
+//! Logs of small trainings in which something goes wrong at step 250, and of healthy ones that look alike
+//! (`fixtures/histories/make_events.py`).
+
+use attnscope_checks::{Severity, Thresholds};
+use attnscope_history::{Finding, History, Judge, of_text};
+
+const AT: u64 = 250;
+
+fn judged(name: &str) -> (History, Judge) {
+    let path = testing::root().join(format!("fixtures/histories/{name}.jsonl"));
+    let text = std::fs::read_to_string(path).expect("a log");
+    let history = of_text(name, &text).expect("a history");
+    assert_eq!(history.notes, Vec::<String>::new());
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(&history);
+    (history, judge)
+}
+
+/// Findings of a severity or worse, each by its check, place and step.
+fn found(name: &str, least: Severity) -> Vec<(String, Severity, String)> {
+    let (history, judge) = judged(name);
+    let step = |finding: &&Finding| history.records()[finding.begin].step;
+    let grave = judge.findings().iter();
+    let grave = grave.filter(|finding| finding.severity >= least);
+    let grave = grave.inspect(|finding| {
+        let steps = AT..AT + 60;
+        let at = step(finding);
+        assert!(at.is_some_and(|at| steps.contains(&at)), "{finding:?}");
+    });
+    let named = grave.map(|finding| {
+        let what = (finding.check.to_owned(), finding.severity);
+        (what.0, what.1, finding.place.to_string())
+    });
+    named.collect()
+}
+
+/// Whether a check begins at the step of the event, in all the places given.
+fn begins(name: &str, check: &str, severity: Severity, places: &[&str]) {
+    let (history, judge) = judged(name);
+    for place in places {
+        let mut all = judge.findings().iter();
+        let finding = all.find(|finding| {
+            finding.check == check
+                && (place.is_empty() || finding.place.to_string() == *place)
+                && history.records()[finding.begin].step == Some(AT)
+        });
+        let finding = finding.unwrap_or_else(|| {
+            panic!(
+                "{name}: no {check} at {place}: {:#?}",
+                found(name, Severity::Info)
+            )
+        });
+        assert_eq!(finding.severity, severity, "{name}: {finding:?}");
+    }
+}
+
+#[test]
+fn a_mask_that_is_lost_is_a_leak_at_that_record_in_the_right_heads_alone() {
+    begins("leak_head", "future-leak", Severity::Error, &["L1H2"]);
+    let only = found("leak_head", Severity::Warning);
+    assert_eq!(only.len(), 1, "{only:?}");
+    let heads = ["L0H0", "L0H3", "L1H0", "L1H3"];
+    begins("padding_leak", "padding-leak", Severity::Error, &heads);
+    let (_, judge) = judged("leak_head");
+    let why = &judge.findings()[0].why;
+    assert!(why.contains("later keys get up to 0."), "{why}");
+    assert!(why.contains("1 of 4 heads"), "{why}");
+}
+
+#[test]
+fn what_breaks_is_named_where_it_broke() {
+    begins("dead_head", "dead-head", Severity::Warning, &["L1H1"]);
+    begins("no_scores", "level-shift", Severity::Error, &["L0", "L1"]);
+    begins("sharp", "level-shift", Severity::Error, &["L0", "L1"]);
+    for name in ["rank", "other_data"] {
+        begins(name, "loss-jump", Severity::Error, &[""]);
+    }
+    begins("shuffled", "loss-jump", Severity::Warning, &[""]);
+    let (_, judge) = judged("shuffled");
+    let jump = judge.findings().iter().find(|of| of.check == "loss-jump");
+    assert!(jump.is_some_and(|of| of.advice.contains("look at the data")));
+}
+
+#[test]
+fn healthy_trainings_that_look_alike_are_not_warned_of() {
+    for name in [
+        "curriculum",
+        "restart",
+        "no_dropout",
+        "repeated",
+        "padded",
+        "encoder",
+        "batch",
+    ] {
+        assert_eq!(found(name, Severity::Warning), [], "{name}");
+    }
+}
+
+/// A watch ends within three records of a leak.
+#[test]
+fn a_leak_is_an_error_two_records_after_it_began() {
+    let path = testing::root().join("fixtures/histories/leak_head.jsonl");
+    let text = std::fs::read_to_string(path).expect("a log");
+    let until = |n_records: usize| {
+        let lines: Vec<&str> = text.lines().take(1 + n_records).collect();
+        let history = of_text("run", &(lines.join("\n") + "\n")).expect("a history");
+        let mut judge = Judge::new(Thresholds::default());
+        judge.look(&history);
+        judge.findings().iter().map(|of| of.severity).max()
+    };
+    // Records of steps 0 to 240 are 25.
+    assert_eq!(until(25), None);
+    assert_eq!(until(26), Some(Severity::Warning));
+    assert_eq!(until(27), Some(Severity::Error));
+}
