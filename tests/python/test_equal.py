@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from attnscope import Monitor
+from attnscope.statistics import OF_LAYERS
 
 IDS = [5, 9, 2, 17, 33, 9, 2, 40, 11, 8, 21, 9, 2, 17]
 TARGET = [0, 7, 31, 12, 7, 31, 22, 18, 4]
@@ -34,16 +35,22 @@ class EqualCase(Case):
             for at, layer in enumerate(line.get("layers", [])):
                 layers[layer["stack"], layer["layer"]] = at
         expected = {(layer["stack"], layer["layer"]): layer["heads"] for layer in found["layers"]}
+        of_whole = {(layer["stack"], layer["layer"]): layer["stats"] for layer in found["layers"]}
         self.assertEqual(set(layers), set(expected))
         n = 0
         for place, heads in expected.items():
             for name, of_layers in record["values"].items():
                 ours = of_layers[layers[place]]
+                if name in OF_LAYERS:
+                    a, b = ours[0], of_whole[place][name]
+                    # None where no module is a block.
+                    self.assertTrue(a is None or abs(a - b) <= TOLERANCE, f"{place} {name}: {a} here, {b} in the report")
+                    continue
                 self.assertEqual(len(ours), len(heads), place)
                 for head in heads:
-                    # A statistic that has no meaning is NaN in the log, and null in the report.
-                    b = head["stats"][name]
-                    a, b = float(ours[head["head"]]), math.nan if b is None else float(b)
+                    # A statistic that has no meaning is NaN or null in the log, and null in the report.
+                    a, b = ours[head["head"]], head["stats"][name]
+                    a, b = math.nan if a is None else float(a), math.nan if b is None else float(b)
                     same = math.isnan(a) and math.isnan(b) or abs(a - b) <= TOLERANCE * max(1.0, abs(b))
                     self.assertTrue(same, f"{place} head {head['head']} {name}: {a} here, {b} in the report")
                     n += not math.isnan(b)
@@ -85,6 +92,8 @@ class Families(EqualCase):
                 config._attn_implementation = implementation
                 model = grown(made(config), factor)
                 self.check(model, inputs or {"input_ids": ids()}, *(arguments or text()))
+                values = self.lines()[-1]["values"]
+                self.assertTrue(all(v is not None for name in ("head_output_norm", "resid_spread") for v in values[name][0]))
 
     def test_gpt2(self):
         from transformers import GPT2Config

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from attnscope import Monitor
-from attnscope.statistics import DEFAULT
+from attnscope.statistics import DEFAULT, OF_LAYERS
 
 
 class Loop(Case):
@@ -50,7 +50,8 @@ class Lines(Loop):
         for record in records:
             self.assertEqual(set(record), {"step", "time", "loss", "values"})
             self.assertEqual(list(record["values"]), list(DEFAULT))
-            self.assertEqual([[len(layer) for layer in v] for v in record["values"].values()], [[4, 4]] * len(DEFAULT))
+            sizes = {name: [len(layer) for layer in v] for name, v in record["values"].items()}
+            self.assertEqual(sizes, {name: [1, 1] if name in OF_LAYERS else [4, 4] for name in DEFAULT})
 
     def test_what_is_no_number_has_the_words_of_reports(self):
         model = Model()

@@ -27,7 +27,7 @@ class Watch:
         self.measured, self.frames, self.is_off, self.in_kernel = [], [], False, 0
         self.thread = threading.get_ident()
         self.padding = Padding()
-        self.outputs = Outputs(statistics)
+        self.outputs = Outputs(statistics, sampler.n_rows == 0)
         self.handles = []
         self.blind = None  # why something could not be looked at
         self.mode = None
@@ -148,7 +148,7 @@ class Watch:
     def after(self, name, func, args, kwargs, out):
         if self.outputs.waiting:
             with torch.no_grad(), _no_autocast(), seen._own_modes():
-                self.outputs.after(name, args, kwargs, self.path)
+                self.outputs.after(name, args, kwargs, self.path, self.frames[-1].module if self.frames else self.root)
         if name not in seen.SOFTMAX and name not in seen.FUSED and name not in seen.PRODUCT:
             with torch.no_grad(), seen._own_modes():
                 self.marks.follow(name, args, kwargs, out)
