@@ -17,6 +17,7 @@ mod entropy_collapse;
 mod entropy_uniform;
 mod evidence;
 mod foreign_ids;
+mod foreign_step;
 mod future_leak;
 mod gain;
 mod invariance;
@@ -182,6 +183,7 @@ pub static CHECKS: &[&Check] = &[
     &regression::CHECK,
     &loss_jump::CHECK,
     &level_shift::CHECK,
+    &foreign_step::CHECK,
 ];
 
 impl Check {

@@ -14,6 +14,7 @@ use super::moved::moved_from;
 use super::onset::Follower;
 use super::record::is_unknown;
 use super::shifts::Shifts;
+use super::strays::strays;
 use super::trend::{self, Trend};
 use super::value::{History, Origin};
 use super::weigh::weigh;
@@ -291,6 +292,9 @@ impl Judge {
             found.severity > Severity::Info || found.statistic == "loss" || !told.contains(&at)
         });
         findings.extend(shifts);
+        if history.origin == Origin::Checkpoints {
+            findings.extend(strays(history));
+        }
         findings.sort_by(|a, b| {
             (a.begin, std::cmp::Reverse(a.severity), a.cell).cmp(&(
                 b.begin,

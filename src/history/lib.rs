@@ -25,6 +25,7 @@ mod record;
 mod robust;
 mod shifts;
 mod sources;
+mod strays;
 mod text;
 mod trend;
 mod value;
