@@ -170,8 +170,18 @@ fn of_loss(
         ),
     };
     Finding {
-        check: LOSS,
         severity,
+        why: with,
+        advice,
+        ..of_jump(LOSS, jump)
+    }
+}
+
+/// What every finding says of its jump: at first of the loss of the whole model, for information.
+fn of_jump(check: &'static str, jump: &Jump) -> Finding {
+    Finding {
+        check,
+        severity: Severity::Info,
         place: Place::MODEL,
         cell: 0,
         statistic: "loss",
@@ -181,8 +191,8 @@ fn of_loss(
         end: jump.end,
         from: Some((jump.since, jump.from)),
         warned: None,
-        why: with,
-        advice,
+        why: String::new(),
+        advice: "",
     }
 }
 
@@ -219,19 +229,13 @@ fn of_group(history: &History, layer: usize, group: &[(&Jump, &'static str)]) ->
         )
     };
     Finding {
-        check: LEVEL,
         severity,
         place: history.grid().layers()[layer].place(),
         cell: history.grid().n_heads() + layer,
         statistic,
-        threshold: jump.from,
-        begin: jump.begin,
-        to: jump.to,
-        end: jump.end,
-        from: Some((jump.since, jump.from)),
-        warned: None,
         why,
         advice,
+        ..of_jump(LEVEL, jump)
     }
 }
 

@@ -142,8 +142,8 @@ pub fn weigh(
     Some(crossed.weigh())
 }
 
-/// Weighs what a mask let through. `None` where nothing shows that there was a mask: some head of the stack gave such keys something
-/// in the record before, or there is none.
+/// Weighs what a mask let through. `None` where nothing shows that there was a mask: in every record before, some head of the stack
+/// gave such keys something. One record suffices, so that a leak that spreads is found in each head.
 fn weigh_leak(
     history: &History,
     line: &Line,
@@ -158,9 +158,8 @@ fn weigh_leak(
         let values = units.map(|unit| line.value(history, record_idx, unit));
         values.filter(|value| !value.is_nan()).reduce(f64::max)
     };
-    let mut before = (0..crossing.begin).rev();
-    let largest = before.find_map(largest_at)?;
-    if largest > NO_MASS {
+    let mut before = (0..crossing.begin).filter_map(largest_at);
+    if !before.any(|largest| largest <= NO_MASS) {
         return None;
     }
     let heads = match n_beyond {

@@ -464,8 +464,9 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         let model = model_of(case).expect("opens");
         let said = judged(&model, &prompt_of(&model, &reference_request(case, true)));
         for (check, severity) in said.fired() {
-            // Their weights are random: they know nothing, and it is said.
-            let expected = if ["knows-nothing", "untrained"].contains(&check) {
+            // Their weights are random: they know nothing, and it is said. One has no gains that could hide it.
+            let is_bare = check == "untrained" && name_of(case) == "nanochat";
+            let expected = if check == "knows-nothing" || is_bare {
                 Severity::Warning
             } else {
                 Severity::Info

@@ -96,6 +96,38 @@ fn healthy_trainings_that_look_alike_are_not_warned_of() {
     }
 }
 
+/// A leak that spreads is told in each head where it begins, though others leak already.
+#[test]
+fn a_leak_that_spreads_is_found_in_each_head() {
+    let path = testing::root().join("fixtures/histories/leak_head.jsonl");
+    let text = std::fs::read_to_string(path).expect("a log");
+    let spread = text.lines().map(|line| {
+        let mut record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if record["step"].as_u64() >= Some(300) {
+            record["values"]["later_mass"][0][1] = 0.2.into();
+        }
+        record.to_string()
+    });
+    let spread: Vec<String> = spread.collect();
+    // The header begins with its own key.
+    let header = text.lines().next().expect("a header");
+    let log = [header.to_owned(), spread[1..].join("\n")].join("\n") + "\n";
+    let history = of_text("run", &log).expect("a history");
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(&history);
+    let leaks = judge.findings().iter();
+    let leaks = leaks.filter(|of| of.check == "future-leak");
+    let leaks: Vec<(String, Option<u64>, Severity)> = leaks
+        .map(|of| {
+            let step = history.records()[of.begin].step;
+            (of.place.to_string(), step, of.severity)
+        })
+        .collect();
+    let expected = [("L1H2", 250), ("L0H1", 300)];
+    let expected = expected.map(|(place, step)| (place.to_owned(), Some(step), Severity::Error));
+    assert_eq!(leaks, expected);
+}
+
 /// A watch ends within three records of a leak.
 #[test]
 fn a_leak_is_an_error_two_records_after_it_began() {
