@@ -13,7 +13,8 @@
 //! to lie beyond it on the same side, by 10 times the noise (13 where only five losses are known) and by a tenth of the level, and further than the loss was
 //! falling anyway. A statistic moved if at the same record the mean of a layer's heads left its own level by 11 times its noise
 //! and stayed. A rise is an error if attention moved at the same record and the loss is a quarter higher, otherwise a warning. A fall is a
-//! warning if attention moved at the same record, otherwise information. Value: the loss after it.
+//! warning if attention moved at the same record, otherwise information. A rise is an error too if the loss was that of the next
+//! token before, by the logits that the monitor saw, and the logits still predict that token: labels changed. Value: the loss after it.
 //!
 //! ## False alarms
 //! Other data has another loss: where nothing in attention moved, look at what the training reads. Repeated batches are learned

@@ -23,6 +23,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
         }
         let summary = tally.finish(k_norms.clone(), &visibility);
         let evidence = HeadEvidence {
+            audit: None,
             summary: &summary,
             output_norms: &[],
             resid_norms: &[],

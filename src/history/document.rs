@@ -3,12 +3,13 @@
 use attnscope_checks::stats::{Compute, STATISTICS};
 use attnscope_report::record::{About, Row, Table};
 use attnscope_report::{
-    HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
-    HistoryStep, HistoryTrend, HistoryWarning, Number,
+    HISTORY_VERSION, HistoryBatch, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint,
+    HistoryRecord, HistoryStep, HistoryTrend, HistoryWarning, Number,
 };
 use attnscope_spec::Place;
 
 use super::judge::{Finding, Judge, change_of};
+use super::log::BatchFacts;
 use super::text::on_its_way;
 use super::trend::Trend;
 use super::value::{History, Origin};
@@ -78,10 +79,24 @@ fn step(history: &History, idx: usize) -> HistoryStep {
         state: record.state.label(),
         reason: record.state.reason().map(str::to_owned),
         loss: record.loss().map(Number),
+        batch: record.batch().map(of_batch),
         values: match record.numbers {
             Some(_) => values.collect(),
             None => std::collections::BTreeMap::new(),
         },
+    }
+}
+
+fn of_batch(facts: &BatchFacts) -> HistoryBatch {
+    let by_position = facts.by_position.iter();
+    HistoryBatch {
+        padding: facts.padding.map(Number),
+        documents: facts.documents.map(Number),
+        next_loss: facts.next_loss.map(Number),
+        own_loss: facts.own_loss.map(Number),
+        by_position: by_position
+            .map(|(end, loss)| (*end, loss.0.map(Number)))
+            .collect(),
     }
 }
 

@@ -14,6 +14,7 @@ use super::moved::moved_from;
 use super::onset::Follower;
 use super::record::is_unknown;
 use super::shifts::Shifts;
+use super::standing::{WRONG_AXIS, standing};
 use super::strays::strays;
 use super::trend::{self, Trend};
 use super::value::{History, Origin};
@@ -292,6 +293,15 @@ impl Judge {
             found.severity > Severity::Info || found.statistic == "loss" || !told.contains(&at)
         });
         findings.extend(shifts);
+        // What begins at some record is told there.
+        let standing = standing(history, &self.thresholds);
+        // Rows that do not sum to 1 have no entropy: nothing else about them is not finite.
+        let axes = standing.iter().filter(|found| found.check == WRONG_AXIS);
+        let axes: Vec<usize> = axes.map(|found| found.begin).collect();
+        findings.retain(|found| {
+            found.check != BROKEN || found.statistic == "loss" || !axes.contains(&found.begin)
+        });
+        findings.extend(standing);
         if history.origin == Origin::Checkpoints {
             findings.extend(strays(history));
         }

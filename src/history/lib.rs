@@ -2,6 +2,7 @@
 //! judged. A [`History`] is a plain value; readers send it [`Update`]s.
 
 pub mod batch;
+mod batch_moved;
 pub mod cache;
 mod change_point;
 mod complete;
@@ -25,6 +26,7 @@ mod record;
 mod robust;
 mod shifts;
 mod sources;
+mod standing;
 mod strays;
 mod text;
 mod trend;
@@ -39,7 +41,7 @@ pub use follow::{Following, Read, RereadQueue, Sink, Sources, list};
 pub use grid::{Grid, LayerShape};
 pub use judge::{Finding, Judge, change_of};
 pub use lines::{LINES, Line, Scope, Side, lines_of};
-pub use log::{Batch, batch_of};
+pub use log::{Batch, BatchFacts, Labels, batch_of};
 pub use news::{News, ReportedChange};
 pub use of_text::of_text;
 pub use read::Reading;

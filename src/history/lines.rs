@@ -168,6 +168,19 @@ pub static LINES: &[Line] = &[
         is_leak: true,
         advice: "the padding mask was lost here: pass it to attention again",
     },
+    Line {
+        check: "document-leak",
+        statistic: "document_mass",
+        threshold: |of| of.document_leak.error_mass,
+        side: Side::Above,
+        scope: Scope::Heads,
+        ordinary: 0.5,
+        is_ratio: false,
+        excuses_design: false,
+        is_fault: true,
+        is_leak: true,
+        advice: "documents of a packed row see each other: use a block-diagonal mask, or cumulative sequence lengths",
+    },
 ];
 
 /// Probability that a mask leaves of forbidden keys, at most: rounding.

@@ -87,6 +87,7 @@ fn mean(grid: &Grid, rows: &[Row]) -> Numbers {
         _ => UNKNOWN,
     };
     Numbers {
+        batch: None,
         loss: (n_losses > 0).then(|| loss / f64::from(n_losses)),
         values: sums.iter().enumerate().map(value).collect(),
     }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use attnscope_report::record::Row;
 
+use super::log::BatchFacts;
+
 /// State of reading a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
@@ -51,6 +53,8 @@ impl State {
 pub struct Numbers {
     /// Mean loss in nats, if known; for a log, as the training reported it.
     pub loss: Option<f64>,
+    /// What a log says of the batch; `None` for checkpoints, and for logs without it.
+    pub batch: Option<Box<BatchFacts>>,
     /// [statistic of the history][cell of the grid]; [`UNKNOWN`] for missing values
     pub values: Box<[f32]>,
 }
@@ -100,6 +104,11 @@ impl Record {
             Some(step) => format!("step {step}"),
             None => self.name.clone(),
         }
+    }
+
+    /// What a log says of the batch.
+    pub fn batch(&self) -> Option<&BatchFacts> {
+        self.numbers.as_ref()?.batch.as_deref()
     }
 
     pub fn loss(&self) -> Option<f64> {

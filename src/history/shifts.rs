@@ -6,6 +6,7 @@ use attnscope_checks::stats::{STATISTICS, Span};
 use attnscope_report::digits;
 use attnscope_spec::Place;
 
+use super::batch_moved::{batch_moved, lost_labels};
 use super::judge::Finding;
 use super::jumps::{Jump, Jumps, OF_LOSS, OF_SHARES, OF_STATISTICS};
 use super::value::History;
@@ -56,7 +57,11 @@ impl Shifts {
             .map(|jump| {
                 let moved = self.moved(history, |of| of.begin == jump.begin);
                 let later = self.moved(history, |of| of.begin == jump.begin + 1);
-                of_loss(jump, &moved, &later)
+                let found = of_loss(jump, &moved, &later, &batch_moved(history, jump));
+                match lost_labels(history, jump) {
+                    Some(next) => of_labels(found, next),
+                    None => found,
+                }
             })
             .collect();
         for layer in 0..n_layers {
@@ -131,6 +136,7 @@ fn of_loss(
     jump: &Jump,
     moved: &[(&'static str, usize)],
     later: &[(&'static str, usize)],
+    batch: &[String],
 ) -> Finding {
     let named = |moved: &[(&'static str, usize)]| {
         let names = moved.iter().take(MOST_NAMED).map(|(title, n)| match n {
@@ -144,6 +150,7 @@ fn of_loss(
         ([], later) => format!("attention moved only after it: {}", named(later)),
         (moved, _) => format!("at the same record attention moved: {}", named(moved)),
     };
+    let with = [&[with], batch].concat().join("; ");
     let is_rise = jump.to > jump.from;
     let (severity, advice) = match (is_rise, !moved.is_empty()) {
         (true, true) => (
@@ -174,6 +181,20 @@ fn of_loss(
         why: with,
         advice,
         ..of_jump(LOSS, jump)
+    }
+}
+
+/// A jump of the loss that the predictions do not share.
+fn of_labels(found: Finding, next: f64) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        why: format!(
+            "labels are no longer the next tokens: the model still predicts those, with a loss of {}; {}",
+            digits(next),
+            found.why
+        ),
+        advice: "look at how labels are made: shuffled, shifted by another offset, or those of another batch",
+        ..found
     }
 }
 

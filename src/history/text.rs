@@ -55,7 +55,12 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
     let moved = match finding.from {
         Some((since, from)) if since + 1 == finding.begin => format!("{} → {to}", digits(from)),
         Some((since, from)) => format!("{} at {} → {to}", digits(from), label(since)),
+        None if finding.to.is_nan() => String::new(),
         None => to,
+    };
+    let moved = match moved.as_str() {
+        "" => moved,
+        _ => format!(" ({moved})"),
     };
     let place = if finding.place == Place::MODEL {
         String::new()
@@ -76,7 +81,7 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
     };
     let begins = if others.is_empty() { "begins" } else { "begin" };
     format!(
-        "{}{place}{others} {begins} at {} ({moved}){ended}",
+        "{}{place}{others} {begins} at {}{moved}{ended}",
         finding.check,
         label(finding.begin)
     )
@@ -91,11 +96,13 @@ pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
     } else {
         String::new()
     };
-    let mut lines = vec![format!(
-        "{}{limit}; {}",
-        title(finding.statistic),
-        finding.why
-    )];
+    // A fault that no statistic measures has its reason alone.
+    let measured = if finding.to.is_nan() && finding.from.is_none() {
+        String::new()
+    } else {
+        format!("{}{limit}; ", title(finding.statistic))
+    };
+    let mut lines = vec![format!("{measured}{}", finding.why)];
     if let Some((at, statistic)) = finding.warned {
         lines.push(format!(
             "{} was on its way to its threshold from {} on",

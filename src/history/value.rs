@@ -334,6 +334,18 @@ impl History {
         self.statistics = header.statistics;
         self.sampled_rows = Some(header.rows);
         self.layout = None;
+        if !header.unseen.is_empty() {
+            let names = header.unseen.iter().take(3).cloned();
+            let more = match header.unseen.len() {
+                n if n > 3 => format!(" and {} more", n - 3),
+                _ => String::new(),
+            };
+            self.note(format!(
+                "{}: no attention was seen in {}{more}: the log does not have their heads",
+                self.name,
+                names.collect::<Vec<String>>().join(", ")
+            ));
+        }
         if !header.unknown.is_empty() {
             self.note(format!(
                 "{}: statistics that this version does not know are left out: {}",
@@ -404,6 +416,7 @@ impl History {
             state: State::Done,
             numbers: Some(Numbers {
                 loss: logged.loss,
+                batch: logged.batch,
                 values,
             }),
             rows: Vec::new(),

@@ -174,11 +174,7 @@ fn weigh_leak(
         Loss::Alike => "the loss did not jump".to_owned(),
         Loss::Unknown => "the loss is not known yet".to_owned(),
     };
-    let what = if line.statistic == "pad_mass" {
-        "keys that are padding"
-    } else {
-        "later keys"
-    };
+    let what = what_leaks(line.statistic);
     let why = format!(
         "{what} get up to {mass} of a head's attention, and got none before; {heads}; {loss}"
     );
@@ -188,6 +184,15 @@ fn weigh_leak(
         Severity::Warning
     };
     Some(SeverityDecision { severity, why })
+}
+
+/// The keys that a leak is about, by its statistic.
+pub(super) fn what_leaks(statistic: &str) -> &'static str {
+    match statistic {
+        "pad_mass" => "keys that are padding",
+        "document_mass" => "keys of other documents",
+        _ => "later keys",
+    }
 }
 
 /// Counts the heads in a cell's layer that are past learning at a record, without those of a type by design.

@@ -66,9 +66,27 @@ pub struct HistoryStep {
     pub reason: Option<String>,
     /// Mean loss in nats; null where it is not known.
     pub loss: Option<Number>,
+    /// What a monitor's log says of the batch; null for checkpoints, and for logs without it.
+    pub batch: Option<HistoryBatch>,
     /// Statistics by their ids, as [layer][head]; empty for a step that was not read.
     #[schemars(schema_with = "super::schema_parts::values_by_layer")]
     pub values: BTreeMap<&'static str, Vec<Vec<Option<Number>>>>,
+}
+
+/// A batch of a training, as far as the monitor saw it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct HistoryBatch {
+    /// Share of positions that are padding.
+    pub padding: Option<Number>,
+    /// Mean number of documents in a row.
+    pub documents: Option<Number>,
+    /// Mean −log p of the next token at sampled positions, in nats.
+    pub next_loss: Option<Number>,
+    /// Mean −log p of the token that a position holds itself, in nats.
+    pub own_loss: Option<Number>,
+    /// [end, mean −log p of the next token] for ranges of positions below 1, 2, 4, 8, …
+    pub by_position: Vec<(u32, Option<Number>)>,
 }
 
 /// A step that a finding speaks of.

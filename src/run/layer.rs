@@ -70,6 +70,7 @@ pub(super) fn head_report(
     audit: Option<Box<Audit>>,
 ) -> HeadReport {
     let evidence = HeadEvidence {
+        audit: audit.as_deref(),
         summary: &summary,
         output_norms,
         resid_norms,

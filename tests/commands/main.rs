@@ -65,6 +65,7 @@ mod sweep_checkpoint;
 mod sweep_command;
 mod targets_of_output;
 mod tidy;
+mod trace_documents;
 mod trainers_directories;
 mod values;
 mod verdict_formats;

@@ -36,13 +36,17 @@ fn found(name: &str, least: Severity) -> Vec<(String, Severity, String)> {
 
 /// Whether a check begins at the step of the event, in all the places given.
 fn begins(name: &str, check: &str, severity: Severity, places: &[&str]) {
+    begins_at(AT, name, check, severity, places);
+}
+
+fn begins_at(at: u64, name: &str, check: &str, severity: Severity, places: &[&str]) {
     let (history, judge) = judged(name);
     for place in places {
         let mut all = judge.findings().iter();
         let finding = all.find(|finding| {
             finding.check == check
                 && (place.is_empty() || finding.place.to_string() == *place)
-                && history.records()[finding.begin].step == Some(AT)
+                && history.records()[finding.begin].step == Some(at)
         });
         let finding = finding.unwrap_or_else(|| {
             panic!(
@@ -75,10 +79,69 @@ fn what_breaks_is_named_where_it_broke() {
     for name in ["rank", "other_data"] {
         begins(name, "loss-jump", Severity::Error, &[""]);
     }
-    begins("shuffled", "loss-jump", Severity::Warning, &[""]);
+    begins("shuffled", "loss-jump", Severity::Error, &[""]);
     let (_, judge) = judged("shuffled");
     let jump = judge.findings().iter().find(|of| of.check == "loss-jump");
-    assert!(jump.is_some_and(|of| of.advice.contains("look at the data")));
+    let why = &jump.expect("a jump").why;
+    assert!(
+        why.contains("labels are no longer the next tokens"),
+        "{why}"
+    );
+    begins(
+        "document_leak",
+        "document-leak",
+        Severity::Error,
+        &["L0H0", "L1H3"],
+    );
+    begins("axis", "wrong-axis", Severity::Error, &["L0", "L1"]);
+    let of_axis = found("axis", Severity::Warning);
+    assert!(
+        of_axis.iter().all(|(check, ..)| check == "wrong-axis"),
+        "{of_axis:?}"
+    );
+}
+
+/// What was wrong from the first record on is told, though nothing begins.
+#[test]
+fn faults_that_a_run_has_from_its_start_are_told() {
+    let all = ["L0H0", "L0H3", "L1H0", "L1H3"];
+    for (name, check, places) in [
+        ("open", "future-leak", &all[..]),
+        ("open_padding", "padding-leak", &all),
+        ("joined", "document-leak", &all),
+        ("copied", "label-shift", &[""]),
+    ] {
+        begins_at(0, name, check, Severity::Error, places);
+        let (_, judge) = judged(name);
+        let grave = judge
+            .findings()
+            .iter()
+            .filter(|of| of.severity > Severity::Info);
+        let others: Vec<_> = grave.filter(|of| of.check != check).collect();
+        assert!(others.is_empty(), "{name}: {others:#?}");
+    }
+}
+
+/// An encoder sees later keys as it should, and so does a model whose labels the log does not tell.
+#[test]
+fn later_keys_are_a_fault_only_of_a_model_that_predicts_them() {
+    let path = testing::root().join("fixtures/histories/open.jsonl");
+    let text = std::fs::read_to_string(path).expect("a log");
+    let leaks = |text: &str| {
+        let history = of_text("run", text).expect("a history");
+        let mut judge = Judge::new(Thresholds::default());
+        judge.look(&history);
+        judge.findings().len()
+    };
+    assert!(leaks(&text) > 0);
+    for replaced in ["\"next_loss\"", "\"batch\""] {
+        assert_eq!(leaks(&text.replace(replaced, "\"other\"")), 0, "{replaced}");
+    }
+    // Labels at some positions alone: what the others see may be meant.
+    let part = text.replace("\"batch\":{", "\"batch\":{\"labels\":\"part\",");
+    assert_eq!(leaks(&part), 0);
+    let next = text.replace("\"next_loss\"", "\"labels\":\"next\",\"other\"");
+    assert!(leaks(&next) > 0);
 }
 
 #[test]
@@ -91,6 +154,7 @@ fn healthy_trainings_that_look_alike_are_not_warned_of() {
         "padded",
         "encoder",
         "batch",
+        "packed",
     ] {
         assert_eq!(found(name, Severity::Warning), [], "{name}");
     }

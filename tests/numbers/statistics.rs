@@ -302,6 +302,7 @@ impl Head {
                 keys.iter().map(|j| p(i, *j) * i.abs_diff(*j) as f64).sum()
             })),
             "later_mass" => mean_of(self.rows(1, |i, _| self.pattern[i][i + 1..].iter().sum())),
+            "document_mass" => mean_of(Vec::new()), // of recorded patterns alone
             "pad_mass" if !self.real.contains(&false) => mean_of(Vec::new()),
             "pad_mass" => mean_of(self.rows(1, |i, _| {
                 let keys = self.pattern[i].iter().zip(&self.real);
@@ -375,10 +376,8 @@ fn of_layer(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
         _ => return of_residual(whole, layer_idx, id),
     };
     let rows = whole.rows(&format!("blocks.{layer_idx}.{hook}"), whole.d_model());
-    let real = rows
-        .iter()
-        .zip(&whole.tokens_real)
-        .filter(|(_, real)| **real);
+    let real = rows.iter().zip(&whole.tokens_real);
+    let real = real.filter(|(_, real)| **real);
     Some(mean(real.map(|(row, _)| norm(row))))
 }
 

@@ -48,7 +48,7 @@ class Lines(Loop):
             "rows": 16, "every": 5})
         self.assertEqual(records, seen)
         for record in records:
-            self.assertEqual(set(record), {"step", "time", "loss", "values"})
+            self.assertEqual(set(record), {"step", "time", "loss", "batch", "values"})
             self.assertEqual(list(record["values"]), list(DEFAULT))
             sizes = {name: [len(layer) for layer in v] for name, v in record["values"].items()}
             self.assertEqual(sizes, {name: [1, 1] if name in OF_LAYERS else [4, 4] for name in DEFAULT})

@@ -111,6 +111,7 @@ pub fn reading(entropy: f32) -> Reading {
     Reading {
         grid,
         numbers: Numbers {
+            batch: None,
             loss: Some(if entropy < 0.05 { 4.0 } else { 2.0 }),
             values: values.into(),
         },

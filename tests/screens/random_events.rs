@@ -294,6 +294,7 @@ fn reading(random: &mut Random) -> Reading {
     Reading {
         grid,
         numbers: Numbers {
+            batch: None,
             loss: Some(random.of(&[2.0, f64::NAN, f64::INFINITY, 0.0])),
             values: values.into(),
         },

@@ -107,6 +107,7 @@ mod tests {
             samples: Vec::new(),
         };
         let evidence = HeadEvidence {
+            audit: None,
             summary: &summary,
             output_norms: &[],
             resid_norms: &[],

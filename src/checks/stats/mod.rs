@@ -22,7 +22,7 @@ pub use layer::{Alike, HeadReport, LayerReport};
 pub use page::statistics_page;
 pub use registry::{STATISTICS, Stat, Values, index_of};
 
-use attnscope_compute::attention::{HeadSummary, RowSummary};
+use attnscope_compute::attention::{Audit, HeadSummary, RowSummary};
 
 /// The inputs of a head's statistics.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +39,8 @@ pub struct HeadEvidence<'a> {
     pub is_cross: bool,
     /// A learned sink takes the probability that a row's keys leave.
     pub has_sink: bool,
+    /// Probability on forbidden cells of a recorded pattern; `None` for attnscope's own runs.
+    pub audit: Option<&'a Audit>,
 }
 
 /// Tolerance of row sums around 1, for bf16 rounding; other rows are not distributions over keys.

@@ -172,6 +172,27 @@ fn pad_mass(head: &HeadEvidence<'_>) -> f64 {
     on_pads.map(|(sum, _)| f64::from(*sum)).sum::<f64>() / n_rows as f64
 }
 
+pub static DOCUMENT_MASS: Statistic = Statistic {
+    id: "document_mass",
+    title: "other documents",
+    unit: "",
+    span: Span::Share,
+    low: "separated",
+    high: "attends to other documents",
+    definition: "mean over queries of the probability given to keys of another document of a packed row; absent where no documents are known",
+    source: "what a lost block-diagonal mask leaves in the pattern",
+    compute: Compute::Head(document_mass, Gather::Mean),
+};
+
+fn document_mass(head: &HeadEvidence<'_>) -> f64 {
+    let audit = head.audit;
+    let audit = audit.filter(|audit| audit.has_documents && !head.is_cross);
+    let n_rows = head.rows_seeing(1).count();
+    audit.map_or(f64::NAN, |audit| {
+        audit.across_documents.mass / n_rows as f64
+    })
+}
+
 fn mean_distance(head: &HeadEvidence<'_>) -> f64 {
     if head.is_cross {
         return f64::NAN;

@@ -40,6 +40,7 @@ registry! {
     MeanDistance => position::MEAN_DISTANCE,
     LaterMass => position::LATER_MASS,
     PadMass => position::PAD_MASS,
+    DocumentMass => position::DOCUMENT_MASS,
     ScoreMean => scores::MEAN,
     ScoreStd => scores::STD,
     ScoreMin => scores::MIN,

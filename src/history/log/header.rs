@@ -31,6 +31,8 @@ pub struct Header {
     pub rows: u64,
     /// Steps between two records.
     pub every: u64,
+    /// Modules that look like attention and of which the monitor saw none: path and class.
+    pub unseen: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -43,6 +45,8 @@ struct Raw {
     rows: Option<u64>,
     #[serde(default)]
     every: Option<u64>,
+    #[serde(default)]
+    unseen: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -161,6 +165,7 @@ impl Header {
             unknown,
             rows: raw.rows.unwrap_or(0),
             every: raw.every.unwrap_or(0),
+            unseen: raw.unseen,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use attnscope_checks::stats::STATISTICS;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::facts::BatchFacts;
 use super::header::Header;
 use crate::record::UNKNOWN;
 
@@ -23,6 +24,8 @@ pub struct Logged {
     pub step: u64,
     pub time: Option<f64>,
     pub loss: Option<f64>,
+    /// What the line says of the batch.
+    pub batch: Option<Box<BatchFacts>>,
     /// [statistic of the header][cell of its grid]; [`UNKNOWN`] for whole layers, but for statistics of layers alone, and for values
     /// missing from the line.
     pub values: Box<[f32]>,
@@ -68,12 +71,14 @@ impl<'de> Visitor<'de> for Line<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Item, A::Error> {
         let (mut step, mut time, mut loss, mut values) = (None, None, None, None);
+        let mut batch = None;
         let mut is_segment = false;
         while let Some(key) = map.next_key::<Key>()? {
             match key {
                 Key::Step => step = Some(map.next_value::<u64>()?),
                 Key::Time => time = map.next_value_seed(Figure)?,
                 Key::Loss => loss = map.next_value_seed(Figure)?,
+                Key::Batch => batch = map.next_value::<Option<Box<BatchFacts>>>()?,
                 Key::Values => values = Some(map.next_value_seed(Values(self.0))?),
                 Key::Segment | Key::Attnscope => {
                     map.next_value::<IgnoredAny>()?;
@@ -89,6 +94,7 @@ impl<'de> Visitor<'de> for Line<'_> {
                 step,
                 time,
                 loss,
+                batch,
                 values,
             })),
             _ if is_segment => Ok(Item::Segment(None)),
@@ -102,6 +108,7 @@ enum Key {
     Step,
     Time,
     Loss,
+    Batch,
     Values,
     Segment,
     /// A second header, as a restarted monitor writes it.
@@ -124,6 +131,7 @@ impl<'de> serde::Deserialize<'de> for Key {
                     "step" => Key::Step,
                     "time" => Key::Time,
                     "loss" => Key::Loss,
+                    "batch" => Key::Batch,
                     "values" => Key::Values,
                     "segment" => Key::Segment,
                     "attnscope" => Key::Attnscope,
@@ -136,7 +144,7 @@ impl<'de> serde::Deserialize<'de> for Key {
 }
 
 /// Parser of a number, a word for one that is not finite, or null.
-struct Figure;
+pub(super) struct Figure;
 
 impl<'de> DeserializeSeed<'de> for Figure {
     type Value = Option<f64>;

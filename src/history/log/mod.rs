@@ -1,9 +1,11 @@
 //! The monitor's log: JSON Lines that a training appends to, read from the beginning and followed as it grows.
 
+mod facts;
 mod header;
 mod line;
 mod reader;
 
+pub use facts::{BatchFacts, Labels, Loss};
 pub use header::{Header, is_monitor_log};
 pub use line::{Item, Logged};
 pub use reader::{BadLine, Batch, LogReader, batch_of};

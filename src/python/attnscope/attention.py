@@ -20,6 +20,8 @@ class Attention:
 
     has_sink = False
     is_biased = False  # whether `finish` adds more than a mask
+    over = "keys"  # the axis of the softmax
+    has_documents, documents = False, None  # whether the batch has several documents; [sequence, key] where each key has one
 
     def __init__(self, path, q, k, scale, finish=None, q_scale=1.0, k_scale=1.0):
         q, k = _local(q), _local(k)
@@ -60,11 +62,16 @@ class Attention:
     def rows(self, sequences, positions):
         raw, q_norms, k_norms = self.products(sequences, positions)
         scores = raw if self.finish is None else self.finish(raw, sequences, positions)
+        return self.of_rows(scores, raw, None, q_norms, k_norms, sequences, positions, self.is_biased)
+
+    def of_rows(self, scores, raw, pattern, q_norms, k_norms, sequences, positions, is_biased):
+        """Rows of these sequences, with what is known of their keys."""
         real = None if self.real_keys is None else self.real_keys[sequences]
+        documents = None if self.documents is None else self.documents[sequences]
         scale = self.scale
         if isinstance(scale, torch.Tensor) and scale.dim():
             scale = scale.squeeze(-1)
-        return Rows(scores, raw, None, q_norms, k_norms, self.key_of(positions), real, scale, self.is_biased)
+        return Rows(scores, raw, pattern, q_norms, k_norms, self.key_of(positions), real, scale, is_biased, documents)
 
 
 def _local(x):
@@ -105,11 +112,7 @@ class Softmax(Attention):
             begin = 0 if at_end else n_sinks
             pattern = (scores.softmax(-1) if pattern is None else pattern).narrow(-1, begin, self.n_keys)
             scores = scores.narrow(-1, begin, self.n_keys)
-        real = None if self.real_keys is None else self.real_keys[sequences]
-        scale = self.scale
-        if isinstance(scale, torch.Tensor) and scale.dim():
-            scale = scale.squeeze(-1)
-        return Rows(scores, raw, pattern, q_norms, k_norms, self.key_of(positions), real, scale)
+        return self.of_rows(scores, raw, pattern, q_norms, k_norms, sequences, positions, True)
 
 
 class Packed(Attention):
@@ -142,7 +145,8 @@ class Measured:
     def __init__(self, attention):
         self.path, self.shape, self.is_cross = attention.path, attention.shape, attention.is_cross
         self.n_heads, self.d_head, self.has_sink = attention.n_heads, attention.d_head, attention.has_sink
-        self.has_padding = attention.real_keys is not None
+        self.has_padding, self.has_documents = attention.real_keys is not None, attention.has_documents
+        self.over = attention.over
         self.parts, self.k_sums, self.k_counts = [], [], []
 
     def add(self, summary, k_norms, real):

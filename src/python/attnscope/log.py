@@ -80,5 +80,14 @@ def number(value):
     return float(f"{value:.7g}")
 
 
+def numbers(value):
+    """What a record holds, with its floats as reports write them."""
+    if isinstance(value, dict):
+        return {name: numbers(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [numbers(inner) for inner in value]
+    return number(value) if isinstance(value, float) else value
+
+
 def now():
     return round(time.time(), 3)

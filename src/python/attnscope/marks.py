@@ -244,7 +244,9 @@ class Marks:
                     return
                 pattern = pattern.movedim(1, 0) if x4.shape[:2] != pattern.shape[:2] else pattern
             total = _scale_of(mark.factor, x4) * q_scale * k_scale
-            self.found(Softmax(path, q4, k4, total, x4, pattern, mark.sinks, q_scale, k_scale))
+            attention = Softmax(path, q4, k4, total, x4, pattern, mark.sinks, q_scale, k_scale)
+            attention.over = "keys" if over_keys else "queries" if dim == axes[0] else "heads or sequences"
+            self.found(attention)
 
         if dim == mark.axes[1] and x.dim() > 2:
             found()

@@ -11,7 +11,7 @@ from . import aside, ranks
 from .beside import beside
 from .entry import Entry
 from .layers import layers_of
-from .log import Log, now, number
+from .log import Log, now, number, numbers
 from .outputs import spread_of
 from .patches import Patches
 from .sampling import Sampler
@@ -78,9 +78,9 @@ class Monitor:
         self.is_off = self.is_closed = False
         self.error = None  # what turned it off, or on_record
         self.watch = self.pass_over = None
-        self.seen = self.seen_loss = None  # of the pass that was looked at
+        self.seen = self.seen_loss = self.seen_pass = None  # of the pass that was looked at
         self.is_scheduled = self.was_entered = False  # the next pass is to be looked at; one has come
-        self.n_waiting, self.n_failed_aside, self.told = 0, 0, False
+        self.n_waiting, self.n_failed_aside, self.told, self.has_told_unseen = 0, 0, False, False
         self.was_in_vain, self.n_in_vain = False, 0  # a pass was looked at and showed nothing; in so many steps
         self.n_ahead = 0  # records ahead that it then waits for
         self.n_failed_calls = 0  # of on_record, in a row
@@ -155,6 +155,14 @@ class Monitor:
         later = f"; the monitor looks again at step {self._next}, and then less often" if is_in_vain else ""
         self.warn(f"nothing recorded {since}: {self.why_nothing()}{later}", stacklevel=6)
 
+    def tell_unseen(self, names):
+        """Says once that there is attention which the log has nothing of."""
+        if not self.has_told_unseen:
+            self.has_told_unseen = True
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self.warn(f"no attention is seen in {', '.join(names[:3])}{more}: no softmax and no kernel that is known runs there; the "
+                      "log does not have their heads", stacklevel=7)
+
     @property
     def must_tell(self):
         """Whether other processes wait for this one, though its monitor is off."""
@@ -172,7 +180,7 @@ class Monitor:
 
     def arm(self):
         """Looks at the next forward pass."""
-        self.seen = self.seen_loss = None
+        self.seen = self.seen_loss = self.seen_pass = None
         self._until = -math.inf
         self.is_scheduled, self.was_entered, self.was_in_vain = True, False, False
         if self.is_sharded or self.looks and not self.is_off:
@@ -213,7 +221,7 @@ class Monitor:
             self.watch = watch
             watch.begin()
             # hooks on the model itself come too late for the call that is being made
-            watch.guarded(watch.padding.read, inner, "", args, kwargs)
+            watch.guarded(watch.read, inner, "", args, kwargs)
             self.entry.when_left(module, self.leave)
         return True
 
@@ -289,13 +297,14 @@ class Monitor:
         if not watch.measured:
             self.was_in_vain = True
             Patches.found = (None, ())  # a kernel may have been given a name during the pass
+            names = watch.unseen()
             self.pass_over = (f"nothing can be seen in {watch.blind}" if watch.blind else
                               "no attention was seen in the model: no softmax over a product of queries and keys, and no "
-                              "kernel that is known")
+                              "kernel that is known" + (f"; {', '.join(names[:3])} ran" if names else ""))
             if not self.is_sharded:
                 self.entry.arm(self.enter)
             return
-        self.seen, self.seen_loss = watch.measured, _loss(output, kwargs)
+        self.seen, self.seen_loss, self.seen_pass = watch.measured, _loss(output, kwargs), watch.ended(output)
 
     def stop_watching(self):
         if self.watch is not None:  # a pass that was never left
@@ -306,8 +315,10 @@ class Monitor:
 
     def record(self, step, loss):
         head = values = None
+        known, unseen = {}, []
         if self.seen is not None and self.looks:
             layers = layers_of(self.seen)
+            known, unseen = self.seen_pass.on_host(layers), self.seen_pass.unseen
             values = [self.values(layer, layers) for layer in layers]
             head = [layer.described() for layer in layers]
         if self.group is not None:
@@ -317,12 +328,16 @@ class Monitor:
             return None
         loss = self.seen_loss if loss is None else loss
         loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
-        self.seen = self.seen_loss = None
+        self.seen = self.seen_loss = self.seen_pass = None
         self.n_records += 1
-        record = {"step": step, "time": now(), "loss": None if loss is None else number(float(loss)),
-                  "values": {name: [[None if v is None else number(v) for v in of_layer[name]] for of_layer in values] for name in self.statistics}}
-        self.log.write({"model": type(self.entry.innermost).__name__, "statistics": self.statistics, "layers": head,
-                        "rows": self.rows, "every": self.every}, record)
+        record = {"step": step, "time": now(), "loss": None if loss is None else number(float(loss)), "batch": numbers(known),
+                  "values": {name: [numbers(of_layer[name]) for of_layer in values] for name in self.statistics}}
+        described = {"model": type(self.entry.innermost).__name__, "statistics": self.statistics, "layers": head,
+                     "rows": self.rows, "every": self.every}
+        if unseen:
+            described["unseen"] = unseen
+            self.tell_unseen(unseen)
+        self.log.write(described, record)
         self.hand_on(record)
         return record
 
@@ -348,7 +363,8 @@ class Monitor:
         for member in layer.members:
             rows, k_norms = member.on_host()
             is_cross = layer.stack == "cross" or member.is_cross
-            of_rows = Heads(rows, k_norms, member.d_head, is_cross, member.has_sink, member.has_padding, member.output_norms)
+            of_rows = Heads(rows, k_norms, member.d_head, is_cross, member.has_sink, member.has_padding, member.output_norms,
+                            member.has_documents)
             found = of_heads(self.statistics, of_rows)
             for name, values in found.items():
                 heads[name] += values

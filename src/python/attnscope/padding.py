@@ -21,13 +21,8 @@ class Padding:
         self.masks = {False: [], True: []}
         self.tokens = None
 
-    def read(self, module, path, args, kwargs):
-        """The masks among the arguments of a module."""
-        named = dict(kwargs)
-        if args and (not path or isinstance(module, _TAKES_MASKS)):
-            named.update(_positional(module, args, kwargs))
-        for inner in [value for value in named.values() if isinstance(value, dict)]:
-            named.update(inner)
+    def read(self, named):
+        """The masks among the arguments of a module, by name."""
         ids = [value for name, value in named.items() if seen._is_ids(value) and value.dim() == 2 and "mask" not in name]
         if ids and self.tokens is None:
             self.tokens = ids[0].detach()
@@ -78,6 +73,16 @@ class Padding:
             attention.real_keys = keys.to(device)
         if queries is not None and not bool(queries.all()):
             attention.real_queries = queries.to(device)
+
+
+def arguments(module, path, args, kwargs):
+    """The arguments of a module by name: also those given by place, of the model itself and of modules that take masks so."""
+    named = dict(kwargs)
+    if args and (not path or isinstance(module, _TAKES_MASKS)):
+        named.update(_positional(module, args, kwargs))
+    for inner in [value for value in named.values() if isinstance(value, dict)]:
+        named.update(inner)
+    return named
 
 
 def _positional(module, args, kwargs):

@@ -19,11 +19,13 @@ class Rows:
     real      [sequence, key]            false for keys that are padding; None where there is none
     scale     what multiplies q·k: a number, or a tensor that broadcasts against [sequence, head, row]
     is_biased whether something may have been added to the scores, beside a mask
+    documents [sequence, key]            which document a key belongs to; None where each sequence is one, or nothing is known
     """
 
-    def __init__(self, scores, raw, pattern, q_norms, k_norms, positions, real, scale, is_biased=True):
+    def __init__(self, scores, raw, pattern, q_norms, k_norms, positions, real, scale, is_biased=True, documents=None):
         self.scores, self.given_raw, self.given_pattern = scores, raw, pattern
         self.q_norms, self.k_norms, self.positions, self.real, self.scale = q_norms, k_norms, positions, real, scale
+        self.documents = documents
         self.n_keys = scores.shape[-1]
         if is_biased and raw is not None and raw is not scores:
             self.count_from_own_place()
@@ -180,6 +182,16 @@ class Rows:
         if self.real is None:
             return torch.zeros_like(self.q_norms)
         return self.pattern.masked_fill(self.real[:, None, None], 0.0).sum(-1)
+
+    @property
+    def document_mass(self):
+        """Probability of keys that belong to another document; 0 where each sequence is one."""
+        if self.documents is None:
+            return torch.zeros_like(self.q_norms)
+        own = self.documents.gather(-1, self.positions)
+        others = self.documents[:, None, :] != own[..., None]  # [sequence, row, key]
+        others = others if self.real is None else others & self.real[:, None]
+        return self.pattern.masked_fill(~others[:, None], 0.0).sum(-1)
 
     @property
     def score_mean(self):

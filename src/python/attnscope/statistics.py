@@ -19,12 +19,13 @@ class Heads:
     is_cross   keys are tokens of another sequence
     has_sink   a learned sink takes what is missing from 1 in the sum of a row
     has_padding   some keys are padding
+    has_documents   some sequence holds several documents
     outputs    the mean of what each head writes, as a norm: [head]; None where its projection was not seen
     """
 
-    def __init__(self, rows, k_norm, d_head, is_cross, has_sink, has_padding=False, outputs=None):
+    def __init__(self, rows, k_norm, d_head, is_cross, has_sink, has_padding=False, outputs=None, has_documents=False):
         self.rows, self.k_norm, self.d_head, self.is_cross, self.has_sink = rows, k_norm, d_head, is_cross, has_sink
-        self.has_padding, self.outputs = has_padding, outputs
+        self.has_padding, self.outputs, self.has_documents = has_padding, outputs, has_documents
 
     def __getitem__(self, field):
         return self.rows[field]
@@ -82,6 +83,10 @@ def _previous(heads):
 
 def _pad_mass(heads):
     return _mean(heads["pad_mass"], heads.seeing(1)) if heads.has_padding else None
+
+
+def _document_mass(heads):
+    return _mean(heads["document_mass"], heads.seeing(1)) if heads.has_documents and not heads.is_cross else None
 
 
 def _output_norm(heads):
@@ -147,6 +152,7 @@ STATISTICS = {
     "mean_distance": (("n_visible", "distance"), _of_own_sequence("distance")),
     "later_mass": (("n_visible", "later_mass"), _of_own_sequence("later_mass")),
     "pad_mass": (("n_visible", "pad_mass"), _pad_mass),
+    "document_mass": (("n_visible", "document_mass"), _document_mass),
     "score_mean": (_SCORE, lambda heads: _pooled(heads, "score_mean", "score_var")[0]),
     "score_std": (_SCORE, lambda heads: _pooled(heads, "score_mean", "score_var")[1].sqrt()),
     "score_min": (("n_visible", "score_min"), _extreme("score_min", False)),
@@ -170,7 +176,8 @@ OF_LAYERS = ("resid_spread",)
 
 # What is recorded when nothing else is asked for.
 DEFAULT = ("entropy_relative", "entropy", "max_probability", "saturated_rows", "first_key_mass", "previous_mass", "mean_distance",
-           "later_mass", "pad_mass", "score_std", "score_max", "max_abs_score", "q_norm", "k_norm", "head_output_norm", "resid_spread")
+           "later_mass", "pad_mass", "document_mass", "score_std", "score_max", "max_abs_score", "q_norm", "k_norm",
+           "head_output_norm", "resid_spread")
 
 
 def chosen(statistics):

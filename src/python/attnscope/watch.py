@@ -8,10 +8,12 @@ from torch.overrides import TorchFunctionMode
 from . import _capture as seen
 from . import kernels
 from .attention import measure
+from .batch import Batch
 from .marks import Marks, whole_mha
 from .outputs import Outputs
-from .padding import Padding
+from .padding import Padding, arguments
 from .patches import Patches
+from .unseen import unseen
 
 
 class Watch:
@@ -26,10 +28,11 @@ class Watch:
         self.root, self.sampler, self.n_record, self.fields, self.failed = root, sampler, n_record, fields, failed
         self.measured, self.frames, self.is_off, self.in_kernel = [], [], False, 0
         self.thread = threading.get_ident()
-        self.padding = Padding()
+        self.padding, self.batch = Padding(), Batch()
         self.outputs = Outputs(statistics, sampler.n_rows == 0)
         self.handles = []
         self.blind = None  # why something could not be looked at
+        self.ran = {}  # modules that ran, by path
         self.mode = None
 
     # From the beginning to the end of the pass.
@@ -86,6 +89,27 @@ class Watch:
     def looks(self):
         return not self.is_off and not self.in_kernel and threading.get_ident() == self.thread and not _in_backward()
 
+    def ended(self, output):
+        """What the whole pass shows beside its attention, once it gave its output."""
+        def look():
+            with torch.no_grad(), _no_autocast():
+                real = self.real()
+                # what predicts tokens of another sequence says nothing of the next token of this one
+                if not any(measured.is_cross or seen.CROSS.search(measured.path) for measured in self.measured):
+                    self.batch.left(output, real)
+
+        self.guarded(look)
+        return Ended(self.batch, self.real(), self.unseen())
+
+    def real(self):
+        """Which tokens of the batch are real [sequence, position]; None where no mask was given."""
+        tokens = self.batch.tokens
+        return None if tokens is None else self.padding.find(*tokens.shape, False)
+
+    def unseen(self):
+        """Modules that look like attention and ran, in which none was seen: `path (class)`."""
+        return unseen(self.ran, [measured.path for measured in self.measured])
+
     # Which modules are running, and with what inputs.
 
     def entering(self, path):
@@ -97,8 +121,16 @@ class Watch:
 
     def enter(self, module, path, args, kwargs):
         self.frames.append(seen._Frame(module, path, list(seen._tensors((args, kwargs)))))
+        self.ran[path] = module
         if not _in_backward():
-            self.padding.read(module, path, args, kwargs)
+            self.read(module, path, args, kwargs)
+
+    def read(self, module, path, args, kwargs):
+        """What the arguments of a module tell of the batch."""
+        named = arguments(module, path, args, kwargs)
+        self.padding.read(named)
+        with torch.no_grad():
+            self.batch.read(named, is_root=not path)
 
     def leaving(self, module):
         def hook(_module, _args, output):
@@ -141,6 +173,7 @@ class Watch:
         if attention is None or attention.n_queries == 0 or attention.n_keys == 0:
             return
         self.padding.give(attention)
+        self.batch.give(attention)
         measured = measure(attention, self.sampler, self.n_record, self.fields)
         self.outputs.found(attention, measured, self.frames)
         self.measured.append(measured)
@@ -168,6 +201,21 @@ class Watch:
         """A kernel that is known by name: read from its arguments, and run unwatched."""
         with torch.no_grad(), _no_autocast(), seen._own_modes():
             self.found(read(self.path, function, args, kwargs, self.marks.scale_of))
+
+
+class Ended:
+    """What a pass shows beside its attention."""
+
+    def __init__(self, batch, real, unseen):
+        self.batch, self.real, self.unseen = batch, real, unseen
+
+    def on_host(self, layers):
+        """What a record has of it; `layers` are those of the log."""
+        known = self.batch.on_host(self.real)
+        axes = [next((member.over for member in layer.members if member.over != "keys"), None) for layer in layers]
+        if any(axes):
+            known["over"] = axes
+        return known
 
 
 class _Mode(TorchFunctionMode):

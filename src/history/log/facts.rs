@@ -1,0 +1,56 @@
+//! What a line of a log says of its batch: padding, documents, labels, and losses by position.
+
+use serde::{Deserialize, Deserializer};
+
+use super::line::Figure;
+
+/// What labels are, compared with the tokens of the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Labels {
+    /// The tokens one further on.
+    Next,
+    /// The tokens themselves, which the model shifts.
+    Own,
+    /// Some real tokens have none.
+    Part,
+    #[serde(other)]
+    Other,
+}
+
+/// A batch, as far as the monitor saw it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BatchFacts {
+    /// Share of positions that are padding.
+    #[serde(deserialize_with = "figure")]
+    pub padding: Option<f64>,
+    /// Mean number of documents in a row.
+    #[serde(deserialize_with = "figure")]
+    pub documents: Option<f64>,
+    pub labels: Option<Labels>,
+    /// Mean −log p of the next token at sampled positions, in nats.
+    #[serde(deserialize_with = "figure")]
+    pub next_loss: Option<f64>,
+    /// The same of the token that a position holds itself.
+    #[serde(deserialize_with = "figure")]
+    pub own_loss: Option<f64>,
+    /// Ranges of positions by their ends, exclusive, with the mean −log p of the next token in each.
+    pub by_position: Vec<(u32, Loss)>,
+    /// For each layer of the line, the axis of its softmax if that is not the keys.
+    pub over: Vec<Option<String>>,
+}
+
+/// A loss in nats, if it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Loss(pub Option<f64>);
+
+impl<'de> Deserialize<'de> for Loss {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        figure(from).map(Self)
+    }
+}
+
+fn figure<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    serde::de::DeserializeSeed::deserialize(Figure, from)
+}
