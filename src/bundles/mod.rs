@@ -3,7 +3,7 @@
 mod log;
 mod tables;
 
-pub use log::{COLLAPSING_LOG, STEADY_LOG};
+pub use log::{COLLAPSING_LOG, STEADY_LOG, WATCHED_LOG, WATCHED_TWIN_LOG};
 pub use tables::{TABLES, demo_alignment};
 
 use attnscope_checkpoint::Bundle;

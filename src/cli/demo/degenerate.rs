@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::ran::Ran;
 use super::story::Telling;
 use super::twins::{curve, number, pattern_map, range, record};
+use super::watched;
 
 /// Checkpoint, axis, and what that is.
 const READINGS: [(&str, &str, &str); 4] = [
@@ -30,6 +31,7 @@ pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let (degenerate, healthy) = (&ran[0], &ran[2]);
     Ok(vec![
         losses(&records),
+        watched::page()?,
         predictions(degenerate, healthy),
         maps(degenerate, healthy),
         influence(telling.compute, degenerate, healthy)?,

@@ -13,6 +13,7 @@ mod story;
 mod told;
 mod translators;
 mod twins;
+mod watched;
 
 use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;

@@ -9,7 +9,9 @@ use attnscope_report::Output;
 use super::ALIGNMENT;
 use super::stories::STORIES;
 use super::story::Figures;
-use crate::bundles::{self, COLLAPSING_LOG, PROMPTS, STEADY_LOG, TABLES};
+use crate::bundles::{
+    self, COLLAPSING_LOG, PROMPTS, STEADY_LOG, TABLES, WATCHED_LOG, WATCHED_TWIN_LOG,
+};
 
 /// A file and its place below the directory.
 type Saved = (PathBuf, &'static [u8]);
@@ -70,7 +72,11 @@ fn files(name: &str) -> Result<Vec<Saved>> {
             ("run.jsonl".into(), COLLAPSING_LOG.as_bytes()),
             ("steady.jsonl".into(), STEADY_LOG.as_bytes()),
         ]),
-        "degenerate" => files.push(("prompts.jsonl".into(), PROMPTS.as_bytes())),
+        "degenerate" => files.extend([
+            ("prompts.jsonl".into(), PROMPTS.as_bytes()),
+            ("run.jsonl".into(), WATCHED_LOG.as_bytes()),
+            ("healthy_run.jsonl".into(), WATCHED_TWIN_LOG.as_bytes()),
+        ]),
         _ => {}
     }
     Ok(files)
