@@ -10,7 +10,7 @@ use attnscope_spec::{Place, Stack};
 use super::batch_moved::is_near;
 use super::judge::Finding;
 use super::lines::{LINES, Line, NO_MASS};
-use super::log::{BatchFacts, Labels};
+use super::log::{BatchFacts, Labels, Reads};
 use super::robust::median;
 use super::value::{History, Origin};
 use super::weigh::what_leaks;
@@ -27,6 +27,9 @@ const FEWEST_LOSSES: usize = 3;
 const AGREE: f64 = 0.75;
 /// Losses of the next and of the own token tell nothing where they are as near to each other as this share of the larger.
 const APART: f64 = 0.3;
+
+/// Share of a layer's rows that see later keys in a model without a causal mask. A prefix that is read both ways has fewer.
+const MOST_ROWS: f64 = 0.9;
 
 /// What the logits of a model are trained to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +142,10 @@ fn leaks(
         if known.len() < FEWEST || known.iter().any(|(_, value)| *value <= at) {
             continue;
         }
+        let layer = grid.layer_of(cell);
+        if line.statistic == "later_mass" && !sees_later(history, records, layer) {
+            continue;
+        }
         let (begin, to) = known[0];
         let worst = known.iter().map(|(_, value)| *value).fold(to, f64::max);
         let what = what_leaks(line.statistic);
@@ -165,10 +172,25 @@ fn leaks(
                 }
                 _ => line.advice,
             },
+            severity: match line.statistic {
+                // Some train across documents on purpose.
+                "document_mass" => Severity::Warning,
+                _ => Severity::Error,
+            },
             ..since_first(line.check, grid.place(cell), cell, begin)
         });
     }
     findings
+}
+
+/// Whether nearly all rows of a layer give later keys something, in every record that tells.
+fn sees_later(history: &History, records: &[usize], layer: usize) -> bool {
+    let shares = records.iter().filter_map(|idx| {
+        let facts = history.records()[*idx].batch()?;
+        facts.later_rows.get(layer).copied().flatten()
+    });
+    let shares: Vec<f64> = shares.collect();
+    shares.len() >= FEWEST && shares.iter().all(|share| *share >= MOST_ROWS)
 }
 
 /// A causal model whose loss is that of each position's own token.
@@ -185,7 +207,11 @@ fn own_labels(history: &History, records: &[usize], predicts: Predicts) -> Optio
                     value.is_nan() || value <= NO_MASS
                 })
         });
-    if predicts != Predicts::Own || !is_causal {
+    let reads_own = records.iter().all(|idx| {
+        let facts = history.records()[*idx].batch();
+        facts.is_some_and(|facts| facts.reads == Some(Reads::Own))
+    });
+    if predicts != Predicts::Own || !is_causal || !reads_own {
         return None;
     }
     let losses = records.iter().filter_map(|idx| {
@@ -229,8 +255,12 @@ fn predicts(history: &History, records: &[usize]) -> Predicts {
         return Predicts::Unknown;
     }
     let told = facts.iter().filter_map(|(facts, loss)| {
-        let (loss, next, own) = ((*loss)?, facts.next_loss?, facts.own_loss?);
-        let is_told = (next - own).abs() > APART * next.max(own);
+        let (loss, mut next, mut own) = ((*loss)?, facts.next_loss?, facts.own_loss?);
+        if facts.reads == Some(Reads::Previous) {
+            // What stands at a position is what comes after all that it reads.
+            (next, own) = (own, f64::INFINITY);
+        }
+        let is_told = own.is_infinite() || (next - own).abs() > APART * next.max(own);
         is_told.then_some((loss, next, own))
     });
     let told: Vec<(f64, f64, f64)> = told.collect();

@@ -82,6 +82,23 @@ class Facts(unittest.TestCase):
             self.assertAlmostEqual(loss, float(each[begin:end].mean()), places=5)
             begin = end
 
+    def test_rows_that_see_later_keys_and_what_a_position_reads(self):
+        record, _ = self.record(Model(), self.ids)
+        self.assertEqual(record["batch"]["later_rows"] if "later_rows" in record["batch"] else [0.0], [0.0])
+        self.assertEqual(record["batch"]["reads"], "own")
+
+        class Open(Model):
+            def forward(self, input_ids):
+                shifted = F.pad(input_ids[:, :-1], (1, 0))
+                x = self.tokens(shifted)
+                q = k = x[:, None]
+                return self.head(x + ((q @ k.transpose(-2, -1) * 0.2).softmax(-1) @ x[:, None])[:, 0])
+
+        self.path.unlink()
+        record, _ = self.record(Open(), self.ids)
+        self.assertAlmostEqual(record["batch"]["later_rows"][0], 11 / 12, places=5)
+        self.assertEqual(record["batch"]["reads"], "previous")
+
     def test_padding_counts_for_no_loss(self):
         mask = torch.ones_like(self.ids)
         mask[:, 8:] = 0

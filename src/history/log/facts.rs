@@ -18,6 +18,17 @@ pub enum Labels {
     Other,
 }
 
+/// The token that a position reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reads {
+    Own,
+    /// The model shifts its input by one.
+    Previous,
+    #[serde(other)]
+    Other,
+}
+
 /// A batch, as far as the monitor saw it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -37,6 +48,10 @@ pub struct BatchFacts {
     pub own_loss: Option<f64>,
     /// Ranges of positions by their ends, exclusive, with the mean −log p of the next token in each.
     pub by_position: Vec<(u32, Loss)>,
+    /// What a position reads of the tokens.
+    pub reads: Option<Reads>,
+    /// For each layer of the line, the share of its rows in which some head gives later keys anything.
+    pub later_rows: Vec<Option<f64>>,
     /// For each layer of the line, the axis of its softmax if that is not the keys.
     pub over: Vec<Option<String>>,
 }

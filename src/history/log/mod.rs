@@ -5,7 +5,7 @@ mod header;
 mod line;
 mod reader;
 
-pub use facts::{BatchFacts, Labels, Loss};
+pub use facts::{BatchFacts, Labels, Loss, Reads};
 pub use header::{Header, is_monitor_log};
 pub use line::{Item, Logged};
 pub use reader::{BadLine, Batch, LogReader, batch_of};

@@ -18,7 +18,7 @@ class Batch:
     """One batch of token ids [sequence, position]; everything stays on its device until `on_host`."""
 
     def __init__(self):
-        self.tokens = self.labels = self.documents = self.losses = None
+        self.tokens = self.labels = self.documents = self.losses = self.embedded = None
 
     def read(self, named, is_root):
         """Takes what it knows from the arguments of a module, by name."""
@@ -32,6 +32,11 @@ class Batch:
             self.labels = next(alike, None)
         if self.documents is None:
             self.documents = _documents(named, ids, self.tokens.shape)
+
+    def looked_up(self, ids):
+        """An embedding was looked up: the first one that fits tells whether the model reads its tokens where they stand."""
+        if self.embedded is None and self.tokens is not None and isinstance(ids, torch.Tensor) and ids.shape == self.tokens.shape:
+            self.embedded = ids.detach()
 
     def give(self, attention):
         """Tells an attention to which document each of its positions belongs."""
@@ -57,6 +62,8 @@ class Batch:
             known["documents"] = float((self.documents.amax(1) + 1).float().mean())
         if self.labels is not None:
             known["labels"] = _kind_of(self.labels, self.tokens, real)
+        if self.losses is not None and self.embedded is not None:
+            known["reads"] = _reads(self.embedded, self.tokens)
         if self.losses is not None:
             known.update(_of_losses(*self.losses))
         return known
@@ -156,6 +163,13 @@ def _kind_of(labels, tokens, real):
     if _share((labels[:, :-1] == tokens[:, 1:])[following]) > 0.99:
         return "next"
     return "own" if _share((labels == tokens)[own]) > 0.99 else "other"
+
+
+def _reads(embedded, tokens):
+    """Whether position t reads token t ("own") or the one before it ("previous"), as where a model shifts its input."""
+    if bool((embedded == tokens).all()):
+        return "own"
+    return "previous" if bool((embedded[:, 1:] == tokens[:, :-1]).all()) else "other"
 
 
 def _share(x):

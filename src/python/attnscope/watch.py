@@ -15,6 +15,9 @@ from .padding import Padding, arguments
 from .patches import Patches
 from .unseen import unseen
 
+# Probability that a mask leaves of what it hides, at most: rounding.
+NO_MASS = 1e-6
+
 
 class Watch:
     """One forward pass. `measured` holds what was seen, in the order of execution.
@@ -179,6 +182,9 @@ class Watch:
         self.measured.append(measured)
 
     def after(self, name, func, args, kwargs, out):
+        if name == "embedding" and self.batch.embedded is None:
+            with torch.no_grad(), seen._own_modes():
+                self.batch.looked_up(kwargs.get("input", args[0] if args else None))
         if self.outputs.waiting:
             with torch.no_grad(), _no_autocast(), seen._own_modes():
                 self.outputs.after(name, args, kwargs, self.path, self.frames[-1].module if self.frames else self.root)
@@ -215,7 +221,19 @@ class Ended:
         axes = [next((member.over for member in layer.members if member.over != "keys"), None) for layer in layers]
         if any(axes):
             known["over"] = axes
+        later = [_share_of_later(layer.members) for layer in layers]
+        if any(later):
+            known["later_rows"] = later
         return known
+
+
+def _share_of_later(members):
+    """The share of a layer's rows in which some head gives later keys anything; None where it is not known."""
+    parts = [part["later_mass"] for member in members for part in member.parts if "later_mass" in part]
+    if not parts:
+        return None
+    rows = torch.cat([(part > NO_MASS).any(0).cpu() for part in parts])
+    return float(rows.double().mean()) if rows.numel() else None
 
 
 class _Mode(TorchFunctionMode):
