@@ -59,7 +59,7 @@ class Batch:
         if real is not None:
             known["padding"] = _share(~real)
         if self.documents is not None:
-            known["documents"] = float((self.documents.amax(1) + 1).float().mean())
+            known["documents"] = _n_documents(self.documents, real)
         if self.labels is not None:
             known["labels"] = _kind_of(self.labels, self.tokens, real)
         if self.losses is not None and self.embedded is not None:
@@ -163,6 +163,16 @@ def _kind_of(labels, tokens, real):
     if _share((labels[:, :-1] == tokens[:, 1:])[following]) > 0.99:
         return "next"
     return "own" if _share((labels == tokens)[own]) > 0.99 else "other"
+
+
+def _n_documents(documents, real):
+    """The mean number of documents of real tokens in a row."""
+    first, last = documents, documents
+    if real is not None:
+        real = real.to(documents.device)
+        first, last = documents.masked_fill(~real, documents.shape[1]), documents.masked_fill(~real, -1)
+    n = (last.amax(1) - first.amin(1) + 1).clamp(min=0)
+    return float(n.double().mean())
 
 
 def _reads(embedded, tokens):
