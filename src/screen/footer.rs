@@ -1,4 +1,4 @@
-//! The last line: a notice, the last file written, the cell under the pointer, or the keys that matter here.
+//! The last line: a notice, the last file written, the cell under the pointer, a tip, or the keys that matter here.
 
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
@@ -23,6 +23,9 @@ pub fn footer(app: Scene<'_>, width: u16) -> Line<'static> {
     }
     if let Some(told) = under_pointer(app) {
         return Line::raw(format!(" {}", cut(&told, room)));
+    }
+    if let Some(tip) = app.tips.front() {
+        return Line::styled(format!(" {}", cut(tip, room)), theme.accent());
     }
     let mut spans = vec![Span::styled(MOVE, theme.dim())];
     for (binding, shown) in hints(app, width) {
@@ -76,7 +79,7 @@ fn hints(app: Scene<'_>, width: u16) -> Vec<(&'static Binding, String)> {
 
 /// The action whose hint is at a position of the line.
 pub fn action_at(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> Option<Action> {
-    let says_else = app.notice.is_some() || app.written.is_some();
+    let says_else = app.notice.is_some() || app.written.is_some() || !app.tips.is_empty();
     if says_else || !line.contains(Position::new(column, row)) {
         return None;
     }

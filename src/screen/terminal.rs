@@ -44,6 +44,7 @@ use super::state::runs::Shows;
 use super::state::setup::Setup;
 use super::state::shown::Shown;
 use super::state::story_view::{StoryLoader, StoryView};
+use super::state::tips::tips_of;
 
 /// Time to wait for an error on opening before taking over the terminal: most failures arrive sooner.
 const GRACE: Duration = Duration::from_millis(30);
@@ -213,6 +214,7 @@ fn stay(
     app.asks_by_itself = true;
     let session = hands.remembered.as_ref().and_then(Remembered::session);
     app.bookmarks = session.map_or(Vec::new(), |session| session.bookmarks);
+    app.tips = tips_of(hands.remembered.as_ref(), &app.keys);
     app.opening_notice = in_front.notice;
     app.known = Known {
         nearby_checkpoints: in_front.nearby_checkpoints,

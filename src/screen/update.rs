@@ -96,6 +96,9 @@ impl App {
                 _ => {}
             }
         }
+        if self.notice.is_none() && self.written.is_none() {
+            self.tips.pop_front();
+        }
         (self.written, self.pointer) = (None, None);
         if self.exports(key) {
             self.notice = None;

@@ -1,5 +1,7 @@
 //! The state of the whole screen and of the overlay in front of its panels.
 
+use std::collections::VecDeque;
+
 use attnscope_checks::Check;
 use attnscope_checks::stats::HeadType;
 use attnscope_compute::ops::Device;
@@ -113,6 +115,8 @@ pub struct App {
     pub asks_by_itself: bool,
     /// Whether the header shows how long a run took. Plots turn it off, to be reproducible.
     pub shows_times: bool,
+    /// Shown one after each key where there is no notice; none but in the first session with one's own checkpoint.
+    pub tips: VecDeque<String>,
     /// Notice to show when the first run starts.
     pub opening_notice: Option<String>,
     pub is_over: bool,
@@ -161,6 +165,7 @@ impl App {
             written: None,
             asks_by_itself: false,
             shows_times: true,
+            tips: VecDeque::new(),
             opening_notice: None,
             is_over: false,
             fatal: None,

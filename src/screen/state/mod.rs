@@ -29,6 +29,7 @@ pub mod shown;
 pub mod statistics;
 pub mod story_view;
 pub mod sweep_view;
+pub mod tips;
 pub mod views;
 pub mod writing_view;
 pub mod written;

@@ -26,6 +26,9 @@ const MOST_SESSIONS: usize = 500;
 /// File of the most recent session of all.
 const LAST: &str = "last.json";
 
+/// Mark that there was a session with a checkpoint of one's own.
+const BEGUN: &str = "begun";
+
 /// Files that store a checkpoint's prompts and session, and the name it was opened by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
@@ -102,6 +105,12 @@ impl Remembered {
     /// The last session with this checkpoint; its bookmarks are those of all sessions.
     pub fn session(&self) -> Option<Session> {
         read(&self.session)
+    }
+
+    /// Whether this is the first session with a checkpoint of one's own; it is no longer once this was asked.
+    pub fn begins_first(&self) -> bool {
+        let mark = self.session.with_file_name(BEGUN);
+        self.checkpoint.is_some() && !mark.exists() && write(&mark, &true).is_ok()
     }
 
     /// Stores a session, as the last one with its checkpoint and the last of all.
@@ -211,6 +220,19 @@ mod tests {
             checkpoint: Some("runs/a".into()),
             limits: Limits::default(),
         }
+    }
+
+    #[test]
+    fn the_first_session_with_a_checkpoint_of_ones_own_begins_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let own = in_directory(directory.path());
+        let demo = Remembered {
+            checkpoint: None,
+            ..own.clone()
+        };
+        assert!(!demo.begins_first());
+        assert!(own.begins_first());
+        assert!(!own.begins_first());
     }
 
     #[test]
