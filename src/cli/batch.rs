@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use attnscope_checkpoint::counted::counted;
 use attnscope_compute::error::Error;
-use attnscope_history::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights};
+use attnscope_history::batch::{
+    Chunk, Cost, Layout, Parts, Plan, PlannedTarget, Shard, State, UnitWriter, Weights,
+};
 use attnscope_report::{Output, UnitRecord, named, printable};
 
 use super::batch_unit::{self, RanUnit};
-use super::progress::{Task, failed};
+use super::progress::{Task, failed, note};
 use super::prompts::{InputsArgs, PromptSet};
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
@@ -44,6 +46,12 @@ pub struct Args {
     /// Run units again that failed before
     #[arg(long)]
     retry_failed: bool,
+    /// How units are written [default: files, from 10 000 units on directories]
+    #[arg(long, value_enum)]
+    layout: Option<LayoutName>,
+    /// With --layout packed: write units at the latest this long after they ended
+    #[arg(long, value_name = "SECONDS", value_parser = slice, default_value = "5")]
+    slice: Duration,
     /// Write the plan alone, and print it as JSON with the units that are missing
     #[arg(long)]
     plan: bool,
@@ -53,9 +61,38 @@ pub struct Args {
     run: RunArgs,
 }
 
+/// Layouts by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum LayoutName {
+    /// Two files a unit, in one directory
+    Files,
+    /// Two files a unit, in directories by the first letters of their names
+    Directories,
+    /// One file for each checkpoint and worker, for batches of many units
+    Packed,
+}
+
+impl Args {
+    /// Returns the layout that was asked for, or the one that fits a plan.
+    fn layout(&self, cost: &Cost) -> LayoutName {
+        self.layout.unwrap_or(if cost.is_large() {
+            LayoutName::Directories
+        } else {
+            LayoutName::Files
+        })
+    }
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     let n = text.parse::<usize>().ok().filter(|n| *n > 0);
     n.ok_or_else(|| "expected a number of at least 1".to_owned())
+}
+
+fn slice(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -116,14 +153,28 @@ pub fn run(args: &Args) -> Result<Ended> {
             plan.chunks.len()
         );
     }
-    let parts = Parts::open(&args.output)?;
+    let cost = Cost::of(&plan);
+    let name = args.layout(&cost);
+    let layout = match name {
+        LayoutName::Files => Layout::Files,
+        LayoutName::Directories => Layout::Directories,
+        LayoutName::Packed => Layout::Packed(args.slice),
+    };
+    let parts = Parts::open(&args.output, layout)?;
     if args.only_chunks.is_empty() {
         plan.write(&args.output)?;
+        if cost.is_large() {
+            let cost = cost.with(parts.measured());
+            cost.lines(layout, shard.n)
+                .iter()
+                .for_each(|line| note(line));
+        }
     }
     if args.plan {
         let missing = missing(args, &plan, &parts, &found.targets);
         return print(&Printed {
             plan: &plan,
+            layout: name,
             missing,
         });
     }
@@ -193,6 +244,8 @@ fn plan_of(args: &Args, session: &Session<'_>, targets: &[PathBuf], set: &Prompt
 struct Printed<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
+    /// How a worker writes units of this plan.
+    layout: LayoutName,
     /// Missing units, as indices of target and chunk in the plan.
     missing: Vec<(usize, usize)>,
 }
@@ -207,9 +260,10 @@ fn missing(args: &Args, plan: &Plan, parts: &Parts, targets: &[PathBuf]) -> Vec<
             let places = args.run.opening(Some(target.clone())).places();
             weights.are_unchanged(&places)
         });
+        let known = parts.of_checkpoint(&planned.checkpoint);
         for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
             let state = kept.as_ref().map_or(State::Missing, |weights| {
-                parts.state(&plan.id(&weights.digest, planned, chunk))
+                known.state(&plan.id(&weights.digest, planned, chunk))
             });
             let is_over = match state {
                 State::Done(_) => true,
@@ -251,12 +305,14 @@ impl Batch<'_> {
         let wanted = &self.args.only_chunks;
         let chunks =
             (0..self.plan.chunks.len()).filter(|idx| wanted.is_empty() || wanted.contains(idx));
+        let parts = self.parts.clone();
+        let known = parts.of_checkpoint(&planned.checkpoint);
         let mut missing = Vec::new();
         for chunk_idx in chunks {
             let id = self
                 .plan
                 .id(&weights.digest, &planned, &self.plan.chunks[chunk_idx]);
-            match self.parts.state(&id) {
+            match known.state(&id) {
                 State::Done(_) => self.counts.n_there += 1,
                 State::Failed(_) if !self.args.retry_failed => self.counts.n_failed_before += 1,
                 State::Failed(_) | State::Missing => missing.push((chunk_idx, id)),
@@ -267,6 +323,8 @@ impl Batch<'_> {
         }
         let task = Task::begin("", missing.len() as u64);
         let n_missing = missing.len();
+        drop(known);
+        let mut writer = parts.writer(&planned.checkpoint);
         let mut opened = self.session.open_alone(target);
         for (nth, (chunk_idx, id)) in missing.into_iter().enumerate() {
             let left = n_missing - nth;
@@ -294,9 +352,9 @@ impl Batch<'_> {
                 prompts: self.plan.chunks[chunk_idx].prompts.clone(),
                 seconds: begun.elapsed().as_secs_f64(),
             };
-            self.put(about, ran)?;
+            self.put(about, ran, &mut writer)?;
         }
-        Ok(())
+        Ok(writer.flush()?)
     }
 
     /// Runs one unit within its time limit.
@@ -323,7 +381,12 @@ impl Batch<'_> {
     }
 
     /// Records the outcome of a unit.
-    fn put(&mut self, about: UnitEnd, ran: Result<RanUnit>) -> Result<()> {
+    fn put(
+        &mut self,
+        about: UnitEnd,
+        ran: Result<RanUnit>,
+        writer: &mut UnitWriter<'_>,
+    ) -> Result<()> {
         let (mut rows, mut findings) = (None, Vec::new());
         let error = match ran {
             Ok(ran) => {
@@ -346,7 +409,7 @@ impl Batch<'_> {
                 log::info!("{unit}: {:.2} s", record.seconds);
             }
         }
-        Ok(self.parts.write(record, rows.as_deref())?)
+        Ok(writer.add(record, rows)?)
     }
 
     fn end(&self, shard: Shard) -> Result<Ended> {

@@ -26,8 +26,8 @@ const HELD_BYTES: usize = 512 << 20;
 
 /// Result of a unit that ran to its end.
 pub struct RanUnit {
-    /// The rows, as Parquet.
-    pub rows: Vec<u8>,
+    /// The rows, in the order of the table.
+    pub rows: Table,
     pub findings: Vec<FindingRecord>,
     /// Location of the first NaN or infinity.
     pub nonfinite: Option<String>,
@@ -93,10 +93,8 @@ fn ran(
         model: &about,
         prompts: &records,
     };
-    let mut rows = Vec::new();
-    Table::of(&[source], session.what_ifs()).write_part(&mut rows)?;
     Ok(RanUnit {
-        rows,
+        rows: Table::of(&[source], session.what_ifs()),
         findings: findings.into_vec(),
         nonfinite,
     })

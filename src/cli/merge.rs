@@ -1,12 +1,14 @@
 //! `attnscope merge`: merges the units of a batch into one table, with one verdict.
 
+use std::env::var;
 use std::io::{self, BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use attnscope_checkpoint::counted::counted;
 use attnscope_compute::error::Error;
-use attnscope_history::batch::{Listing, Unit, merged};
+use attnscope_history::batch::{Listing, Origin, Shard, Share, joined, merged};
 use attnscope_report::record::{
     About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row,
 };
@@ -17,7 +19,7 @@ use super::Ended;
 use super::fail_on::FailOn;
 use super::merge_summary::Summary;
 use super::names;
-use super::progress::{self, Task};
+use super::progress::{self, Task, note};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,6 +35,12 @@ pub struct Args {
     /// The least severity of a finding that makes the exit code 1
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
+    /// Merge one of N shares of the checkpoints, I from 0 to N − 1, into DIR/merged; auto takes the share that a job array of Slurm or an indexed Job tells
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["join", "output", "format", "partial"])]
+    shard: Option<ShardName>,
+    /// Join the tables of N shares, all merged before with --shard, instead of reading units
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    join: Option<usize>,
     /// Let units be missing or failed without the exit code 2
     #[arg(long)]
     partial: bool,
@@ -59,6 +67,24 @@ enum Format {
     Html,
 }
 
+/// A share, or the word for the one that a scheduler tells.
+#[derive(Debug, Clone, Copy)]
+enum ShardName {
+    Given(Shard),
+    Auto,
+}
+
+impl FromStr for ShardName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            text => text.parse().map(Self::Given),
+        }
+    }
+}
+
 impl Args {
     fn format(&self) -> Format {
         let of_ending = || match self.output.extension()?.to_str()? {
@@ -81,25 +107,46 @@ pub fn run(args: &Args) -> Result<Ended> {
         progress::be_quiet();
     }
     names::check_is_no_bucket(&args.batch)?;
-    let task = Task::begin("looking at units", 0);
-    let listing = Listing::of(&args.batch, &|n_done, n| task.at(n_done, n))?;
-    drop(task);
-    if listing.units.is_empty() && listing.missing.is_empty() && listing.damaged.is_empty() {
+    let shard = match args.shard {
+        None => None,
+        Some(ShardName::Given(shard)) => Some(shard),
+        Some(ShardName::Auto) => {
+            let told = Shard::of_environment(|name| var(name).ok()).map_err(|e| anyhow!(e))?;
+            Some(told.unwrap_or(Shard::WHOLE))
+        }
+    };
+    if let Some(shard) = shard {
+        return share(args, shard);
+    }
+    let (mut listing, rows) = match args.join {
+        Some(n) => {
+            let (all, tables, early) = Share::joined(&args.batch, n)?;
+            for idx in early {
+                note(&format!(
+                    "units were added after --shard {idx}/{n} was merged: merge it again to have them"
+                ));
+            }
+            (all.listing, Rows::Tables(tables, all.origins))
+        }
+        None => (listed(args, Shard::WHOLE)?, Rows::Blocks),
+    };
+    if listing.groups.is_empty() && listing.missing.is_empty() && listing.damaged.is_empty() {
         bail!(
             "{}: expected a batch with at least one unit, found none",
             args.batch.display()
         );
     }
     let mut output = Output::open_or_replace(&args.output, args.force)?;
-    let mut summary = Summary::of(&listing);
+    let is_whole = listing.is_whole();
+    let mut summary = Summary::of(&mut listing);
     {
         let mut to = BufWriter::with_capacity(1 << 20, Put(&mut output));
-        write(args, format, &listing, &mut summary, &mut to)?;
+        write(args, format, (&listing, rows), &mut summary, &mut to)?;
         to.flush().map_err(anyhow::Error::from)?;
     }
     output.close()?;
     tell(args, &listing, &summary.merged, is_stdout)?;
-    if !listing.is_whole() && !args.partial {
+    if !is_whole && !args.partial {
         return Ok(Ended::Partly);
     }
     let is_bad = summary
@@ -113,29 +160,91 @@ pub fn run(args: &Args) -> Result<Ended> {
     })
 }
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let n = text.parse::<usize>().ok().filter(|n| *n > 0);
+    n.ok_or_else(|| "expected a number of at least 1".to_owned())
+}
+
+fn listed(args: &Args, shard: Shard) -> Result<Listing> {
+    let task = Task::begin("looking at units", 0);
+    Ok(Listing::of(&args.batch, shard, &|n_done, n| {
+        task.at(n_done, n)
+    })?)
+}
+
+/// Merges a share of the checkpoints. What it found is said once the shares are joined.
+fn share(args: &Args, shard: Shard) -> Result<Ended> {
+    let listing = listed(args, shard)?;
+    let table = Share::begin(&args.batch, shard)?;
+    let mut output = Output::replace(&table)?;
+    let origins = {
+        let mut to = BufWriter::with_capacity(1 << 20, Put(&mut output));
+        let of_crate = |e| Error::file(&table, format!("cannot be written ({e})"));
+        let mut writer = ParquetWriter::for_pieces(&mut to).map_err(of_crate)?;
+        let origins = Rows::Blocks.pass(&listing, |row| writer.add(&row).map_err(of_crate))?;
+        writer.finish(&about(origins.clone())).map_err(of_crate)?;
+        to.flush().map_err(anyhow::Error::from)?;
+        origins
+    };
+    output.close()?;
+    let units = counted(listing.n_units(), "unit");
+    let checkpoints = counted(listing.groups.len(), "checkpoint");
+    let Shard { idx, n } = shard;
+    Share { listing, origins }.write(&args.batch, shard)?;
+    let said = format!(
+        "shard {idx}/{n}: {checkpoints}, {units}; once all are merged, attnscope merge {} --join {n} makes one table\n",
+        args.batch.display()
+    );
+    Output::Stdout.write(&printable(said.as_bytes()))?;
+    Ok(Ended::Clean)
+}
+
+/// Where the rows of a merge come from.
+enum Rows {
+    /// The blocks of units.
+    Blocks,
+    /// The tables of shares, and what they say of the rows' origin.
+    Tables(Vec<PathBuf>, Vec<Origin>),
+}
+
+impl Rows {
+    /// Passes all rows on in the order of the table.
+    fn pass(
+        self,
+        listing: &Listing,
+        each: impl FnMut(Row) -> attnscope_compute::error::Result<()>,
+    ) -> Result<Vec<Origin>> {
+        let task = Task::begin("merging rows", listing.n_units() as u64);
+        Ok(match self {
+            Self::Blocks => merged(&listing.groups, &|n| task.add(n as u64), each)?,
+            Self::Tables(tables, origins) => {
+                joined(&tables, each)?;
+                origins
+            }
+        })
+    }
+}
+
 /// Writes the whole batch.
 fn write(
     args: &Args,
     format: Format,
-    listing: &Listing,
+    (listing, rows): (&Listing, Rows),
     summary: &mut Summary,
     to: &mut (impl Write + Send),
 ) -> Result<()> {
-    let units = &listing.units;
-    let task = Task::begin("merging rows", units.len() as u64);
-    let mut opened = || task.add(1);
     let cannot = |e: io::Error| Error::file(&args.output, format!("cannot be written ({e})"));
     match format {
         Format::Parquet => {
             let of_crate = |e| Error::file(&args.output, format!("cannot be written ({e})"));
             let mut writer = ParquetWriter::new(&mut *to).map_err(of_crate)?;
-            let abouts = merged(units, &mut opened, |row| writer.add(&row).map_err(of_crate))?;
-            writer.finish(&about(abouts)).map_err(of_crate)?;
+            let origins = rows.pass(listing, |row| writer.add(&row).map_err(of_crate))?;
+            writer.finish(&about(origins)).map_err(of_crate)?;
         }
         Format::Csv => {
             let mut lines = Vec::new();
             write_csv_header(to).map_err(cannot)?;
-            merged(units, &mut opened, |row: Row| {
+            rows.pass(listing, |row: Row| {
                 lines.clear();
                 write_csv_rows(&[row], args.raw_csv, &mut lines).map_err(cannot)?;
                 if !args.raw_csv {
@@ -148,7 +257,7 @@ fn write(
             let (before, after) = summary.merged.around_rows()?;
             write!(to, "{before}").map_err(cannot)?;
             let mut is_first = true;
-            merged(units, &mut opened, |row: Row| {
+            rows.pass(listing, |row: Row| {
                 to.write_all(if is_first { b"\n" } else { b",\n" })
                     .map_err(cannot)?;
                 is_first = false;
@@ -157,22 +266,22 @@ fn write(
             writeln!(to, "\n{after}").map_err(cannot)?;
         }
         Format::Html => {
-            merged(units, &mut opened, |row| {
+            rows.pass(listing, |row| {
                 summary.add(&row);
                 Ok(())
             })?;
-            let (strips, slowest) = (summary.strips(), summary.slowest(listing));
-            write_batch_page(&summary.merged, &strips, &slowest, to).map_err(cannot)?;
+            let strips = summary.strips();
+            write_batch_page(&summary.merged, &strips, &listing.slowest, to).map_err(cannot)?;
         }
     }
     Ok(())
 }
 
 /// Merges the metadata of all rows, checkpoint by checkpoint in the order of the plan.
-fn about(mut abouts: Vec<(&Unit, About)>) -> About {
-    abouts.sort_by_key(|(unit, _)| unit.nth.0);
-    let models = abouts.iter().map(|(_, about)| {
-        let list = about.models.strip_prefix('[');
+fn about(mut origins: Vec<Origin>) -> About {
+    origins.sort_by_key(|origin| origin.target);
+    let models = origins.iter().map(|origin| {
+        let list = origin.about.models.strip_prefix('[');
         let list = list.and_then(|list| list.strip_suffix(']'));
         list.unwrap_or_default()
     });
@@ -180,9 +289,9 @@ fn about(mut abouts: Vec<(&Unit, About)>) -> About {
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         models: format!("[{}]", models.join(",")),
-        what_if: abouts
+        what_if: origins
             .first()
-            .map_or_else(Vec::new, |(_, about)| about.what_if.clone()),
+            .map_or_else(Vec::new, |origin| origin.about.what_if.clone()),
     }
 }
 
@@ -192,8 +301,11 @@ fn tell(args: &Args, listing: &Listing, merged: &Merged, is_stdout: bool) -> Res
     for name in &listing.damaged {
         writeln!(
             text,
-            "parts/{name}: expected the record of a unit, found a damaged file: remove it and run the batch again"
+            "{name}: expected the record of a unit, found a damaged file: remove it and run the batch again"
         )?;
+    }
+    for note in &listing.notes {
+        writeln!(text, "{note}")?;
     }
     merged.write_text(&mut text)?;
     if listing.n_superseded > 0 {

@@ -1,13 +1,8 @@
-//! Summary of a merged batch: checkpoints with their findings, missing units, and the slowest ones.
+//! Summary of a merged batch: checkpoints with their findings, and missing units.
 
-use attnscope_history::batch::{Findings, Listing, Unit};
+use attnscope_history::batch::Listing;
 use attnscope_report::record::Row;
-use attnscope_report::{
-    FailedUnit, Merged, MergedCheckpoint, MissingUnit, Slow, Strip, UnitCounts,
-};
-
-/// Number of units listed as the slowest.
-const N_SLOWEST: usize = 20;
+use attnscope_report::{Merged, MergedCheckpoint, Strip, UnitCounts};
 
 /// A summary built up from rows.
 pub struct Summary {
@@ -25,47 +20,26 @@ struct Growing {
 }
 
 impl Summary {
-    pub fn of(listing: &Listing) -> Self {
-        let failed: Vec<FailedUnit> = listing
-            .failed()
-            .map(|record| FailedUnit {
-                id: record.id.clone(),
-                checkpoint: record.checkpoint.clone(),
-                prompts: record.prompts.clone(),
-                error: record.error.clone().unwrap_or_default(),
-            })
-            .collect();
-        let missing = listing.missing.iter().map(|absent| MissingUnit {
-            checkpoint: absent.checkpoint.clone(),
-            prompts: absent.prompts.clone(),
-        });
-        let of_checkpoint =
-            |a: &Unit, b: &Unit| (a.step, &a.record.checkpoint) == (b.step, &b.record.checkpoint);
-        let checkpoints = listing.units.chunk_by(of_checkpoint).map(|units| {
-            let mut findings = Findings::default();
-            for unit in units {
-                unit.record
-                    .findings
-                    .iter()
-                    .for_each(|finding| findings.add(finding.clone()));
-            }
-            MergedCheckpoint {
-                checkpoint: units[0].record.checkpoint.clone(),
-                step: units[0].step,
-                units: units.len(),
-                seconds: units.iter().map(|unit| unit.record.seconds).sum(),
-                findings: findings.into_vec(),
-            }
-        });
+    /// Makes the summary of a listing, which keeps only the places of rows.
+    pub fn of(listing: &mut Listing) -> Self {
+        let n_units = listing.n_units();
         let mut merged = Merged::default();
+        for group in &mut listing.groups {
+            merged.checkpoints.push(MergedCheckpoint {
+                checkpoint: group.checkpoint.clone(),
+                step: group.step,
+                units: group.n_units,
+                seconds: group.seconds,
+                findings: std::mem::take(&mut group.findings),
+            });
+            merged.failed.append(&mut group.failed);
+        }
         merged.units = UnitCounts {
-            done: listing.units.len() - failed.len(),
-            failed: failed.len(),
+            done: n_units - merged.failed.len(),
+            failed: merged.failed.len(),
             missing: listing.missing.len() + listing.damaged.len(),
         };
-        merged.checkpoints = checkpoints.collect();
-        merged.missing = missing.collect();
-        merged.failed = failed;
+        merged.missing = std::mem::take(&mut listing.missing);
         Self {
             merged,
             strips: Vec::new(),
@@ -91,18 +65,6 @@ impl Summary {
     /// Returns a strip for each checkpoint.
     pub fn strips(&self) -> Vec<Strip> {
         self.strips.iter().map(Growing::mean).collect()
-    }
-
-    /// Returns the units that took longest, the slowest first.
-    pub fn slowest(&self, listing: &Listing) -> Vec<Slow> {
-        let mut units: Vec<&Unit> = listing.units.iter().collect();
-        units.sort_by(|a, b| b.record.seconds.total_cmp(&a.record.seconds));
-        let slowest = units.into_iter().take(N_SLOWEST).map(|unit| Slow {
-            checkpoint: unit.record.checkpoint.clone(),
-            prompts: unit.record.prompts.clone(),
-            seconds: unit.record.seconds,
-        });
-        slowest.collect()
     }
 }
 

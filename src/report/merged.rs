@@ -1,12 +1,13 @@
 //! A whole batch as data: the findings of all units, failed and missing units, and the rows.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Severity;
 use attnscope_checks::stats::STATISTICS;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Serialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::finding::FindingRecord;
@@ -59,7 +60,7 @@ pub struct MergedCheckpoint {
 }
 
 /// A unit that failed.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct FailedUnit {
     pub id: String,
@@ -70,11 +71,18 @@ pub struct FailedUnit {
 }
 
 /// A unit that was planned, and of which there is nothing.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct MissingUnit {
     pub checkpoint: String,
-    pub prompts: Vec<String>,
+    // Shared by the units of all checkpoints on the same prompts: there may be millions.
+    #[serde(serialize_with = "shared_texts")]
+    #[schemars(with = "Vec<String>")]
+    pub prompts: Arc<[String]>,
+}
+
+fn shared_texts<S: Serializer>(texts: &Arc<[String]>, to: S) -> Result<S::Ok, S::Error> {
+    texts[..].serialize(to)
 }
 
 fn rows(_: &mut SchemaGenerator) -> Schema {

@@ -55,7 +55,7 @@ def trial(program, at, name, more, disturb):
         kill(f"{program} batch")
         print(f"{name}: killed a program after {units(batch)} units", flush=True)
         wait_for(batch, 12, driver)
-        kill("ray::run_unit")
+        kill("ray::run_units")
         print(f"{name}: killed a worker of Ray after {units(batch)} units", flush=True)
         wait_for(batch, 20, driver)
         cluster.remove_node(second, allow_graceful=False)

@@ -17,7 +17,7 @@ START = 1.0
 def main(batch, n_checkpoints=5000):
     of = defaultdict(float)
     units = 0
-    for path in Path(batch, "parts").glob("*.json"):
+    for path in Path(batch, "parts").rglob("*.json"):
         record = json.loads(path.read_text())
         of[record["checkpoint"]] += record["seconds"]
         units += 1

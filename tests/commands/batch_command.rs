@@ -75,13 +75,13 @@ impl Runs {
         ended(output, code) + &came_to
     }
 
-    fn merge(&self, more: &[&str]) -> Output {
+    pub(super) fn merge(&self, more: &[&str]) -> Output {
         let batch = self.at("batch");
         attnscope(&[&["merge", batch.to_str().expect("a path")], more].concat())
     }
 
     /// The merged document, and the exit code.
-    fn merged(&self, more: &[&str]) -> (Option<i32>, Value) {
+    pub(super) fn merged(&self, more: &[&str]) -> (Option<i32>, Value) {
         let output = self.merge(&[&["--format", "json"], more].concat());
         let document = serde_json::from_slice(&output.stdout).expect("JSON");
         (output.status.code(), document)
@@ -111,7 +111,7 @@ impl Runs {
         })
     }
 
-    fn check_whole(&self) {
+    pub(super) fn check_whole(&self) {
         let merged = ["csv", "parquet"].map(|format| {
             // What is found is another matter.
             let output = self.merge(&["--format", format, "--fail-on", "never"]);
@@ -142,7 +142,7 @@ impl Runs {
     }
 }
 
-fn ended(output: Output, code: i32) -> String {
+pub(super) fn ended(output: Output, code: i32) -> String {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{said}");
     said

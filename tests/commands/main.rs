@@ -5,6 +5,7 @@ mod agreeing_verdicts;
 mod bad_input;
 mod baselines;
 mod batch_command;
+mod batch_packed;
 mod batch_pipes;
 mod beyond_context;
 mod boundaries;

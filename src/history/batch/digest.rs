@@ -1,6 +1,7 @@
 //! SHA-256 digests as hexadecimal text.
 
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use attnscope_checkpoint::open_regular;
@@ -38,6 +39,24 @@ pub fn of_file(path: &Path) -> io::Result<String> {
             n => digest.update(&piece[..n]),
         }
     }
+}
+
+/// Returns the digest of a part of a file, given by its offset and length in bytes.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_file_part(path: &Path, (start, len): (u64, u64)) -> io::Result<String> {
+    let file = open_regular(path)?;
+    let mut digest = Sha256::new();
+    let (mut at, end) = (start, start.saturating_add(len));
+    let mut piece = vec![0; PIECE.min(len as usize)];
+    while at < end {
+        let n = (end - at).min(piece.len() as u64) as usize;
+        file.read_exact_at(&mut piece[..n], at)?;
+        digest.update(&piece[..n]);
+        at += n as u64;
+    }
+    Ok(letters(&digest.finalize()))
 }
 
 fn letters(bytes: &[u8]) -> String {

@@ -1,129 +1,133 @@
-//! Contents of a batch directory: the units to merge in the order of the table, failed units and missing ones.
+//! Contents of a batch directory: finished units by checkpoint, in the order of the table, and what is missing.
+//!
+//! Records are read checkpoint by checkpoint and not kept: of a batch of any size, what remains in memory is what the merged
+//! document says of each checkpoint, and where its rows are.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use attnscope_compute::error::Result;
-use attnscope_report::UnitRecord;
-use attnscope_report::record::{ParquetReader, natural, step_of_name};
-use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+use attnscope_report::record::natural;
+use attnscope_report::{FailedUnit, FindingRecord, MissingUnit, Slow};
+use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
-use super::digest;
-use super::parts::Parts;
-use super::plan::Plan;
-use super::weights::Weights;
+use super::expected::{Plans, number_of};
+use super::findings::Findings;
+use super::of_checkpoint::{self, Source};
+use super::parts::{Parts, RowsPlace, key_of};
+use super::shard::Shard;
 
-/// A unit that has ended.
-#[derive(Debug, Clone)]
-pub struct Unit {
-    pub record: UnitRecord,
-    /// The file of its rows; `None` if it has none.
-    pub rows: Option<PathBuf>,
+/// Number of units kept as the slowest.
+pub(super) const N_SLOWEST: usize = 20;
+
+/// The ended units of a checkpoint.
+#[derive(Debug, Default)]
+pub struct Group {
+    pub checkpoint: String,
     pub step: Option<u64>,
-    /// Index of its checkpoint in the plan, and of its chunk of prompts.
-    pub nth: (usize, usize),
+    pub n_units: usize,
+    /// How long all of them took.
+    pub seconds: f64,
+    /// The worst finding at each place.
+    pub findings: Vec<FindingRecord>,
+    pub failed: Vec<FailedUnit>,
+    pub blocks: Vec<Block>,
+}
+
+/// Rows of some units of a checkpoint, in the order of the table.
+#[derive(Debug, Clone)]
+pub struct Block {
+    pub place: RowsPlace,
+    /// Index of its checkpoint among those of all plans.
+    pub target: usize,
+    /// First and last prompt, in the order of the table.
+    pub span: (String, String),
     /// The prompts whose rows to use; `None` for all.
     pub takes: Option<BTreeSet<String>>,
+    pub n_units: usize,
 }
 
-/// A unit without any files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingUnit {
-    pub checkpoint: String,
-    pub prompts: Vec<String>,
-}
-
-/// Contents of a batch directory.
+/// Contents of a batch directory, or of a share of its checkpoints.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Finished and failed units, in the order of the table.
-    pub units: Vec<Unit>,
+    /// Checkpoints with ended units, in the order of the table.
+    pub groups: Vec<Group>,
     pub missing: Vec<MissingUnit>,
-    /// Records that cannot be read.
+    /// Names of records that cannot be read.
     pub damaged: Vec<String>,
+    /// Blocks of packed parts that cannot be used, one sentence each; their units count as missing.
+    pub notes: Vec<String>,
     /// Number of units of other weights, prompts, options or versions that newer units replace.
     pub n_superseded: usize,
-}
-
-/// A unit as planned.
-struct Planned {
-    nth: (usize, usize),
-    takes: Option<BTreeSet<String>>,
+    /// The units that took longest, the slowest first.
+    pub slowest: Vec<Slow>,
 }
 
 impl Listing {
-    /// Lists the directory of a batch. `told` is called with the number of records checked so far and in all.
+    /// Lists a share of the directory of a batch. `told` is called with the number of checkpoints looked at so far and in all.
     ///
     /// # Errors
     /// When it cannot be listed, or a plan cannot be read.
-    pub fn of(batch: &Path, told: &(dyn Fn(usize, usize) + Sync)) -> Result<Self> {
+    pub fn of(batch: &Path, shard: Shard, told: &(dyn Fn(usize, usize) + Sync)) -> Result<Self> {
         let parts = Parts::of(batch);
-        let (records, damaged) = parts.records()?;
-        let plans = Plan::read_all(batch)?;
-        let mut expected = Expected::of(batch, &plans);
-        let mut listing = Self {
-            damaged,
-            ..Self::default()
-        };
-        // Each file of rows is read for its digest; reading several at once is faster.
+        let plans = Plans::read(batch)?;
+        let (sources, damaged) = sources(&parts, &plans, shard)?;
         let n_looked_at = AtomicUsize::new(0);
-        let are_whole: Vec<bool> = records
-            .par_iter()
-            .map(|record| {
-                let is_whole = parts.has_rows_of(record);
-                told(n_looked_at.fetch_add(1, Relaxed) + 1, records.len());
-                is_whole
+        let n = sources.len();
+        let mut listing = sources
+            .into_par_iter()
+            .map(|source| {
+                let listed = of_checkpoint::list(&parts, &plans, &source);
+                told(n_looked_at.fetch_add(1, Relaxed) + 1, n);
+                listed
             })
-            .collect();
-        for (record, is_whole) in records.into_iter().zip(are_whole) {
-            let planned = expected.units.get_mut(&record.id);
-            let (nth, takes) = match planned {
-                Some(None) => {
-                    listing.n_superseded += 1;
-                    continue;
-                }
-                Some(Some(planned)) => (planned.nth, planned.takes.take()),
-                None if expected
-                    .covered
-                    .contains(&key(&record.checkpoint, &record.prompts)) =>
-                {
-                    listing.n_superseded += 1;
-                    continue;
-                }
-                // Unplanned units come after planned ones.
-                None => ((usize::MAX, usize::MAX), None),
-            };
-            if !is_whole {
-                // Planned units are reported missing by their plan.
-                if nth.0 == usize::MAX {
-                    expected.not_begun.push(MissingUnit {
-                        checkpoint: record.checkpoint,
-                        prompts: record.prompts,
-                    });
-                }
-                continue;
-            }
-            expected.found.insert(record.id.clone());
-            let rows = record.digest.as_ref().map(|_| parts.rows(&record.id));
-            listing.units.push(Unit {
-                step: step_of_name(&record.checkpoint).or_else(|| step_of_rows(rows.as_deref())),
-                rows,
-                nth,
-                takes,
-                record,
-            });
-        }
-        listing.units.sort_by(in_order);
-        listing.missing = expected.missing();
+            .reduce(Self::default, Self::with);
+        listing.damaged.extend(damaged);
+        listing.order();
         Ok(listing)
     }
 
+    /// Adds other checkpoints; [`Listing::order`] has to follow.
+    pub(super) fn with(mut self, more: Self) -> Self {
+        self.groups.extend(more.groups);
+        self.missing.extend(more.missing);
+        self.damaged.extend(more.damaged);
+        self.notes.extend(more.notes);
+        self.n_superseded += more.n_superseded;
+        self.slowest.extend(more.slowest);
+        self.slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        self.slowest.truncate(N_SLOWEST);
+        self
+    }
+
+    /// Brings everything into its order, and puts together what is of one checkpoint.
+    pub(super) fn order(&mut self) {
+        self.groups.sort_by(in_order);
+        let mut groups: Vec<Group> = Vec::new();
+        for group in self.groups.drain(..) {
+            match groups.last_mut() {
+                Some(last) if last.is_with(&group) => last.add(group),
+                _ => groups.push(group),
+            }
+        }
+        self.groups = groups;
+        self.missing.sort_by(|a, b| {
+            natural(&a.checkpoint, &b.checkpoint).then_with(|| a.prompts.cmp(&b.prompts))
+        });
+        self.damaged.sort();
+        self.notes.sort();
+    }
+
     /// Returns the failed units.
-    pub fn failed(&self) -> impl Iterator<Item = &UnitRecord> {
-        let records = self.units.iter().map(|unit| &unit.record);
-        records.filter(|record| !record.is_done())
+    pub fn failed(&self) -> impl Iterator<Item = &FailedUnit> {
+        self.groups.iter().flat_map(|group| &group.failed)
+    }
+
+    /// Returns the number of finished and failed units.
+    pub fn n_units(&self) -> usize {
+        self.groups.iter().map(|group| group.n_units).sum()
     }
 
     /// Whether every planned unit is complete.
@@ -132,99 +136,84 @@ impl Listing {
     }
 }
 
-fn in_order(a: &Unit, b: &Unit) -> Ordering {
-    a.step
-        .cmp(&b.step)
-        .then_with(|| natural(&a.record.checkpoint, &b.record.checkpoint))
-        .then_with(|| a.nth.cmp(&b.nth))
-        .then_with(|| a.record.id.cmp(&b.record.id))
-}
-
-/// Reads the step from the rows, for checkpoints whose name does not contain it.
-fn step_of_rows(path: Option<&Path>) -> Option<u64> {
-    let mut reader = ParquetReader::open(path?).ok()?;
-    reader.next_rows().ok()??.first()?.step
-}
-
-/// Returns a key for the checkpoint and prompts of a record, independent of its id.
-fn key(checkpoint: &str, prompts: &[String]) -> String {
-    let prompts = prompts.iter().map(String::as_bytes);
-    digest::of_parts(std::iter::once(checkpoint.as_bytes()).chain(prompts))
-}
-
-/// Units that the plans of a batch ask for.
-#[derive(Default)]
-struct Expected {
-    /// Units by id; `None` if a later plan has all of a unit's prompts.
-    units: BTreeMap<String, Option<Planned>>,
-    /// Missing units that cannot be found by id: no worker has started the checkpoint, so that the id is unknown, or a unit
-    /// that is in no plan has lost its rows.
-    not_begun: Vec<MissingUnit>,
-    names: BTreeMap<String, MissingUnit>,
-    /// Planned pairs of checkpoint and prompts: records about them with another id are out of date.
-    covered: BTreeSet<String>,
-    found: BTreeSet<String>,
-}
-
-impl Expected {
-    /// If several plans contain a checkpoint, the last one written provides the rows of a shared prompt.
-    fn of(batch: &Path, plans: &[Plan]) -> Self {
-        let mut expected = Self::default();
-        let mut taken: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        let mut n_before = 0;
-        for plan in plans {
-            for (target_idx, target) in plan.targets.iter().enumerate() {
-                let weights = Weights::kept(batch, &target.target);
-                let taken = taken.entry(target.target.as_str()).or_default();
-                let before = taken.clone();
-                for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
-                    let free = || {
-                        let prompts = chunk.prompts.iter().map(String::as_str);
-                        prompts.filter(|prompt| !before.contains(prompt))
-                    };
-                    let n_free = free().count();
-                    taken.extend(free());
-                    let absent = || MissingUnit {
-                        checkpoint: target.checkpoint.clone(),
-                        prompts: chunk.prompts.clone(),
-                    };
-                    expected
-                        .covered
-                        .insert(key(&target.checkpoint, &chunk.prompts));
-                    let Some(weights) = &weights else {
-                        if n_free > 0 {
-                            expected.not_begun.push(absent());
-                        }
-                        continue;
-                    };
-                    let id = plan.id(&weights.digest, target, chunk);
-                    if n_free == 0 {
-                        expected.units.entry(id).or_insert(None);
-                        continue;
-                    }
-                    let is_all = n_free == chunk.prompts.len();
-                    let takes = (!is_all).then(|| free().map(str::to_owned).collect());
-                    let planned = Planned {
-                        nth: (n_before + target_idx, chunk_idx),
-                        takes,
-                    };
-                    expected.names.entry(id.clone()).or_insert_with(absent);
-                    expected.units.entry(id).or_insert(Some(planned));
-                }
-            }
-            n_before += plan.targets.len();
-        }
-        expected
+impl Group {
+    fn is_with(&self, other: &Self) -> bool {
+        (self.step, &self.checkpoint) == (other.step, &other.checkpoint)
     }
 
-    fn missing(self) -> Vec<MissingUnit> {
-        let names = self.names.into_iter();
-        let absent = names.filter(|(id, _)| !self.found.contains(id));
-        let mut missing = self.not_begun;
-        missing.extend(absent.map(|(_, absent)| absent));
-        missing.sort_by(|a, b| {
-            natural(&a.checkpoint, &b.checkpoint).then_with(|| a.prompts.cmp(&b.prompts))
+    fn add(&mut self, other: Self) {
+        self.n_units += other.n_units;
+        self.seconds += other.seconds;
+        let mut findings = Findings::default();
+        let all = self.findings.drain(..).chain(other.findings);
+        all.for_each(|finding| findings.add(finding));
+        self.findings = findings.into_vec();
+        self.failed.extend(other.failed);
+        self.blocks.extend(other.blocks);
+    }
+}
+
+fn in_order(a: &Group, b: &Group) -> Ordering {
+    let by_name = || natural(&a.checkpoint, &b.checkpoint);
+    a.step.cmp(&b.step).then_with(by_name)
+}
+
+/// Key of the checkpoint of a unit; the name of its record if that is damaged.
+type KeyOfUnit = std::result::Result<String, String>;
+
+/// Returns where the units of each checkpoint of a share are, and the names of damaged records whose checkpoint is unknown.
+fn sources(parts: &Parts, plans: &Plans, shard: Shard) -> Result<(Vec<Source>, Vec<String>)> {
+    let contents = parts.contents()?;
+    let planned: Vec<&String> = plans.keys().collect();
+    let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    for key in planned
+        .iter()
+        .map(|key| (*key).clone())
+        .chain(contents.keys)
+    {
+        sources
+            .entry(key.clone())
+            .or_insert_with(|| Source::of(key));
+    }
+    let ids = if contents.own.is_empty() {
+        Vec::new()
+    } else {
+        plans.ids()
+    };
+    let key_of_unit = |(id, layout): &(Box<str>, _)| -> KeyOfUnit {
+        let of_plan = number_of(id).and_then(|id| {
+            let at = ids.binary_search_by_key(&id, |(known, _)| *known).ok()?;
+            Some(planned[ids[at].1 as usize].clone())
         });
-        missing
+        match of_plan {
+            Some(key) => Ok(key),
+            None => parts
+                .own(id, *layout)
+                .map(|(record, _)| key_of(&record.checkpoint)),
+        }
+    };
+    let keys: Vec<KeyOfUnit> = contents.own.par_iter().map(key_of_unit).collect();
+    let mut damaged = Vec::new();
+    for (unit, key) in contents.own.into_iter().zip(keys) {
+        match key {
+            Ok(key) => {
+                let source = sources
+                    .entry(key.clone())
+                    .or_insert_with(|| Source::of(key));
+                source.own.push(unit);
+            }
+            Err(name) => damaged.push(name),
+        }
     }
+    // Of planned checkpoints every share has equally many, whatever else there is.
+    let takes = |source: &Source| {
+        let nth = planned.binary_search(&&source.key).ok();
+        let nth = nth.or_else(|| usize::from_str_radix(source.key.get(..15)?, 16).ok());
+        shard.takes(nth.unwrap_or_default())
+    };
+    let own = sources.into_values().filter(takes).collect();
+    if !shard.takes(0) {
+        damaged.clear();
+    }
+    Ok((own, damaged))
 }

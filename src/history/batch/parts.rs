@@ -1,17 +1,24 @@
-//! Files of units: rows and record, each written completely or not at all.
+//! Finished units on disk: rows and records, each unit completely there or not at all.
+//!
+//! Units lie in one of three layouts, and in any mixture of them: a record and a file of rows for each unit, the same in
+//! directories by the first letters of the ids, or packed ([`super::pack`]). A record and a file of rows are a block of one unit.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use attnscope_checkpoint::{CONFIGURATION, read_regular};
 use attnscope_compute::error::{Error, Result};
 use attnscope_report::UnitRecord;
-use attnscope_system::signals::{Owner, Temporary, is_live, owner_of, undisturbed};
+use attnscope_system::signals::{Temporary, undisturbed};
 
 use super::digest;
+use super::pack;
+use super::unit_writer::UnitWriter;
+use super::whole_files::{persist, remove_left_behind, temporary};
 
 /// Directory of units, below the batch directory.
 const PARTS: &str = "parts";
@@ -19,16 +26,34 @@ const PARTS: &str = "parts";
 pub(super) const PLANS: &str = "plans";
 /// Directory of weight digests, next to it.
 pub(super) const WEIGHTS: &str = "weights";
-/// Age at which temporary files are removed if it is unknown whether their worker still runs.
-const LEFT_BEHIND: Duration = Duration::from_secs(24 * 3600);
+/// Letters of an id that name its directory.
+const N_PREFIX: usize = 2;
+/// Letters in the name of a checkpoint's directory of packed parts.
+const N_KEY: usize = 32;
+
+/// Units that are measured, about.
+const N_MEASURED: usize = 200;
+
+/// How units are written. All layouts are read, whatever is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// `parts/ID.parquet` and `parts/ID.json`.
+    Files,
+    /// `parts/AB/ID.parquet` and `parts/AB/ID.json`, where ids begin with AB.
+    Directories,
+    /// `parts/CHECKPOINT/PROCESS.units`, each with the units of one checkpoint that one process finished. A block is written as
+    /// soon as this time has passed since the first of its units ended.
+    Packed(Duration),
+}
 
 /// The finished units of a batch.
 #[derive(Debug, Clone)]
 pub struct Parts {
     directory: PathBuf,
+    pub(super) layout: Layout,
 }
 
-/// State of a unit's files.
+/// State of a unit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
     /// No files, or files that do not belong together.
@@ -37,12 +62,33 @@ pub enum State {
     Failed(UnitRecord),
 }
 
+/// The record of a unit with files of its own, and where its rows are; the name of a damaged record otherwise.
+pub(super) type OwnUnit = std::result::Result<(UnitRecord, RowsPlace), String>;
+
+/// A place of rows: a whole file, or a part of a file as its offset and length in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowsPlace {
+    pub path: PathBuf,
+    pub part: Option<(u64, u64)>,
+}
+
+impl RowsPlace {
+    /// Whether the rows are those of a digest.
+    pub(super) fn has(&self, expected: &str) -> bool {
+        let found = match self.part {
+            None => digest::of_file(&self.path),
+            Some(part) => digest::of_file_part(&self.path, part),
+        };
+        found.is_ok_and(|found| found == *expected)
+    }
+}
+
 impl Parts {
     /// Opens the units of a batch directory, which is created if it is missing.
     ///
     /// # Errors
     /// When nothing can be written there.
-    pub fn open(batch: &Path) -> Result<Self> {
+    pub fn open(batch: &Path, layout: Layout) -> Result<Self> {
         let directory = batch.join(PARTS);
         let cannot = |e: io::Error| Error::file(&directory, format!("cannot be written ({e})"));
         fs::create_dir_all(&directory).map_err(cannot)?;
@@ -51,94 +97,92 @@ impl Parts {
         for directory in [&directory, &batch.join(PLANS), &batch.join(WEIGHTS)] {
             remove_left_behind(directory);
         }
-        Ok(Self { directory })
+        Ok(Self { directory, layout })
     }
 
     /// Opens the units of a batch directory for reading only.
     pub fn of(batch: &Path) -> Self {
         Self {
             directory: batch.join(PARTS),
+            layout: Layout::Files,
         }
     }
 
-    /// Returns the path of a unit's rows.
-    pub fn rows(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.parquet"))
-    }
-
-    fn record(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.json"))
-    }
-
-    /// Returns the state of a unit. Rows that do not match the record count as missing.
-    pub fn state(&self, id: &str) -> State {
-        let Some(record) = read(&self.record(id)).filter(|record| record.id == id) else {
-            return State::Missing;
+    /// Returns the places of a unit's own record and rows, in the layouts of one file a unit.
+    fn own_files(&self, id: &str, layout: Layout) -> (PathBuf, PathBuf) {
+        let directory = match (layout, id.get(..N_PREFIX)) {
+            (Layout::Directories, Some(prefix)) => self.directory.join(prefix),
+            _ => self.directory.clone(),
         };
-        if !self.has_rows_of(&record) {
-            return State::Missing;
-        }
-        if record.is_done() {
-            State::Done(record)
-        } else {
-            State::Failed(record)
-        }
+        let file = |ending: &str| directory.join(format!("{id}.{ending}"));
+        (file("json"), file("parquet"))
     }
 
-    /// Whether the rows of a record exist unchanged.
-    pub fn has_rows_of(&self, record: &UnitRecord) -> bool {
-        let is_theirs = |expected: &String| {
-            let found = digest::of_file(&self.rows(&record.id));
-            found.is_ok_and(|found| found == *expected)
-        };
-        record.digest.as_ref().is_none_or(is_theirs)
+    /// Returns the directory of a checkpoint's packed parts.
+    fn packs(&self, checkpoint: &str) -> PathBuf {
+        self.directory.join(key_of(checkpoint))
     }
 
-    /// Returns the records of all finished units in the order of their ids, and the names of damaged files.
-    ///
-    /// # Errors
-    /// When the directory cannot be listed.
-    pub fn records(&self) -> Result<(Vec<UnitRecord>, Vec<String>)> {
-        let entries = fs::read_dir(&self.directory).map_err(|e| {
-            let problem = format!("expected the units of a batch, cannot be listed ({e})");
-            Error::file(&self.directory, problem)
-        })?;
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
-        paths.sort();
-        let (mut records, mut damaged) = (Vec::new(), Vec::new());
-        for path in paths {
-            match read(&path) {
-                Some(record) if path.file_stem() == Some(OsStr::new(&record.id)) => {
-                    records.push(record);
+    /// Finds the units of a planned checkpoint. Only its own packed parts are read.
+    pub fn of_checkpoint(&self, checkpoint: &str) -> Known<'_> {
+        let mut packed = BTreeMap::new();
+        for path in packs_in(&self.packs(checkpoint)) {
+            let Ok((blocks, _)) = pack::read(&path) else {
+                continue;
+            };
+            for block in blocks {
+                let place = RowsPlace {
+                    path: path.clone(),
+                    part: Some(block.rows),
+                };
+                let digest = block
+                    .records
+                    .iter()
+                    .find_map(|record| record.digest.as_ref());
+                if digest.is_none_or(|digest| place.has(digest)) {
+                    for record in block.records {
+                        // A unit that was done stays done, and of several failures the last counts.
+                        let is_done = packed.get(&record.id).is_some_and(UnitRecord::is_done);
+                        if !is_done {
+                            packed.insert(record.id.clone(), record);
+                        }
+                    }
                 }
-                _ => damaged.push(base_name(&path)),
             }
         }
-        Ok((records, damaged))
+        Known {
+            parts: self,
+            packed,
+        }
     }
 
-    /// Writes a unit: its rows, if it has any, then its record. Another worker may write the same unit at the same time.
-    ///
-    /// # Errors
-    /// When nothing can be written.
-    pub fn write(&self, mut record: UnitRecord, rows: Option<&[u8]>) -> Result<()> {
-        record.digest = rows.map(digest::of_bytes);
-        let of_rows = self.rows(&record.id);
-        let wrote_rows = rows.map(|rows| self.temporary(rows)).transpose()?;
+    /// Begins to write units of a planned checkpoint.
+    pub fn writer(&self, checkpoint: &str) -> UnitWriter<'_> {
+        UnitWriter::of(self, self.packs(checkpoint))
+    }
+
+    /// Writes a unit of its own: its rows, if it has any, then its record. Another worker may write the same unit at the same time.
+    pub(super) fn write_own(&self, mut record: UnitRecord, rows: &[u8]) -> Result<()> {
+        let (of_record, of_rows) = self.own_files(&record.id, self.layout);
+        if let Some(directory) = of_record.parent() {
+            fs::create_dir_all(directory)
+                .map_err(|e| Error::file(directory, format!("cannot be written ({e})")))?;
+        }
+        let wrote_rows = record.digest.is_some().then(|| self.temporary(rows));
+        let wrote_rows = wrote_rows.transpose()?;
         let wrote_record = self.temporary_record(&record)?;
         undisturbed(|| {
             if let Some(rows) = wrote_rows {
                 persist(rows, &of_rows)?;
             }
-            persist(wrote_record, &self.record(&record.id))
+            persist(wrote_record, &of_record)
         })?;
         // Two different machines may each have left one of the files: the later record is adjusted to the rows.
         if record.digest.is_some() {
             let found = digest::of_file(&of_rows).ok();
             if found.is_some() && found != record.digest {
                 record.digest = found;
-                persist(self.temporary_record(&record)?, &self.record(&record.id))?;
+                persist(self.temporary_record(&record)?, &of_record)?;
             }
         }
         Ok(())
@@ -155,8 +199,171 @@ impl Parts {
         self.temporary(&content)
     }
 
+    /// Temporary files all lie in one directory, so that those of killed workers are found without listing the others.
     fn temporary(&self, content: &[u8]) -> Result<Temporary> {
         temporary(&self.directory, content)
+    }
+
+    /// Lists what there is, without reading any of it.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub(super) fn contents(&self) -> Result<Contents> {
+        let mut contents = Contents::default();
+        let cannot = |e: io::Error| {
+            let problem = format!("expected the units of a batch, cannot be listed ({e})");
+            Error::file(&self.directory, problem)
+        };
+        for entry in fs::read_dir(&self.directory).map_err(cannot)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_directory = || entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if let Some(id) = name.strip_suffix(".json") {
+                contents.own.push((id.into(), Layout::Files));
+            } else if [N_PREFIX, N_KEY].contains(&name.len()) && is_directory() {
+                if name.len() == N_KEY {
+                    contents.keys.push(name);
+                    continue;
+                }
+                let inside = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+                for entry in inside {
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    if let Some(id) = name.strip_suffix(".json") {
+                        contents.own.push((id.into(), Layout::Directories));
+                    }
+                }
+            }
+        }
+        contents.own.sort_by(|a, b| a.0.cmp(&b.0));
+        contents.keys.sort();
+        Ok(contents)
+    }
+
+    /// Reads a unit's own record, and says where its rows are; the name of a damaged record otherwise.
+    pub(super) fn own(&self, id: &str, layout: Layout) -> OwnUnit {
+        let (record, path) = self.own_files(id, layout);
+        let place = RowsPlace { path, part: None };
+        let read = read(&record).filter(|record| record.id == id);
+        let read = read.map(|record| (record, place));
+        read.ok_or_else(|| self.name_of(&record))
+    }
+
+    /// Returns the packed parts of a checkpoint's key, the oldest first.
+    pub(super) fn packs_of_key(&self, key: &str) -> Vec<PathBuf> {
+        packs_in(&self.directory.join(key))
+    }
+
+    /// Returns when units were last added, as far as the times of files and directories tell.
+    pub(super) fn last_change(&self) -> Option<SystemTime> {
+        let contents = self.contents().unwrap_or_default();
+        let mut places: Vec<PathBuf> = contents
+            .keys
+            .iter()
+            .flat_map(|key| self.packs_of_key(key))
+            .collect();
+        let own = contents.own.iter();
+        let directories = own.filter_map(|(id, layout)| {
+            let (record, _) = self.own_files(id, *layout);
+            record.parent().map(Path::to_path_buf)
+        });
+        places.extend(directories.collect::<BTreeSet<PathBuf>>());
+        let times = places
+            .iter()
+            .map(|place| place.metadata().and_then(|of| of.modified()));
+        times.filter_map(io::Result::ok).max()
+    }
+
+    /// Measures some finished units; `None` if there are none.
+    pub fn measured(&self) -> Option<Measured> {
+        let contents = self.contents().ok()?;
+        let mut measured = Measured::default();
+        let every = contents.own.len().div_ceil(N_MEASURED).max(1);
+        for (id, layout) in contents.own.iter().step_by(every) {
+            let (record, rows) = self.own_files(id, *layout);
+            let bytes = |path: &Path| path.metadata().map_or(0, |of| of.len());
+            if let Ok((of, _)) = self.own(id, *layout) {
+                measured.add(&[of], bytes(&record) + bytes(&rows));
+            }
+        }
+        let packs = contents.keys.iter().flat_map(|key| self.packs_of_key(key));
+        for path in packs.take(N_MEASURED / 10) {
+            for block in pack::read(&path).ok()?.0 {
+                measured.add(&block.records, block.bytes);
+            }
+        }
+        (measured.n_units > 0).then_some(measured)
+    }
+
+    /// Returns the name of a file as messages have it: below the directory of the batch.
+    pub(super) fn name_of(&self, path: &Path) -> String {
+        let below = path.strip_prefix(&self.directory).unwrap_or(path);
+        format!("{PARTS}/{}", below.display())
+    }
+}
+
+/// Time and size of some units.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Measured {
+    pub n_units: usize,
+    /// Seconds of all of them.
+    pub seconds: f64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+impl Measured {
+    fn add(&mut self, records: &[UnitRecord], bytes: u64) {
+        self.n_units += records.len();
+        self.seconds += records.iter().map(|record| record.seconds).sum::<f64>();
+        self.bytes += bytes;
+    }
+}
+
+/// What a directory of units contains.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Ids of units with files of their own, in order; an id may be there in both layouts.
+    pub own: Vec<(Box<str>, Layout)>,
+    /// Names of the directories of packed parts.
+    pub keys: Vec<String>,
+}
+
+/// Returns the name of the directory of a checkpoint's packed parts.
+pub(super) fn key_of(checkpoint: &str) -> String {
+    let mut key = digest::of_bytes(checkpoint.as_bytes());
+    key.truncate(N_KEY);
+    key
+}
+
+fn packs_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let is_pack = |path: &PathBuf| path.extension() == Some(OsStr::new(pack::ENDING));
+    let mut paths: Vec<PathBuf> = paths.filter(is_pack).collect();
+    paths.sort();
+    paths
+}
+
+/// The finished units of one checkpoint.
+#[derive(Debug)]
+pub struct Known<'a> {
+    parts: &'a Parts,
+    packed: BTreeMap<String, UnitRecord>,
+}
+
+impl Known<'_> {
+    /// Returns the state of a unit. Rows that do not match the record count as missing.
+    pub fn state(&self, id: &str) -> State {
+        let own = [Layout::Files, Layout::Directories].map(|layout| self.parts.own(id, layout));
+        let own = own.into_iter().flatten().filter(|(record, place)| {
+            let digest = record.digest.as_ref();
+            digest.is_none_or(|digest| place.has(digest))
+        });
+        let own = own.map(|(record, _)| record);
+        let mut found: Vec<UnitRecord> = own.chain(self.packed.get(id).cloned()).collect();
+        match found.iter().position(UnitRecord::is_done) {
+            Some(at) => State::Done(found.swap_remove(at)),
+            None => found.pop().map_or(State::Missing, State::Failed),
+        }
     }
 }
 
@@ -164,68 +371,12 @@ fn read(path: &Path) -> Option<UnitRecord> {
     serde_json::from_slice(&read_regular(path, CONFIGURATION).ok()?).ok()
 }
 
-fn base_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
-/// Writes a small file completely or not at all, and creates its directory.
-///
-/// # Errors
-/// When it cannot be written.
-pub(super) fn put(directory: &Path, name: &str, content: &[u8]) -> Result<()> {
-    let target = directory.join(name);
-    fs::create_dir_all(directory)
-        .map_err(|e| Error::file(directory, format!("cannot be written ({e})")))?;
-    persist(temporary(directory, content)?, &target)
-}
-
-/// Writes content to a temporary file and flushes it to disk.
-fn temporary(directory: &Path, content: &[u8]) -> Result<Temporary> {
-    let write = || {
-        let mut temporary = Temporary::new_in(directory)?;
-        temporary.as_file_mut().write_all(content)?;
-        temporary.as_file().sync_data()?;
-        Ok(temporary)
-    };
-    write().map_err(|e: io::Error| Error::file(directory, format!("cannot be written ({e})")))
-}
-
-fn persist(temporary: Temporary, target: &Path) -> Result<()> {
-    let kept = temporary.persist(target, true);
-    kept.map_err(|e| Error::file(target, format!("cannot be written ({e})")))
-}
-
-/// Removes temporary files of workers that are gone: processes on this machine that have ended, and old files whose process
-/// cannot be checked from here. Files being written on another machine are not old yet.
-fn remove_left_behind(directory: &Path) {
-    let now = SystemTime::now();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with(".tmp") || is_live(&entry.path()) {
-            continue;
-        }
-        let written = entry.metadata().and_then(|about| about.modified());
-        let is_old = || {
-            written.is_ok_and(|written| {
-                now.duration_since(written)
-                    .is_ok_and(|age| age > LEFT_BEHIND)
-            })
-        };
-        let is_left_behind = match owner_of(&name) {
-            Owner::Ended => true,
-            Owner::Alive | Owner::Unknown => is_old(),
-        };
-        if is_left_behind {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{Listing, Shard};
     use super::*;
-    use attnscope_system::signals::{knows_owners, prefix_of};
+    use attnscope_checks::stats::STATISTICS;
+    use attnscope_report::record::{Row, Table};
 
     fn record(id: &str, error: Option<&str>) -> UnitRecord {
         let prompts = vec!["p".to_owned()];
@@ -237,103 +388,126 @@ mod tests {
         )
     }
 
+    fn rows(prompt: &str) -> Table {
+        let row = Row {
+            checkpoint: "step-1".to_owned(),
+            step: Some(1),
+            prompt: prompt.to_owned(),
+            n_tokens: 3,
+            loss: None,
+            stack: None,
+            layer: 0,
+            head: None,
+            stats: vec![None; STATISTICS.len()],
+        };
+        Table {
+            rows: vec![row],
+            ..Table::default()
+        }
+    }
+
+    fn write(parts: &Parts, record: UnitRecord, rows: Option<Table>) {
+        let mut writer = parts.writer("step-1");
+        writer.add(record, rows).expect("writes");
+        writer.flush().expect("writes");
+    }
+
+    fn state(parts: &Parts, id: &str) -> State {
+        parts.of_checkpoint("step-1").state(id)
+    }
+
+    const PACKED: Layout = Layout::Packed(Duration::from_secs(60));
+
     #[test]
     fn a_unit_is_done_once_both_files_exist_and_belong_together() {
+        for layout in [Layout::Files, Layout::Directories] {
+            let batch = tempfile::tempdir().expect("a directory");
+            let parts = Parts::open(batch.path(), layout).expect("opens");
+            assert_eq!(state(&parts, "aaa"), State::Missing);
+            write(&parts, record("aaa", None), Some(rows("p")));
+            assert!(matches!(state(&parts, "aaa"), State::Done(_)));
+            write(&parts, record("bbb", Some("why")), None);
+            assert!(
+                matches!(state(&parts, "bbb"), State::Failed(record) if record.error.as_deref() == Some("why"))
+            );
+            let (_, of_rows) = parts.own_files("aaa", layout);
+            fs::write(&of_rows, "other rows").expect("writes");
+            assert_eq!(state(&parts, "aaa"), State::Missing);
+            fs::remove_file(&of_rows).expect("removes");
+            assert_eq!(state(&parts, "aaa"), State::Missing);
+            let n_files = |directory: &Path| fs::read_dir(directory).expect("lists").count();
+            let n = n_files(&parts.directory);
+            assert_eq!(n, 2, "a temporary file was left behind, or a directory");
+        }
+    }
+
+    #[test]
+    fn packed_units_are_found_in_every_layout_and_done_rather_than_failed() {
         let batch = tempfile::tempdir().expect("a directory");
-        let parts = Parts::open(batch.path()).expect("opens");
-        assert_eq!(parts.state("a"), State::Missing);
-        parts
-            .write(record("a", None), Some(b"rows"))
-            .expect("writes");
-        assert!(matches!(parts.state("a"), State::Done(_)));
-        parts.write(record("b", Some("why")), None).expect("writes");
-        assert!(
-            matches!(parts.state("b"), State::Failed(record) if record.error.as_deref() == Some("why"))
-        );
-        fs::write(parts.rows("a"), "other rows").expect("writes");
-        assert_eq!(parts.state("a"), State::Missing);
-        fs::remove_file(parts.rows("a")).expect("removes");
-        assert_eq!(parts.state("a"), State::Missing);
-        let n_files = fs::read_dir(batch.path().join(PARTS))
-            .expect("lists")
-            .count();
-        assert_eq!(n_files, 2, "a temporary file was left behind");
+        let parts = Parts::open(batch.path(), PACKED).expect("opens");
+        write(&parts, record("aaa", Some("why")), None);
+        assert!(matches!(state(&parts, "aaa"), State::Failed(_)));
+        write(&parts, record("aaa", None), Some(rows("p")));
+        write(&parts, record("aaa", Some("again")), None);
+        let files = Parts::open(batch.path(), Layout::Files).expect("opens");
+        assert!(matches!(state(&files, "aaa"), State::Done(_)));
+        assert_eq!(files.of_checkpoint("step-2").state("aaa"), State::Missing);
+        write(&files, record("bbb", None), Some(rows("p")));
+        assert!(matches!(state(&parts, "bbb"), State::Done(_)));
+        // Of the three processes that wrote, each has its own file.
+        let packs = parts.packs_of_key(&key_of("step-1"));
+        assert_eq!(packs.len(), 3);
+        let measured = parts.measured().expect("units");
+        assert_eq!(measured.n_units, 4);
+        let n_bytes: u64 = packs
+            .iter()
+            .map(|pack| pack.metadata().expect("a file").len())
+            .sum();
+        assert!(measured.bytes > n_bytes);
+    }
+
+    #[test]
+    fn a_block_has_its_units_until_the_slice_of_time_is_over() {
+        let batch = tempfile::tempdir().expect("a directory");
+        for (slice, n_blocks) in [(Duration::from_secs(60), 1), (Duration::ZERO, 3)] {
+            let parts = Parts::open(batch.path(), Layout::Packed(slice)).expect("opens");
+            let mut writer = parts.writer("step-1");
+            for id in ["c", "a", "b"] {
+                writer
+                    .add(record(id, None), Some(rows(id)))
+                    .expect("writes");
+            }
+            writer.flush().expect("writes");
+            writer.flush().expect("nothing is left");
+            let path = parts.packs_of_key(&key_of("step-1")).pop().expect("a file");
+            let (blocks, damaged) = pack::read(&path).expect("reads");
+            assert_eq!((blocks.len(), damaged.len()), (n_blocks, 0));
+            let mut reader =
+                attnscope_report::record::ParquetReader::open_part(&path, Some(blocks[0].rows))
+                    .expect("opens");
+            let rows = reader.next_rows().expect("reads").expect("rows");
+            let prompts: Vec<&str> = rows.iter().map(|row| row.prompt.as_str()).collect();
+            assert_eq!(
+                prompts,
+                if n_blocks == 1 {
+                    vec!["a", "b", "c"]
+                } else {
+                    vec!["c"]
+                }
+            );
+        }
     }
 
     #[test]
     fn files_that_are_not_records_are_named() {
         let batch = tempfile::tempdir().expect("a directory");
-        let parts = Parts::open(batch.path()).expect("opens");
-        parts
-            .write(record("a", None), Some(b"rows"))
-            .expect("writes");
+        let parts = Parts::open(batch.path(), Layout::Files).expect("opens");
+        write(&parts, record("a", None), Some(rows("p")));
         fs::write(batch.path().join(PARTS).join("b.json"), "{").expect("writes");
-        fs::copy(parts.record("a"), parts.record("c")).expect("copies");
-        let (records, damaged) = parts.records().expect("lists");
-        assert_eq!(records.len(), 1);
-        assert_eq!(damaged, ["b.json", "c.json"]);
-    }
-
-    #[test]
-    fn temporary_files_of_killed_workers_are_removed_and_those_of_live_ones_kept() {
-        let batch = tempfile::tempdir().expect("a directory");
-        let parts = batch.path().join(PARTS);
-        let directories = [
-            &parts,
-            &batch.path().join(PLANS),
-            &batch.path().join(WEIGHTS),
-        ];
-        let day = LEFT_BEHIND + Duration::from_secs(60);
-        let old = SystemTime::now() - day;
-        // A process of this machine that has ended. Where processes cannot be checked, its files stay until they are old.
-        let mut child = std::process::Command::new("true").spawn().expect("starts");
-        child.wait().expect("ends");
-        let ended = format!("{}a", prefix_of(child.id()));
-        let mut alive = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .expect("starts");
-        let of_here = format!("{}b", prefix_of(alive.id()));
-        let elsewhere = ".tmp-0123456789abcdef-17-c".to_owned();
-        for directory in directories {
-            fs::create_dir_all(directory).expect("made");
-            for (name, is_old) in [
-                (ended.as_str(), false),
-                (&of_here, false),
-                (&elsewhere, false),
-                (".tmpAbCdEf", false),
-                (".tmp-0123456789abcdef-17-d", true),
-                (".tmpGhIjKl", true),
-                ("unit.json", true),
-            ] {
-                let file = fs::File::create(directory.join(name)).expect("made");
-                if is_old {
-                    file.set_modified(old).expect("dated");
-                }
-            }
-        }
-        let kept = Temporary::new_in(&parts).expect("opens");
-        Parts::open(batch.path()).expect("opens");
-        for directory in directories {
-            let entries = fs::read_dir(directory).expect("lists").flatten();
-            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-            let mut names: Vec<String> = names.collect();
-            names.sort();
-            let own = names
-                .iter()
-                .position(|name| kept.path().file_name() == Some(OsStr::new(name)));
-            assert_eq!(own.is_some(), *directory == parts);
-            if let Some(own) = own {
-                names.remove(own);
-            }
-            let mut expected = vec![of_here.as_str(), &elsewhere, ".tmpAbCdEf", "unit.json"];
-            if !knows_owners() {
-                expected.push(&ended);
-            }
-            expected.sort_unstable();
-            assert_eq!(names, expected, "{}", directory.display());
-        }
-        alive.kill().expect("ends");
-        alive.wait().expect("ends");
+        let (of_a, _) = parts.own_files("a", Layout::Files);
+        fs::copy(&of_a, of_a.with_file_name("c.json")).expect("copies");
+        let listing = Listing::of(batch.path(), Shard::WHOLE, &|_, _| {}).expect("lists");
+        assert_eq!(listing.n_units(), 1);
+        assert_eq!(listing.damaged, ["parts/b.json", "parts/c.json"]);
     }
 }

@@ -9,7 +9,8 @@ use attnscope_compute::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::digest;
-use super::parts::{PLANS, put};
+use super::parts::PLANS;
+use super::whole_files::put;
 
 /// Version of the plan's file and of the ids.
 const VERSION: u32 = 1;

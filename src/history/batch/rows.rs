@@ -1,115 +1,212 @@
 //! Merges the rows of all units in the order of the table, a few at a time.
 //!
-//! Units of a checkpoint are merged row by row: the table is in the order of prompt ids, but chunks may overlap in it. A unit
-//! is opened at its first prompt. If too many units would be open at once, some are merged into temporary files first.
+//! Blocks of a checkpoint are merged row by row: the table is in the order of prompt ids, but chunks may overlap in it. A block
+//! is opened at its first prompt. If too many blocks would be open at once, some are merged into temporary files first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::io::BufWriter;
 use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_report::record::{About, ParquetReader, ParquetWriter, Row, in_order};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use tempfile::NamedTempFile;
 
-use super::listing::Unit;
+use super::listing::{Block, Group};
+use super::parts::RowsPlace;
 
 /// Most units open at once; each has some hundreds of rows in memory.
 const MOST_OPEN: usize = 64;
 
-/// A file of rows in the order of the table.
+/// Rows passed from the thread that reads them at a time.
+const PASSED: usize = 256;
+/// Most such portions that wait.
+const WAITING: usize = 16;
+/// Sources opened ahead, on all threads.
+const AHEAD: usize = 16;
+
+/// Rows in the order of the table, of one file or of a part of one.
 struct Source<'a> {
-    path: PathBuf,
-    /// Rank of the file where two checkpoints of one name have rows for the same place.
+    place: RowsPlace,
+    /// Rank of the rows where two checkpoints of one name have rows for the same place.
     nth: usize,
-    /// Prompts of the first and the last row.
-    span: (String, String),
+    /// Prompts of the first and the last row; `None` if they are unknown.
+    span: Option<(String, String)>,
     takes: Option<&'a BTreeSet<String>>,
-    /// Whether it is a unit's own file, not an intermediate merge of several units.
-    is_unit: bool,
+    /// Number of units that are reached with it; none in intermediate merges of several units.
+    n_units: usize,
 }
 
-/// Passes the rows of all units to `each` in the order of the table; returns the metadata of each target's rows.
-/// `opened` is called as each unit is reached.
+/// What the rows of a checkpoint say of their origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub checkpoint: String,
+    pub step: Option<u64>,
+    /// Index of the checkpoint among those of all plans.
+    pub target: usize,
+    pub about: About,
+}
+
+/// Passes the rows of all checkpoints to `each` in the order of the table; returns the metadata of each target's rows.
+/// `opened` is called with the number of units as they are reached. Rows are read on another thread.
 ///
 /// # Errors
-/// When a file of rows cannot be read, or `each` refuses a row.
-pub fn merged<'a>(
-    units: &'a [Unit],
-    opened: &mut dyn FnMut(),
-    mut each: impl FnMut(Row) -> Result<()>,
-) -> Result<Vec<(&'a Unit, About)>> {
-    let mut abouts = Vec::new();
-    for group in
-        units.chunk_by(|a, b| (a.step, &a.record.checkpoint) == (b.step, &b.record.checkpoint))
-    {
-        let mut sources = Vec::new();
-        for unit in group {
-            let Some(path) = &unit.rows else { continue };
-            // The metadata is the same for all units of a target: read it once.
-            let is_known = abouts.last().is_some_and(|(known, _): &(&Unit, About)| {
-                known.nth.0 == unit.nth.0 && known.record.checkpoint == unit.record.checkpoint
-            });
-            if !is_known {
-                abouts.push((unit, ParquetReader::open(path)?.about()));
+/// When rows cannot be read, or `each` refuses a row.
+pub fn merged(
+    groups: &[Group],
+    opened: &(dyn Fn(usize) + Sync),
+    each: impl FnMut(Row) -> Result<()>,
+) -> Result<Vec<Origin>> {
+    beside(each, |pass| {
+        let mut origins: Vec<Origin> = Vec::new();
+        for group in groups {
+            let mut last = None;
+            let mut sources = Vec::new();
+            for block in &group.blocks {
+                // The metadata is the same for all units of a target: read it once.
+                if last != Some(block.target) {
+                    last = Some(block.target);
+                    let reader = ParquetReader::open_part(&block.place.path, block.place.part)?;
+                    origins.push(Origin {
+                        checkpoint: group.checkpoint.clone(),
+                        step: group.step,
+                        target: block.target,
+                        about: reader.about(),
+                    });
+                }
+                sources.push(Source::of(block, sources.len()));
             }
-            sources.push(Source::of(unit, sources.len(), path));
+            merge_all(sources, opened, pass)?;
         }
-        sources.sort_by(|a, b| a.span.cmp(&b.span));
-        // Intermediate files are removed once the group is merged.
-        let mut made = Vec::new();
-        while n_overlapping(&sources) > MOST_OPEN {
-            sources = fewer(sources, &mut made, opened)?;
+        Ok(origins)
+    })
+}
+
+/// Passes the rows of several tables to `each` in the order of the table.
+///
+/// # Errors
+/// When rows cannot be read, or `each` refuses a row.
+pub fn joined(tables: &[PathBuf], each: impl FnMut(Row) -> Result<()>) -> Result<()> {
+    let source = |(nth, path): (usize, &PathBuf)| Source {
+        place: RowsPlace {
+            path: path.clone(),
+            part: None,
+        },
+        nth,
+        span: None,
+        takes: None,
+        n_units: 0,
+    };
+    beside(each, |pass| {
+        let sources = tables.iter().enumerate().map(source).collect();
+        merge_all(sources, &|_| {}, pass)
+    })
+}
+
+/// What takes a row from a merge.
+type Pass<'a> = dyn FnMut(Row) -> Result<()> + 'a;
+
+/// Reads rows on another thread and passes them to `each` on this one.
+fn beside<T: Send>(
+    mut each: impl FnMut(Row) -> Result<()>,
+    read: impl FnOnce(&mut Pass<'_>) -> Result<T> + Send,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel::<Vec<Row>>(WAITING);
+        let reading = scope.spawn(move || {
+            let mut rows = Vec::with_capacity(PASSED);
+            let read = read(&mut |row| {
+                rows.push(row);
+                if rows.len() < PASSED {
+                    return Ok(());
+                }
+                let full = std::mem::replace(&mut rows, Vec::with_capacity(PASSED));
+                // Nobody receives once a row was refused, which is the error that counts.
+                sender.send(full).map_err(|_| Error::Cancelled)
+            });
+            let _ = sender.send(rows);
+            read
+        });
+        for rows in receiver {
+            rows.into_iter().try_for_each(&mut each)?;
         }
-        merge(sources, opened, &mut each)?;
+        match reading.join() {
+            Ok(read) => read,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Merges the sources of one checkpoint.
+fn merge_all(
+    mut sources: Vec<Source<'_>>,
+    opened: &(dyn Fn(usize) + Sync),
+    each: &mut Pass<'_>,
+) -> Result<()> {
+    sources.sort_by(|a, b| a.span.cmp(&b.span));
+    // Intermediate files are removed once all is merged.
+    let mut made = Vec::new();
+    while n_overlapping(&sources) > MOST_OPEN {
+        sources = fewer(sources, &mut made, opened)?;
     }
-    Ok(abouts)
+    merge(sources, opened, each)
 }
 
 impl<'a> Source<'a> {
-    fn of(unit: &'a Unit, nth: usize, path: &std::path::Path) -> Self {
-        let prompts = &unit.record.prompts;
-        let bound = |prompt: Option<&String>| prompt.cloned().unwrap_or_default();
+    fn of(block: &'a Block, nth: usize) -> Self {
         Self {
-            path: path.to_path_buf(),
+            place: block.place.clone(),
             nth,
-            span: (bound(prompts.iter().min()), bound(prompts.iter().max())),
-            takes: unit.takes.as_ref(),
-            is_unit: true,
+            span: Some(block.span.clone()),
+            takes: block.takes.as_ref(),
+            n_units: block.n_units,
         }
+    }
+
+    /// Whether it may have a row before or with a prompt.
+    fn begins_by(&self, prompt: &str) -> bool {
+        let first = self.span.as_ref().map(|(first, _)| first.as_str());
+        first.is_none_or(|first| first <= prompt)
     }
 }
 
 /// Returns the largest number of sources open at once. Sources are sorted by their first prompt.
 fn n_overlapping(sources: &[Source<'_>]) -> usize {
     let mut ends = BinaryHeap::new();
-    let mut most = 0;
+    let (mut most, mut n_unknown) = (0, 0);
     for source in sources {
-        while ends
-            .peek()
-            .is_some_and(|Reverse(end)| *end < &source.span.0)
-        {
+        let Some((first, last)) = &source.span else {
+            n_unknown += 1;
+            continue;
+        };
+        while ends.peek().is_some_and(|Reverse(end)| *end < first) {
             ends.pop();
         }
-        ends.push(Reverse(&source.span.1));
+        ends.push(Reverse(last));
         most = most.max(ends.len());
     }
-    most
+    most + n_unknown
 }
 
 /// Merges neighbouring sources into intermediate files.
 fn fewer<'a>(
     sources: Vec<Source<'a>>,
     made: &mut Vec<NamedTempFile>,
-    opened: &mut dyn FnMut(),
+    opened: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Source<'a>>> {
     let mut fewer = Vec::new();
     let mut sources = VecDeque::from(sources);
     while !sources.is_empty() {
         let some: Vec<Source<'a>> = sources.drain(..MOST_OPEN.min(sources.len())).collect();
         let nth = some.iter().map(|source| source.nth).min();
-        let first = some.iter().map(|source| source.span.0.clone()).min();
-        let last = some.iter().map(|source| source.span.1.clone()).max();
+        let spans: Option<Vec<&(String, String)>> =
+            some.iter().map(|source| source.span.as_ref()).collect();
+        let span = spans.and_then(|spans| {
+            let first = spans.iter().map(|(first, _)| first.clone()).min()?;
+            Some((first, spans.iter().map(|(_, last)| last.clone()).max()?))
+        });
         let file = NamedTempFile::new()
             .map_err(|e| Error::file(std::env::temp_dir(), format!("cannot be written ({e})")))?;
         let path = file.path().to_path_buf();
@@ -118,11 +215,11 @@ fn fewer<'a>(
         merge(some, opened, &mut |row| writer.add(&row).map_err(cannot))?;
         writer.finish(&About::default()).map_err(cannot)?;
         fewer.push(Source {
-            path,
+            place: RowsPlace { path, part: None },
             nth: nth.unwrap_or_default(),
-            span: (first.unwrap_or_default(), last.unwrap_or_default()),
+            span,
             takes: None,
-            is_unit: false,
+            n_units: 0,
         });
         made.push(file);
     }
@@ -142,7 +239,7 @@ impl<'a> Open<'a> {
     fn new(source: &Source<'a>) -> Result<Option<Self>> {
         let open = Self {
             nth: source.nth,
-            reader: ParquetReader::open(&source.path)?,
+            reader: ParquetReader::open_part(&source.place.path, source.place.part)?,
             rows: VecDeque::new(),
             takes: source.takes,
         };
@@ -191,20 +288,25 @@ impl Eq for Open<'_> {}
 
 fn merge(
     sources: Vec<Source<'_>>,
-    opened: &mut dyn FnMut(),
-    each: &mut impl FnMut(Row) -> Result<()>,
+    opened: &(dyn Fn(usize) + Sync),
+    each: &mut Pass<'_>,
 ) -> Result<()> {
     let mut waiting = VecDeque::from(sources);
+    // The first of those that wait, already open.
+    let mut ahead: VecDeque<Option<Open<'_>>> = VecDeque::new();
     let mut open: BinaryHeap<Open<'_>> = BinaryHeap::new();
     loop {
         let next = open.peek().and_then(|top| top.rows.front());
-        let is_due = |source: &Source<'_>| next.is_none_or(|row| source.span.0 <= row.prompt);
+        let is_due = |source: &Source<'_>| next.is_none_or(|row| source.begins_by(&row.prompt));
         if waiting.front().is_some_and(is_due) {
-            if let Some(source) = waiting.pop_front() {
-                if source.is_unit {
-                    opened();
-                }
-                open.extend(Open::new(&source)?);
+            if ahead.is_empty() {
+                let n = AHEAD.min(waiting.len());
+                let first = waiting.make_contiguous()[..n].par_iter();
+                ahead = first.map(Open::new).collect::<Result<_>>()?;
+            }
+            if let (Some(source), Some(next)) = (waiting.pop_front(), ahead.pop_front()) {
+                opened(source.n_units);
+                open.extend(next);
             }
             continue;
         }
@@ -212,12 +314,14 @@ fn merge(
             return Ok(());
         };
         // While no other source is due, take rows without going through the heap.
-        let bound = waiting.front().map(|source| source.span.0.as_str());
+        let is_before_waiting = |row: &Row| {
+            let source = waiting.front();
+            source.is_none_or(|source| !source.begins_by(&row.prompt))
+        };
         while let Some(row) = top.rows.pop_front() {
             each(row)?;
             let is_next = top.rows.front().is_some_and(|row| {
-                bound.is_none_or(|bound| row.prompt.as_str() < bound)
-                    && open.peek().is_none_or(|other| top > *other)
+                is_before_waiting(row) && open.peek().is_none_or(|other| top > *other)
             });
             if !is_next {
                 break;
@@ -231,7 +335,6 @@ fn merge(
 mod tests {
     use super::*;
     use attnscope_checks::stats::STATISTICS;
-    use attnscope_report::UnitRecord;
     use attnscope_report::record::Table;
 
     fn row(prompt: &str, layer: u64) -> Row {
@@ -248,9 +351,9 @@ mod tests {
         }
     }
 
-    /// Writes units of prompts, each with two layers.
-    fn units(directory: &std::path::Path, chunks: &[Vec<String>]) -> Vec<Unit> {
-        let unit = |(nth, prompts): (usize, &Vec<String>)| {
+    /// Writes blocks of prompts, each with two layers.
+    fn group(directory: &std::path::Path, chunks: &[Vec<String>]) -> Group {
+        let block = |(nth, prompts): (usize, &Vec<String>)| {
             let mut sorted = prompts.clone();
             sorted.sort();
             let rows = sorted.iter().flat_map(|id| [row(id, 0), row(id, 1)]);
@@ -261,25 +364,26 @@ mod tests {
             let path = directory.join(format!("{nth}.parquet"));
             let mut file = std::fs::File::create(&path).expect("a file");
             table.write_part(&mut file).expect("writes");
-            let id = nth.to_string();
-            Unit {
-                record: UnitRecord::ended(id, "step-1".to_owned(), prompts.clone(), None),
-                rows: Some(path),
-                step: Some(1),
-                nth: (0, nth),
+            Block {
+                place: RowsPlace { path, part: None },
+                target: 0,
+                span: (sorted[0].clone(), sorted[sorted.len() - 1].clone()),
                 takes: None,
+                n_units: 1,
             }
         };
-        chunks.iter().enumerate().map(unit).collect()
+        Group {
+            blocks: chunks.iter().enumerate().map(block).collect(),
+            ..Group::default()
+        }
     }
 
-    fn prompts_of(units: &[Unit]) -> Vec<String> {
+    fn prompts_of(rows: impl FnOnce(&mut Pass<'_>)) -> Vec<String> {
         let mut seen = Vec::new();
-        let each = |row: Row| {
+        rows(&mut |row: Row| {
             seen.push(row);
             Ok(())
-        };
-        merged(units, &mut || {}, each).expect("merges");
+        });
         assert!(seen.is_sorted_by(|a, b| in_order(a, b).is_lt()));
         seen.chunks(2).map(|rows| rows[0].prompt.clone()).collect()
     }
@@ -293,15 +397,42 @@ mod tests {
         let chunks: Vec<Vec<String>> = ids.chunks(2).map(<[String]>::to_vec).collect();
         let mut sorted = ids.clone();
         sorted.sort();
-        assert_eq!(prompts_of(&units(directory.path(), &chunks)), sorted);
+        let group = group(directory.path(), &chunks);
+        let tables: Vec<PathBuf> = group
+            .blocks
+            .iter()
+            .map(|of| of.place.path.clone())
+            .collect();
+        let found = prompts_of(|each| {
+            merged(&[group], &|_| {}, each).expect("merges");
+        });
+        assert_eq!(found, sorted);
+        // Nothing is known of the prompts of other tables.
+        assert_eq!(
+            prompts_of(|each| joined(&tables, each).expect("joins")),
+            sorted
+        );
     }
 
     #[test]
     fn merging_leaves_out_prompts_that_a_later_plan_has() {
         let directory = tempfile::tempdir().expect("a directory");
         let chunk = |ids: [&str; 2]| ids.map(str::to_owned).to_vec();
-        let mut units = units(directory.path(), &[chunk(["a", "b"]), chunk(["b", "c"])]);
-        units[1].takes = Some(BTreeSet::from(["c".to_owned()]));
-        assert_eq!(prompts_of(&units), ["a", "b", "c"]);
+        let mut group = group(directory.path(), &[chunk(["a", "b"]), chunk(["b", "c"])]);
+        group.blocks[1].takes = Some(BTreeSet::from(["c".to_owned()]));
+        let found = prompts_of(|each| {
+            merged(&[group], &|_| {}, each).expect("merges");
+        });
+        assert_eq!(found, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_row_that_is_refused_ends_the_merge() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ids: Vec<String> = (0..40 * PASSED).map(|id| id.to_string()).collect();
+        let group = group(directory.path(), &[ids]);
+        let refuse = |_: Row| Err(Error::file("table", "cannot be written"));
+        let said = merged(&[group], &|_| {}, refuse).expect_err("refused");
+        assert!(said.to_string().contains("cannot be written"), "{said}");
     }
 }

@@ -12,7 +12,8 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 
 use super::digest;
-use super::parts::{WEIGHTS, put};
+use super::parts::WEIGHTS;
+use super::whole_files::put;
 use crate::is_weights;
 
 /// Used instead of the digest of unreadable files: such units fail, and get new ids once the files can be read.

@@ -12,6 +12,8 @@ use crate::table::TableWriter;
 const GROUP: usize = 1 << 16;
 /// Rows per group in a file that is later read in pieces, together with many others.
 const SMALL_GROUP: usize = 1 << 9;
+/// Rows below which compression costs more than it saves: some values in each of dozens of columns.
+const FEW: usize = 64;
 
 /// Writes a table row by row. The same rows give the same bytes, however they are batched.
 pub struct ParquetWriter<W: Write + Send>(TableWriter<W>);
@@ -22,7 +24,7 @@ impl<W: Write + Send> ParquetWriter<W> {
     /// # Errors
     /// When the target cannot be written.
     pub fn new(to: W) -> Result<Self> {
-        Self::begin(to, env!("CARGO_PKG_VERSION"), GROUP)
+        Self::whole(to, env!("CARGO_PKG_VERSION"))
     }
 
     /// Begins a table that can be read a few rows at a time, together with many others.
@@ -30,11 +32,16 @@ impl<W: Write + Send> ParquetWriter<W> {
     /// # Errors
     /// When the target cannot be written.
     pub fn for_pieces(to: W) -> Result<Self> {
-        Self::begin(to, env!("CARGO_PKG_VERSION"), SMALL_GROUP)
+        Self::piece(to, env!("CARGO_PKG_VERSION"), false)
     }
 
-    fn begin(to: W, version: &str, group_len: usize) -> Result<Self> {
-        TableWriter::new(to, columns().to_vec(), version, group_len).map(Self)
+    fn whole(to: W, version: &str) -> Result<Self> {
+        TableWriter::new(to, columns().to_vec(), version, GROUP).map(Self)
+    }
+
+    fn piece(to: W, version: &str, has_few_rows: bool) -> Result<Self> {
+        let columns = columns().to_vec();
+        TableWriter::for_pieces(to, columns, version, SMALL_GROUP, has_few_rows).map(Self)
     }
 
     /// Adds a row; rows have to come in the order of the table.
@@ -65,7 +72,7 @@ impl Table {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_parquet(&self, to: &mut (impl Write + Send)) -> Result<()> {
-        self.write_in_groups(to, GROUP)
+        self.write_to(ParquetWriter::whole(to, &self.about.version)?)
     }
 
     /// Writes the table so that it can be read a few rows at a time, together with many others.
@@ -73,11 +80,11 @@ impl Table {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_part(&self, to: &mut (impl Write + Send)) -> Result<()> {
-        self.write_in_groups(to, SMALL_GROUP)
+        let has_few_rows = self.rows.len() < FEW;
+        self.write_to(ParquetWriter::piece(to, &self.about.version, has_few_rows)?)
     }
 
-    fn write_in_groups(&self, to: &mut (impl Write + Send), group_len: usize) -> Result<()> {
-        let mut writer = ParquetWriter::begin(to, &self.about.version, group_len)?;
+    fn write_to<W: Write + Send>(&self, mut writer: ParquetWriter<W>) -> Result<()> {
         for row in &self.rows {
             writer.add(row)?;
         }

@@ -1,17 +1,23 @@
 //! Reads the table back from Parquet: columns are found by name, and unknown ones are skipped.
 
 use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use attnscope_checkpoint::caught::caught;
 use attnscope_checkpoint::machine::too_much;
 use attnscope_checkpoint::{open_regular, will_read};
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compute::error::{Error, Result};
+use bytes::Bytes;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::{ParquetError, Result as Found};
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{
+    ChunkReader, FileReader, Length, RowGroupReader, SerializedFileReader,
+};
 
 use super::columns::COLUMNS;
 use super::table::{About, Row, Table};
@@ -46,7 +52,7 @@ impl Table {
 /// Reads a Parquet table one row group at a time.
 pub struct ParquetReader {
     path: PathBuf,
-    reader: SerializedFileReader<File>,
+    reader: Box<dyn FileReader>,
     next: usize,
 }
 
@@ -56,10 +62,26 @@ impl ParquetReader {
     /// # Errors
     /// When it cannot be opened, or is not a table.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_part(path, None)
+    }
+
+    /// Opens a table that is a part of a file, given by its offset and length in bytes; `None` is the whole file.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not a table.
+    pub fn open_part(path: &Path, part: Option<(u64, u64)>) -> Result<Self> {
         let cannot = |e: std::io::Error| Error::file(path, format!("cannot be opened ({e})"));
-        let file = open_regular(path).map_err(cannot)?;
+        let stretch = Stretch::of(path, part).map_err(cannot)?;
         let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
-        let reader = undamaged(path, || SerializedFileReader::new(file).map_err(damaged))?;
+        let reader = undamaged(path, || -> Result<Box<dyn FileReader>> {
+            if stretch.len > SMALL {
+                let reader = SerializedFileReader::new(stretch).map_err(damaged)?;
+                return Ok(Box::new(reader));
+            }
+            // Dozens of columns of a few bytes each are read much faster from memory.
+            let bytes = stretch.bytes(0, stretch.len as usize).map_err(cannot)?;
+            Ok(Box::new(SerializedFileReader::new(bytes).map_err(damaged)?))
+        })?;
         Ok(Self {
             path: path.to_path_buf(),
             reader,
@@ -87,7 +109,80 @@ impl ParquetReader {
 
     /// Returns the metadata about the rows' origin.
     pub fn about(&self) -> About {
-        about(&self.reader)
+        about(&*self.reader)
+    }
+}
+
+/// Bytes of a table that is read as a whole at most.
+const SMALL: u64 = 256 << 10;
+
+/// A part of a file.
+struct Stretch {
+    file: Arc<File>,
+    start: u64,
+    len: u64,
+}
+
+impl Stretch {
+    fn of(path: &Path, part: Option<(u64, u64)>) -> io::Result<Self> {
+        let file = open_regular(path)?;
+        let (start, len) = match part {
+            Some(part) => part,
+            None => (0, file.metadata()?.len()),
+        };
+        Ok(Self {
+            file: Arc::new(file),
+            start,
+            len,
+        })
+    }
+
+    /// Reads bytes at an offset in this part.
+    fn bytes(&self, at: u64, n: usize) -> io::Result<Bytes> {
+        if at.checked_add(n as u64).is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = vec![0; n];
+        self.file.read_exact_at(&mut bytes, self.start + at)?;
+        Ok(bytes.into())
+    }
+}
+
+impl Length for Stretch {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Stretch {
+    type T = BufReader<Rest>;
+
+    fn get_read(&self, start: u64) -> Found<Self::T> {
+        Ok(BufReader::new(Rest {
+            file: Arc::clone(&self.file),
+            at: self.start.saturating_add(start),
+            end: self.start.saturating_add(self.len),
+        }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Found<Bytes> {
+        Ok(self.bytes(start, length)?)
+    }
+}
+
+/// Reads from an offset to the end of a part.
+struct Rest {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Rest {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = (to.len() as u64).min(self.end.saturating_sub(self.at)) as usize;
+        let n = self.file.read_at(&mut to[..n], self.at)?;
+        self.at += n as u64;
+        Ok(n)
     }
 }
 
@@ -99,7 +194,7 @@ fn undamaged<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-fn about(reader: &SerializedFileReader<File>) -> About {
+fn about(reader: &dyn FileReader) -> About {
     let metadata = reader.metadata().file_metadata().key_value_metadata();
     let value = |key: &str| {
         let entry = metadata?.iter().find(|entry| entry.key == key)?;

@@ -86,7 +86,7 @@ impl Table {
     }
 
     /// Sorts by step, checkpoint, prompt, stack, layer and head; checkpoints without a step by their names, before the others.
-    fn sort(&mut self) {
+    pub fn sort(&mut self) {
         self.rows.sort_by(in_order);
     }
 }

@@ -7,7 +7,7 @@ use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, Zst
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
@@ -30,6 +30,14 @@ impl Table {
     }
 }
 
+fn properties(version: &str) -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_created_by(format!("attnscope {version}"))
+}
+
+fn zstd() -> Compression {
+    Compression::ZSTD(ZstdLevel::default())
+}
+
 /// Writes a table row by row.
 pub struct TableWriter<W: Write + Send> {
     writer: SerializedFileWriter<W>,
@@ -44,12 +52,39 @@ impl<W: Write + Send> TableWriter<W> {
     /// # Errors
     /// When the target cannot be written.
     pub fn new(to: W, columns: Vec<Column>, version: &str, group_len: usize) -> Result<Self> {
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_created_by(format!("attnscope {version}"))
-            .build();
+        let properties = properties(version).set_compression(zstd());
+        Self::begin(to, columns, properties, group_len)
+    }
+
+    /// Begins a table that only this program reads, all of it and together with many others: without the extremes of columns
+    /// that let other programs skip rows, and without compression if there are few rows, where it costs more than all else.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn for_pieces(
+        to: W,
+        columns: Vec<Column>,
+        version: &str,
+        group_len: usize,
+        has_few_rows: bool,
+    ) -> Result<Self> {
+        let mut properties = properties(version)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_offset_index_disabled(true);
+        if !has_few_rows {
+            properties = properties.set_compression(zstd());
+        }
+        Self::begin(to, columns, properties, group_len)
+    }
+
+    fn begin(
+        to: W,
+        columns: Vec<Column>,
+        properties: WriterPropertiesBuilder,
+        group_len: usize,
+    ) -> Result<Self> {
         Ok(Self {
-            writer: SerializedFileWriter::new(to, schema(&columns)?, Arc::new(properties))?,
+            writer: SerializedFileWriter::new(to, schema(&columns)?, Arc::new(properties.build()))?,
             columns,
             rows: Vec::new(),
             group_len,
