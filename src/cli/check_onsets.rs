@@ -9,7 +9,7 @@ use anyhow::Result;
 use attnscope_checks::{Check, Finding, Thresholds};
 use attnscope_compute::error::Error;
 use attnscope_history::{
-    Found, History, Judge, LINES, Line, Origin, Reading, Scope, Update, training_in,
+    Found, History, Judge, LINES, Line, LossReader, Origin, Reading, Scope, Update, training_in,
 };
 use attnscope_report::TargetVerdict;
 
@@ -193,6 +193,10 @@ impl Steps {
         let mut history = History::new(String::new(), Origin::Checkpoints);
         let found = |step: &&Found| (step.path.clone(), step.name.clone(), step.step);
         history.apply(Update::Found(steps.iter().map(found).collect()));
+        let steps: Vec<Found> = steps.into_iter().cloned().collect();
+        let logged = LossReader::read_all(&steps);
+        logged.notes.iter().for_each(|note| log::warn!("{note}"));
+        history.apply(Update::Losses(logged.losses.unwrap_or_default()));
         for (nth, step) in steps.iter().enumerate() {
             let known = read.remove(&(from + nth));
             match known.map_or_else(|| (asking.read)(step), Ok) {

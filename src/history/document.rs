@@ -3,13 +3,14 @@
 use attnscope_checks::stats::{Compute, STATISTICS};
 use attnscope_report::record::{About, Row, Table};
 use attnscope_report::{
-    HISTORY_VERSION, HistoryBatch, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint,
-    HistoryRecord, HistoryStep, HistoryTrend, HistoryWarning, Number,
+    HISTORY_VERSION, HistoryBatch, HistoryChange, HistoryFinding, HistoryLayer, HistoryLoss,
+    HistoryPoint, HistoryRecord, HistoryStep, HistoryTrend, HistoryWarning, Number,
 };
 use attnscope_spec::Place;
 
 use super::judge::{Finding, Judge, change_of};
 use super::log::BatchFacts;
+use super::losses::Curve;
 use super::text::on_its_way;
 use super::trend::Trend;
 use super::value::{History, Origin};
@@ -37,6 +38,7 @@ pub fn document(history: &History, judge: &Judge, what_if: Vec<String>) -> Histo
         origin: history.origin.label(),
         what_if,
         notes: history.notes.clone(),
+        logged: logged(history),
         layers: layers.collect(),
         steps: steps.collect(),
         findings: judge
@@ -50,6 +52,17 @@ pub fn document(history: &History, judge: &Judge, what_if: Vec<String>) -> Histo
             .map(|trend| of_trend(history, trend))
             .collect(),
     }
+}
+
+fn logged(history: &History) -> Vec<HistoryLoss> {
+    let losses = history.losses().named();
+    let of = |(loss, curve): (&'static str, &Curve)| HistoryLoss {
+        loss,
+        name: curve.name.clone(),
+        logger: curve.logger,
+        values: curve.len(),
+    };
+    losses.map(of).collect()
 }
 
 fn step(history: &History, idx: usize) -> HistoryStep {
@@ -80,6 +93,8 @@ fn step(history: &History, idx: usize) -> HistoryStep {
         reason: record.state.reason().map(str::to_owned),
         loss: record.loss().map(Number),
         batch: record.batch().map(of_batch),
+        training_loss: history.training_loss(idx).map(Number),
+        evaluation_loss: history.evaluation_loss(idx).map(Number),
         values: match record.numbers {
             Some(_) => values.collect(),
             None => std::collections::BTreeMap::new(),

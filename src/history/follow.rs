@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::complete::missing;
 use super::fingerprint::Fingerprint;
 use super::log::LogReader;
+use super::losses::LossReader;
 use super::order;
 use super::read::Reading;
 use super::record::State;
@@ -145,6 +146,7 @@ impl Following {
         let mut took = Duration::ZERO;
         let found = list(roots);
         let mut stop = sink(known.found(found?, self)).is_break();
+        stop = stop || known.read_losses(roots, sink).is_break();
         let (mut n_read, mut n_told) = (0usize, 0usize);
         while !stop {
             if self.watches && looked.elapsed() > EVERY {
@@ -159,7 +161,8 @@ impl Following {
                     n_read += 1;
                 }
                 None => {
-                    if n_told < n_read {
+                    let has_losses = std::mem::take(&mut known.has_new_losses) && n_read > 0;
+                    if n_told < n_read || has_losses {
                         n_told = n_read;
                         if sink(vec![Update::CaughtUp]).is_break() {
                             break;
@@ -187,7 +190,10 @@ impl Following {
     /// Scans for new checkpoints. A directory that cannot be listed is tried again later.
     fn look(&self, known: &mut Known, roots: &[PathBuf], sink: &mut Sink<'_>) -> bool {
         match list(roots) {
-            Ok(found) => sink(known.found(found, self)).is_break(),
+            Ok(found) => {
+                let stop = sink(known.found(found, self)).is_break();
+                stop || known.read_losses(roots, sink).is_break()
+            }
             Err(e) => {
                 ::log::debug!("{e}");
                 sink(Vec::new()).is_break()
@@ -307,6 +313,9 @@ struct Known {
     steps: Vec<Step>,
     /// Result of the last scan.
     listed: Vec<Found>,
+    losses: LossReader,
+    /// Whether the losses changed since everything was last read.
+    has_new_losses: bool,
 }
 
 impl Known {
@@ -324,6 +333,24 @@ impl Known {
             if paths.contains(&step.found.path) && step.phase == Phase::Settled {
                 step.phase = Phase::ToRead;
                 step.is_asked = true;
+            }
+        }
+    }
+
+    /// Reads the losses beside the checkpoints that were listed.
+    fn read_losses(&mut self, roots: &[PathBuf], sink: &mut Sink<'_>) -> ControlFlow<()> {
+        loop {
+            let news = self.losses.poll(roots, &self.listed);
+            let mut updates: Vec<Update> = news.notes.into_iter().map(Update::Note).collect();
+            if let Some(losses) = news.losses {
+                self.has_new_losses = true;
+                updates.push(Update::Losses(losses));
+            }
+            if !updates.is_empty() || news.has_more {
+                sink(updates)?;
+            }
+            if !news.has_more {
+                return ControlFlow::Continue(());
             }
         }
     }

@@ -191,7 +191,8 @@ impl Judge {
                 first.get_or_insert((at, f64::from(*value)));
             }
         }
-        let loss = numbers.loss.filter(|loss| !loss.is_finite());
+        let losses = [numbers.loss, history.training_loss(record_idx)].into_iter();
+        let loss = losses.flatten().find(|loss| !loss.is_finite());
         let found = match (loss, first) {
             (None, None) => None,
             (Some(loss), _) => Some((None, "loss", loss)),

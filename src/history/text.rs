@@ -174,6 +174,13 @@ fn span_of(history: &History, trend: &Trend) -> f64 {
 pub fn told(history: &History, findings: &[Finding], trends: &[Trend]) -> String {
     let mut text = heading(history);
     text.push('\n');
+    for (loss, curve) in history.losses().named() {
+        let n = counted(curve.len(), "value");
+        text += &format!(
+            "logged   {loss} loss: {}, {n} ({})\n",
+            curve.name, curve.logger
+        );
+    }
     for note in &history.notes {
         text += &format!("note     {note}\n");
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use attnscope_checks::stats::{STATISTICS, index_of};
 use attnscope_report::record::natural;
@@ -10,6 +11,7 @@ use attnscope_report::record::natural;
 use super::grid::Grid;
 use super::layout::{Layout, joined};
 use super::log::{Batch, Header, Item, Logged};
+use super::losses::Losses;
 use super::read::Reading;
 use super::record::{Numbers, Record, State, is_unknown};
 
@@ -40,6 +42,8 @@ pub enum Update {
     State(PathBuf, State),
     /// Statistics of a checkpoint.
     Read(PathBuf, Box<Reading>),
+    /// Losses that the training logged beside its checkpoints, all of them anew.
+    Losses(Arc<Losses>),
     /// Records read from a log.
     Log(Batch),
     /// A message for the user.
@@ -61,6 +65,8 @@ pub struct History {
     /// Registry indices of the records' statistics.
     statistics: Vec<usize>,
     records: Vec<Record>,
+    /// Losses that the training logged beside its checkpoints.
+    losses: Arc<Losses>,
     /// Messages for the user: unusable log lines, a replaced log.
     pub notes: Vec<String>,
     /// Rows that a log's monitor samples per head; `None` for checkpoints.
@@ -88,6 +94,7 @@ impl History {
             grid: Grid::default(),
             statistics,
             records: Vec::new(),
+            losses: Arc::default(),
             notes: Vec::new(),
             sampled_rows: None,
             begins_segment: false,
@@ -171,6 +178,36 @@ impl History {
         first.is_some_and(|record| record.step.is_some())
     }
 
+    /// Returns the losses that the training logged beside its checkpoints.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Returns the training loss at a record as the training logged it, `None` if it did not. It is another loss than that of a
+    /// checkpoint on the prompt, [`Record::loss`].
+    pub fn training_loss(&self, record_idx: usize) -> Option<f64> {
+        let step = self.records[record_idx].step?;
+        self.losses.training.as_ref()?.at(step)
+    }
+
+    /// Returns the evaluation loss at a record as the training logged it.
+    pub fn evaluation_loss(&self, record_idx: usize) -> Option<f64> {
+        let step = self.records[record_idx].step?;
+        self.losses.evaluation.as_ref()?.at(step)
+    }
+
+    fn take_losses(&mut self, losses: Arc<Losses>) {
+        let all = |history: &Self| {
+            let at = |idx| history.training_loss(idx).map(f64::to_bits);
+            (0..history.records.len()).map(at).collect::<Vec<_>>()
+        };
+        let before = all(self);
+        self.losses = losses;
+        if all(self) != before {
+            self.epoch += 1;
+        }
+    }
+
     /// Returns the record of a checkpoint.
     pub fn position(&self, path: &Path) -> Option<usize> {
         self.records
@@ -198,6 +235,7 @@ impl History {
                 }
             }
             Update::Read(path, reading) => self.read(&path, *reading),
+            Update::Losses(losses) => self.take_losses(losses),
             Update::Log(batch) => self.logged(batch),
             Update::Note(note) => self.note(note),
             Update::CaughtUp => {}

@@ -25,15 +25,40 @@ const BETTER: (f64, f64) = (3.0, 0.05);
 /// A move must be this many times the noise before it.
 const MOVE: f64 = 6.0;
 
-/// Compares the losses before `since` with those after `begin`.
+/// Compares the losses before `since` with those after `begin`: those that the training logged, and otherwise those of the records.
 pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
+    let noise = logged_noise(history, since);
+    match across(history, since, begin, noise, &|idx| {
+        history.training_loss(idx)
+    }) {
+        Loss::Unknown => across(history, since, begin, None, &|idx| {
+            history.records()[idx].loss()
+        }),
+        known => known,
+    }
+}
+
+/// Number of logged losses that show their noise.
+const LOGGED: usize = 64;
+
+/// Returns the noise of the losses that a training logged up to a record; `None` if they are too few.
+fn logged_noise(history: &History, record_idx: usize) -> Option<f64> {
+    let step = history.records()[record_idx].step?;
+    let curve = history.losses().training.as_ref()?;
+    let values = curve.before(step, LOGGED);
+    Some(noise(&values)).filter(|noise| noise.is_finite() && values.len() >= 4)
+}
+
+/// Compares the losses of records by one of the losses that they have; `logged_noise` is that of all of them, also between records.
+fn across(
+    history: &History,
+    since: usize,
+    begin: usize,
+    logged_noise: Option<f64>,
+    loss: &dyn Fn(usize) -> Option<f64>,
+) -> Loss {
     let records = history.records();
-    let losses = |range: std::ops::Range<usize>| {
-        let of = records[range]
-            .iter()
-            .filter_map(super::record::Record::loss);
-        of.collect::<Vec<f64>>()
-    };
+    let losses = |range: std::ops::Range<usize>| range.filter_map(loss).collect::<Vec<f64>>();
     let mut before = losses(0..(since + 1).min(begin));
     before.drain(..before.len().saturating_sub(FALL));
     let fall = fall_per_record(&before);
@@ -58,6 +83,7 @@ pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
         return Loss::Worse(was, is);
     }
     let spread = Some(noise(&before)).filter(|spread| spread.is_finite() && before.len() >= 4);
+    let spread = spread.into_iter().chain(logged_noise).reduce(f64::max);
     let size = was.abs();
     let limit = match spread {
         Some(spread) => (WORSE.0 * spread).max(WORSE.1 * size),
@@ -246,4 +272,75 @@ fn is_beyond_noise(history: &History, line: &Line, crossing: &Crossing) -> bool 
         return true;
     }
     (scaled(crossing.to) - scaled(from)).abs() > MOVE * spread
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::record::Numbers;
+    use crate::{Curve, Grid, LayerShape, Losses, Reading, Update};
+
+    /// Checkpoints of every 100 steps, with a loss of 2 on the prompt.
+    fn checkpoints(n: u64) -> History {
+        let mut history = History::new("run".to_owned(), Origin::Checkpoints);
+        let path = |nth: u64| std::path::PathBuf::from(format!("step-{}", 100 * nth));
+        let found = |nth| (path(nth), "step".to_owned(), Some(100 * nth));
+        history.apply(Update::Found((0..n).map(found).collect()));
+        let grid = Grid::new(vec![LayerShape {
+            stack: attnscope_spec::Stack::Only,
+            layer_idx: 0,
+            n_heads: 1,
+        }]);
+        for nth in 0..n {
+            let reading = Reading {
+                numbers: Numbers {
+                    loss: Some(2.0),
+                    values: vec![0.0; grid.n_cells() * history.statistics().len()].into(),
+                },
+                ..Reading::of_rows(grid.clone(), Vec::new(), String::new())
+            };
+            history.apply(Update::Read(path(nth), Box::new(reading)));
+        }
+        history
+    }
+
+    fn with_logged(mut history: History, loss: impl Fn(u64) -> f64) -> History {
+        let points = (0..100).map(|nth| (10 * nth, loss(10 * nth)));
+        let training = Curve::new("train/loss".to_owned(), "TensorBoard", points);
+        history.apply(Update::Losses(Arc::new(Losses {
+            training: Some(training),
+            evaluation: None,
+        })));
+        history
+    }
+
+    #[test]
+    fn the_loss_that_the_training_logged_counts_before_that_on_the_prompt() {
+        assert_eq!(loss_across(&checkpoints(8), 3, 4), Loss::Alike);
+        let rises = with_logged(checkpoints(8), |step| if step < 400 { 3.0 } else { 4.0 });
+        assert_eq!(loss_across(&rises, 3, 4), Loss::Worse(3.0, 4.0));
+        // It was logged up to step 300 only.
+        let mut ends = checkpoints(8);
+        let points = (0..30).map(|nth| (10 * nth, 3.0));
+        ends.apply(Update::Losses(Arc::new(Losses {
+            training: Some(Curve::new("loss".to_owned(), "W&B", points)),
+            evaluation: None,
+        })));
+        assert_eq!(loss_across(&ends, 3, 4), Loss::Alike);
+    }
+
+    #[test]
+    fn the_noise_of_single_batches_makes_no_loss_worse() {
+        // Batches differ by half; at the checkpoints they happen to be small before, and large after.
+        let noisy = |step: u64| match step {
+            200 | 300 => 2.8,
+            400.. if step.is_multiple_of(100) => 3.2,
+            _ if step.is_multiple_of(20) => 2.5,
+            _ => 3.5,
+        };
+        let history = with_logged(checkpoints(6), noisy);
+        assert_eq!(loss_across(&history, 3, 4), Loss::Alike);
+    }
 }

@@ -27,6 +27,8 @@ pub struct HistoryRecord {
     pub what_if: Vec<String>,
     /// Lines for a person, such as log lines that could not be used.
     pub notes: Vec<String>,
+    /// Losses that the training logged beside its checkpoints.
+    pub logged: Vec<HistoryLoss>,
     /// Layers with attention, in the order of the values.
     pub layers: Vec<HistoryLayer>,
     /// In order.
@@ -39,6 +41,20 @@ pub struct HistoryRecord {
 
 fn origin(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "string", "enum": ["checkpoints", "log"] })
+}
+
+/// A loss that the training logged beside its checkpoints.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct HistoryLoss {
+    /// "training" or "evaluation".
+    pub loss: &'static str,
+    /// Name under which it was logged, such as "train/loss".
+    pub name: String,
+    /// Where it was logged: trainer_state.json, TensorBoard or W&B.
+    pub logger: &'static str,
+    /// Number of values.
+    pub values: usize,
 }
 
 /// A layer of a history.
@@ -64,10 +80,15 @@ pub struct HistoryStep {
     pub state: &'static str,
     /// Why it failed, or what is missing; null otherwise.
     pub reason: Option<String>,
-    /// Mean loss in nats; null where it is not known.
+    /// Mean loss in nats: of a checkpoint on the prompts, of a log's record as the training reported it. Null where it is not known.
     pub loss: Option<Number>,
     /// What a monitor's log says of the batch; null for checkpoints, and for logs without it.
     pub batch: Option<HistoryBatch>,
+    /// Training loss that was logged beside the checkpoints: the last value at or before the step, at most one interval of logging
+    /// before it. Null where there is none, and for records of a log.
+    pub training_loss: Option<Number>,
+    /// Evaluation loss that was logged beside the checkpoints, by the rule of training_loss.
+    pub evaluation_loss: Option<Number>,
     /// Statistics by their ids, as [layer][head]; empty for a step that was not read.
     #[schemars(schema_with = "super::schema_parts::values_by_layer")]
     pub values: BTreeMap<&'static str, Vec<Vec<Option<Number>>>>,

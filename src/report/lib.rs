@@ -62,8 +62,8 @@ pub use github::write_github;
 pub use guess::{GuessReport, undecided};
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use history::{
-    HISTORY_VERSION, HistoryBatch, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint,
-    HistoryRecord, HistoryStep, HistoryTrend, HistoryWarning, write_history,
+    HISTORY_VERSION, HistoryBatch, HistoryChange, HistoryFinding, HistoryLayer, HistoryLoss,
+    HistoryPoint, HistoryRecord, HistoryStep, HistoryTrend, HistoryWarning, write_history,
 };
 pub use html::{Slow, Strip, write_batch_page, write_history_page, write_html};
 pub use json::{write_json, write_several};

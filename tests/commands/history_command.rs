@@ -14,13 +14,13 @@ use testing::made_logs::Made;
 use testing::running::TOKENS;
 
 /// A directory for a training, with a cache of its own.
-struct Training {
+pub struct Training {
     directory: TempDir,
     model: Copy,
 }
 
 impl Training {
-    fn new(steps: &[u64]) -> Self {
+    pub fn new(steps: &[u64]) -> Self {
         let training = Self {
             directory: tempfile::tempdir().expect("a directory"),
             model: Copy::of("gpt2"),
@@ -30,16 +30,16 @@ impl Training {
         training
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.directory.path().join("run")
     }
 
-    fn at(&self, step: u64) -> PathBuf {
+    pub fn at(&self, step: u64) -> PathBuf {
         self.path().join(format!("checkpoint-{step}"))
     }
 
     /// Saves a checkpoint as a trainer does: under another name, then renamed.
-    fn save(&self, step: u64) {
+    pub fn save(&self, step: u64) {
         let temporary = self.path().join(format!("tmp-checkpoint-{step}"));
         fs::create_dir(&temporary).expect("makes");
         for name in ["config.json", "model.safetensors"] {
@@ -65,7 +65,7 @@ impl Training {
         )
     }
 
-    fn history(&self, words: &[&str]) -> (String, String, Option<i32>) {
+    pub fn history(&self, words: &[&str]) -> (String, String, Option<i32>) {
         let path = self.path();
         let path = path.to_str().expect("a path");
         let log = self.directory.path().join("history.log");
@@ -82,14 +82,14 @@ impl Training {
         (out, said + &read.join("\n"), code)
     }
 
-    fn json(&self) -> (Value, Option<i32>) {
+    pub fn json(&self) -> (Value, Option<i32>) {
         let (out, said, code) = self.history(&["--format", "json"]);
         let value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {said}"));
         (value, code)
     }
 
     /// `history --watch`, and the document that it keeps up to date.
-    fn followed(&self) -> (Running, PathBuf) {
+    pub fn followed(&self) -> (Running, PathBuf) {
         let output = self.directory.path().join("history.json");
         let path = self.path();
         let words = [
@@ -275,7 +275,7 @@ fn checkpoints_are_found_nested_and_beside_the_last_weights() {
 }
 
 /// The JSON that `history --watch --output` keeps up to date.
-fn kept(path: &Path) -> Value {
+pub fn kept(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or(Value::Null)
 }

@@ -39,6 +39,7 @@ mod library_layouts;
 #[cfg(unix)]
 mod live_effect;
 mod live_targets;
+mod logged_losses;
 mod man_command;
 mod manual;
 mod narrow_pages;

@@ -24,6 +24,7 @@ mod judged_recordings;
 mod judged_traces;
 mod kinds;
 mod library_layouts;
+mod logged_losses;
 mod monitor_log;
 mod odd_configs;
 mod other_kinds;

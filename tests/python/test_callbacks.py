@@ -18,8 +18,27 @@ class Sentences(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
+class Writer:
+    """Takes scalars as a SummaryWriter does."""
+
+    def __init__(self):
+        self.steps = []
+
+    def add_scalar(self, tag, value, step, walltime=None):
+        if tag == "attnscope/loss":
+            self.steps.append(step)
+
+
 @needs("transformers", "accelerate")
 class Transformers(Case):
+    options = {}
+
+    def test_options_are_those_of_the_monitor(self):
+        writer = Writer()
+        self.options = {"log_to": writer}
+        self.train(True)
+        self.assertEqual(writer.steps, [1, 4, 8])
+
     def train(self, with_monitor, **options):
         from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -27,7 +46,7 @@ class Transformers(Case):
         model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=32, vocab_size=50, n_positions=32))
         args = TrainingArguments(self.directory, max_steps=9, per_device_train_batch_size=4, report_to=[], use_cpu=True,
                                  disable_tqdm=True, save_strategy="no", logging_strategy="no", seed=3, **options)
-        callback = attnscope.integrations.transformers.MonitorCallback(self.path, every=4, rows=8)
+        callback = attnscope.integrations.transformers.MonitorCallback(self.path, every=4, rows=8, **self.options)
         trainer = Trainer(model, args, train_dataset=Sentences(), callbacks=[callback] if with_monitor else [])
         trainer.train()
         return [p.detach().clone() for p in model.parameters()]
@@ -48,6 +67,16 @@ class Transformers(Case):
 
 @needs("lightning")
 class Lightning(Case):
+    options = {}
+
+    def test_options_are_those_of_the_monitor(self):
+        writer = Writer()
+        self.options = {"log_to": writer}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.train(True, call_parts=False)
+        self.assertEqual(writer.steps, [1, 4, 8])
+
     def train(self, with_monitor, call_parts, **options):
         import lightning
 
@@ -76,7 +105,7 @@ class Lightning(Case):
 
         lightning.seed_everything(1, verbose=False)
         module = Module()
-        callbacks = [MonitorCallback(self.path, every=4, rows=8)] if with_monitor else []
+        callbacks = [MonitorCallback(self.path, every=4, rows=8, **self.options)] if with_monitor else []
         trainer = lightning.Trainer(max_steps=9, accelerator="cpu", logger=False, enable_checkpointing=False,
                                     enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
                                     val_check_interval=2, default_root_dir=self.directory, **options)

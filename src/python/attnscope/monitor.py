@@ -12,6 +12,7 @@ from .beside import beside
 from .entry import Entry
 from .layers import layers_of
 from .log import Log, now, number, numbers
+from .loggers import opened
 from .outputs import spread_of
 from .patches import Patches
 from .sampling import Sampler
@@ -22,7 +23,7 @@ from .watch import Watch
 # monitor then looks when a record is due; each time that shows nothing it waits for twice as many records, up to MOST_AHEAD.
 PATIENCE = 3
 MOST_AHEAD = 64
-# on_record is called no more when it has failed so many times in a row.
+# on_record, and a logger of log_to, is called no more when it has failed so many times in a row.
 MOST_FAILURES = 10
 
 
@@ -47,6 +48,9 @@ class Monitor:
     statistics   ids of attnscope's registry, or "all"; see attnscope.statistics.DEFAULT
     on_record    called with each record as a dictionary, on the process that writes. Where it fails, a warning says so and the
                  log goes on; after ten failures in a row it is called no more
+    log_to       "tensorboard", "wandb", "trackio", a SummaryWriter, a run, or a list of these: curves of each layer go there too;
+                 see attnscope.loggers. A failure there is treated as one of on_record
+    log_heads    curves of each head in log_to as well
     evaluation   look at passes in eval mode and without gradients too; they are passed over otherwise
     seed         of the choice of rows, which uses no random number of the training
     example      token ids of one batch, or the arguments of a forward call: the model is described once (attnscope.describe), and
@@ -59,7 +63,7 @@ class Monitor:
     """
 
     def __init__(self, model, path, every=50, rows=64, *, statistics=None, on_record=None, evaluation=False, seed=0,
-                 tensor_parallel_group=None, example=None):
+                 tensor_parallel_group=None, example=None, log_to=None, log_heads=False):
         for name, value, least in (("every", every, 1), ("rows", rows, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} is {value!r}, expected a whole number from {least} on")
@@ -74,16 +78,17 @@ class Monitor:
         self.writes = ranks.rank() == 0
         self.looks = self.writes or self.group is not None
         self.is_sharded = ranks.n_ranks() > 1 and ranks.is_sharded(self.entry.inner)
+        self.loggers = opened(log_to, path, log_heads, self.writes)
         self.log = Log(path) if self.writes else None
         self.is_off = self.is_closed = False
-        self.error = None  # what turned it off, or on_record
+        self.error = None  # what turned it off, or on_record, or a logger
         self.watch = self.pass_over = None
         self.seen = self.seen_loss = self.seen_pass = None  # of the pass that was looked at
         self.is_scheduled = self.was_entered = False  # the next pass is to be looked at; one has come
         self.n_waiting, self.n_failed_aside, self.told, self.has_told_unseen = 0, 0, False, False
         self.was_in_vain, self.n_in_vain = False, 0  # a pass was looked at and showed nothing; in so many steps
         self.n_ahead = 0  # records ahead that it then waits for
-        self.n_failed_calls = 0  # of on_record, in a row
+        self.n_failed_calls = {}  # of on_record and loggers, in a row
         self._last = -math.inf  # the step before
         self._until = -math.inf  # steps below this one need nothing
         self._next = -math.inf  # the next step to record
@@ -338,24 +343,30 @@ class Monitor:
             described["unseen"] = unseen
             self.tell_unseen(unseen)
         self.log.write(described, record)
-        self.hand_on(record)
+        self.hand_on(record, head)
         return record
 
-    def hand_on(self, record):
-        """Calls on_record, whose failures are no reason to lose the log."""
-        if self.on_record is None:
-            return
+    def hand_on(self, record, layers):
+        """Calls on_record and the loggers, whose failures are no reason to lose the log."""
+        if self.on_record is not None and self.gives_up("on_record", self.on_record, record):
+            self.on_record = None
+        self.loggers = [logger for logger in self.loggers if not self.gives_up(logger.name, logger, record, layers)]
+
+    def gives_up(self, name, call, *args):
+        """Calls it. Gives whether it has failed so often that it is called no more."""
         try:
-            self.on_record(record)
-            self.n_failed_calls = 0
+            call(*args)
+            self.n_failed_calls[id(call)] = 0
         except Exception as error:
-            self.n_failed_calls += 1
-            if self.n_failed_calls == MOST_FAILURES:
-                self.on_record, self.error = None, error
-                self.warn(f"on_record failed {MOST_FAILURES} times in a row and is called no more, the log goes on: {_said(error)}",
-                          stacklevel=7)
-            elif self.n_failed_calls == 1:
-                self.warn(f"on_record failed, the log goes on: {_said(error)}", stacklevel=7)
+            n = self.n_failed_calls[id(call)] = self.n_failed_calls.get(id(call), 0) + 1
+            if n == MOST_FAILURES:
+                self.error = error
+                self.warn(f"{name} failed {MOST_FAILURES} times in a row and is called no more, the log goes on: {_said(error)}",
+                          stacklevel=8)
+                return True
+            if n == 1:
+                self.warn(f"{name} failed, the log goes on: {_said(error)}", stacklevel=8)
+        return False
 
     def values(self, layer, layers):
         """{statistic: [per head]} of one layer; one value for a statistic of whole layers."""
@@ -429,6 +440,9 @@ class Monitor:
         self.shut()
 
     def shut(self):
+        for logger in self.loggers:
+            with contextlib.suppress(Exception):
+                logger.close()
         if self.log is not None:
             try:
                 self.log.close()

@@ -201,18 +201,24 @@ fn table(
 }
 
 fn steps(history: &HistoryRecord) -> Markup {
+    let has = |loss: &str| history.logged.iter().any(|logged| logged.loss == loss);
+    let (has_training, has_evaluation) = (has("training"), has("evaluation"));
     html! {
         section {
             h2 { "Steps" }
             div.scroll { table.figures {
                 thead { tr {
                     th scope="col" { "step" } th scope="col" { "checkpoint" } th.n scope="col" { "loss (nats)" }
+                    @if has_training { th.n scope="col" { "training loss" } }
+                    @if has_evaluation { th.n scope="col" { "evaluation loss" } }
                     th scope="col" { "state" }
                 } }
                 tbody { @for step in &history.steps { tr {
                     th scope="row" { (step.step.map_or_else(|| "–".to_owned(), |step| step.to_string())) }
                     td.text { (step.checkpoint) }
                     td { (cell(step.loss.map(|loss| loss.0))) }
+                    @if has_training { td { (cell(step.training_loss.map(|loss| loss.0))) } }
+                    @if has_evaluation { td { (cell(step.evaluation_loss.map(|loss| loss.0))) } }
                     td.text { (step.state) @if let Some(reason) = &step.reason { ": " (reason) } }
                 } } }
             } }

@@ -319,6 +319,9 @@ fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
     if let Some(loss) = record.loss() {
         text += &format!(" · loss {}", digits(loss));
     }
+    if let Some(loss) = view.history.training_loss(view.at) {
+        text += &format!(" · training loss {}", digits(loss));
+    }
     let is_recorded = record.numbers.is_some() && view.knows(app.statistic_idx);
     if let Some(value) = value.filter(|_| is_recorded) {
         text += &format!(" · {} of {place} {}", app.statistic().title, digits(value));

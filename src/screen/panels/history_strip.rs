@@ -357,14 +357,20 @@ pub fn draw_onsets(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, bu
     }
 }
 
-/// Draws the loss under the columns of its steps.
+/// Draws the loss under the columns of its steps: the one that the training logged, if there is one.
 pub fn draw_loss(strip: &Strip, view: &HistoryView, area: Rect, app: Scene<'_>, buf: &mut Buffer) {
-    let records = view.history.records();
+    let (history, records) = (&view.history, view.history.records());
+    let is_logged = (0..records.len()).any(|idx| history.training_loss(idx).is_some());
+    let loss = |idx: usize| {
+        if is_logged {
+            history.training_loss(idx)
+        } else {
+            records[idx].loss()
+        }
+    };
     let points: Vec<(f64, f64)> = (0..strip.n_columns)
         .filter_map(|column| {
-            let losses = strip
-                .records_of(column)
-                .filter_map(|idx| records[idx].loss());
+            let losses = strip.records_of(column).filter_map(loss);
             let losses = losses.filter(|loss| loss.is_finite());
             let loss = Pool::Mean.pooled(losses)?;
             let (start, end) = strip.span(column);

@@ -6,6 +6,7 @@ mod configs;
 mod documents;
 mod histories;
 mod homegrown;
+mod losses;
 mod processors;
 mod records;
 mod tables;
@@ -50,6 +51,8 @@ pub static TARGETS: &[Target] = &[
     records::PARQUET,
     records::CSV,
     histories::SCREENS,
+    losses::FILES,
+    losses::RECORDS,
     documents::PICTURES,
     documents::PROMPTS,
     documents::BASELINES,
