@@ -5,6 +5,7 @@ use std::path::Path;
 use attnscope_compute::error::{Error, Result};
 
 use super::data_file::beginning;
+use super::pytorch::METADATA;
 use super::stand_ins::refuse_pointer;
 use super::{gguf, llama2c};
 
@@ -15,6 +16,8 @@ pub enum Format {
     SafetensorsIndex,
     Pytorch,
     PytorchIndex,
+    /// The index of a distributed checkpoint.
+    Distributed,
     Gguf,
     Npz,
     /// A Flax tree of arrays.
@@ -23,14 +26,15 @@ pub enum Format {
     Llama2c,
 }
 
-/// Description of a directory of `.distcp` parts, and what to do about it.
-const DISTRIBUTED: &str = "a torch distributed checkpoint (.metadata and *.distcp, written by torch.distributed.checkpoint); convert it with \
-     python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT";
-
 /// First bytes of an HDF5 file, and what to do about such a file.
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
 const IS_HDF5: &str = "holds TensorFlow's weights as HDF5, which are not read; save the model as safetensors \
      (transformers 4: AutoModel.from_pretrained(DIR, from_tf=True).save_pretrained(OUT))";
+
+/// Files that only Orbax writes, and what to do about them.
+const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"];
+const IS_ORBAX: &str = "is a checkpoint of Orbax (JAX), which is not read; restore it and save its arrays with safetensors.flax.save_file, or \
+     as flax_model.msgpack with flax.serialization.to_bytes";
 
 /// Extensions of model files that cannot be read, and what to do about each.
 const OTHERS: &[(&[&str], &str)] = &[
@@ -40,8 +44,7 @@ const OTHERS: &[(&[&str], &str)] = &[
     ),
     (
         &[".distcp"],
-        "is one part of a checkpoint of torch.distributed; merge the directory with \
-         python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt, or accelerate merge-weights DIR OUT",
+        "is a part of a checkpoint of torch.distributed, whose index .metadata is missing: it was not saved whole, or not copied whole",
     ),
     (
         &[".onnx"],
@@ -84,6 +87,9 @@ impl Format {
         }
         if ends(&[".bin.index.json"]) {
             return Ok(Self::PytorchIndex);
+        }
+        if name == METADATA {
+            return Ok(Self::Distributed);
         }
         if let Some((_, problem)) = OTHERS.iter().find(|(endings, _)| ends(endings)) {
             return Err(Error::file(file, *problem));
@@ -130,16 +136,6 @@ fn begins_as_safetensors(file: &Path) -> bool {
     file.extension().is_none() && u64::from_le_bytes(*length) < 100_000_000 && rest == b"{"
 }
 
-/// Whether a directory holds the parts of a torch.distributed checkpoint.
-pub fn has_distributed(directory: &Path) -> bool {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let mut names = entries
-        .take(10_000)
-        .flatten()
-        .map(|entry| entry.file_name());
-    names.any(|name| name.to_string_lossy().ends_with(".distcp"))
-}
-
 /// Explains what an unreadable directory holds and what to do about it; `None` if it is not recognised.
 pub fn other_directory(directory: &Path) -> Option<String> {
     let names: Vec<String> = std::fs::read_dir(directory)
@@ -148,18 +144,6 @@ pub fn other_directory(directory: &Path) -> Option<String> {
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
         .collect();
     let any = |test: &dyn Fn(&str) -> bool| names.iter().any(|name| test(name));
-    if has_distributed(directory) {
-        return Some(format!("is {DISTRIBUTED}"));
-    }
-    // accelerate saves FSDP parts one directory below the configuration.
-    let below = names
-        .iter()
-        .find(|name| has_distributed(&directory.join(name)));
-    if let Some(below) = below {
-        return Some(format!(
-            "holds no weights that can be read: {below} is {DISTRIBUTED}"
-        ));
-    }
     let is_megatron = any(&|name| name == "latest_checkpointed_iteration.txt")
         || (any(&|name| name.starts_with("mp_rank_") || name.starts_with("tp_rank_"))
             && names
@@ -167,7 +151,7 @@ pub fn other_directory(directory: &Path) -> Option<String> {
                 .any(|name| directory.join(name).join("model_optim_rng.pt").is_file()));
     if is_megatron {
         return Some(
-            "is a checkpoint of Megatron without a model_optim_rng.pt of one rank; save it with --ckpt-format torch, or \
+            "is a checkpoint of Megatron without a model_optim_rng.pt of a rank; save it with --ckpt-format torch, or \
              convert it with Megatron's tools/checkpoint/convert.py (saver hf)"
                 .to_owned(),
         );
@@ -178,6 +162,10 @@ pub fn other_directory(directory: &Path) -> Option<String> {
         return Some(
             "holds optimiser states of DeepSpeed alone; python zero_to_fp32.py makes weights of them".to_owned(),
         );
+    }
+    let is_orbax = |directory: &Path| ORBAX.iter().any(|name| directory.join(name).exists());
+    if is_orbax(directory) || names.iter().any(|name| is_orbax(&directory.join(name))) {
+        return Some(IS_ORBAX.to_owned());
     }
     let foreign = names.iter().find_map(|name| {
         let lower = name.to_lowercase();

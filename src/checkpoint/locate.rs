@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use attnscope_compute::error::{Error, Result};
 
 use super::auxiliary_files::is_auxiliary;
-use super::kinds::{has_distributed, other_directory};
+use super::distributed_files::{self, index_in, is_distributed_file};
+use super::kinds::other_directory;
 use super::named_paths::{directory_of, is_inside};
+use super::pytorch::METADATA;
 use super::sentence::{MODULES, transformer_of};
 use super::stand_ins::refuse_dangling;
 use super::weight_files::{Located, Weights};
-use super::{adapter, gguf, shards, slices};
+use super::{adapter, gguf, ranks, shards, slices};
 
 const SAFETENSORS: &str = "model.safetensors";
 const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
@@ -22,9 +24,8 @@ const NANOGPT: &str = "ckpt.pt";
 /// DeepSpeed's file with the name of the newest directory, and the name of its weights.
 const LATEST: &str = "latest";
 const DEEPSPEED: &str = "mp_rank_00_model_states.pt";
-/// Megatron's file with the number of the newest step, and the name of a rank's weights.
+/// Megatron's file with the number of the newest step.
 const MEGATRON_STEP: &str = "latest_checkpointed_iteration.txt";
-const MEGATRON: &str = "model_optim_rng.pt";
 /// Limit on nested directories that lead to weights.
 const DEEPEST: usize = 4;
 
@@ -38,6 +39,10 @@ const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, pytor
 /// When a shard is missing.
 pub fn of_file(file: &Path) -> Result<Weights> {
     let directory = directory_of(file);
+    let index = directory.join(METADATA);
+    if is_distributed_file(file) && index.is_file() {
+        return Ok(Weights::File(index));
+    }
     match shards::set_of(file)? {
         Some(files) => {
             let index = [SAFETENSORS_INDEX, PYTORCH_INDEX].map(|name| directory.join(name));
@@ -122,10 +127,9 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         refuse_more_ranks(directory)?;
         return Ok(Some(Weights::File(found)));
     }
-    if has_distributed(directory) {
-        // Other files beside the parts hold no model, but the step or the training arguments.
-        let problem = other_directory(directory).unwrap_or_default();
-        return Err(Error::file(directory, problem));
+    // Other files beside the parts hold no model, but the step or the training arguments.
+    if let Some(index) = index_in(directory)? {
+        return Ok(Some(Weights::File(index)));
     }
     if let Some(slices) = slices::slices_in(directory)? {
         return Ok(Some(slices));
@@ -196,29 +200,18 @@ fn candidate_directories(directory: &Path) -> Result<Vec<PathBuf>> {
             .to_string_lossy()
             .into_owned()
     };
-    // With one rank, Megatron's file is the whole model; with several, each is a slice.
-    let ranks: Vec<&PathBuf> = inside
+    // With one rank, Megatron's file is the whole model; several are slices.
+    let mut ranks = inside
         .iter()
-        .filter(|path| path.join(MEGATRON).is_file())
-        .collect();
-    match ranks.as_slice() {
-        [one] => found.push((*one).clone()),
-        [] => {}
-        several => {
-            let problem = format!(
-                "is a checkpoint of Megatron in {} parts; convert it with Megatron's tools/checkpoint/convert.py, \
-                 to one part (--target-tensor-parallel-size 1 --target-pipeline-parallel-size 1) or to Hugging Face's layout",
-                several.len()
-            );
-            return Err(Error::file(directory, problem));
-        }
-    }
+        .filter(|path| path.join(ranks::WEIGHTS).is_file());
+    found.extend(ranks.next().cloned());
+    found.extend(distributed_files::inside(directory));
     // The newest step of a trainer.
     let mut steps: Vec<(u64, &PathBuf)> = inside
         .iter()
         .filter_map(|path| {
             let name = name_of(path);
-            let step = ["checkpoint-", "global_step", "step-", "version_"]
+            let step = ["checkpoint-", "global_step", "step-", "step", "version_"]
                 .iter()
                 .find_map(|word| name.strip_prefix(word))?;
             Some((step.parse().ok()?, path))

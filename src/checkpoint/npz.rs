@@ -13,6 +13,7 @@ use super::inflation::too_large;
 use super::npy::{Npy, unreadable};
 use super::pytorch::state_dict::Problem;
 use super::pytorch::zip::Archive;
+use super::section::Section;
 use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
@@ -31,7 +32,7 @@ const MOST_ELEMENTS: u64 = 1 << 40;
 /// When it is no such archive, its unpacked arrays would not fit into memory, or an element type cannot be read.
 pub fn open_file(path: &Path) -> Result<Tensors> {
     let file = DataFile::open(path)?;
-    let archive = Archive::read(&file).map_err(|problem| match problem {
+    let archive = Archive::read(&Section::whole(&file)).map_err(|problem| match problem {
         Problem::File(problem) | Problem::Tensor(_, problem) => Error::file(path, problem),
         Problem::Read(error) => error,
     })?;

@@ -240,7 +240,9 @@ impl Opening {
             Settings::read(&with_settings(&directory), &self.set)?
         };
         let opened = match Format::of(&file)? {
-            format if part.is_some() && format != Format::Pytorch => {
+            format
+                if part.is_some() && !matches!(format, Format::Pytorch | Format::Distributed) =>
+            {
                 let part = part.unwrap_or_default();
                 let problem = format!(
                     "only a file of torch.save holds models of several names; leave out #{part}"
@@ -425,6 +427,7 @@ fn open_weights(
         mut plain_values,
     } = match (format, weights) {
         (Format::Pytorch, Weights::Slices(files)) => slices::joined(
+            files,
             files
                 .iter()
                 .map(|file| pytorch::open_file(file))
@@ -432,7 +435,7 @@ fn open_weights(
         )?,
         (Format::Safetensors, Weights::Slices(files)) => {
             let open = |file: &PathBuf| safetensors::open_file(file).map(alone);
-            slices::joined(files.iter().map(open).collect::<Result<_>>()?)?
+            slices::joined(files, files.iter().map(open).collect::<Result<_>>()?)?
         }
         (Format::Pytorch, Weights::Shards(files)) => pytorch::open_files(files)?,
         (Format::Safetensors, Weights::Shards(files)) => alone(safetensors::open_files(files)?),
@@ -450,6 +453,7 @@ fn open_weights(
         (Format::Safetensors, _) => alone(safetensors::open_file(file)?),
         (Format::SafetensorsIndex, _) => alone(safetensors::open_sharded(file)?),
         (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
+        (Format::Distributed, _) => pytorch::open_distributed(file, part)?,
         (Format::Pytorch | Format::Gguf, _) => pytorch::open_part(file, part)?,
     };
     refuse_of_tensorflow(&tensors, file)?;
@@ -494,7 +498,10 @@ fn open_weights(
     }
     let model_type = config.get("model_type").and_then(|v| v.as_str());
     Ok(Checkpoint {
-        name: stem(file),
+        name: match format {
+            Format::Distributed => name_of(&directory_of(file)),
+            _ => stem(file),
+        },
         tokenizer: TokenizerFile::find(directory, model_type),
         config,
         tensors,

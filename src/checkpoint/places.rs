@@ -6,6 +6,7 @@ use super::adapter::{self, AdapterConfig};
 use super::hub::Hub;
 use super::locate;
 use super::open::Opening;
+use super::weight_files::Weights;
 
 impl Opening {
     /// Lists the target, the directories from it down to the weights, an adapter's base, and a tokenizer in another place.
@@ -60,5 +61,10 @@ fn add_inside(places: &mut Vec<PathBuf>, directory: &Path) {
         let inside = located.directory.ancestors();
         let inside = inside.take_while(|path| path.starts_with(directory));
         inside.for_each(|path| add(places, path));
+        // Each rank may have a directory of its own.
+        if let Weights::Slices(files) = &located.weights {
+            let own = files.iter().filter_map(|file| file.parent());
+            own.for_each(|path| add(places, path));
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::pytorch::METADATA;
+
 /// Files that affect how weights are read.
 const DESCRIBING: [&str; 15] = [
     "added_tokens.json",
@@ -22,7 +24,8 @@ const DESCRIBING: [&str; 15] = [
 ];
 
 /// Lists the directories above a step's that describe it too, nearest first: DeepSpeed (`global_step500`) and Megatron
-/// (`iter_0000500/mp_rank_00`) keep one configuration and tokenizer for all steps.
+/// (`iter_0000500/mp_rank_00`) keep one configuration and tokenizer for all steps, and so do directories with the index of a
+/// distributed checkpoint.
 pub fn above_step(directory: &Path) -> Vec<PathBuf> {
     let mut above = Vec::new();
     // A directory given as `.` has a name too.
@@ -33,7 +36,9 @@ pub fn above_step(directory: &Path) -> Vec<PathBuf> {
             Err(_) => return above,
         },
     };
-    while is_of_step(&at) {
+    let mut is_inside_step = false;
+    while is_of_step(&at) || is_distributed(&at) || is_inside_step && is_step_of_trainer(&at) {
+        is_inside_step = is_distributed(&at);
         let Some(parent) = at.parent() else { break };
         at = if parent.as_os_str().is_empty() {
             PathBuf::from(".")
@@ -64,6 +69,19 @@ fn is_of_step(directory: &Path) -> bool {
     ["global_step", "iter_", "mp_rank_", "tp_rank_"]
         .into_iter()
         .any(is_numbered)
+}
+
+/// Whether a directory holds a distributed checkpoint, which never has a configuration of its own.
+fn is_distributed(directory: &Path) -> bool {
+    directory.join(METADATA).is_file()
+}
+
+/// Whether a directory is by its name a step that a trainer keeps weights in a directory of.
+fn is_step_of_trainer(directory: &Path) -> bool {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    ["checkpoint-", "step"]
+        .iter()
+        .any(|word| name.starts_with(word))
 }
 
 #[cfg(test)]

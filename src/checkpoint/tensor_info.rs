@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::dtype::Dtype;
-use super::made::ComputedTensor;
+use super::made::{Arranged, ComputedTensor};
 use super::scales::Scales;
 use super::stored::Stored;
 
@@ -58,10 +58,18 @@ impl TensorInfo {
         seen.sort_unstable();
         let is_order = seen.iter().copied().eq(0..self.shape.len());
         let fits = is_order && shape.iter().product::<usize>() == self.n_elements();
-        if !fits || self.stored != Stored::AsIs || self.scales.is_some() || self.made.is_some() {
+        if !fits || self.stored != Stored::AsIs || self.scales.is_some() {
             return None;
         }
         let is_as_it_lies = order.iter().copied().eq(0..order.len());
+        match self.made.as_deref() {
+            None => {}
+            Some(ComputedTensor::Joined(_)) => {
+                let order = if is_as_it_lies { &[] } else { order };
+                return Some(self.read_whole(shape, order));
+            }
+            Some(_) => return None,
+        }
         if is_as_it_lies && self.strides.is_none() {
             return Some(Self {
                 shape: shape.to_vec(),
@@ -84,10 +92,36 @@ impl TensorInfo {
         if turned.shape == shape {
             return Some(turned);
         }
-        Some(Self {
+        Some(turned.read_whole(shape, &[]))
+    }
+
+    /// Returns this tensor in another shape, with its axes in another order.
+    fn read_whole(&self, shape: &[usize], order: &[usize]) -> Self {
+        let arranged = Arranged {
+            of: Box::new(self.clone()),
+            order: order.to_vec(),
+        };
+        Self {
             shape: shape.to_vec(),
             strides: None,
-            made: Some(Arc::new(ComputedTensor::Arranged(Box::new(turned)))),
+            made: Some(Arc::new(ComputedTensor::Arranged(arranged))),
+            ..self.clone()
+        }
+    }
+
+    /// Returns some rows; `None` if they are not contiguous in the file.
+    pub(super) fn rows(&self, rows: Range<usize>) -> Option<Self> {
+        let is_whole = rows.start <= rows.end && self.shape.first().is_some_and(|n| rows.end <= *n);
+        if !self.is_plain() || self.scales.is_some() || self.dtype.block_len() != 1 || !is_whole {
+            return None;
+        }
+        let n_bytes = self.shape.iter().skip(1).product::<usize>() * self.dtype.size();
+        let mut shape = self.shape.clone();
+        shape[0] = rows.len();
+        let start = self.bytes.start + rows.start * n_bytes;
+        Some(Self {
+            shape,
+            bytes: start..start + rows.len() * n_bytes,
             ..self.clone()
         })
     }

@@ -113,6 +113,9 @@ impl<'a> TensorView<'a> {
         let Dtype::Other(name, size) = self.info.dtype else {
             return Ok(None);
         };
+        if self.info.made.is_some() {
+            return Ok(None);
+        }
         let number = |bytes: &[u8]| -> Option<f64> {
             Some(match name {
                 "i64" => i64::from_le_bytes(bytes.try_into().ok()?) as f64,

@@ -145,10 +145,16 @@ impl Tensors {
 
     /// Removes axes of length 1 from a tensor's shape.
     pub fn squeeze(&mut self, name: &str) {
-        if let Some(info) = self.index.get_mut(name)
-            && info.stored == Stored::AsIs
-            && info.made.is_none()
-        {
+        let Some(info) = self.index.get_mut(name) else {
+            return;
+        };
+        if info.made.is_some() && info.shape.contains(&1) {
+            let order: Vec<usize> = (0..info.shape.len()).collect();
+            let shape: Vec<usize> = info.shape.iter().copied().filter(|n| *n != 1).collect();
+            if let Some(squeezed) = info.arranged(&order, &shape) {
+                *info = squeezed;
+            }
+        } else if info.stored == Stored::AsIs && info.made.is_none() {
             let is_kept: Vec<bool> = info.shape.iter().map(|n| *n != 1).collect();
             let mut kept = is_kept.iter().copied();
             info.shape.retain(|_| kept.next().unwrap_or(true));
@@ -233,7 +239,7 @@ impl Tensors {
         }
         let mut shape = first.shape.clone();
         shape[0] *= parts.len();
-        let joined = ComputedTensor::Joined(Joined { parts, axis: 0 });
+        let joined = ComputedTensor::Joined(Joined::along(0, parts));
         let info = TensorInfo {
             shape,
             strides: None,
@@ -251,18 +257,8 @@ impl Tensors {
         let Some(info) = self.index.get(name) else {
             return false;
         };
-        let is_whole = rows.start <= rows.end && info.shape.first().is_some_and(|n| rows.end <= *n);
-        if !info.is_plain() || info.scales.is_some() || info.dtype.block_len() != 1 || !is_whole {
+        let Some(cut) = info.rows(rows) else {
             return false;
-        }
-        let n_bytes = info.shape.iter().skip(1).product::<usize>() * info.dtype.size();
-        let mut shape = info.shape.clone();
-        shape[0] = rows.len();
-        let start = info.bytes.start + rows.start * n_bytes;
-        let cut = TensorInfo {
-            shape,
-            bytes: start..start + rows.len() * n_bytes,
-            ..info.clone()
         };
         self.index.insert(new_name.to_owned(), cut);
         true

@@ -5,7 +5,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use attnscope_checkpoint::{VOCABULARY, open_regular, other_directory, read_regular};
+use attnscope_checkpoint::pytorch::lacking;
+use attnscope_checkpoint::{
+    VOCABULARY, distributed_at, open_regular, other_directory, read_regular,
+};
 
 use super::sources::{is_weights, shards_of};
 
@@ -32,6 +35,18 @@ pub fn missing(path: &Path) -> Option<String> {
         if let Some(lacks) = missing_of_index(index, path) {
             return Some(lacks);
         }
+    }
+    // A model in one file beside the parts of a distributed checkpoint is what is read.
+    let is_alone = !["model.safetensors", "pytorch_model.bin"]
+        .iter()
+        .any(|name| path.join(name).is_file());
+    if let Some(parts) = distributed_at(path).filter(|_| is_alone) {
+        return lacking(&parts);
+    }
+    let ranks = files.iter().map(|file| file.join("model_optim_rng.pt"));
+    let ranks: Vec<PathBuf> = ranks.filter(|file| file.is_file()).collect();
+    if !ranks.is_empty() {
+        return ranks.iter().find_map(|rank| cut_short(rank));
     }
     let mut weights: Vec<&PathBuf> = files.iter().filter(|file| is_weights(file)).collect();
     weights.sort();

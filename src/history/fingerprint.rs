@@ -4,7 +4,7 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use attnscope_checkpoint::{described_above, open_regular};
+use attnscope_checkpoint::{described_above, is_distributed_file, open_regular};
 use sha2::{Digest, Sha256};
 
 use super::sources::is_weights;
@@ -36,10 +36,16 @@ struct Entry {
 
 impl Fingerprint {
     /// Fingerprint of a checkpoint's places ([`Opening::places`](attnscope_checkpoint::Opening::places)). `None` if the first
-    /// place, which is the checkpoint itself, does not exist.
+    /// place, which is the checkpoint itself, does not exist, or holds nothing, not even in a directory of weights.
     pub fn of(places: &[PathBuf]) -> Option<Self> {
         let (first, others) = places.split_first()?;
-        let mut files = Self::files_at(first).filter(|files| !files.is_empty())?;
+        let mut files = Self::files_at(first)?;
+        let mut inside = others.iter().filter(|place| place.starts_with(first));
+        let holds_any =
+            |place: &PathBuf| Self::files_at(place).is_some_and(|files| !files.is_empty());
+        if files.is_empty() && !inside.any(holds_any) {
+            return None;
+        }
         files.extend(
             others
                 .iter()
@@ -70,7 +76,7 @@ impl Fingerprint {
                 .to_string_lossy()
                 .to_lowercase();
             // Files of weights next to a file are other steps.
-            let counts = (is_weights(&file) && !is_file)
+            let counts = ((is_weights(&file) || is_distributed_file(&file)) && !is_file)
                 || DESCRIPTION_EXTENSIONS.contains(&ending.as_str());
             if counts && file.is_file() {
                 files.push(file);

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use attnscope_checkpoint::is_trainer_state;
+use attnscope_checkpoint::{distributed_at, is_trainer_state};
 use attnscope_compute::error::{Error, Result};
 use attnscope_report::record::{natural, step_of};
 
@@ -233,11 +233,12 @@ pub fn is_checkpoint(directory: &Path) -> bool {
     }
     let files = entries_of(directory).unwrap_or_default();
     // Ranks and parts are several files; the reader decides whether they can be read.
-    let is_part = |file: &PathBuf| {
-        let name = base_name(file);
-        name.ends_with("model_states.pt") || name.ends_with(".distcp")
-    };
-    if files.iter().any(is_part) {
+    let is_rank = |file: &PathBuf| base_name(file).ends_with("model_states.pt");
+    if files.iter().any(is_rank) || distributed_at(directory).is_some() {
+        return true;
+    }
+    let has_rank = |path: &PathBuf| path.join("model_optim_rng.pt").is_file();
+    if files.iter().filter(|path| has_rank(path)).count() > 1 {
         return true;
     }
     let weights: Vec<PathBuf> = files.into_iter().filter(|file| is_weights(file)).collect();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use testing::checkpoint_copy::{attnscope, text};
+use testing::distributed::{files_of, plain, written};
 
 /// A model of nanoGPT, whose configuration is in no name or shape alone.
 fn weights() -> PathBuf {
@@ -150,46 +151,117 @@ fn a_configuration_beside_the_steps_is_read_again_when_it_changes() {
     assert_eq!(two, statistics(2));
 }
 
+/// Ids of the plain model of the distributed checkpoints.
+const IDS: [&str; 2] = ["--tokens", "1,2,3,4,5,6,7,8,1,2,3"];
+
 #[test]
-fn a_checkpoint_of_torch_distributed_is_named_as_one() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let step = |name: &str| {
-        let step = directory.path().join(name);
-        fs::create_dir_all(&step).expect("made");
-        for file in [".metadata", "__0_0.distcp", "__1_0.distcp"] {
-            fs::write(step.join(file), "part").expect("written");
-        }
-        step
+fn a_training_of_distributed_checkpoints_has_a_history() {
+    let run = written("fsdp4", &["step-100", "step-200"]);
+    let history = |words: &[&str]| {
+        let all = [
+            &["history", name(run.path())][..],
+            &IDS,
+            &["--no-cache"],
+            words,
+        ]
+        .concat();
+        ran(&all)
     };
-    let one = step("step-100");
-    step("step-200");
-    // Megatron's torch_dist keeps its arguments beside the parts.
-    fs::write(one.join("common.pt"), "arguments").expect("written");
-    for words in [
-        ["report", name(&one), "--tokens", "1,2"],
-        ["history", name(&one), "--tokens", "1,2"],
-        ["history", name(directory.path()), "--tokens", "1,2"],
-        ["check", name(&one), "--tokens", "1,2"],
-    ] {
-        let (code, _, said) = ran(&words);
-        assert_eq!(code, Some(2), "{words:?}: {said}");
-        for part in [
-            "a torch distributed checkpoint",
-            "convert it with",
-            "dcp_to_torch",
-        ] {
-            assert!(said.contains(part), "{words:?}: {said}");
-        }
-        assert!(!said.contains("found none"), "{words:?}: {said}");
+    let (code, document, said) = history(&["--format", "json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let steps = |document: &Value| -> Vec<(u64, String)> {
+        let steps = document["steps"].as_array().expect("steps").iter();
+        let step = |step: &Value| {
+            let state = step["state"].as_str().unwrap_or_default();
+            (step["step"].as_u64().expect("a step"), state.to_owned())
+        };
+        steps.map(step).collect()
+    };
+    let numbers: Vec<u64> = steps(&document).iter().map(|(step, _)| *step).collect();
+    assert_eq!(numbers, [100, 200], "{document}");
+    // Parts come first, and the index last: until then a step is not complete.
+    let third = run.path().join("step-300");
+    fs::create_dir(&third).expect("made");
+    let files = files_of("fsdp4");
+    for (file, bytes) in files.iter().filter(|(file, _)| *file != ".metadata") {
+        fs::write(third.join(file), bytes).expect("written");
     }
-    // As accelerate saves it: the parts lie below the configuration.
-    let outer = directory.path().join("checkpoint-5");
-    fs::create_dir_all(&outer).expect("made");
-    fs::rename(&one, outer.join("pytorch_model_fsdp_0")).expect("moved");
-    fs::write(outer.join("config.json"), "{\"model_type\": \"gpt2\"}").expect("written");
-    let (code, _, said) = ran(&["report", name(&outer), "--tokens", "1,2"]);
+    let (_, document, said) = history(&["--format", "json"]);
+    let both = format!("{document}{said}");
+    assert!(both.contains(".metadata is not there yet"), "{both}");
+    // A copy may bring the index before the parts.
+    fs::write(third.join(".metadata"), &files[".metadata"]).expect("written");
+    fs::write(third.join("__1_0.distcp"), &files["__1_0.distcp"][..999]).expect("written");
+    let (_, document, said) = history(&["--format", "json"]);
+    let both = format!("{document}{said}");
+    assert!(both.contains("__1_0.distcp is not written whole"), "{both}");
+    fs::write(third.join("__1_0.distcp"), &files["__1_0.distcp"]).expect("written");
+    let (code, document, said) = history(&["--format", "json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!(steps(&document).len(), 3, "{document}");
+}
+
+#[test]
+fn distributed_checkpoints_are_checked_compared_and_listed_like_others() {
+    let run = written("mesh", &["last"]);
+    let last = run.path().join("last");
+    let plain = plain();
+    let plain = name(&plain);
+    for command in ["report", "check"] {
+        let words = |path| [&[command, path][..], &IDS].concat();
+        let (code, printed, said) = ran(&words(name(&last)));
+        let (plain_code, plain_printed, _) = ran(&words(plain));
+        assert!(matches!(code, Some(0 | 1)) && code == plain_code, "{said}");
+        let numbers = |text: &str| -> Vec<String> {
+            let words = text.split_whitespace();
+            let words = words.filter(|word| word.contains('.') && word.parse::<f64>().is_ok());
+            words.map(str::to_owned).collect()
+        };
+        assert_eq!(numbers(&printed), numbers(&plain_printed));
+    }
+    let (code, printed, said) = ran(&[&["diff", name(&last), plain][..], &IDS].concat());
+    assert_eq!(code, Some(0), "{printed}{said}");
+    let (code, printed, said) = ran(&["tensors", name(&last)]);
+    assert_eq!(code, Some(0), "{said}");
     assert!(
-        code == Some(2) && said.contains("pytorch_model_fsdp_0 is a torch distributed checkpoint"),
-        "{said}"
+        printed.contains("model.layers.0.self_attn.q_proj.weight"),
+        "{printed}"
+    );
+    assert!(!printed.contains("exp_avg"), "{printed}");
+    // The step is in the checkpoint where no name has it.
+    let whole = written("whole", &["last"]);
+    let step = attnscope_report::record::step_of(&whole.path().join("last"), "last");
+    assert_eq!(step, Some(100));
+}
+
+#[test]
+fn steps_of_accelerate_are_its_directories_of_weights() {
+    let names = [
+        "checkpoint-5/pytorch_model_fsdp_0",
+        "checkpoint-10/pytorch_model_fsdp_0",
+    ];
+    let run = written("columns", &names);
+    for step in ["checkpoint-5", "checkpoint-10"] {
+        let optimiser = run.path().join(step).join("optimizer_0");
+        fs::create_dir(&optimiser).expect("made");
+        fs::write(optimiser.join("__0_0.distcp"), "state").expect("written");
+        fs::write(run.path().join(step).join("scheduler.pt"), "state").expect("written");
+    }
+    let words = [
+        "history",
+        name(run.path()),
+        "--no-cache",
+        "--format",
+        "json",
+    ];
+    let (code, document, said) = ran(&[&words[..], &IDS].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!(
+        document["steps"].as_array().map(Vec::len),
+        Some(2),
+        "{document}"
     );
 }

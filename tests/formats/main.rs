@@ -8,6 +8,7 @@ mod captured_damage;
 mod changing_files;
 mod chat_templates;
 mod damaged_bytes;
+mod dcp;
 mod described_files;
 mod gguf_configs;
 mod gguf_damage;

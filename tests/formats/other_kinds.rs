@@ -10,7 +10,7 @@ fn files_of_other_kinds_say_what_they_are() {
     for (name, bytes, part) in [
         ("model.safetensors", pointer, "git-lfs pointer"),
         ("program.pt2", "PK", "torch.export"),
-        ("part.distcp", "x", "torch.distributed"),
+        ("part.distcp", "x", "index .metadata"),
         ("graph.onnx", "x", "ONNX"),
         ("flax_model.msgpack", "x", "Flax"),
     ] {
@@ -46,7 +46,8 @@ fn files_of_other_kinds_say_what_they_are() {
     }
     for (name, part) in [
         ("tf_model.h5", "TensorFlow"),
-        ("__0_0.distcp", "torch.distributed"),
+        ("__0_0.distcp", "index .metadata"),
+        ("_CHECKPOINT_METADATA", "Orbax"),
         ("latest_checkpointed_iteration.txt", "Megatron"),
         ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed"),
     ] {

@@ -274,7 +274,7 @@ impl Placer {
             }
         };
         let parts = (0..n_experts).map(part).collect();
-        info.made = Some(Arc::new(ComputedTensor::Joined(Joined { parts, axis: 0 })));
+        info.made = Some(Arc::new(ComputedTensor::Joined(Joined::along(0, parts))));
         Ok(())
     }
 

@@ -105,10 +105,7 @@ fn keys_and_values(at: &str, tensors: &mut Tensors) -> Result<()> {
             of_head(&values, head, [d_value, d_latent], Stored::AsIs),
         ]
     });
-    let joined = ComputedTensor::Joined(Joined {
-        parts: parts.collect(),
-        axis: 0,
-    });
+    let joined = ComputedTensor::Joined(Joined::along(0, parts.collect()));
     let info = TensorInfo {
         shape: vec![n_heads * (d_own + d_value), d_latent],
         made: Some(Arc::new(joined)),
@@ -251,7 +248,7 @@ fn insert(path: &Path, tensors: &mut Tensors, name: String, parts: Vec<TensorInf
     let n_rows = parts.iter().map(|part| part.shape[0]).sum();
     let info = TensorInfo {
         shape: vec![n_rows, first.shape[1]],
-        made: Some(Arc::new(ComputedTensor::Joined(Joined { parts, axis: 0 }))),
+        made: Some(Arc::new(ComputedTensor::Joined(Joined::along(0, parts)))),
         ..first
     };
     tensors.index.insert(name, info);

@@ -1,6 +1,7 @@
 //! Tensors that no file holds as they are: computed from stored ones when their values are read.
 
 mod adapted;
+mod arranged;
 mod joined;
 mod quantised;
 mod reading;
@@ -10,24 +11,24 @@ use std::ops::Range;
 use attnscope_compute::error::Result;
 
 pub(super) use self::adapted::{Adapted, Low, Magnitude};
-pub(super) use self::joined::Joined;
+pub(super) use self::arranged::Arranged;
+pub(super) use self::joined::{Joined, Piece};
 pub(super) use self::quantised::{Layout, Nested, Quantised};
 
 use super::data_file::DataFile;
 use super::tensor_info::TensorInfo;
-use super::tensor_view::TensorView;
 
 /// How a tensor is computed from stored ones. Shapes were checked when it was described.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ComputedTensor {
     /// A matrix plus a low-rank product.
     Adapted(Box<Adapted>),
-    /// A concatenation of stored tensors.
+    /// Stored tensors, each of which is a part of it.
     Joined(Joined),
     /// A matrix of a few bits per value, with scales.
     Quantised(Box<Quantised>),
-    /// A stored tensor with its axes permuted and some of them merged.
-    Arranged(Box<TensorInfo>),
+    /// A tensor with its axes in another order and some of them merged.
+    Arranged(Arranged),
     /// The identity, which no file holds: it stands for a map that a model does not have.
     Identity,
 }
@@ -47,12 +48,7 @@ impl ComputedTensor {
             Self::Adapted(adapted) => adapted.rows(files, rows, shape),
             Self::Joined(joined) => joined.rows(files, rows, shape),
             Self::Quantised(quantised) => quantised.rows(files, rows, shape),
-            Self::Arranged(turned) => {
-                let width: usize = shape.iter().skip(1).product();
-                let all = TensorView::new(turned, files).widen()?;
-                let chosen = all.get(rows.start * width..rows.end * width);
-                Ok(chosen.unwrap_or_default().to_vec())
-            }
+            Self::Arranged(arranged) => arranged.rows(files, rows, shape),
             Self::Identity => {
                 let width: usize = shape.iter().skip(1).product();
                 let mut values = vec![0.0; rows.len() * width];
@@ -85,9 +81,9 @@ impl ComputedTensor {
     fn parts(&self) -> Vec<&TensorInfo> {
         match self {
             Self::Adapted(adapted) => adapted.parts(),
-            Self::Joined(joined) => joined.parts.iter().collect(),
+            Self::Joined(joined) => joined.pieces().iter().map(|piece| &piece.info).collect(),
             Self::Quantised(quantised) => quantised.parts(),
-            Self::Arranged(turned) => vec![turned],
+            Self::Arranged(arranged) => vec![&arranged.of],
             Self::Identity => Vec::new(),
         }
     }

@@ -35,6 +35,8 @@ const DTYPES: &[&str] = &[
 /// Attribute names for the arguments of a tensor subclass; they cannot clash, since no Python attribute has a colon.
 pub const DTYPE: &str = ":dtype";
 pub const ARGUMENT: &str = ":argument";
+/// Attribute name for the state of an object that keeps a tuple instead of attributes.
+pub const STATE: &str = ":state";
 
 /// Which values a pickle may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -316,6 +318,28 @@ fn element_type(name: &str) -> Option<Dtype> {
     })
 }
 
+/// Returns the element type that PyTorch calls `torch.<name>`.
+pub fn dtype_called(name: &str) -> Option<Dtype> {
+    Some(match name {
+        "float64" | "double" => Dtype::F64,
+        "float32" | "float" => Dtype::F32,
+        "float16" | "half" => Dtype::F16,
+        "bfloat16" => Dtype::Bf16,
+        "float8_e4m3fn" => Dtype::F8E4m3,
+        "float8_e5m2" => Dtype::F8E5m2,
+        "int64" | "long" => Dtype::Other("i64", 8),
+        "int32" | "int" => Dtype::Other("i32", 4),
+        "int16" => Dtype::Other("i16", 2),
+        "int8" => Dtype::Other("i8", 1),
+        "uint8" => Dtype::Other("u8", 1),
+        "uint16" => Dtype::Other("u16", 2),
+        "uint32" => Dtype::Other("u32", 4),
+        "uint64" => Dtype::Other("u64", 8),
+        "bool" => Dtype::Other("bool", 1),
+        _ => return None,
+    })
+}
+
 fn refusal(module: &str, name: &str, scope: Scope) -> String {
     let full = quote(&format!("{module}.{name}"));
     if scope == Scope::Data {
@@ -373,14 +397,8 @@ fn of_element_type<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<V
             return Err(format!("expected an element type, found {kind}"));
         }
     };
-    let dtype = match dtype {
-        "float8_e4m3fn" => Dtype::F8E4m3,
-        "float8_e5m2" => Dtype::F8E5m2,
-        "uint16" => Dtype::Other("u16", 2),
-        "uint32" => Dtype::Other("u32", 4),
-        "uint64" => Dtype::Other("u64", 8),
-        other => return Err(format!("elements of type {other} are not read")),
-    };
+    let dtype =
+        dtype_called(dtype).ok_or_else(|| format!("elements of type {dtype} are not read"))?;
     let Some(Value::Storage(idx)) = arguments.first() else {
         return Err("expected a storage".to_owned());
     };
@@ -408,7 +426,7 @@ pub fn size(value: &Value<'_>) -> Result<usize, String> {
     }
 }
 
-fn sizes<'a>(value: &Value<'a>, heap: &Heap<'a>) -> Result<Vec<usize>, String> {
+pub fn sizes<'a>(value: &Value<'a>, heap: &Heap<'a>) -> Result<Vec<usize>, String> {
     let Some(items) = heap.items(value) else {
         return Err(format!("expected a tuple of sizes, found {}", value.kind()));
     };

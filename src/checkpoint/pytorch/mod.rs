@@ -1,5 +1,6 @@
 //! PyTorch checkpoints (`.bin`, `.pt`, `.pth`) in both layouts of `torch.save`, read without running any pickle code.
 
+mod distributed;
 mod globals;
 mod json;
 mod legacy;
@@ -8,6 +9,7 @@ mod modules;
 mod pickle;
 mod pickle_objects;
 mod place;
+mod saved;
 mod scan;
 mod several;
 pub(super) mod state_dict;
@@ -15,24 +17,25 @@ mod subclasses;
 mod value;
 pub(super) mod zip;
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
+pub(super) use self::distributed::{DIVISIONS, put_together};
+pub use self::distributed::{METADATA, lacking, open as open_distributed, saved_step};
 use self::globals::Scope;
+use self::saved::{PICKLE, Saved};
 pub use self::state_dict::MODULE_CONFIG;
 use self::state_dict::{Found, Problem};
 use self::value::Value;
-use self::zip::Archive;
 use super::data_file::DataFile;
+use super::section::Section;
 use super::tensors::Tensors;
 use super::{packed_bits, shards};
 use attnscope_compute::error::{Error, Result};
 
 /// Magic bytes of a zip archive.
 const ZIP: &[u8] = b"PK";
-const PICKLE: &str = "data.pkl";
 
 /// The weights of a checkpoint, and the values that a trainer stores with them.
 #[derive(Debug, Default)]
@@ -207,48 +210,10 @@ fn of_zip(
     file_idx: usize,
     part: Option<&str>,
 ) -> std::result::Result<Found, Problem> {
-    let archive = Archive::read(file)?;
-    let prefix = prefix_of(&archive)?;
-    let stored = |name: &str| -> std::result::Result<Range<usize>, String> {
-        let name = format!("{prefix}{name}");
-        let place = archive.stored(&name)?;
-        place.ok_or_else(|| format!("the archive has no entry {}", value::quote(&name)))
-    };
-    if let Some(place) = archive.stored(&format!("{prefix}byteorder"))? {
-        const LONGEST: usize = 16;
-        let order = file.read(place.start..place.end.min(place.start + LONGEST))?;
-        if order.trim_ascii() != b"little" {
-            let found = value::quote(&String::from_utf8_lossy(&order));
-            return Err(format!("byteorder: expected little, found {found}").into());
-        }
-    }
-    let place = stored(PICKLE)?;
-    if place.len() > pickle::LONGEST {
-        let problem = format!(
-            "{PICKLE}: expected at most {} bytes, found {}",
-            pickle::LONGEST,
-            place.len()
-        );
-        return Err(problem.into());
-    }
-    let bytes = file.read(place)?;
+    let saved = Saved::read(Section::whole(file))?;
+    let bytes = saved.pickle()?;
     let pickled =
         modules::read_weights(&bytes).map_err(|problem| format!("{PICKLE}: {problem}"))?;
-    let find = |key: &str| stored(&format!("data/{key}"));
+    let find = |key: &str| saved.storage(key);
     state_dict::collect(&pickled, file, &find, file_idx, part)
-}
-
-/// Finds the archive's directory that contains the pickle; its name ends in a slash.
-fn prefix_of(archive: &Archive) -> std::result::Result<String, String> {
-    let mut prefixes = archive
-        .names()
-        .filter_map(|name| name.strip_suffix(PICKLE))
-        .filter(|prefix| prefix.is_empty() || prefix.ends_with('/'));
-    match (prefixes.next(), prefixes.next()) {
-        (Some(prefix), None) => Ok(prefix.to_owned()),
-        (Some(_), Some(_)) => Err(format!("holds more than one {PICKLE}")),
-        (None, _) => Err(format!(
-            "is a zip archive without {PICKLE}; expected a file of torch.save"
-        )),
-    }
 }

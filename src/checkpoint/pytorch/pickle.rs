@@ -32,16 +32,47 @@ pub struct Pickled<'a> {
 /// # Errors
 /// One clause that names the opcode or the class, and its byte offset.
 pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
+    read_within(bytes, scope, Limits::USUAL)
+}
+
+/// Limits on what a pickle builds.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub opcodes: usize,
+    pub containers: usize,
+}
+
+impl Limits {
+    const USUAL: Self = Self {
+        opcodes: MOST_OPCODES,
+        containers: MOST_CONTAINERS,
+    };
+
+    /// Limits of a pickle that consists of small containers: in proportion to its bytes, where these are many.
+    pub fn of_bytes(n: usize) -> Self {
+        Self {
+            opcodes: n.max(MOST_OPCODES),
+            containers: (n / 2).max(MOST_CONTAINERS),
+        }
+    }
+}
+
+/// Parses the pickle at the start of `bytes` within other limits.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_within(bytes: &[u8], scope: Scope, limits: Limits) -> Result<Pickled<'_>, String> {
     let limited = &bytes[..bytes.len().min(LONGEST)];
     let mut machine = Machine {
         scan: Scan::new(limited),
         scope,
+        limits,
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),
         heap: Heap::default(),
     };
-    for n_before in 0..MOST_OPCODES {
+    for n_before in 0..limits.opcodes {
         let at = machine.scan.at();
         match machine.step() {
             Ok(None) => {}
@@ -57,12 +88,13 @@ pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
             Err(problem) => return Err(format!("pickle, byte {at}: {problem}")),
         }
     }
-    Err(format!("pickle: more than {MOST_OPCODES} opcodes"))
+    Err(format!("pickle: more than {} opcodes", limits.opcodes))
 }
 
 pub(super) struct Machine<'a> {
     scan: Scan<'a>,
     pub(super) scope: Scope,
+    limits: Limits,
     stack: Vec<Value<'a>>,
     /// Stack heights at the open marks.
     marks: Vec<usize>,
@@ -244,10 +276,10 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn check_containers(&self) -> Result<(), String> {
-        if self.heap.n_containers() < MOST_CONTAINERS {
+        if self.heap.n_containers() < self.limits.containers {
             return Ok(());
         }
-        Err(format!("more than {MOST_CONTAINERS} containers"))
+        Err(format!("more than {} containers", self.limits.containers))
     }
 
     /// Stack height below which nothing may be popped.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::globals::{Scope, size, stand_in_for_call};
+use super::globals::{STATE, Scope, size, stand_in_for_call};
 use super::pickle::{MOST_CONTAINERS, Machine};
 use super::value::{DictKind, Global, Storage, Value, quote};
 
@@ -89,7 +89,13 @@ impl<'a> Machine<'a> {
                     Value::Dict(idx) => Some(*idx),
                     _ => None,
                 };
-                parts.filter_map(dict).collect()
+                let dicts: Vec<usize> = parts.filter_map(dict).collect();
+                if dicts.is_empty() {
+                    let own = self.heap.objects[object_idx].state;
+                    let kept = (Value::Text(Rc::from(STATE)), state.clone());
+                    self.heap.dicts[own].entries.push(kept);
+                }
+                dicts
             }
             _ => Vec::new(),
         };

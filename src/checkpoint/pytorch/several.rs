@@ -1,5 +1,6 @@
 //! Files with several state dicts: which one is opened, and how a person names one (`file.pt#name`).
 
+use super::distributed::METADATA;
 use super::modules;
 use super::pickle::Pickled;
 use super::state_dict::{Problem, holds_tensors, nest_of};
@@ -42,11 +43,13 @@ pub fn chosen<'p, 'a>(
         let more = if all.len() > MOST_NAMED { ", …" } else { "" };
         format!("{}{more}", names.join(", "))
     };
-    let own = file
-        .path()
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let path = file.path();
+    let own = match path.parent() {
+        // The directory stands for the index in it.
+        Some(directory) if path.ends_with(METADATA) => directory.file_name(),
+        _ => path.file_name(),
+    };
+    let own = own.unwrap_or_default().to_string_lossy();
     if let Some(part) = part {
         let found = all.iter().find(|inside| inside.name == part);
         return match (found, all.first()) {

@@ -40,7 +40,7 @@ const NESTS: &[&str] = &[
     "ema_state_dict",
 ];
 /// Limit on dictionaries around the weights, besides the outermost one.
-const DEEPEST_NEST: usize = 2;
+pub(super) const DEEPEST_NEST: usize = 2;
 /// Key of the configuration that a pickled module contains.
 pub const MODULE_CONFIG: &str = "module.config";
 /// Prefix that `torch.compile` puts before a name.
@@ -121,12 +121,9 @@ pub fn collect(
         }
     };
 
-    let locate = |tensor: &StoredTensor| {
-        let storage = &heap.storages[tensor.storage_idx];
-        place(tensor, storage, &find(&storage.key)?).map(|place| (storage.dtype, place))
-    };
     let plain = |tensor: &StoredTensor| {
-        locate(tensor).map(|(dtype, place)| plain_tensor(tensor, dtype, &place, file))
+        let (dtype, place) = locate(pickled, tensor, find)?;
+        Ok(plain_tensor(tensor, dtype, &place, file))
     };
     let mut writer = Writer::new(pickled, &plain);
     let mut tensors = BTreeMap::new();
@@ -143,20 +140,7 @@ pub fn collect(
             }
         }
     }
-    let described = |tensor_idx: usize| -> Result<TensorInfo, String> {
-        let tensor = &heap.tensors[tensor_idx];
-        let (dtype, place) = locate(tensor)?;
-        Ok(TensorInfo {
-            stored: Stored::AsIs,
-            scales: None,
-            made: None,
-            dtype,
-            shape: tensor.shape.clone(),
-            strides: place.strides,
-            file_idx,
-            bytes: place.bytes,
-        })
-    };
+    let described = |tensor_idx: usize| described(pickled, tensor_idx, find, file_idx);
     let mut quantised = Vec::new();
     let mut order = Vec::new();
     let mut add = |name: String, value: &Value<'_>| {
@@ -221,6 +205,40 @@ pub fn collect(
         order,
         quantised,
         plain_values,
+    })
+}
+
+/// Locates a tensor in the file.
+fn locate(
+    pickled: &Pickled<'_>,
+    tensor: &StoredTensor,
+    find: FindStorage<'_>,
+) -> Result<(Dtype, Place), String> {
+    let storage = &pickled.heap.storages[tensor.storage_idx];
+    place(tensor, storage, &find(&storage.key)?).map(|place| (storage.dtype, place))
+}
+
+/// Describes a tensor of the pickle as a place in the file.
+///
+/// # Errors
+/// When its storage is missing, or it reaches beyond it.
+pub(super) fn described(
+    pickled: &Pickled<'_>,
+    tensor_idx: usize,
+    find: FindStorage<'_>,
+    file_idx: usize,
+) -> Result<TensorInfo, String> {
+    let tensor = &pickled.heap.tensors[tensor_idx];
+    let (dtype, place) = locate(pickled, tensor, find)?;
+    Ok(TensorInfo {
+        stored: Stored::AsIs,
+        scales: None,
+        made: None,
+        dtype,
+        shape: tensor.shape.clone(),
+        strides: place.strides,
+        file_idx,
+        bytes: place.bytes,
     })
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::state_dict::Problem;
 use super::value::quote;
-use crate::data_file::DataFile;
+use crate::section::Section;
 
 const LOCAL_HEADER: &[u8] = b"PK\x03\x04";
 const CENTRAL_HEADER: &[u8] = b"PK\x01\x02";
@@ -42,11 +42,12 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Reads the central directory and checks every entry against the file and the other entries.
+    /// Reads the central directory and checks every entry against the file and the other entries. Places are counted from the
+    /// first byte of the section.
     ///
     /// # Errors
     /// One clause that says which entry is invalid and why, or why the file cannot be read.
-    pub fn read(file: &DataFile) -> Result<Self, Problem> {
+    pub fn read(file: &Section<'_>) -> Result<Self, Problem> {
         let directory = Directory::find(file)?;
         let listed = file.read(directory.bytes.clone())?;
         let mut entries = BTreeMap::new();
@@ -143,7 +144,7 @@ struct Directory {
 
 impl Directory {
     /// Finds the central directory through the records at the end of the file.
-    fn find(file: &DataFile) -> Result<Self, Problem> {
+    fn find(file: &Section<'_>) -> Result<Self, Problem> {
         // The largest range in which the last record and the zip64 locator before it can be.
         let n_tail = ZIP64_LOCATOR_LEN + END_LEN + LONGEST_COMMENT;
         let tail_at = file.len().saturating_sub(n_tail);
@@ -277,7 +278,7 @@ impl Header {
     /// Locates the whole entry with its local header, and its content.
     fn place(
         &self,
-        file: &DataFile,
+        file: &Section<'_>,
         limit: usize,
     ) -> Result<(Range<usize>, Range<usize>), Problem> {
         let outside = || {
@@ -329,9 +330,10 @@ fn u64_at(data: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data_file::DataFile;
 
     fn read(bytes: &[u8]) -> Result<Archive, Problem> {
-        Archive::read(&DataFile::in_memory(bytes))
+        Archive::read(&Section::whole(&DataFile::in_memory(bytes)))
     }
 
     #[test]

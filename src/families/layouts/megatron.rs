@@ -169,8 +169,8 @@ fn refuse(facts: &Facts<'_>) -> Result<()> {
         let n = facts.argument(key).and_then(Value::as_u64);
         if let Some(n) = n.filter(|n| *n > 1) {
             let problem = format!(
-                "args {key} is {n}: this file holds one part of the model; convert the checkpoint with Megatron's \
-                 tools/checkpoint/convert.py"
+                "args {key} is {n}: this file holds one part of the model; open the directory of the step, which has all of \
+                 them (mp_rank_00, mp_rank_01, …)"
             );
             return Err(facts.at(PROBE, problem));
         }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use attnscope_checkpoint::{CONFIGURATION, described_above, read_regular};
+use attnscope_checkpoint::{CONFIGURATION, described_above, is_distributed_file, read_regular};
 use attnscope_compute::error::{Error, Result};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
@@ -153,7 +153,7 @@ fn files_of(found: &Path) -> Option<Vec<PathBuf>> {
             DESCRIBING.contains(&&*name) || name.ends_with(".model")
         } else {
             let ending = path.extension().unwrap_or_default().to_string_lossy();
-            is_weights(&path) || ENDINGS.contains(&&*ending)
+            is_weights(&path) || is_distributed_file(&path) || ENDINGS.contains(&&*ending)
         };
         if counts && path.is_file() {
             files.push(path);

@@ -2,15 +2,19 @@
 
 use std::path::Path;
 
-use attnscope_checkpoint::{CONFIGURATION, read_text};
+use attnscope_checkpoint::pytorch::saved_step;
+use attnscope_checkpoint::{CONFIGURATION, distributed_at, read_text};
 
 /// Words that precede a step number.
 const WORDS: [&str; 6] = ["checkpoint", "ckpt", "step", "steps", "iter", "iteration"];
 
 /// Returns the step: from the name (`checkpoint-500`, `step_500`, `global_step500`, `iter_0000500`), otherwise from the
-/// `trainer_state.json` that transformers' Trainer writes next to the weights; `None` if neither has it.
+/// `trainer_state.json` that transformers' Trainer writes next to the weights, otherwise from what a trainer saved in a distributed
+/// checkpoint (`train_state.step`); `None` if none of them has it.
 pub fn step_of(path: &Path, name: &str) -> Option<u64> {
-    step_of_name(name).or_else(|| of_trainer(path))
+    step_of_name(name)
+        .or_else(|| of_trainer(path))
+        .or_else(|| saved_step(&distributed_at(path)?))
 }
 
 /// Returns the number after the last such word.

@@ -260,6 +260,49 @@ pub const LEGACY: Target = Target {
     read: opens,
 };
 
+pub const DISTRIBUTED: Target = Target {
+    name: "distributed",
+    n_quick: 3_000,
+    seeds: || {
+        let seed = |name: &str| {
+            let mut files = testing::distributed::files_of(name);
+            let index = files.remove(".metadata").expect("an index");
+            let seed = Seed::named(Kind::Pickle, ".metadata", index);
+            let with = |seed: Seed, (name, bytes): (&String, &Vec<u8>)| seed.with(name, &bytes[..]);
+            files.iter().fold(seed, with)
+        };
+        ["whole", "columns", "mesh"].map(seed).into()
+    },
+    tokens: &[
+        "offsets",
+        "sizes",
+        "size",
+        "chunks",
+        "properties",
+        "offset",
+        "length",
+        "relative_path",
+        "transform_descriptors",
+        "storage_data",
+        "planner_data",
+        "__0_0.distcp",
+        "__1_0.distcp",
+        "K\u{0}",
+        "K\u{10}",
+        "M\u{7f}\u{7f}",
+        "J\u{7f}\u{7f}\u{7f}\u{7f}",
+        "\u{0}",
+        "h\u{1}",
+        "h\u{10}",
+        ")",
+        "}",
+        "(",
+        "u",
+        "b",
+    ],
+    read: opens,
+};
+
 pub const QUANTISED: Target = Target {
     name: "quantised",
     n_quick: 5_000,

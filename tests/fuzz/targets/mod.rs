@@ -46,6 +46,7 @@ pub static TARGETS: &[Target] = &[
     checkpoints::SHARDS,
     checkpoints::PYTORCH,
     checkpoints::LEGACY,
+    checkpoints::DISTRIBUTED,
     tables::ARRAYS,
     tables::WORDS,
     records::PARQUET,
