@@ -296,6 +296,7 @@ mod tests {
         for nth in 0..n {
             let reading = Reading {
                 numbers: Numbers {
+                    batch: None,
                     loss: Some(2.0),
                     values: vec![0.0; grid.n_cells() * history.statistics().len()].into(),
                 },

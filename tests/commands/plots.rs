@@ -80,7 +80,7 @@ fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
         (&["--demo", "collapse"], "1 of 9 · two translators"),
         (
             &["--demo", "degenerate", "--page", "3"],
-            "3 of 6 · the mask",
+            "3 of 7 · the mask",
         ),
         (&["--demo", "rescale"], "before · pattern"),
         (&["--demo", "variance"], "L0H0 · statistics"),
@@ -111,8 +111,8 @@ fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
     let output = ["--output", target.to_str().expect("a path")];
     for (arguments, expected) in [
         (
-            &["--demo", "degenerate", "--page", "7"][..],
-            "expected 1 to 6",
+            &["--demo", "degenerate", "--page", "8"][..],
+            "expected 1 to 7",
         ),
         (&["--panel", "story"], "expected --demo"),
         (&["--demo", "variance", "--panel", "story"], "tells a story"),

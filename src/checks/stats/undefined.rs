@@ -114,11 +114,15 @@ impl<'a> Evidence<'a> {
             return Some(reason);
         }
         match stat {
+            Stat::DocumentMass if self.layer.stack != Stack::Cross => {
+                Some("no other document is known")
+            }
             Stat::SinkMass if !self.layer.has_sinks => Some("the layer has no learned sink"),
             Stat::PreviousMass
             | Stat::DiagonalMass
             | Stat::MeanDistance
             | Stat::LaterMass
+            | Stat::DocumentMass
             | Stat::DuplicateMass
             | Stat::InductionMass
                 if self.layer.stack == Stack::Cross =>

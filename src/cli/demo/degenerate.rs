@@ -31,12 +31,12 @@ pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let (degenerate, healthy) = (&ran[0], &ran[2]);
     Ok(vec![
         losses(&records),
-        watched::page()?,
         predictions(degenerate, healthy),
         maps(degenerate, healthy),
         influence(telling.compute, degenerate, healthy)?,
         written(&records),
         put_right(&ran),
+        watched::page()?,
     ])
 }
 
