@@ -86,9 +86,9 @@ fn maps_are_those_of_the_selected_head() {
 fn a_click_turns_the_page_and_the_tabs_stay_where_they_are_hit() {
     let mut screen = told("degenerate", (80, 24));
     screen.click(70, 10);
-    assert!(screen.text().contains(" 2 of 6 "));
+    assert!(screen.text().contains(" 2 of 7 "));
     screen.click(5, 10);
-    assert!(screen.text().contains(" 1 of 6 "));
+    assert!(screen.text().contains(" 1 of 7 "));
     let text = screen.text();
     let tabs = text.lines().nth(1).expect("tabs");
     let at = tabs.split("6 ").next().expect("a tab").chars().count();
