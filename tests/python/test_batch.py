@@ -107,6 +107,42 @@ class Facts(unittest.TestCase):
         self.assertAlmostEqual(record["batch"]["next_loss"], float(expected), places=5)
         self.assertAlmostEqual(record["batch"]["padding"], 4 / 12, places=5)
 
+    def test_outputs_of_every_shape_turn_nothing_off(self):
+        class Odd(Model):
+            def forward(self, input_ids):
+                out = super().forward(input_ids)
+                return self.odd(out)
+
+        odd = [lambda x: x[:, -1], lambda x: x[:, -1:], lambda x: x.flatten(0, 1), lambda x: (x, None), lambda x: {"logits": x},
+               lambda x: {"logits": None}, lambda x: x.argmax(-1), lambda x: x.sum(), lambda x: x[..., :3], lambda x: [x[:, :4], x]]
+        expected = [False, False, True, True, True, False, False, False, False, True]
+        for size in ((4, N), (1, N), (3, 2), (5, 1)):
+            for shape, has in zip(odd, expected):
+                self.path.unlink(missing_ok=True)
+                model = Odd()
+                model.odd = shape
+                with Monitor(model, self.path, every=1, rows=4) as monitor:
+                    model(torch.randint(3, V, size))
+                    record = monitor.step(0)
+                self.assertIsNone(monitor.error)
+                self.assertEqual("next_loss" in record["batch"], has and size[1] > 1, size)
+
+    def test_positions_before_sequences_have_no_losses(self):
+        class TimeMajor(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Model()
+
+            def forward(self, input_ids):
+                x = self.inner.tokens(input_ids.T)
+                return self.inner.head(x + self.inner.attn(x)).transpose(0, 1)
+
+        model = TimeMajor()
+        with Monitor(model, self.path, every=1) as monitor:
+            model(self.ids.T.contiguous())
+            record = monitor.step(0)
+        self.assertNotIn("next_loss", record["batch"])
+
     def test_labels_by_what_they_are(self):
         following = self.ids.roll(-1, 1)
         following[:, -1] = -100

@@ -124,16 +124,18 @@ def _losses(logits, tokens, real):
         chosen += places
         of += [i] * len(places)
     rows, columns = sequences[:, None].to(device), torch.tensor(chosen, device=device)[None]
-    log_p = logits[rows.to(logits.device), columns.to(logits.device)].float().log_softmax(-1)
-
-    def of_token(ids):
-        return -log_p.gather(-1, ids[..., None].clamp(min=0).long().to(log_p.device)).squeeze(-1)
-
-    counted = torch.ones(len(sequences), len(chosen), dtype=torch.bool, device=log_p.device)
+    following, own = (tokens[rows, at].clamp(min=0).long().to(logits.device) for at in (columns + 1, columns))
+    counted = torch.ones(len(sequences), len(chosen), dtype=torch.bool, device=logits.device)
     if real is not None:
         real = real.to(device)
-        counted = (real[rows, columns] & real[rows, columns + 1]).to(log_p.device)
-    return bins, of, of_token(tokens[rows, columns + 1]), of_token(tokens[rows, columns]), counted
+        counted = (real[rows, columns] & real[rows, columns + 1]).to(logits.device)
+    losses = [[], []]
+    for i, sequence in enumerate(sequences.tolist()):  # one at a time: a row is as wide as the vocabulary
+        x = logits[sequence, columns[0].to(logits.device)].float()
+        total = x.logsumexp(-1)
+        for kind, ids in zip(losses, (following, own)):
+            kind.append(total - x.gather(-1, ids[i][:, None]).squeeze(-1))
+    return bins, of, torch.stack(losses[0]), torch.stack(losses[1]), counted
 
 
 def _of_losses(bins, of, following, own, counted):

@@ -60,6 +60,8 @@ class Rows:
 
         Implementations add any constant to a row, since the softmax takes it out again. That constant is no score.
         """
+        if self.n_keys < 2:
+            return  # no distance to speak of
         bias = (self.scores - self.raw).masked_fill(~self.visible, torch.nan)  # [sequence, head, row, key]
         steps = bias[..., 1:] - bias[..., :-1]
         known = torch.isfinite(steps)

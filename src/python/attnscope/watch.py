@@ -98,11 +98,19 @@ class Watch:
             with torch.no_grad(), _no_autocast():
                 real = self.real()
                 # what predicts tokens of another sequence says nothing of the next token of this one
-                if not any(measured.is_cross or seen.CROSS.search(measured.path) for measured in self.measured):
+                is_cross = any(measured.is_cross or seen.CROSS.search(measured.path) for measured in self.measured)
+                if not is_cross and not self.is_turned:
                     self.batch.left(output, real)
 
         self.guarded(look)
         return Ended(self.batch, self.real(), self.unseen())
+
+    @property
+    def is_turned(self):
+        """Whether the tokens stand as [position, sequence], which no attention of the pass has."""
+        shapes = {(measured.n_sequences, measured.shape[1]) for measured in self.measured}
+        tokens = self.batch.tokens
+        return tokens is not None and tuple(tokens.shape) not in shapes and tuple(tokens.shape[::-1]) in shapes
 
     def real(self):
         """Which tokens of the batch are real [sequence, position]; None where no mask was given."""
