@@ -6,11 +6,11 @@ import unittest
 import warnings
 from pathlib import Path
 
+import support  # noqa: F401 (skips where torch is not installed)
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-import support  # noqa: F401
 from attnscope import Monitor
 
 N, D, V = 12, 16, 20
