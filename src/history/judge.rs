@@ -294,8 +294,13 @@ impl Judge {
             found.severity > Severity::Info || found.statistic == "loss" || !told.contains(&at)
         });
         findings.extend(shifts);
+        let mut standing = standing(history, &self.thresholds);
         // What begins at some record is told there.
-        let standing = standing(history, &self.thresholds);
+        standing.retain(|of| {
+            !findings
+                .iter()
+                .any(|found| (found.check, found.cell) == (of.check, of.cell))
+        });
         // Rows that do not sum to 1 have no entropy: nothing else about them is not finite.
         let axes = standing.iter().filter(|found| found.check == WRONG_AXIS);
         let axes: Vec<usize> = axes.map(|found| found.begin).collect();
@@ -386,7 +391,8 @@ fn trend_at(
     thresholds: &Thresholds,
 ) -> Option<Trend> {
     // Shares of a few heads jump, and a head's output relative to the median has no meaningful trend.
-    if !matches!(line.scope, Scope::Heads | Scope::Layers) || !line.is_fault || line.is_leak {
+    if !matches!(line.scope, Scope::Heads | Scope::Layers) || !line.is_fault || line.leak.is_some()
+    {
         return None;
     }
     let cell = line.cell(history, unit);

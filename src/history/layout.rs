@@ -13,8 +13,11 @@ pub(super) struct Layout {
     columns: Vec<usize>,
     /// For each cell, its index in the history's grid.
     cells: Vec<usize>,
+    /// For each layer, its index in the history's grid.
+    layers: Vec<usize>,
     n_columns: usize,
     n_cells: usize,
+    n_layers: usize,
 }
 
 /// Statistics and grid of a row of values.
@@ -31,7 +34,13 @@ impl Layout {
         }
         let column = |idx: &usize| outer_statistics.iter().position(|known| known == idx);
         let cells = 0..grid.n_cells();
+        let layer = |of: &LayerShape| {
+            let mut known = outer.layers().iter();
+            known.position(|known| known.place() == of.place())
+        };
         Some(Self {
+            layers: grid.layers().iter().map(layer).collect::<Option<_>>()?,
+            n_layers: outer.layers().len(),
             columns: statistics.iter().map(column).collect::<Option<_>>()?,
             cells: cells
                 .map(|cell| outer.cell(&grid.place(cell)))
@@ -50,6 +59,15 @@ impl Layout {
             }
         }
         row
+    }
+
+    /// Maps values of layers to those of the history; missing ones have the default.
+    pub fn of_layers<T: Clone + Default>(&self, values: &[T]) -> Vec<T> {
+        let mut all = vec![T::default(); self.n_layers];
+        for (layer, value) in self.layers.iter().zip(values) {
+            all[*layer] = value.clone();
+        }
+        all
     }
 }
 
@@ -99,6 +117,7 @@ mod tests {
             .filter(|at| !row[*at].is_nan())
             .map(|at| (at, row[at]))
             .collect();
+        assert_eq!(layout.of_layers(&[Some(0.5)]), [None, Some(0.5)]);
         assert_eq!(row.len(), 10);
         assert_eq!(known, [(6, 1.0), (7, 2.0), (9, 3.0)]);
         assert_eq!(Layout::new((&[3], &outer), (&[3], &outer)), None);

@@ -1,6 +1,6 @@
 //! Threshold lines: which check each belongs to, which side is unhealthy, and what counted as ordinary before.
 
-use attnscope_checks::Thresholds;
+use attnscope_checks::{Severity, Thresholds};
 
 use super::value::History;
 
@@ -41,13 +41,41 @@ pub struct Line {
     pub excuses_design: bool,
     /// Whether a crossing is a fault in itself; otherwise it is information unless the loss suffers.
     pub is_fault: bool,
-    /// Whether a mask keeps it at exactly 0, so that anything else after that is a leak, whatever the loss does.
-    pub is_leak: bool,
+    /// Set where a mask keeps it at exactly 0, so that anything else after that is a leak, whatever the loss does.
+    pub leak: Option<Leak>,
     /// What to do about it.
     pub advice: &'static str,
 }
 
+/// Keys that a mask hides.
+#[derive(Debug)]
+pub struct Leak {
+    /// What keys they are.
+    pub what: &'static str,
+    /// Whether they are hidden only in a model that predicts the next token.
+    pub needs_next: bool,
+    /// Severity and advice where a log has it from its first record on.
+    pub standing: (Severity, &'static str),
+}
+
+/// What the lines of all leaks share.
+const OF_LEAKS: Line = Line {
+    check: "",
+    statistic: "",
+    threshold: |_| f64::NAN,
+    side: Side::Above,
+    scope: Scope::Heads,
+    ordinary: 0.5,
+    is_ratio: false,
+    excuses_design: false,
+    is_fault: true,
+    leak: None,
+    advice: "",
+};
+
 const LOWER_RATE: &str = "lower the learning rate, or go back to a checkpoint before it and add QK-norm, QK-Clip or a warm-up";
+
+const SEPARATE: &str = "documents of a packed row see each other: use a block-diagonal mask, or cumulative sequence lengths";
 
 /// Every line, one entry each.
 pub static LINES: &[Line] = &[
@@ -61,7 +89,7 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: true,
         is_fault: true,
-        is_leak: false,
+        leak: None,
         advice: LOWER_RATE,
     },
     Line {
@@ -74,7 +102,7 @@ pub static LINES: &[Line] = &[
         is_ratio: false,
         excuses_design: true,
         is_fault: true,
-        is_leak: false,
+        leak: None,
         advice: LOWER_RATE,
     },
     Line {
@@ -87,7 +115,7 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: false,
         is_fault: true,
-        is_leak: false,
+        leak: None,
         advice: "clip W_Q and W_K of this head (QK-Clip), add QK-norm, or lower the learning rate",
     },
     Line {
@@ -100,7 +128,7 @@ pub static LINES: &[Line] = &[
         is_ratio: false,
         excuses_design: false,
         is_fault: false,
-        is_leak: false,
+        leak: None,
         advice: "look at the norms of this head's W_Q and W_K: scores this flat select nothing",
     },
     Line {
@@ -113,7 +141,7 @@ pub static LINES: &[Line] = &[
         is_ratio: false,
         excuses_design: false,
         is_fault: true,
-        is_leak: false,
+        leak: None,
         advice: "most heads of the layer attend to the first token only: look at the learning rate, and at the scale of the scores",
     },
     Line {
@@ -126,7 +154,7 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: false,
         is_fault: true,
-        is_leak: false,
+        leak: None,
         advice: "all tokens are becoming one: look at residual connections, norms and the learning rate",
     },
     Line {
@@ -139,47 +167,51 @@ pub static LINES: &[Line] = &[
         is_ratio: true,
         excuses_design: false,
         is_fault: false,
-        is_leak: false,
+        leak: None,
         advice: "the head writes nothing any more: look at W_V, W_O and weight decay",
     },
     Line {
         check: "future-leak",
         statistic: "later_mass",
         threshold: |of| of.mask_mass.error_mass,
-        side: Side::Above,
-        scope: Scope::Heads,
-        ordinary: 0.5,
-        is_ratio: false,
-        excuses_design: false,
-        is_fault: true,
-        is_leak: true,
+        leak: Some(Leak {
+            what: "later keys",
+            needs_next: true,
+            standing: (
+                Severity::Error,
+                "apply a causal mask to the scores before the softmax, and train again",
+            ),
+        }),
         advice: "a causal mask was lost here: look at what changed in the mask, and train again from before it",
+        ..OF_LEAKS
     },
     Line {
         check: "padding-leak",
         statistic: "pad_mass",
         threshold: |of| of.pad_mass.error_mass,
-        side: Side::Above,
-        scope: Scope::Heads,
-        ordinary: 0.5,
-        is_ratio: false,
-        excuses_design: false,
-        is_fault: true,
-        is_leak: true,
+        leak: Some(Leak {
+            what: "keys that are padding",
+            needs_next: false,
+            standing: (
+                Severity::Error,
+                "the mask that the model is given does not reach this attention: pass it on",
+            ),
+        }),
         advice: "the padding mask was lost here: pass it to attention again",
+        ..OF_LEAKS
     },
     Line {
         check: "document-leak",
         statistic: "document_mass",
         threshold: |of| of.document_leak.error_mass,
-        side: Side::Above,
-        scope: Scope::Heads,
-        ordinary: 0.5,
-        is_ratio: false,
-        excuses_design: false,
-        is_fault: true,
-        is_leak: true,
-        advice: "documents of a packed row see each other: use a block-diagonal mask, or cumulative sequence lengths",
+        leak: Some(Leak {
+            what: "keys of other documents",
+            needs_next: false,
+            // Some train across documents on purpose.
+            standing: (Severity::Warning, SEPARATE),
+        }),
+        advice: SEPARATE,
+        ..OF_LEAKS
     },
 ];
 

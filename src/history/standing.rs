@@ -9,11 +9,10 @@ use attnscope_spec::{Place, Stack};
 
 use super::batch_moved::is_near;
 use super::judge::Finding;
-use super::lines::{LINES, Line, NO_MASS};
+use super::lines::{LINES, Leak, Line, NO_MASS};
 use super::log::{BatchFacts, Labels, Reads};
 use super::robust::median;
 use super::value::{History, Origin};
-use super::weigh::what_leaks;
 
 pub(super) const WRONG_AXIS: &str = "wrong-axis";
 
@@ -27,7 +26,6 @@ const FEWEST_LOSSES: usize = 3;
 const AGREE: f64 = 0.75;
 /// Losses of the next and of the own token tell nothing where they are as near to each other as this share of the larger.
 const APART: f64 = 0.3;
-
 /// Share of a layer's rows that see later keys in a model without a causal mask. A prefix that is read both ways has fewer.
 const MOST_ROWS: f64 = 0.9;
 
@@ -50,9 +48,11 @@ pub(super) fn standing(history: &History, thresholds: &Thresholds) -> Vec<Findin
     }
     let mut findings = wrong_axes(history, &records);
     let predicts = predicts(history, &records);
-    for line in LINES.iter().filter(|line| line.is_leak) {
-        if line.statistic != "later_mass" || predicts == Predicts::Next {
-            findings.extend(leaks(history, &records, line, thresholds, predicts));
+    for line in LINES {
+        if let Some(leak) = &line.leak
+            && (!leak.needs_next || predicts == Predicts::Next)
+        {
+            findings.extend(leaks(history, &records, (line, leak), thresholds));
         }
     }
     findings.extend(own_labels(history, &records, predicts));
@@ -71,14 +71,14 @@ fn sampled(history: &History) -> Vec<usize> {
     records
 }
 
-/// A finding on a place, from the first record of a log on.
-fn since_first(check: &'static str, place: Place, cell: usize, begin: usize) -> Finding {
+/// What every finding says: an error that has not ended. It has no value where no statistic measures it.
+fn lasting(check: &'static str, statistic: &'static str, begin: usize) -> Finding {
     Finding {
         check,
         severity: Severity::Error,
-        place,
-        cell,
-        statistic: "entropy",
+        place: Place::MODEL,
+        cell: 0,
+        statistic,
         threshold: 0.0,
         begin,
         to: f64::NAN,
@@ -107,12 +107,13 @@ fn wrong_axes(history: &History, records: &[usize]) -> Vec<Finding> {
         let last = records[records.len() - n];
         let begin = (0..last).rev().take_while(has_it).last().unwrap_or(last);
         findings.push(Finding {
-            statistic: "max_probability",
+            place: shape.place(),
+            cell: grid.n_heads() + layer,
             why: format!(
                 "the softmax runs over {axis}, so that the weights of a query do not sum to 1 and depend on other {axis}"
             ),
             advice: "normalise over keys, the last axis of [batch, head, query, key] (dim=-1)",
-            ..since_first(WRONG_AXIS, shape.place(), grid.n_heads() + layer, begin)
+            ..lasting(WRONG_AXIS, "max_probability", begin)
         });
     }
     findings
@@ -122,17 +123,17 @@ fn wrong_axes(history: &History, records: &[usize]) -> Vec<Finding> {
 fn leaks(
     history: &History,
     records: &[usize],
-    line: &Line,
+    (line, leak): (&Line, &Leak),
     thresholds: &Thresholds,
-    predicts: Predicts,
 ) -> Vec<Finding> {
     let at = line.at(thresholds);
     let grid = history.grid();
     let mut findings = Vec::new();
     for unit in 0..line.n_units(history) {
         let cell = line.cell(history, unit);
-        let stack = grid.layers()[grid.layer_of(cell)].stack;
-        if stack == Stack::Cross || line.statistic == "later_mass" && stack == Stack::Encoder {
+        let layer = grid.layer_of(cell);
+        let stack = grid.layers()[layer].stack;
+        if stack == Stack::Cross || leak.needs_next && !sees_later(history, records, layer) {
             continue;
         }
         let values = records
@@ -142,49 +143,36 @@ fn leaks(
         if known.len() < FEWEST || known.iter().any(|(_, value)| *value <= at) {
             continue;
         }
-        let layer = grid.layer_of(cell);
-        if line.statistic == "later_mass" && !sees_later(history, records, layer) {
-            continue;
-        }
         let (begin, to) = known[0];
         let worst = known.iter().map(|(_, value)| *value).fold(to, f64::max);
-        let what = what_leaks(line.statistic);
-        let why = format!(
-            "{what} get up to {} of a head's attention in every record{}",
-            digits(worst),
-            if predicts == Predicts::Next && line.statistic == "later_mass" {
-                ", and the model is trained to predict them: its loss is too good to be true"
-            } else {
-                ""
-            }
-        );
+        let too_good = if leak.needs_next {
+            ", and the model is trained to predict them: its loss is too good to be true"
+        } else {
+            ""
+        };
         findings.push(Finding {
-            statistic: line.statistic,
+            severity: leak.standing.0,
+            place: grid.place(cell),
+            cell,
             threshold: at,
             to,
-            why,
-            advice: match line.statistic {
-                "pad_mass" => {
-                    "the mask that the model is given does not reach this attention: pass it on"
-                }
-                "later_mass" => {
-                    "apply a causal mask to the scores before the softmax, and train again"
-                }
-                _ => line.advice,
-            },
-            severity: match line.statistic {
-                // Some train across documents on purpose.
-                "document_mass" => Severity::Warning,
-                _ => Severity::Error,
-            },
-            ..since_first(line.check, grid.place(cell), cell, begin)
+            why: format!(
+                "{} get up to {} of a head's attention in every record{too_good}",
+                leak.what,
+                digits(worst)
+            ),
+            advice: leak.standing.1,
+            ..lasting(line.check, line.statistic, begin)
         });
     }
     findings
 }
 
-/// Whether nearly all rows of a layer give later keys something, in every record that tells.
+/// Whether nearly all rows of a layer that may not see later keys give them something, in every record that tells.
 fn sees_later(history: &History, records: &[usize], layer: usize) -> bool {
+    if history.grid().layers()[layer].stack == Stack::Encoder {
+        return false;
+    }
     let shares = records.iter().filter_map(|idx| {
         let facts = history.records()[*idx].batch()?;
         facts.later_rows.get(layer).copied().flatten()
@@ -195,18 +183,13 @@ fn sees_later(history: &History, records: &[usize], layer: usize) -> bool {
 
 /// A causal model whose loss is that of each position's own token.
 fn own_labels(history: &History, records: &[usize], predicts: Predicts) -> Option<Finding> {
-    let is_causal = LINES
-        .iter()
-        .filter(|line| line.statistic == "later_mass")
-        .all(|line| {
-            let units = 0..line.n_units(history);
-            let mut values = units.flat_map(|unit| records.iter().map(move |idx| (unit, *idx)));
-            history.column(line.statistic).is_some()
-                && values.all(|(unit, idx)| {
-                    let value = line.value(history, idx, unit);
-                    value.is_nan() || value <= NO_MASS
-                })
-        });
+    let column = history.column("later_mass")?;
+    let heads = 0..history.grid().n_heads();
+    let mut values = heads.flat_map(|cell| {
+        let at = move |idx: &usize| history.value(*idx, column, cell);
+        records.iter().map(at)
+    });
+    let is_causal = values.all(|mass| mass.is_nan() || mass <= NO_MASS);
     let reads_own = records.iter().all(|idx| {
         let facts = history.records()[*idx].batch();
         facts.is_some_and(|facts| facts.reads == Some(Reads::Own))
@@ -222,7 +205,6 @@ fn own_labels(history: &History, records: &[usize], predicts: Predicts) -> Optio
     let (begin, ..) = *losses.first()?;
     let (_, own, next) = *losses.last()?;
     Some(Finding {
-        statistic: "loss",
         to: history.records()[begin].loss().unwrap_or(f64::NAN),
         why: format!(
             "the loss is that of each position's own token ({}), not of the next one ({}): labels were not shifted, and the model \
@@ -231,7 +213,7 @@ fn own_labels(history: &History, records: &[usize], predicts: Predicts) -> Optio
             digits(next)
         ),
         advice: "shift labels by one: logits[:, :-1] against ids[:, 1:]",
-        ..since_first("label-shift", Place::MODEL, 0, begin)
+        ..lasting("label-shift", "loss", begin)
     })
 }
 

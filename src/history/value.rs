@@ -418,6 +418,9 @@ impl History {
             for record in &mut self.records {
                 if let Some(numbers) = &mut record.numbers {
                     numbers.values = layout.laid(&numbers.values);
+                    if let Some(batch) = &mut numbers.batch {
+                        batch.lay(&layout);
+                    }
                 }
             }
             self.epoch += 1;
@@ -442,10 +445,13 @@ impl History {
         if let Some(header) = self.next.take() {
             self.go_on_with(*header, step);
         }
-        let values = match &self.layout {
-            Some(layout) => layout.laid(&logged.values),
-            None => logged.values,
-        };
+        let (mut values, mut batch) = (logged.values, logged.batch);
+        if let Some(layout) = &self.layout {
+            values = layout.laid(&values);
+            if let Some(batch) = &mut batch {
+                batch.lay(layout);
+            }
+        }
         let record = Record {
             name: self.name.clone(),
             path: None,
@@ -454,7 +460,7 @@ impl History {
             state: State::Done,
             numbers: Some(Numbers {
                 loss: logged.loss,
-                batch: logged.batch,
+                batch,
                 values,
             }),
             rows: Vec::new(),

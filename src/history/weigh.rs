@@ -7,7 +7,7 @@ use attnscope_checks::{Severity, Thresholds};
 use attnscope_report::digits;
 
 use super::crossing::Crossing;
-use super::lines::{Line, NO_MASS, design_of};
+use super::lines::{Leak, Line, NO_MASS, design_of};
 use super::robust::{median, noise};
 use super::value::{History, Origin};
 
@@ -121,8 +121,8 @@ pub fn weigh(
     n_layer: (usize, usize),
     thresholds: &Thresholds,
 ) -> Option<SeverityDecision> {
-    if line.is_leak {
-        return weigh_leak(history, line, crossing, n_layer);
+    if let Some(leak) = &line.leak {
+        return weigh_leak(history, (line, leak), crossing, n_layer);
     }
     let threshold = line.at(thresholds);
     let before = match crossing.from {
@@ -172,7 +172,7 @@ pub fn weigh(
 /// gave such keys something. One record suffices, so that a leak that spreads is found in each head.
 fn weigh_leak(
     history: &History,
-    line: &Line,
+    (line, leak): (&Line, &Leak),
     crossing: &Crossing,
     (n_beyond, n_heads): (usize, usize),
 ) -> Option<SeverityDecision> {
@@ -200,9 +200,9 @@ fn weigh_leak(
         Loss::Alike => "the loss did not jump".to_owned(),
         Loss::Unknown => "the loss is not known yet".to_owned(),
     };
-    let what = what_leaks(line.statistic);
     let why = format!(
-        "{what} get up to {mass} of a head's attention, and got none before; {heads}; {loss}"
+        "{} get up to {mass} of a head's attention, and got none before; {heads}; {loss}",
+        leak.what
     );
     let severity = if crossing.is_confirmed {
         Severity::Error
@@ -210,15 +210,6 @@ fn weigh_leak(
         Severity::Warning
     };
     Some(SeverityDecision { severity, why })
-}
-
-/// The keys that a leak is about, by its statistic.
-pub(super) fn what_leaks(statistic: &str) -> &'static str {
-    match statistic {
-        "pad_mass" => "keys that are padding",
-        "document_mass" => "keys of other documents",
-        _ => "later keys",
-    }
 }
 
 /// Counts the heads in a cell's layer that are past learning at a record, without those of a type by design.

@@ -196,6 +196,73 @@ fn a_leak_that_spreads_is_found_in_each_head() {
     assert_eq!(leaks, expected);
 }
 
+/// What begins is told once, where it begins, though the first records tell nothing and the last ones all have it.
+#[test]
+fn a_leak_that_begins_is_not_told_as_one_from_the_start() {
+    let path = testing::root().join("fixtures/histories/padding_leak.jsonl");
+    let text = std::fs::read_to_string(path).expect("a log");
+    let (header, records) = text.split_once('\n').expect("a header");
+    let without = records.lines().map(|line| {
+        let mut record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if record["step"].as_u64() < Some(100) {
+            record["values"]
+                .as_object_mut()
+                .expect("values")
+                .remove("pad_mass");
+        }
+        record.to_string() + "\n"
+    });
+    let log = format!("{header}\n{}", without.collect::<String>());
+    let history = of_text("run", &log).expect("a history");
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(&history);
+    let leaks = judge.findings().iter();
+    let leaks: Vec<(Option<u64>, String)> = leaks
+        .filter(|of| of.check == "padding-leak")
+        .map(|of| (history.records()[of.begin].step, of.place.to_string()))
+        .collect();
+    assert_eq!(leaks.len(), 8, "{leaks:?}");
+    assert!(leaks.iter().all(|(step, _)| *step == Some(AT)), "{leaks:?}");
+}
+
+/// A run that was started again may see other layers: an axis stays with its layer.
+#[test]
+fn a_wrong_axis_stays_with_its_layer_when_a_log_gets_more_layers() {
+    let head = r#""statistics":["entropy"],"rows":0,"every":1"#;
+    let layer =
+        |idx: usize| format!(r#"{{"name":"l{idx}","stack":null,"layer":{idx},"n_heads":1}}"#);
+    let record = |step: usize, over: &str, values: &str| {
+        format!(
+            r#"{{"step":{step},"loss":1.0,"batch":{{"over":{over}}},"values":{{"entropy":{values}}}}}"#
+        )
+    };
+    let one = record(0, r#"["queries"]"#, "[[1.0]]");
+    let more = |step| record(step, r#"[null,"queries"]"#, "[[1.0],[1.0]]");
+    let log = [
+        format!(
+            r#"{{"attnscope":"monitor","version":1,{head},"layers":[{}]}}"#,
+            layer(1)
+        ),
+        one,
+        format!(
+            r#"{{"segment":{{"step":1,{head},"layers":[{},{}]}}}}"#,
+            layer(0),
+            layer(1)
+        ),
+        more(1),
+        more(2),
+    ];
+    let history = of_text("run", &(log.join("\n") + "\n")).expect("a history");
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(&history);
+    let axes = judge
+        .findings()
+        .iter()
+        .filter(|of| of.check == "wrong-axis");
+    let axes: Vec<(String, usize)> = axes.map(|of| (of.place.to_string(), of.begin)).collect();
+    assert_eq!(axes, [("L1".to_owned(), 0)]);
+}
+
 /// A watch ends within three records of a leak.
 #[test]
 fn a_leak_is_an_error_two_records_after_it_began() {

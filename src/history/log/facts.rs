@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::line::Figure;
+use crate::layout::Layout;
 
 /// What labels are, compared with the tokens of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -54,6 +55,14 @@ pub struct BatchFacts {
     pub later_rows: Vec<Option<f64>>,
     /// For each layer of the line, the axis of its softmax if that is not the keys.
     pub over: Vec<Option<String>>,
+}
+
+impl BatchFacts {
+    /// Moves what is said of layers to where a history has them.
+    pub(crate) fn lay(&mut self, layout: &Layout) {
+        self.later_rows = layout.of_layers(&self.later_rows);
+        self.over = layout.of_layers(&self.over);
+    }
 }
 
 /// A loss in nats, if it is known.
