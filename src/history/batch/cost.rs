@@ -1,6 +1,7 @@
 //! What a plan of many units costs: units, files and, once units were measured, time and bytes.
 
-use super::parts::{Layout, Measured};
+use super::measured::Measured;
+use super::parts::Layout;
 use super::plan::Plan;
 
 /// Number of units from which a plan counts as large: its units go into directories, and its cost is said before it starts.

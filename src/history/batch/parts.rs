@@ -31,9 +31,6 @@ const N_PREFIX: usize = 2;
 /// Letters in the name of a checkpoint's directory of packed parts.
 const N_KEY: usize = 32;
 
-/// Units that are measured, about.
-const N_MEASURED: usize = 200;
-
 /// How units are written. All layouts are read, whatever is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -109,7 +106,7 @@ impl Parts {
     }
 
     /// Returns the places of a unit's own record and rows, in the layouts of one file a unit.
-    fn own_files(&self, id: &str, layout: Layout) -> (PathBuf, PathBuf) {
+    pub(super) fn own_files(&self, id: &str, layout: Layout) -> (PathBuf, PathBuf) {
         let directory = match (layout, id.get(..N_PREFIX)) {
             (Layout::Directories, Some(prefix)) => self.directory.join(prefix),
             _ => self.directory.clone(),
@@ -272,49 +269,10 @@ impl Parts {
         times.filter_map(io::Result::ok).max()
     }
 
-    /// Measures some finished units; `None` if there are none.
-    pub fn measured(&self) -> Option<Measured> {
-        let contents = self.contents().ok()?;
-        let mut measured = Measured::default();
-        let every = contents.own.len().div_ceil(N_MEASURED).max(1);
-        for (id, layout) in contents.own.iter().step_by(every) {
-            let (record, rows) = self.own_files(id, *layout);
-            let bytes = |path: &Path| path.metadata().map_or(0, |of| of.len());
-            if let Ok((of, _)) = self.own(id, *layout) {
-                measured.add(&[of], bytes(&record) + bytes(&rows));
-            }
-        }
-        let packs = contents.keys.iter().flat_map(|key| self.packs_of_key(key));
-        for path in packs.take(N_MEASURED / 10) {
-            for block in pack::read(&path).ok()?.0 {
-                measured.add(&block.records, block.bytes);
-            }
-        }
-        (measured.n_units > 0).then_some(measured)
-    }
-
     /// Returns the name of a file as messages have it: below the directory of the batch.
     pub(super) fn name_of(&self, path: &Path) -> String {
         let below = path.strip_prefix(&self.directory).unwrap_or(path);
         format!("{PARTS}/{}", below.display())
-    }
-}
-
-/// Time and size of some units.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Measured {
-    pub n_units: usize,
-    /// Seconds of all of them.
-    pub seconds: f64,
-    /// Bytes of all of them.
-    pub bytes: u64,
-}
-
-impl Measured {
-    fn add(&mut self, records: &[UnitRecord], bytes: u64) {
-        self.n_units += records.len();
-        self.seconds += records.iter().map(|record| record.seconds).sum::<f64>();
-        self.bytes += bytes;
     }
 }
 

@@ -113,7 +113,7 @@ fn events(from: &mut Bytes, stop: u64, take: &mut dyn FnMut(&[u8])) -> io::Resul
         }
         let length: [u8; 8] = from.array()?;
         let sum = u32::from_le_bytes(from.array()?);
-        if masked(CASTAGNOLI.sum(&length)) != sum {
+        if masked(CASTAGNOLI.checksum(&length)) != sum {
             let found = format!(
                 "the record at byte {} is damaged, and what follows cannot be read",
                 reached.offset
@@ -132,7 +132,7 @@ fn events(from: &mut Bytes, stop: u64, take: &mut dyn FnMut(&[u8])) -> io::Resul
             data.clear();
             from.append(length, &mut data)?;
             let sum = u32::from_le_bytes(from.array()?);
-            if masked(CASTAGNOLI.sum(&data)) == sum {
+            if masked(CASTAGNOLI.checksum(&data)) == sum {
                 take(&data);
             } else {
                 let found = format!(
@@ -195,7 +195,7 @@ fn wandb(from: &mut Bytes, stop: u64, take: &mut dyn FnMut(&[u8])) -> io::Result
         if fits {
             from.append(length, &mut part)?;
         }
-        if !fits || !(1..=4).contains(&kind) || IEEE.sum(&part) != sum {
+        if !fits || !(1..=4).contains(&kind) || IEEE.checksum(&part) != sum {
             // The next block begins with a part that can be read.
             let next = (begin / BLOCK + 1) * BLOCK;
             let found = format!("the record at byte {begin} is damaged, and left out");
@@ -239,7 +239,7 @@ mod tests {
 
     fn event_record(data: &[u8]) -> Vec<u8> {
         let length = (data.len() as u64).to_le_bytes();
-        let sum = |bytes: &[u8]| masked(CASTAGNOLI.sum(bytes)).to_le_bytes();
+        let sum = |bytes: &[u8]| masked(CASTAGNOLI.checksum(bytes)).to_le_bytes();
         [&length[..], &sum(&length), data, &sum(data)].concat()
     }
 
@@ -262,7 +262,7 @@ mod tests {
                     (false, false) => 3,
                     (false, true) => 4,
                 };
-                file.extend(IEEE.sum(&[&[kind], data].concat()).to_le_bytes());
+                file.extend(IEEE.checksum(&[&[kind], data].concat()).to_le_bytes());
                 file.extend((data.len() as u16).to_le_bytes());
                 file.push(kind);
                 file.extend(data);
@@ -348,7 +348,7 @@ mod tests {
         let good = event_record(b"good");
         for length in [u64::MAX, u64::MAX - 3, 1 << 62] {
             let length = length.to_le_bytes();
-            let sum = masked(CASTAGNOLI.sum(&length)).to_le_bytes();
+            let sum = masked(CASTAGNOLI.checksum(&length)).to_le_bytes();
             let file = [&good[..], &length, &sum, &[0; 64]].concat();
             let (found, reached) = read(Framing::Events, &file, 0, u64::MAX);
             // As far as can be told, it is still being written.
