@@ -31,6 +31,7 @@ mod live_args;
 mod live_target;
 mod log_file;
 mod log_target;
+mod logprobs;
 mod man;
 mod merge;
 mod merge_summary;
@@ -47,6 +48,8 @@ mod quality_pairs;
 mod refusal;
 mod report;
 mod schema;
+#[cfg(feature = "hub")]
+mod serve_check;
 mod session;
 mod settings;
 mod sweep;
@@ -134,12 +137,19 @@ enum Command {
     /// Write patterns, scores, residuals and other values as safetensors
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Trace(trace::Args),
+    /// Write what a model says of every token of a text: log-probability, rank, entropy, likeliest tokens
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    Logprobs(logprobs::Args),
+    /// Ask a running OpenAI-compatible server for log-probabilities, and judge them by its checkpoint; exits with 1 when it departs
+    #[cfg(feature = "hub")]
+    #[command(after_help = SERVE_EXIT)]
+    ServeCheck(Box<serve_check::Args>),
     /// Open one of the systems that come with the program, or print its figures
     Demo(demo::Args),
     /// Run a prompt on two engines and compare every hook; exits with 1 when rounding does not explain a difference
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Verify(verify::Args),
-    /// Compare two checkpoints, traces or tables: where they part first, and why; exits with 1 when they differ
+    /// Compare two checkpoints, traces or tables, or log-probabilities of two programs: where they part first, and why; exits with 1 when they differ
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)), after_help = DIFF_EXIT)]
     Diff(Box<diff::Args>),
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
@@ -215,6 +225,16 @@ Exit codes:
   1  they differ
   2  they could not be read or cannot be run side by side, or one side alone holds a NaN";
 
+/// Help for the exit code of `serve-check`.
+#[cfg(feature = "hub")]
+const SERVE_EXIT: &str = "\
+Exit codes:
+  0  the server's log-probabilities are those of the checkpoint within rounding
+  1  they depart, or the server ran other tokens than were sent
+  2  the server or the checkpoint could not be asked, or an argument is wrong
+
+ATTNSCOPE_API_KEY is sent as a bearer token where it is set.";
+
 /// Help for the exit code of `config`.
 const CONFIG_EXIT: &str = "\
 Exit codes:
@@ -275,6 +295,9 @@ impl Cli {
             Some(Command::Watch(args)) => return watch::run(&args),
             Some(Command::Cache(args)) => cache::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::Logprobs(args)) => logprobs::run(&args)?,
+            #[cfg(feature = "hub")]
+            Some(Command::ServeCheck(args)) => return serve_check::run(&args),
             Some(Command::Verify(args)) => return verify::run(&args),
             Some(Command::Diff(args)) => return diff::run(&args),
             Some(Command::Demo(args)) => demo::run(&args)?,

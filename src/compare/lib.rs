@@ -14,6 +14,7 @@ mod knob;
 mod knobs;
 mod largest;
 mod lockstep;
+pub mod logprobs;
 mod map;
 mod matrices;
 mod model_and_recording;

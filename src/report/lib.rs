@@ -19,6 +19,7 @@ mod json;
 mod junit;
 mod key_statistics;
 pub mod lab;
+mod logprobs;
 mod markdown;
 mod merged;
 mod named_place;
@@ -68,6 +69,10 @@ pub use history::{
 pub use html::{Slow, Strip, write_batch_page, write_history_page, write_html};
 pub use json::{write_json, write_several};
 pub use junit::{write_junit, write_junit_by};
+pub use logprobs::{
+    FullWriter, LogProbDifference, LogProbRow, LogProbTable, is_logprobs, read_logprobs,
+    read_logprobs_text,
+};
 pub use markdown::write_markdown;
 pub use merged::{FailedUnit, Merged, MergedCheckpoint, MissingUnit, UnitCounts, named};
 pub use number::{Number, number};

@@ -63,6 +63,11 @@ pub const SCHEMAS: &[Described] = &[
     ("verify", "attnscope verify", of::<Verification>),
     ("diff", "attnscope diff", of::<difference::Document>),
     (
+        "diff-logprobs",
+        "attnscope diff of tables of log-probabilities",
+        of::<super::logprobs::Document>,
+    ),
+    (
         "history",
         "attnscope history TARGET…",
         of::<super::history::HistoryRecord>,

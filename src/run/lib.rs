@@ -17,6 +17,7 @@ mod layer;
 mod layer_sweep;
 mod live;
 mod lockstep;
+mod logprobs;
 mod memory;
 mod observer;
 mod pass;
@@ -62,6 +63,7 @@ pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use live::{
     LiveRun, Told, judge_live, live_changes, live_request, probe_live, record_live, unprobed,
 };
+pub use logprobs::{Distributions, TokenLogProb, predicts_tokens, token_logprobs};
 pub use memory::MemoryNeed;
 pub use observer::{Layers, Observer, Progress, Silent};
 pub use pass::{Pass, targets};

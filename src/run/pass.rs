@@ -337,8 +337,10 @@ impl<'a, O: Ops> Pass<'a, O> {
             .tap
             .as_ref()
             .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
+        let tap = self.job.tap.as_ref();
+        let wants_hidden = tap.is_some_and(|tap| tap.wants_hidden());
         let predicts = predicts && spec.head.is_some();
-        if !wants_logits && !predicts {
+        if !wants_logits && !wants_hidden && !predicts {
             return Ok(None);
         }
         go_on(self.job.observer.progress(Progress::Predictions))?;
@@ -352,6 +354,12 @@ impl<'a, O: Ops> Pass<'a, O> {
             return Ok(None);
         };
         pool_hidden(ops, model, head, sequence, &mut hidden)?;
+        if wants_hidden && let Some(tap) = &mut self.job.tap {
+            tap.hidden(&ops.get(&hidden)?.values);
+        }
+        if !wants_logits && !predicts {
+            return Ok(None);
+        }
         let labels = head.labels.as_deref().map(|labels| {
             let given = self.job.input.source.as_ref().unwrap_or(sequence);
             LabelScan::new(labels, [&given.tokens, &sequence.tokens], |idx| {

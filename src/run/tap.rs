@@ -80,6 +80,14 @@ pub trait Tap {
         Ok(())
     }
 
+    /// Whether the last hidden states are wanted: what the head reads.
+    fn wants_hidden(&self) -> bool {
+        false
+    }
+
+    /// Receives the last hidden states, after the final norm. // [position, d_model]
+    fn hidden(&mut self, _values: &[f32]) {}
+
     /// Receives logits of all positions for a range of the vocabulary, or else the last hidden states. // [position, range]
     ///
     /// # Errors

@@ -1,5 +1,7 @@
-//! System services: settings, signals, downloads from the hub.
+//! System services: settings, signals, downloads from the hub, questions to a server.
 
+#[cfg(feature = "hub")]
+pub mod ask;
 pub mod config;
 #[cfg(feature = "hub")]
 pub mod fetch;

@@ -1,6 +1,7 @@
 //! `attnscope diff`: compares two checkpoints, traces or tables; sets an exit code.
 
 mod checkpoints;
+pub(super) mod logprobs;
 mod recordings;
 mod tables;
 
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_compare::{CompareOptions, Comparison, LayerMap, Side, is_recording};
-use attnscope_report::{Difference, Output, printable};
+use attnscope_report::{Difference, Output, is_logprobs, printable};
 use clap::ValueEnum;
 
 use super::live_args::LiveArgs;
@@ -26,7 +27,10 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// Relative difference up to which a hook counts as the same [default: from the precision of the weights]
+    /// Checkpoint that judges two tables of log-probabilities: who departs from it, and why
+    #[arg(long, value_name = "CHECKPOINT")]
+    reference: Option<PathBuf>,
+    /// Relative difference up to which a hook counts as the same, or for log-probabilities a mean difference in nats [default: from the precision of the weights]
     #[arg(long, value_name = "REL", value_parser = share)]
     tolerance: Option<f64>,
     /// Layers of A and the layers of B that stand for them: 0-5:0-10/2
@@ -84,11 +88,14 @@ enum Kind {
     Checkpoint,
     Recording,
     Table,
+    LogProbs,
 }
 
 impl Kind {
     fn of(path: &Path) -> Self {
-        if tables::is_table(path) {
+        if is_logprobs(path) {
+            Self::LogProbs
+        } else if tables::is_table(path) {
             Self::Table
         } else if is_recording(path) {
             Self::Recording
@@ -102,6 +109,7 @@ impl Kind {
             Self::Checkpoint => "a checkpoint",
             Self::Recording => "a trace",
             Self::Table => "a table",
+            Self::LogProbs => "log-probabilities",
         }
     }
 }
@@ -129,6 +137,16 @@ fn compared(args: &Args, named: Option<[String; 2]>) -> Result<Ended> {
     if kinds != (Kind::Checkpoint, Kind::Checkpoint) && args.map.is_some() {
         bail!(
             "--map: expected two checkpoints, found {} and {}",
+            kinds.0.name(),
+            kinds.1.name()
+        );
+    }
+    if kinds.0 == Kind::LogProbs || kinds.1 == Kind::LogProbs {
+        return logprobs::compare(args, kinds);
+    }
+    if args.reference.is_some() {
+        bail!(
+            "--reference: expected two tables of log-probabilities, found {} and {}",
             kinds.0.name(),
             kinds.1.name()
         );

@@ -11,7 +11,7 @@ use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, lo
 const MOST_HEADS: usize = 64;
 
 impl<'a> Known<'a> {
-    fn of(model: &'a Model, texts: &[Text]) -> Self {
+    pub(super) fn of(model: &'a Model, texts: &[Text]) -> Self {
         let all = || texts.iter().map(|text| &text.sequence);
         let positions = all().flat_map(|sequence| sequence.positions.iter().copied());
         let ids = || all().flat_map(|sequence| sequence.tokens.iter().copied());
@@ -77,15 +77,7 @@ pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> 
             .iter()
             .any(|family| family.id == one.hypothesis.family)
     }));
-    let pairs: Vec<Reading> = (0..all.len())
-        .flat_map(|idx| {
-            all[idx + 1..]
-                .iter()
-                .filter_map(|other| all[idx].and(other))
-                .collect::<Vec<_>>()
-        })
-        .filter(is_usual)
-        .collect();
+    let pairs = pairs_of(&all);
     all.extend(in_self_attention(model, &all));
     let mut alone = local(model, &all, IsLocal::InLayers);
     if n_heads_of(model) <= MOST_HEADS {
@@ -95,6 +87,16 @@ pub(super) fn candidate_readings(model: &Model, texts: &[Text]) -> Vec<Reading> 
     all.extend(alone);
     all.retain(|reading| can_run(model, reading));
     all
+}
+
+/// Pairs of readings that occur together.
+pub(super) fn pairs_of(all: &[Reading]) -> Vec<Reading> {
+    let of = |idx: usize| {
+        all[idx + 1..]
+            .iter()
+            .filter_map(move |other| all[idx].and(other))
+    };
+    (0..all.len()).flat_map(of).filter(is_usual).collect()
 }
 
 /// Number of single-head readings that are never tried because the model has too many heads.

@@ -14,6 +14,7 @@ use attnscope_spec::{HeadSpec, Model, NormSource, StackSpec};
 
 use super::Reading;
 use super::as_it_stands::{self, Passing, in_layer, stack_as_read, stands};
+use super::rounded::Rounded;
 use super::texts::Text;
 use crate::predictions::Scan;
 
@@ -95,7 +96,8 @@ fn run_stack<O: Ops>(
         let is_declared = reading_stack(reading, model, stack_idx).embed
             == reading_stack(states[0].reading, model, stack_idx).embed
             && reading.positions == states[0].reading.positions
-            && reading.rows_late == states[0].reading.rows_late;
+            && reading.rows_late == states[0].reading.rows_late
+            && reading.rounded.is_none();
         states[idx].resid = if idx > 0 && is_declared {
             states[0].resid.clone()
         } else {
@@ -136,7 +138,11 @@ fn run_stack<O: Ops>(
         let stepped = step(&context, model, texts, at, &running, &mut scratch)?;
         let who: Vec<Vec<usize>> = runs.into_iter().map(|(_, who)| who).collect();
         for (who, resid) in who.into_iter().zip(stepped) {
-            let resid = Rc::new(resid);
+            let reading = states[who[0]].reading;
+            let resid = Rc::new(match reading.rounded {
+                Some(rounded) => rounded.after_layer(resid, layer_idx),
+                None => resid,
+            });
             for idx in who {
                 states[idx].resid = resid.clone();
             }
@@ -169,6 +175,7 @@ fn does_the_same(
             == in_layer(b.reading, model, (stack_idx, layer_idx))
         && a.reading.positions == b.reading.positions
         && a.reading.rows_late == b.reading.rows_late
+        && a.reading.rounded == b.reading.rounded
         && {
             let [a, b] = [a, b].map(|one| one.reading.block(model, stack_idx, layer_idx));
             std::ptr::eq(a, b) || a == b
@@ -365,8 +372,10 @@ fn unembed<O: Ops>(
     let no_head = || Error::Prompt("the model has no head to predict with".to_owned());
     let declared = model.spec.head.clone().ok_or_else(no_head)?;
     let mut all: Vec<Vec<f32>> = states.iter().map(|_| Vec::new()).collect();
-    let (shared, own): (Vec<usize>, Vec<usize>) =
-        (0..states.len()).partition(|idx| head_of(&states[*idx]).as_ref() == Some(&declared));
+    let (shared, own): (Vec<usize>, Vec<usize>) = (0..states.len()).partition(|idx| {
+        let state = &states[*idx];
+        state.reading.rounded.is_none() && head_of(state).as_ref() == Some(&declared)
+    });
     let groups = std::iter::once(shared).chain(own.into_iter().map(|idx| vec![idx]));
     for group in groups.filter(|group| !group.is_empty()) {
         let head = head_of(&states[group[0]]).ok_or_else(no_head)?;
@@ -381,7 +390,8 @@ fn unembed<O: Ops>(
         let labels: Vec<u32> = labels.collect();
         let parts: Vec<&[f32]> = group.iter().map(|idx| hidden[*idx].as_slice()).collect();
         let rows = parts.concat();
-        let together = losses_of_rows(ops, model, &head, &rows, &labels, pace)?;
+        let rounded = states[group[0]].reading.rounded;
+        let together = losses_of_rows(ops, (model, &head), &rows, &labels, rounded, pace)?;
         let n = together.len() / group.len();
         for (nth, idx) in group.into_iter().enumerate() {
             all[idx] = together[nth * n..(nth + 1) * n].to_vec();
@@ -393,17 +403,20 @@ fn unembed<O: Ops>(
 /// −log p of one label for each row of hidden states. // rows: [row, d_model]
 fn losses_of_rows<O: Ops>(
     ops: &O,
-    model: &Model,
-    head: &HeadSpec,
+    (model, head): (&Model, &HeadSpec),
     rows: &[f32],
     labels: &[u32],
+    rounded: Option<Rounded>,
     pace: &dyn Pace,
 ) -> Result<Vec<f32>> {
     let mut hidden = O::Buffer::default();
     ops.put(rows, model.spec.d_model, &mut hidden)?;
     let mut scan = Scan::of_losses(labels.iter().copied());
     let take = |range: Range<usize>, logits: &[f32]| {
-        scan.add(&range, logits);
+        match rounded {
+            Some(rounded) => scan.add(&range, &rounded.logits(logits)),
+            None => scan.add(&range, logits),
+        }
         Ok(())
     };
     logits_in_chunks(ops, model, head, &hidden, labels.len(), pace, take)?;

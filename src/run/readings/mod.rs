@@ -10,6 +10,7 @@ mod beginnings;
 mod block;
 mod budget;
 mod candidate_readings;
+mod engines;
 mod evaluate;
 mod labels;
 mod latent;
@@ -19,6 +20,7 @@ mod page;
 mod position;
 mod qk_norm;
 mod race;
+mod rounded;
 mod router;
 mod scale;
 mod silence;
@@ -26,7 +28,9 @@ mod softmax;
 mod texts;
 mod vocabulary;
 
+pub use engines::{DIALS, Dial, engine_readings, layers_of, with_second};
 pub use evaluate::losses;
+pub use rounded::rounded_readings;
 
 pub use page::readings_page;
 pub use race::{Lines, losses_of_all_readings, probe_readings};
@@ -39,6 +43,8 @@ use attnscope_checks::{SeesLabels, TrainingHypothesis};
 use attnscope_compute::attention::{AttentionOverride, MaskOverride, Scale, only_change};
 use attnscope_forward::{Cut, Deviation, DroppedResiduals, Sequence};
 use attnscope_spec::{BlockSpec, Model, ModelSpec, StackSpec};
+
+use self::rounded::Rounded;
 
 /// A family of readings: different ways in which one part of the model may have been computed in training.
 pub struct Family {
@@ -92,11 +98,11 @@ impl<'a> Known<'a> {
             .flat_map(|stack| stack.blocks())
     }
 
-    /// Spec with all blocks changed; `None` if the change has no effect.
-    fn with_blocks(&self, change: impl Fn(&mut BlockSpec)) -> Option<Arc<ModelSpec>> {
+    /// Spec with all blocks changed, from the first to the last; `None` if the change has no effect.
+    fn with_blocks(&self, mut change: impl FnMut(&mut BlockSpec)) -> Option<Arc<ModelSpec>> {
         let mut spec = self.model.spec.clone();
         for stack in &mut spec.stacks {
-            stack.blocks_mut().iter_mut().for_each(&change);
+            stack.blocks_mut().iter_mut().for_each(&mut change);
         }
         (spec != self.model.spec).then(|| Arc::new(spec))
     }
@@ -129,14 +135,28 @@ pub enum PositionsAs {
     Restarting(usize),
     /// Counted from the start again at each of these tokens.
     RestartingAt(u32),
+    /// From token `at` on moved by `by`, as if the tokens before it were more or fewer.
+    MovedFrom {
+        at: usize,
+        by: isize,
+    },
 }
 
 impl PositionsAs {
     fn of(self, sequence: &Sequence) -> Sequence {
         let first = sequence.positions.first().copied().unwrap_or(0);
         let mut begun = first;
+        let mut idx = 0;
         let move_one = |(token, position): (&u32, &usize)| match self {
             Self::Declared => *position,
+            Self::MovedFrom { at, by } => {
+                idx += 1;
+                if idx > at {
+                    position.saturating_add_signed(by)
+                } else {
+                    *position
+                }
+            }
             Self::Shifted(by) => position.saturating_add_signed(by),
             Self::Restarting(after) => first + (position - first.min(*position)) % after,
             Self::RestartingAt(separator) => {
@@ -174,6 +194,8 @@ pub struct Reading {
     offset: usize,
     /// Number of rows by which tokens stand later in the tables than their ids say.
     rows_late: i32,
+    /// Rounds what the layers pass on, as 16-bit arithmetic does.
+    rounded: Option<Rounded>,
 }
 
 /// Smallest part of a model in which a reading is tried alone.
@@ -218,6 +240,7 @@ impl Reading {
             positions: PositionsAs::Declared,
             offset: 1,
             rows_late: 0,
+            rounded: None,
         }
     }
 

@@ -89,6 +89,21 @@ impl Text {
         }
     }
 
+    /// A text in which some positions predict the token after them, with the positions that a model gives it.
+    pub fn scored(spec: &ModelSpec, tokens: Vec<u32>, wanted: Vec<usize>) -> Self {
+        let labels: Vec<u32> = wanted.iter().map(|idx| tokens[idx + 1]).collect();
+        let positions = spec.positions.positions(&tokens, None);
+        let mut text = Self::of(tokens, wanted, labels);
+        text.sequence.positions = positions;
+        text
+    }
+
+    /// A text whose every token but the first is predicted.
+    pub fn whole(spec: &ModelSpec, tokens: Vec<u32>) -> Self {
+        let wanted = (0..tokens.len().saturating_sub(1)).collect();
+        Self::scored(spec, tokens, wanted)
+    }
+
     /// Its first real tokens, with the first tokens of its source; `None` if they predict nothing.
     pub fn beginning(&self, n_tokens: usize) -> Option<Self> {
         let first = (0..self.sequence.len()).find(|idx| self.sequence.is_real(*idx))?;

@@ -1,0 +1,320 @@
+//! `attnscope serve-check`: asks a running server for the log-probabilities of prompts, and judges them by the checkpoint that it serves.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use attnscope_compare::logprobs::{IdsApart, LogProbs, ScoredPrompt, ScoredToken, Telling, apart};
+use attnscope_prompt::PromptForm;
+use attnscope_report::{LogProbDifference, Output, printable, read_logprobs_text};
+use attnscope_run::{Options, input_of, predicts_tokens};
+use attnscope_system::ask::{NoAnswer, ask};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use super::diff::logprobs::{judged, resolve};
+use super::progress::{Task, note};
+use super::prompts::InputsArgs;
+use super::session::Session;
+use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Address of the server: http://HOST:PORT, with or without /v1
+    url: String,
+    /// Checkpoint that the server is meant to serve
+    #[arg(long, value_name = "CHECKPOINT")]
+    checkpoint: PathBuf,
+    #[command(flatten)]
+    positional: PositionalPrompt,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// Name of the model in requests [default: the checkpoint as it was given]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Which interface to ask [default: OpenAI's, then SGLang's]
+    #[arg(long, value_enum)]
+    api: Option<Api>,
+    /// Likeliest tokens to ask for
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=20))]
+    top: u8,
+    /// Seconds to wait for each answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+    /// Mean difference in nats up to which the server agrees [default: what bf16 does to this model]
+    #[arg(long, value_name = "NATS")]
+    tolerance: Option<f64>,
+    /// Write the answers to this file too, one a line: a table that diff reads
+    #[arg(long, value_name = "FILE")]
+    answers: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Output file; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Api {
+    /// /v1/completions, as vLLM, SGLang, llama-cpp-python and others have it
+    Openai,
+    /// SGLang's /generate
+    Sglang,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Markdown,
+}
+
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: false,
+};
+
+pub fn run(args: &Args) -> Result<Ended> {
+    let base = base(&args.url)?;
+    let prompt = args.positional.with(&args.prompt)?;
+    let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    let mut opened = session.open(&args.checkpoint)?;
+    if let Some(why) = predicts_tokens(&opened.model) {
+        bail!(
+            "{}: expected a model that predicts the next token: {why}",
+            args.checkpoint.display()
+        );
+    }
+    if opened.model.spec.is_encoder_decoder() {
+        bail!(
+            "{}: expected a decoder alone: a server's answer has no source for an encoder",
+            args.checkpoint.display()
+        );
+    }
+    let output = Output::open_or_replace(&args.output, args.run.force)?;
+    let answers_to = args.answers.as_deref();
+    let answers_to = answers_to
+        .map(|path| Output::open_or_replace(path, args.run.force))
+        .transpose()?;
+    session.ready(&mut opened, OPTIONS, 0)?;
+    let mut server = Server::new(args, base);
+    let mut told = LogProbs::default();
+    let mut ids_apart = Vec::new();
+    let mut lines = String::new();
+    let task = Task::begin("asking the server", opened.named.len() as u64);
+    for (idx, named) in opened.named.iter().enumerate() {
+        task.at(idx, opened.named.len());
+        let ids = input_of(&named.prompt).sequence.tokens;
+        let text = server.logprobs(&ids)?;
+        lines += &text.replace(['\n', '\r'], " ");
+        lines.push('\n');
+        let found = read_logprobs_text(Path::new(&args.url), &text, None)?;
+        told.form = found.form;
+        let Some(mut prompt) = found.prompts.into_iter().next() else {
+            continue;
+        };
+        prompt.name.clone_from(&named.id);
+        ids_apart.extend(with_ids(&mut prompt, &ids, &opened.prompt_form, args)?);
+        told.prompts.push(prompt);
+    }
+    drop(task);
+    if let Some(to) = answers_to {
+        to.write(lines.as_bytes())?;
+    }
+    told.find_quantum();
+    let mut telling = |_: Telling<'_>| {};
+    let mut comparison = judged(
+        &session,
+        &opened.model,
+        (&told, None),
+        args.tolerance,
+        &mut telling,
+    )?;
+    comparison.ids = ids_apart;
+    let reference = args.checkpoint.display().to_string();
+    let mut notes =
+        vec!["in lines about ids, A is what the server ran and B what was sent".to_owned()];
+    notes.retain(|_| !comparison.ids.is_empty());
+    let difference = LogProbDifference {
+        a: &format!("{} ({})", args.url, told.form),
+        b: None,
+        reference: Some(&reference),
+        comparison: &comparison,
+        notes,
+    };
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => difference.write_json(&mut content)?,
+        Format::Markdown => content = difference.markdown().into_bytes(),
+        Format::Text => content = printable(difference.text().as_bytes()),
+    }
+    output.write(&content)?;
+    Ok(if comparison.is_same() {
+        Ended::Clean
+    } else {
+        Ended::WithFindings
+    })
+}
+
+/// The address without the path of an interface.
+fn base(url: &str) -> Result<String> {
+    let is_http = url.starts_with("http://") || url.starts_with("https://");
+    if !is_http {
+        bail!("{url}: expected the address of a server, http://HOST:PORT");
+    }
+    let url = url.trim_end_matches('/');
+    let url = ["/v1/completions", "/completions", "/generate", "/v1"]
+        .iter()
+        .find_map(|end| url.strip_suffix(end))
+        .unwrap_or(url);
+    Ok(url.to_owned())
+}
+
+/// A server, and the form of request that it answered last.
+struct Server<'a> {
+    args: &'a Args,
+    base: String,
+    key: Option<String>,
+    form: Option<usize>,
+}
+
+impl<'a> Server<'a> {
+    fn new(args: &'a Args, base: String) -> Self {
+        let key = std::env::var("ATTNSCOPE_API_KEY").ok();
+        Self {
+            args,
+            base,
+            key: key.filter(|key| !key.is_empty()),
+            form: None,
+        }
+    }
+
+    /// The forms of a request, the most telling first: with ids in the answer, the plain one, SGLang's own.
+    fn forms(&self, ids: &[u32]) -> Vec<(String, Value)> {
+        let args = self.args;
+        let given = args.checkpoint.display().to_string();
+        let model = args.model.as_deref().unwrap_or(&given);
+        let plain = json!({
+            "model": model, "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": args.top,
+        });
+        let mut telling = plain.clone();
+        for (key, value) in [
+            ("prompt_logprobs", json!(args.top)),
+            ("return_token_ids", json!(true)),
+            ("return_tokens_as_token_ids", json!(true)),
+            ("add_special_tokens", json!(false)),
+        ] {
+            telling[key] = value;
+        }
+        let own = json!({
+            "input_ids": ids, "return_logprob": true, "logprob_start_len": 0, "top_logprobs_num": args.top,
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+        });
+        let of_openai = format!("{}/v1/completions", self.base);
+        let mut forms = Vec::new();
+        if args.api != Some(Api::Sglang) {
+            forms.extend([(of_openai.clone(), telling), (of_openai, plain)]);
+        }
+        if args.api != Some(Api::Openai) {
+            forms.push((format!("{}/generate", self.base), own));
+        }
+        forms
+    }
+
+    /// Asks for the log-probabilities of some ids, in the first form that the server takes.
+    fn logprobs(&mut self, ids: &[u32]) -> Result<String> {
+        let forms = self.forms(ids);
+        let patience = Duration::from_secs(self.args.timeout);
+        let mut refusals = Vec::new();
+        for (idx, (url, body)) in forms.iter().enumerate() {
+            if self.form.is_some_and(|form| form != idx) {
+                continue;
+            }
+            match ask(url, body, self.key.as_deref(), patience) {
+                Ok(text) => {
+                    let read = read_logprobs_text(Path::new(url), &text, None);
+                    let has_prompt = read.is_ok_and(|table| {
+                        table
+                            .prompts
+                            .iter()
+                            .any(|prompt| prompt.n_scored() + 1 >= ids.len())
+                    });
+                    if has_prompt || ids.len() < 2 {
+                        self.form = Some(idx);
+                        return Ok(text);
+                    }
+                    refusals.push(format!(
+                        "{url} answers without log-probabilities of the prompt"
+                    ));
+                }
+                Err(NoAnswer::Refused(status, words)) => {
+                    refusals.push(format!("{url} answers with status {status}: {words}"));
+                }
+                Err(NoAnswer::Failed(problem)) => bail!("{url}: cannot be asked ({problem})"),
+            }
+        }
+        bail!(
+            "{}: expected log-probabilities of a prompt, found none: {}. llama-cpp-python needs logits_all=True, vLLM --max-logprobs",
+            self.args.url,
+            refusals.join("; ")
+        )
+    }
+}
+
+/// Gives the tokens of an answer their ids, and says whether they are those that were sent.
+fn with_ids(
+    prompt: &mut ScoredPrompt,
+    sent: &[u32],
+    prompt_form: &PromptForm,
+    args: &Args,
+) -> Result<Option<IdsApart>> {
+    let has_all = |prompt: &ScoredPrompt| prompt.tokens.iter().all(|token| token.id.is_some());
+    // What was written behind the prompt is judged too where its ids are known.
+    if !has_all(prompt) && (sent.len()..=sent.len() + 1).contains(&prompt.tokens.len()) {
+        prompt.tokens.truncate(sent.len());
+        prompt
+            .tokens
+            .iter_mut()
+            .zip(sent)
+            .for_each(|(token, id)| token.id = Some(*id));
+        note(&format!(
+            "prompt {}: the answer has no ids: its tokens are taken for those that were sent",
+            prompt.name
+        ));
+    }
+    if !has_all(prompt) {
+        let mut table = LogProbs {
+            prompts: vec![prompt.clone()],
+            ..LogProbs::default()
+        };
+        resolve(&mut table, Path::new(&args.url), prompt_form)?;
+        *prompt = table.prompts.remove(0);
+    }
+    let token = |id: &u32| ScoredToken {
+        id: Some(*id),
+        ..ScoredToken::default()
+    };
+    let sent = ScoredPrompt {
+        name: prompt.name.clone(),
+        tokens: sent.iter().map(token).collect(),
+    };
+    let n = sent.tokens.len().min(prompt.tokens.len());
+    let is_beginning = prompt.tokens[..n]
+        .iter()
+        .map(|token| token.id)
+        .eq(sent.tokens[..n].iter().map(|token| token.id));
+    Ok(
+        if is_beginning && prompt.tokens.len() >= sent.tokens.len() {
+            None
+        } else {
+            apart(prompt, &sent)
+        },
+    )
+}

@@ -1,0 +1,549 @@
+//! `attnscope diff` of log-probabilities: who departs from the model, from which token, and why; the forms that engines and trainers write.
+//!
+//! The sides in `fixtures/logprobs` were computed by transformers (`make_sides.py`), each with one thing changed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use testing::checkpoint_copy::{attnscope, text};
+
+fn fixture(name: &str) -> PathBuf {
+    testing::root().join("fixtures/logprobs").join(name)
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path")
+}
+
+/// Compares a side with the model in front of its name; the exit code and the JSON.
+fn judged(side: &Path, model: &str) -> (Option<i32>, Value) {
+    let output = attnscope(&[
+        "diff",
+        "--quiet",
+        "--format",
+        "json",
+        path(side),
+        path(&fixture(model)),
+    ]);
+    let said = text(&output.stdout);
+    let value = serde_json::from_str(&said)
+        .unwrap_or_else(|_| panic!("{side:?}: {said} {}", text(&output.stderr)));
+    (output.status.code(), value)
+}
+
+fn of(name: &str) -> (Option<i32>, Value) {
+    let model = name.split('.').next().expect("a model");
+    judged(&fixture(&format!("{name}.jsonl")), model)
+}
+
+/// Changes, the cause that is named, and the first token that the cause moves.
+const PLANTED: &[(&str, &str, usize)] = &[
+    ("llama.base", "50 times the rotary base", 2),
+    ("llama.base_bf16", "10 times the rotary base", 2),
+    ("llama.odd_base", "a rotary base of 3", 2),
+    ("llama.temperature", "a temperature of 0.7", 1),
+    ("llama.temperature_bf16", "a temperature of 1.3", 1),
+    (
+        "llama.top_k",
+        "only its 8 likeliest tokens are kept (top-k)",
+        1,
+    ),
+    (
+        "llama.top_p",
+        "only the likeliest tokens up to p = 0.9 are kept (top-p)",
+        1,
+    ),
+    (
+        "llama.shifted",
+        "each value belongs to the token after it",
+        1,
+    ),
+    ("llama.bits", "its values are logarithms to base 2", 1),
+    ("llama.losses", "its values are losses, −ln p", 1),
+    (
+        "llama.restart",
+        "positions that begin again at token 64",
+        65,
+    ),
+    (
+        "llama.prefix",
+        "positions that run ahead by 1 from token 40 on",
+        42,
+    ),
+    ("llama.window", "a window of 32 keys", 33),
+    ("llama.window_bf16", "a window of 32 keys", 33),
+    ("llama.no_mask", "no causal mask", 1),
+    ("llama.apart", "documents that do not see each other", 33),
+    ("llama.no_scale", "no scale", 2),
+    ("llama.odd_scale", "scores multiplied by 0.78", 2),
+    ("gemma2.no_window", "no window", 21),
+    ("gemma2.no_window_bf16", "no window", 21),
+    ("gemma2.wider", "a window of one key more", 21),
+    ("gemma2.narrower_bf16", "a window of one key less", 20),
+    ("gemma2.no_softcap", "no softcap on scores", 2),
+    ("gemma2.no_last_softcap", "no softcap on logits", 1),
+    (
+        "gemma2.other_layers",
+        "windows in the layers that have none, and none in the others",
+        21,
+    ),
+    ("gptoss.no_sinks", "no sinks", 1),
+    ("gptoss.no_window", "no window", 21),
+    ("gptoss.no_yarn", "no scaling of rotary embeddings", 1),
+    ("gptoss.one_expert", "one expert less for each token", 1),
+    ("gpt2.late_1", "positions counted 1 too late", 1),
+    (
+        "gpt2.late_4",
+        "positions counted over 4 tokens of padding",
+        1,
+    ),
+    ("gpt2.no_scale", "no scale", 2),
+    (
+        "gpt2.by_layer",
+        "scores of each layer divided by its number",
+        2,
+    ),
+    ("qwen3.no_qk_norm", "no QK-norm", 2),
+];
+
+#[test]
+fn every_planted_change_is_named_with_its_first_token() {
+    for (name, reading, first) in PLANTED {
+        let (code, found) = of(name);
+        assert_eq!(code, Some(1), "{name}");
+        let side = &found["sides"]["a"];
+        assert_eq!(side["departs"], true, "{name}");
+        let cause = &side["cause"];
+        let said = cause["reading"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{name}: {side}"));
+        assert!(said.starts_with(reading), "{name}: {said}");
+        assert_eq!(cause["first"]["position"], *first, "{name}");
+        // What departs is seen no earlier than it begins.
+        let seen = side["first"]["position"].as_u64().expect("a position");
+        assert!(seen >= *first as u64, "{name}: {seen}");
+    }
+}
+
+#[test]
+fn sides_that_differ_by_their_arithmetic_alone_agree_and_are_told_apart() {
+    for model in ["llama", "gemma2", "gptoss", "gpt2", "qwen3"] {
+        for (ending, precision) in [("same", "f32"), ("same_f16", "f16"), ("same_bf16", "bf16")] {
+            let name = format!("{model}.{ending}");
+            let (code, found) = of(&name);
+            assert_eq!(code, Some(0), "{name}: {found}");
+            assert_eq!(found["sides"]["a"]["precision"], precision, "{name}");
+            assert_eq!(found["sides"]["a"]["cause"], Value::Null);
+            assert_eq!(found["same"], true);
+        }
+    }
+    // Each side is judged on the tokens that it had.
+    for name in ["llama.twice_first", "llama.no_first"] {
+        assert_eq!(of(name).0, Some(0), "{name}");
+    }
+}
+
+#[test]
+fn other_weights_have_no_cause() {
+    let (code, found) = of("llama.other_weights");
+    assert_eq!(code, Some(1));
+    let side = &found["sides"]["a"];
+    assert_eq!(
+        (&side["departs"], &side["cause"]),
+        (&json!(true), &Value::Null)
+    );
+    assert!(side["tried"].as_u64().expect("a count") > 100);
+    assert!(side["best"]["explains"].as_f64().expect("a share") < 0.2);
+}
+
+#[test]
+fn of_two_sides_the_one_that_departs_is_named() {
+    let both = [
+        fixture("llama.same_bf16.jsonl"),
+        fixture("llama.window.jsonl"),
+    ];
+    let reference = fixture("llama");
+    let arguments = [
+        "diff",
+        "--quiet",
+        path(&both[0]),
+        path(&both[1]),
+        "--reference",
+        path(&reference),
+    ];
+    let output = attnscope(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    let mut lines = said.lines();
+    let first = lines.next().expect("a line");
+    assert!(
+        first.starts_with("A agrees with the reference")
+            && first.ends_with("as bf16 arithmetic is"),
+        "{said}"
+    );
+    let second = lines.next().expect("a line");
+    assert!(
+        second.contains("B = this model with a window of 32 keys"),
+        "{said}"
+    );
+    assert!(second.ends_with("--set window=32"), "{said}");
+    assert!(
+        said.contains("B by position") && said.contains("importance ratios"),
+        "{said}"
+    );
+    // Without a third side nobody is accused.
+    let output = attnscope(&[
+        "diff",
+        "--quiet",
+        path(&both[0]),
+        path(&fixture("llama.base.jsonl")),
+    ]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.starts_with("A and B differ by") && said.contains("--reference CHECKPOINT tells who"),
+        "{said}"
+    );
+    let output = attnscope(&[
+        "diff",
+        "--quiet",
+        path(&fixture("llama.same.jsonl")),
+        path(&both[0]),
+    ]);
+    assert_eq!(
+        (
+            output.status.code(),
+            text(&output.stdout).starts_with("A and B agree")
+        ),
+        (Some(0), true)
+    );
+}
+
+#[test]
+fn other_ids_are_told_before_anything_else() {
+    let [a, b] = ["llama.twice_first.jsonl", "llama.same.jsonl"].map(fixture);
+    let output = attnscope(&[
+        "diff",
+        "--quiet",
+        path(&a),
+        path(&b),
+        "--reference",
+        path(&fixture("llama")),
+    ]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.starts_with("prompt p0: A has 1 token more in front than B"),
+        "{said}"
+    );
+    assert!(
+        said.contains("A agrees with the reference")
+            && said.contains("B agrees with the reference"),
+        "{said}"
+    );
+}
+
+/// The ids and values of the first prompt of a side.
+fn first_prompt(name: &str) -> (Vec<u32>, Vec<Option<f64>>) {
+    let lines = std::fs::read_to_string(fixture(name)).expect("a side");
+    let row: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    let ids = row["ids"].as_array().expect("ids").iter();
+    let values = row["logprobs"].as_array().expect("values").iter();
+    (
+        ids.map(|id| id.as_u64().expect("an id") as u32).collect(),
+        values.map(Value::as_f64).collect(),
+    )
+}
+
+/// A row of verl: prompts padded on the left, responses on the right, and a mask of both.
+fn verl(ids: &[u32], values: &[Option<f64>], n: usize) -> Value {
+    let prompts = [&[0, 0, 0], &ids[..n]].concat();
+    let responses = [&ids[n..], &[0, 0]].concat();
+    let logs = [&values[n..], &[Some(0.0), Some(0.0)]].concat();
+    let mask = [vec![0; 3], vec![1; ids.len()], vec![0; 2]].concat();
+    json!({"prompts": [prompts], "responses": [responses], "rollout_log_probs": [logs], "attention_mask": [mask]})
+}
+
+/// A table in the forms of engines and trainers; 60 tokens are the prompt, the others were written.
+fn forms(ids: &[u32], values: &[Option<f64>]) -> Vec<(&'static str, Value)> {
+    let n = 60;
+    let map = |range: std::ops::Range<usize>| -> Vec<Value> {
+        let one = |idx: usize| match values[idx] {
+            None => Value::Null,
+            // Another token stands beside the one that was meant, with a smaller id.
+            Some(value) => {
+                json!({"0": {"logprob": -9.5, "rank": 9, "decoded_token": "x"}, (ids[idx].to_string()): {"logprob": value, "rank": 1}})
+            }
+        };
+        range.map(one).collect()
+    };
+    let triple = |range: std::ops::Range<usize>| -> Vec<Value> {
+        range
+            .map(|idx| json!([values[idx], ids[idx], null]))
+            .collect()
+    };
+    let object = |range: std::ops::Range<usize>| -> Vec<Value> {
+        range
+            .map(|idx| json!({"id": ids[idx], "text": "x", "token": "x", "logprob": values[idx]}))
+            .collect()
+    };
+    let pieces: Vec<String> = ids.iter().map(|id| format!("token_id:{id}")).collect();
+    let all = ids.len();
+    vec![
+        ("openai_echo", json!({"choices": [{"logprobs": {"tokens": pieces, "token_logprobs": values, "top_logprobs": null}}]})),
+        (
+            "vllm_served",
+            json!({"choices": [{
+                "prompt_token_ids": ids[..n], "prompt_logprobs": map(0..n), "token_ids": ids[n..],
+                "logprobs": {"tokens": pieces[n..], "token_logprobs": values[n..]},
+            }]}),
+        ),
+        (
+            "vllm_chat",
+            json!({"prompt_token_ids": ids[..n], "prompt_logprobs": map(0..n), "choices": [{
+                "token_ids": ids[n..], "logprobs": {"content": object(n..all)},
+            }]}),
+        ),
+        (
+            "vllm_object",
+            json!([{"request_id": "r", "prompt_token_ids": ids[..n], "prompt_logprobs": map(0..n),
+                "outputs": [{"token_ids": ids[n..], "logprobs": map(n..all)}]}]),
+        ),
+        ("sglang", json!({"meta_info": {"input_token_logprobs": triple(0..n), "output_token_logprobs": triple(n..all)}})),
+        ("tgi", json!({"details": {"prefill": object(0..n), "tokens": object(n..all)}})),
+        ("kept_under_a_key", json!({"custom_id": "c", "response": {"body": {"choices": [{"logprobs": {"tokens": pieces, "token_logprobs": values}}]}}})),
+        ("trl", json!({"prompt_ids": [ids[..n]], "completion_ids": [ids[n..]], "logprobs": [values[n..]]})),
+        (
+            "verl",
+            verl(ids, values, n),
+        ),
+        ("one_value_less", json!({"ids": ids, "logprobs": values[1..]})),
+        (
+            "rows",
+            Value::Array((0..all).map(|idx| json!({"prompt": "a", "position": idx, "id": ids[idx], "logprob": values[idx], "top": [[ids[idx], values[idx]]]})).collect()),
+        ),
+    ]
+}
+
+#[test]
+fn forms_of_engines_and_trainers_say_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, expected) in [
+        ("llama.same.jsonl", None),
+        (
+            "llama.restart.jsonl",
+            Some("positions that begin again at token 64"),
+        ),
+    ] {
+        let (ids, values) = first_prompt(name);
+        for (form, document) in forms(&ids, &values) {
+            let side = directory.path().join(format!("{form}.json"));
+            std::fs::write(&side, document.to_string()).expect("writes");
+            let (code, found) = judged(&side, "llama");
+            assert_eq!(code, Some(i32::from(expected.is_some())), "{form}: {found}");
+            let judged = &found["sides"]["a"];
+            let n = if ["trl", "verl"].contains(&form) {
+                ids.len() - 60
+            } else {
+                ids.len() - 1
+            };
+            assert_eq!(judged["tokens"], n, "{form}");
+            assert_eq!(judged["cause"]["reading"].as_str(), expected, "{form}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_in_one_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, content: &str| {
+        let side = directory.path().join(name);
+        std::fs::write(&side, content).expect("writes");
+        side
+    };
+    let says = |side: &Path, words: &[&str]| {
+        let output = attnscope(&["diff", "--quiet", path(side), path(&fixture("llama"))]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        words
+            .iter()
+            .for_each(|word| assert!(said.contains(word), "{said}"));
+    };
+    let two = write(
+        "two.json",
+        r#"{"ids": [1, 2], "old_log_probs": [0, -1], "rollout_log_probs": [0, -2]}"#,
+    );
+    says(
+        &two,
+        &["two.json", "rollout_log_probs, old_log_probs", "FILE#NAME"],
+    );
+    let chosen = PathBuf::from(format!("{}#old_log_probs", path(&two)));
+    assert_eq!(judged(&chosen, "llama").1["sides"]["a"]["tokens"], 1);
+    says(
+        &write("far.json", r#"{"ids": [1, 9000], "logprobs": [null, -1]}"#),
+        &["ids below 52", "found 9000"],
+    );
+    says(
+        &write(
+            "long.json",
+            &json!({"ids": vec![3; 300], "logprobs": vec![-1.0; 300]}).to_string(),
+        ),
+        &["at most 256 tokens", "found 300"],
+    );
+    says(
+        &write("more.json", r#"{"ids": [1], "logprobs": [null, -1]}"#),
+        &["more.json", "found 2 for 1 tokens"],
+    );
+    says(
+        &write("none.json", r#"{"logprobs": [null, -1]}"#),
+        &["expected the id of every token"],
+    );
+    says(
+        &write(
+            "pieces.json",
+            r#"{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -1]}}]}"#,
+        ),
+        &["pieces of text", "ask the engine for ids"],
+    );
+    says(
+        &write("broken.json", r#"{"logprobs": ["#),
+        &["broken.json", "expected JSON"],
+    );
+    says(
+        &write("nothing.json", r#"{"logprob_of": 3}"#),
+        &["nothing.json", "expected log-probabilities"],
+    );
+    // NaN is data: it departs, and nothing is lost.
+    let (code, found) = judged(
+        &write(
+            "nan.json",
+            r#"{"ids": [1, 3, 4], "logprobs": [null, NaN, -Infinity]}"#,
+        ),
+        "llama",
+    );
+    assert_eq!(
+        (code, &found["sides"]["a"]["mean_abs"]),
+        (Some(1), &json!("NaN"))
+    );
+}
+
+#[test]
+fn logprobs_are_those_of_transformers_in_every_format() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let inputs = directory.path().join("inputs.jsonl");
+    let lines = std::fs::read_to_string(fixture("gemma2.same.jsonl")).expect("a side");
+    let rows: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let prompts: Vec<String> = rows
+        .iter()
+        .map(|row| json!({"id": row["id"], "tokens": row["ids"]}).to_string())
+        .collect();
+    std::fs::write(&inputs, prompts.join("\n")).expect("writes");
+    let model = fixture("gemma2");
+    for (name, arguments) in [
+        ("a.jsonl", &["--format", "jsonl"][..]),
+        ("a.csv", &["--format", "csv"]),
+        ("a.parquet", &["--format", "parquet"]),
+        ("a.safetensors", &["--full"]),
+    ] {
+        let target = directory.path().join(name);
+        let command = [
+            "logprobs",
+            "--quiet",
+            path(&model),
+            "--inputs",
+            path(&inputs),
+            "--top",
+            "3",
+            "--output",
+            path(&target),
+        ];
+        let output = attnscope(&[&command[..], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let output = attnscope(&[
+            "diff",
+            "--quiet",
+            "--format",
+            "json",
+            path(&fixture("gemma2.same.jsonl")),
+            path(&target),
+            "--tolerance",
+            "0.00002",
+        ]);
+        let found: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+        assert_eq!(
+            (output.status.code(), &found["tokens"]),
+            (Some(0), &json!(333)),
+            "{name}: {found}"
+        );
+        assert!(
+            found["between"]["max_abs"].as_f64().expect("a number") < 1e-4,
+            "{name}"
+        );
+    }
+    // Rank, entropy and the likeliest tokens are those of the whole distributions.
+    let rows = std::fs::read_to_string(directory.path().join("a.jsonl")).expect("rows");
+    let bytes = std::fs::read(directory.path().join("a.safetensors")).expect("a file");
+    let whole = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let logs: Vec<f32> = whole
+        .tensor("p1/logprobs")
+        .expect("a tensor")
+        .data()
+        .chunks(4)
+        .map(|b| f32::from_le_bytes(b.try_into().expect("4")))
+        .collect();
+    let mut n = 0;
+    for row in rows
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .filter(|row| row["prompt"] == "p1" && row["position"] != 0)
+    {
+        let at = row["position"].as_u64().expect("a place") as usize;
+        let log = &logs[(at - 1) * 52..at * 52];
+        let id = row["id"].as_u64().expect("an id") as usize;
+        assert!((row["logprob"].as_f64().expect("a number") - f64::from(log[id])).abs() < 1e-5);
+        assert_eq!(
+            row["rank"],
+            1 + log.iter().filter(|other| **other > log[id]).count()
+        );
+        let entropy: f64 = log
+            .iter()
+            .map(|log| -f64::from(*log) * f64::from(*log).exp())
+            .sum();
+        assert!((row["entropy"].as_f64().expect("a number") - entropy).abs() < 1e-4);
+        let best = (0..52)
+            .max_by(|a, b| log[*a].total_cmp(&log[*b]))
+            .expect("a token");
+        assert_eq!(row["top"][0][0], best);
+        n += 1;
+    }
+    assert_eq!(n, 111);
+}
+
+#[test]
+fn models_that_predict_no_next_token_are_refused() {
+    for (name, why) in [
+        ("bert", "it sees the tokens that it predicts"),
+        ("t5", "expected a decoder alone"),
+    ] {
+        let model = testing::root().join("fixtures/oracle").join(name);
+        let output = if name == "bert" {
+            attnscope(&["logprobs", "--quiet", path(&model), "--tokens", "1,2,3"])
+        } else {
+            attnscope(&[
+                "diff",
+                "--quiet",
+                path(&fixture("llama.same.jsonl")),
+                path(&model),
+            ])
+        };
+        let said = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && said.contains(why),
+            "{said}"
+        );
+    }
+}
