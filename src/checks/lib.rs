@@ -30,6 +30,7 @@ mod made;
 
 mod level_shift;
 mod loss_jump;
+mod mask_changed;
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;
@@ -183,6 +184,7 @@ pub static CHECKS: &[&Check] = &[
     &regression::CHECK,
     &loss_jump::CHECK,
     &level_shift::CHECK,
+    &mask_changed::CHECK,
     &foreign_step::CHECK,
 ];
 

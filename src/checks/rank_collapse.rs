@@ -9,6 +9,8 @@
 //!
 //! ## How it is measured
 //! ‖X − 1x̄ᵀ‖ / ‖X‖ in the Frobenius norm (there the composite 1-∞ norm), x̄ the mean row, over real positions of resid_post.
+//! A log has a second rule: the ratio of a layer falls below 0.7 of its level at the very record where the loss jumps up, and the next
+//! record is below that too. Weights of one record before cannot do that: the forward pass, or the data, is another.
 //!
 //! ## False alarms
 //! A single token, or the same token throughout without positions, is alike by nature. A massive activation shared by all

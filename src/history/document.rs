@@ -159,7 +159,10 @@ fn of_finding(history: &History, finding: &Finding) -> HistoryFinding {
             checkpoint: record(change.at).name.clone(),
             false_alarms: change.false_alarms,
         }),
-        why: finding.why.clone(),
+        why: match &finding.changed {
+            Some(words) => format!("{words}; {}", finding.why),
+            None => finding.why.clone(),
+        },
         advice: finding.advice,
     }
 }

@@ -10,6 +10,7 @@ use attnscope_spec::Place;
 use super::change_point::{self, ChangePoint, change_point};
 use super::crossing::Crossing;
 use super::lines::{LINES, Line, Scope};
+use super::masks::{self, MaskFollower};
 use super::moved::moved_from;
 use super::onset::Follower;
 use super::record::is_unknown;
@@ -37,6 +38,8 @@ pub struct Finding {
     pub end: Option<usize>,
     /// The record where the statistic's move began, and the value there.
     pub from: Option<(usize, f64)>,
+    /// What changed in words, where that says more than the values: `causal → window 16`.
+    pub changed: Option<String>,
     /// The record before this finding where some statistic of the place first had a trend towards a line, and that statistic.
     pub warned: Option<Warned>,
     /// Reason for the severity.
@@ -61,6 +64,8 @@ pub struct Judge {
     followers: Vec<Vec<Follower>>,
     /// Changes of level from one record to the next.
     shifts: Shifts,
+    /// Masks of heads that change.
+    masks: MaskFollower,
     /// Ranges of records with values that are not finite.
     broken: Vec<Broken>,
     /// Whether a value was finite before. // [column × cells]
@@ -90,6 +95,7 @@ impl Judge {
             thresholds,
             followers: Vec::new(),
             shifts: Shifts::default(),
+            masks: MaskFollower::default(),
             broken: Vec::new(),
             was_finite: Vec::new(),
             n_seen: 0,
@@ -170,6 +176,7 @@ impl Judge {
         }
         if needs_two {
             self.shifts.take(history, record_idx);
+            self.masks.take(history, record_idx);
         }
         self.look_for_broken(history, record_idx);
     }
@@ -273,22 +280,31 @@ impl Judge {
                     to: crossing.to,
                     end: crossing.end,
                     from: crossing.from,
+                    changed: None,
                     warned,
                     why,
                     advice: line.advice,
                 });
             }
         }
+        let changes = self.masks.changes();
         // What begins or ends there says why a layer attends otherwise from there on.
-        let told: Vec<(usize, usize)> = findings
+        let found = findings.iter().map(|of| (of.cell, of.begin, of.end));
+        let masked = changes
             .iter()
-            .flat_map(|found| {
-                let layer = history.grid().layer_of(found.cell);
-                let at = [Some(found.begin), found.end].into_iter().flatten();
-                at.map(move |record_idx| (layer, record_idx))
-            })
-            .collect();
+            .flat_map(|of| of.cells.iter().map(|cell| (*cell, of.begin, of.end)));
+        let told = found.chain(masked).flat_map(|(cell, begin, end)| {
+            let layer = history.grid().layer_of(cell);
+            [Some(begin), end].map(move |at| at.map(|record_idx| (layer, record_idx)))
+        });
+        let told: Vec<(usize, usize)> = told.flatten().collect();
+        let changed = masks::told(history, changes, &mut findings);
+        findings.extend(changed);
         let mut shifts = self.shifts.findings(history);
+        shifts.retain(|found| {
+            let mut known = findings.iter();
+            !known.any(|of| (of.check, of.cell, of.begin) == (found.check, found.cell, found.begin))
+        });
         shifts.retain(|found| {
             let at = (history.grid().layer_of(found.cell), found.begin);
             found.severity > Severity::Info || found.statistic == "loss" || !told.contains(&at)
@@ -360,6 +376,7 @@ fn of_broken(history: &History, broken: &Broken) -> Finding {
         to: broken.value,
         end: broken.end,
         from: None,
+        changed: None,
         warned: None,
         why: format!("{} was finite before{others}", broken.statistic),
         advice: "go back to a checkpoint before it, lower the learning rate, and look for overflow in half precision",

@@ -61,6 +61,11 @@ impl Layout {
         row
     }
 
+    /// Returns the number of layers of the rows that are mapped.
+    pub fn n_own_layers(&self) -> usize {
+        self.layers.len()
+    }
+
     /// Maps values of layers to those of the history; missing ones have the default.
     pub fn of_layers<T: Clone + Default>(&self, values: &[T]) -> Vec<T> {
         let mut all = vec![T::default(); self.n_layers];

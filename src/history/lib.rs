@@ -17,6 +17,7 @@ mod layout;
 mod lines;
 pub mod log;
 mod losses;
+mod masks;
 mod moved;
 mod news;
 mod of_text;

@@ -12,12 +12,17 @@ use super::jumps::{Jump, Jumps, OF_LOSS, OF_SHARES, OF_STATISTICS};
 use super::value::History;
 
 const LOSS: &str = "loss-jump";
+const ALIKE: &str = "rank-collapse";
+const SPREAD: &str = "resid_spread";
 const LEVEL: &str = "level-shift";
 
 /// A rise of the loss by this share is an error if attention moved with it. Ours.
 const GRAVE: f64 = 0.25;
 /// Scores of a layer that grow so many times from one record to the next, or shrink as much more, are another scale. Ours.
 const RESCALED: (f64, f64) = (4.0, 20.0);
+/// A residual spread that falls below this share of its level, at the very record where the loss jumps, is a collapse. Ours: it is 0.50
+/// without residual connections, and at least 0.83 at that record where labels or data changed.
+const FALLEN: f64 = 0.7;
 /// Records after a jump of the loss in which attention moves with it.
 const WITH_LOSS: usize = 8;
 /// Statistics named in a reason.
@@ -64,6 +69,8 @@ impl Shifts {
                 }
             })
             .collect();
+        let rises = self.loss.found.iter().filter(|of| of.to > of.from);
+        findings.extend(rises.filter_map(|rise| self.alike(history, rise)));
         for layer in 0..n_layers {
             let mut of: Vec<(&Jump, &'static str)> = Vec::new();
             for (series, jumps) in self.layers.iter().enumerate() {
@@ -91,6 +98,45 @@ impl Shifts {
             }
         }
         findings
+    }
+
+    /// Layers whose tokens became alike at the record where the loss jumps up, told in the one where they did most.
+    fn alike(&self, history: &History, rise: &Jump) -> Option<Finding> {
+        let grid = history.grid();
+        let n_layers = grid.layers().len();
+        let column = history.column(SPREAD)?;
+        let cell = |layer: usize| grid.n_heads() + layer;
+        let fallen = (0..n_layers).filter_map(|layer| {
+            let jumps = &self.layers.get(column * n_layers + layer)?.found;
+            let jump = jumps.iter().find(|of| of.begin == rise.begin)?;
+            // The record that confirmed the jump is the next one that has the statistic.
+            let mut later = rise.begin + 1..history.records().len();
+            let next = later.find_map(|idx| history.known(idx, column, cell(layer)))?;
+            (jump.to.max(next) < FALLEN * jump.from).then_some((layer, jump))
+        });
+        let fallen: Vec<(usize, &Jump)> = fallen.collect();
+        let share = |jump: &Jump| jump.to / jump.from;
+        let (layer, jump) = *fallen
+            .iter()
+            .min_by(|a, b| share(a.1).total_cmp(&share(b.1)))?;
+        let others = match fallen.len() - 1 {
+            0 => String::new(),
+            n => format!("; so do those of {n} more"),
+        };
+        Some(Finding {
+            severity: Severity::Error,
+            place: grid.layers()[layer].place(),
+            cell: cell(layer),
+            statistic: SPREAD,
+            threshold: FALLEN * jump.from,
+            why: format!(
+                "the tokens of a text become alike in this layer{others}; at the same record the loss jumps from {} to {}",
+                digits(rise.from),
+                digits(rise.to)
+            ),
+            advice: "look at residual connections and norms: a change of weights does not show before the next record",
+            ..of_jump(ALIKE, jump)
+        })
     }
 
     /// Statistics that moved in some layer, those that moved furthest first, with the number of layers.
@@ -211,6 +257,7 @@ fn of_jump(check: &'static str, jump: &Jump) -> Finding {
         to: jump.to,
         end: jump.end,
         from: Some((jump.since, jump.from)),
+        changed: None,
         warned: None,
         why: String::new(),
         advice: "",

@@ -84,6 +84,7 @@ fn lasting(check: &'static str, statistic: &'static str, begin: usize) -> Findin
         to: f64::NAN,
         end: None,
         from: None,
+        changed: None,
         warned: None,
         why: String::new(),
         advice: "",

@@ -68,6 +68,7 @@ fn stray(history: &History, [before, at, after]: [usize; 3]) -> Option<Finding> 
         to: share,
         end: Some(after),
         from: None,
+        changed: None,
         warned: None,
         why,
         advice: "look at where this checkpoint comes from: another run, weights that were not loaded, or a save that failed",

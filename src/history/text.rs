@@ -52,11 +52,14 @@ pub fn heading(history: &History) -> String {
 pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> String {
     let label = |idx: usize| history.records()[idx].label();
     let to = digits(finding.to);
-    let moved = match finding.from {
-        Some((since, from)) if since + 1 == finding.begin => format!("{} → {to}", digits(from)),
-        Some((since, from)) => format!("{} at {} → {to}", digits(from), label(since)),
-        None if finding.to.is_nan() => String::new(),
-        None => to,
+    let moved = match (&finding.changed, finding.from) {
+        (Some(words), _) => words.clone(),
+        (None, Some((since, from))) if since + 1 == finding.begin => {
+            format!("{} → {to}", digits(from))
+        }
+        (None, Some((since, from))) => format!("{} at {} → {to}", digits(from), label(since)),
+        (None, None) if finding.to.is_nan() => String::new(),
+        (None, None) => to,
     };
     let moved = match moved.as_str() {
         "" => moved,
@@ -97,7 +100,7 @@ pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
         String::new()
     };
     // A fault that no statistic measures has its reason alone.
-    let measured = if finding.to.is_nan() && finding.from.is_none() {
+    let measured = if finding.changed.is_some() || finding.to.is_nan() && finding.from.is_none() {
         String::new()
     } else {
         format!("{}{limit}; ", title(finding.statistic))
@@ -216,6 +219,7 @@ pub fn grouped(findings: &[Finding]) -> Vec<(&Finding, Vec<Place>)> {
         let place = finding.place;
         let key = (
             (finding.check, finding.severity, finding.begin, finding.end),
+            &finding.changed,
             (place.stack, place.layer_idx, place.head_idx.is_some()),
         );
         match known.get(&key) {

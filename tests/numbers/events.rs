@@ -79,6 +79,12 @@ fn what_breaks_is_named_where_it_broke() {
     for name in ["rank", "other_data"] {
         begins(name, "loss-jump", Severity::Error, &[""]);
     }
+    // Tokens become alike before any weight could have changed.
+    begins("rank", "rank-collapse", Severity::Error, &["L1"]);
+    for name in ["shuffled", "other_data"] {
+        let of = found(name, Severity::Warning);
+        assert!(of.iter().all(|(check, ..)| check != "rank-collapse"));
+    }
     begins("shuffled", "loss-jump", Severity::Error, &[""]);
     let (_, judge) = judged("shuffled");
     let jump = judge.findings().iter().find(|of| of.check == "loss-jump");

@@ -17,6 +17,7 @@ mod history;
 mod lab;
 mod lab_match;
 mod lstm_seq2seq;
+mod mask_changes;
 mod oracle;
 mod padded_statistics;
 mod pictures;

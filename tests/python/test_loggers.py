@@ -17,7 +17,7 @@ from places import needs_program
 import torch
 
 from attnscope import Monitor
-from attnscope.loggers import curves_of, opened
+from attnscope.loggers import CURVES, curves_of, opened
 from attnscope.statistics import DEFAULT, OF_LAYERS
 
 
@@ -81,8 +81,12 @@ class Loop(Case):
             for statistic, values in record["values"].items():
                 for i, heads in enumerate(values):
                     if None not in heads:
-                        name = f"attnscope/{statistic}/L{i}" + ("" if statistic in OF_LAYERS else "/mean")
+                        curve = CURVES.get(statistic, statistic)
+                        name = f"attnscope/{curve}/L{i}" + ("" if statistic in OF_LAYERS else "/mean")
                         found[name, record["step"]] = sum(map(float, heads)) / len(heads)
+            (mask,) = record["batch"]["masks"]["kinds"]
+            for i in range(2):
+                found[f"attnscope/visible_keys/L{i}", record["step"]] = mask["keys"]
         return found
 
 
@@ -94,7 +98,7 @@ class Curves(Loop):
         self.assertEqual(writer.steps, [0, 5, 10])
         expected = self.expected()
         self.assertEqual({key: writer.scalars[key] for key in expected}, expected)
-        # the loss, and of each layer: three curves of a head statistic, one of a layer statistic
+        # the loss, and of each layer: three curves of a head statistic, one of a layer statistic and of the visible keys
         n_known = len([name for name, step in expected if step == 0 and name.endswith("/mean")])
         n_layers = len([name for name, step in expected if step == 0 and "/L" in name]) - n_known
         self.assertEqual(len([name for name, step in writer.scalars if step == 0]), 1 + 3 * n_known + n_layers)
@@ -117,8 +121,8 @@ class Curves(Loop):
         self.assertTrue(math.isnan(curves.pop("attnscope/loss")))
         self.assertTrue(all(math.isnan(curves.pop(f"attnscope/entropy/cross.L2/{end}")) for end in ("mean", "min", "max")))
         self.assertEqual(curves, {
-            "attnscope/score_max/cross.L2/mean": math.inf, "attnscope/score_max/cross.L2/min": 2.0,
-            "attnscope/score_max/cross.L2/max": math.inf, "attnscope/q_norm/cross.L2/mean": 3.0,
+            "attnscope/max_logit/cross.L2/mean": math.inf, "attnscope/max_logit/cross.L2/min": 2.0,
+            "attnscope/max_logit/cross.L2/max": math.inf, "attnscope/q_norm/cross.L2/mean": 3.0,
             "attnscope/q_norm/cross.L2/min": 3.0, "attnscope/q_norm/cross.L2/max": 3.0})
 
     def test_the_manual_counts_the_curves(self):
@@ -126,7 +130,22 @@ class Curves(Loop):
             text = " ".join(file.read().split())
         n_heads = len(DEFAULT) - len(OF_LAYERS)
         n = 3 * n_heads + len(OF_LAYERS)
-        self.assertIn(f"The {len(DEFAULT)} default statistics make {n} curves per layer; `log_heads=True` adds {n_heads} per head", text)
+        self.assertIn(f"The {len(DEFAULT)} default statistics make {n} curves per layer, visible keys one more; `log_heads=True` adds "
+                      f"{n_heads} per head", text)
+
+    def test_the_largest_score_of_a_head_is_the_max_logit(self):
+        writer = Writer()
+        self.train(writer, log_heads=True)
+        largest = self.records()[0]["values"]["score_max"][1]
+        self.assertEqual([writer.scalars[f"attnscope/max_logit/L1H{i}", 0] for i in range(4)], largest)
+        self.assertEqual(writer.scalars["attnscope/max_logit/L1/max", 0], max(largest))
+        self.assertFalse([name for name, _ in writer.scalars if "score_max" in name])
+
+    def test_visible_keys_of_layers_whose_heads_differ(self):
+        layers = [{"stack": None, "layer": i} for i in range(3)]
+        masks = {"kinds": [{"keys": 10.0}, {"keys": 4.0}], "of": [1, [0, 1, None], None]}
+        curves = curves_of({"loss": None, "values": {}, "batch": {"masks": masks}}, layers)
+        self.assertEqual(curves, {"attnscope/visible_keys/L0": 4.0, "attnscope/visible_keys/L1": 7.0})
 
 
 class Targets(Loop):

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::line::Figure;
+use super::masks::Masks;
 use crate::layout::Layout;
 
 /// What labels are, compared with the tokens of the batch.
@@ -55,6 +56,8 @@ pub struct BatchFacts {
     pub later_rows: Vec<Option<f64>>,
     /// For each layer of the line, the axis of its softmax if that is not the keys.
     pub over: Vec<Option<String>>,
+    /// What the mask of each layer and head is, as far as its rows tell.
+    pub masks: Option<Masks>,
 }
 
 impl BatchFacts {
@@ -62,6 +65,9 @@ impl BatchFacts {
     pub(crate) fn lay(&mut self, layout: &Layout) {
         self.later_rows = layout.of_layers(&self.later_rows);
         self.over = layout.of_layers(&self.over);
+        if let Some(masks) = &mut self.masks {
+            masks.lay(layout);
+        }
     }
 }
 
@@ -75,6 +81,6 @@ impl<'de> Deserialize<'de> for Loss {
     }
 }
 
-fn figure<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+pub(super) fn figure<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     serde::de::DeserializeSeed::deserialize(Figure, from)
 }

@@ -2,6 +2,7 @@
 
 import torch
 
+from . import masks
 from .rows import Rows
 from .sampling import real_lengths
 
@@ -140,17 +141,19 @@ class Packed(Attention):
 
 
 class Measured:
-    """The row summaries of one attention, left on its device until they are asked for."""
+    """The row summaries of one attention and what its mask shows them, left on its device until they are asked for."""
 
     def __init__(self, attention):
         self.path, self.shape, self.is_cross = attention.path, attention.shape, attention.is_cross
         self.n_heads, self.d_head, self.has_sink = attention.n_heads, attention.d_head, attention.has_sink
         self.has_padding, self.has_documents = attention.real_keys is not None, attention.has_documents
         self.over = attention.over
-        self.parts, self.k_sums, self.k_counts = [], [], []
+        self.parts, self.shown, self.k_sums, self.k_counts = [], [], [], []
 
-    def add(self, summary, k_norms, real):
-        self.parts.append(summary)
+    def add(self, rows, fields, k_norms, real):
+        self.parts.append(rows.summary(fields))
+        if not self.is_cross:
+            self.shown.append(masks.shown(rows))
         if real is None:
             self.k_sums.append(k_norms.sum((0, 2)))  # [head]
             self.k_counts.append(k_norms.new_tensor(k_norms.shape[0] * k_norms.shape[2]))
@@ -176,7 +179,7 @@ def measure(attention, sampler, n_record, fields):
                 one = attention.one(i)
                 first, positions = torch.zeros(1, dtype=torch.int64), torch.tensor([chosen])
                 rows = one.rows(first.to(one.q.device), positions.to(one.q.device))
-                measured.add(rows.summary(fields), rows.k_norms[:0 if chosen[0] else 1], None)
+                measured.add(rows, fields, rows.k_norms[:0 if chosen[0] else 1], None)
         return measured
     lengths, order = real_lengths(attention.real_queries, attention.n_sequences, attention.n_queries)
     device = attention.q.device
@@ -188,5 +191,5 @@ def measure(attention, sampler, n_record, fields):
         rows = attention.rows(torch.tensor(sequences, device=device), positions.to(device))
         new = [at for at, i in enumerate(sequences) if i not in counted]  # keys count once, however many blocks
         counted.update(sequences)
-        measured.add(rows.summary(fields), rows.k_norms[new], None if rows.real is None else rows.real[new])
+        measured.add(rows, fields, rows.k_norms[new], None if rows.real is None else rows.real[new])
     return measured

@@ -7,7 +7,9 @@
 Each head statistic of a layer is three curves, each statistic of a layer one:
 
     attnscope/entropy/L3/mean, …/min, …/max        over the heads of layer 3
+    attnscope/max_logit/L3/max                     score_max: what QK-Clip clips
     attnscope/resid_spread/L3
+    attnscope/visible_keys/L3                      keys that a sampled query sees on average
     attnscope/loss
     attnscope/entropy/L3H7                         each head too, with log_heads=True
 """
@@ -18,6 +20,7 @@ import math
 import os
 import types
 
+from . import masks
 from .statistics import OF_LAYERS
 
 # The names that log_to knows, with the module of each and what installs it.
@@ -27,6 +30,9 @@ PACKAGES = {
     "trackio": ("trackio", "trackio"),
 }
 STEP = "attnscope/step"
+# Curves under the name that the field has for them: the largest score of a head before its softmax is the max logit of QK-Clip, and of
+# MuonClip with it (Kimi K2: Open Agentic Intelligence, arXiv 2507.20534, section 2.1).
+CURVES = {"score_max": "max_logit"}
 
 
 def opened(log_to, path, log_heads, writes):
@@ -175,8 +181,7 @@ def curves_of(record, layers, log_heads=False):
     curves = {} if record["loss"] is None else {"attnscope/loss": float(record["loss"])}
     for statistic, values in record["values"].items():
         for layer, of_heads in zip(layers, values):
-            place = f"L{layer['layer']}" if layer["stack"] is None else f"{layer['stack']}.L{layer['layer']}"
-            name = f"attnscope/{statistic}/{place}"
+            name = f"attnscope/{CURVES.get(statistic, statistic)}/{_place(layer)}"
             numbers = [None if value is None else float(value) for value in of_heads]
             known = [number for number in numbers if number is not None]
             if not known:
@@ -189,5 +194,12 @@ def curves_of(record, layers, log_heads=False):
             curves.update({f"{name}/mean": sum(known) / len(known), f"{name}/min": least, f"{name}/max": most})
             if log_heads:
                 curves.update({f"{name}H{i}": number for i, number in enumerate(numbers) if number is not None})
+    for layer, keys in zip(layers, masks.visible_keys(record, len(layers))):
+        if keys is not None:
+            curves[f"attnscope/visible_keys/{_place(layer)}"] = keys
     return curves
+
+
+def _place(layer):
+    return f"L{layer['layer']}" if layer["stack"] is None else f"{layer['stack']}.L{layer['layer']}"
 

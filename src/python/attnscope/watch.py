@@ -6,7 +6,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from . import _capture as seen
-from . import kernels
+from . import kernels, masks
 from .attention import measure
 from .batch import Batch
 from .marks import Marks, whole_mha
@@ -232,6 +232,9 @@ class Ended:
         later = [_share_of_later(layer.members) for layer in layers]
         if any(later):
             known["later_rows"] = later
+        shown = masks.of_layers(layers)
+        if shown is not None:
+            known["masks"] = shown
         return known
 
 
