@@ -529,7 +529,7 @@ fn models_that_predict_no_next_token_are_refused() {
         ("bert", "it sees the tokens that it predicts"),
         ("t5", "expected a decoder alone"),
     ] {
-        let model = testing::root().join("fixtures/oracle").join(name);
+        let model = testing::checkpoint_copy::original(name);
         let output = if name == "bert" {
             attnscope(&["logprobs", "--quiet", path(&model), "--tokens", "1,2,3"])
         } else {
